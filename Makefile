@@ -1,0 +1,54 @@
+# Every target sets up what it needs in .venv by itself; a second run reuses it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+INSTALL := $(UV) pip install --quiet --python $(BIN)/python
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+
+.PHONY: help up test test-unit check bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+up: $(VENV)/.ready-run ## set up and run the platform on embedded defaults
+	$(BIN)/lcm up --controller examples.notes:NotesController
+
+test: $(VENV)/.ready-dev ## set up and run every test
+	$(BIN)/python -m pytest
+
+test-unit: $(VENV)/.ready-dev ## only the fast tests: virtual time, no sockets
+	$(BIN)/python -m pytest tests/unit
+
+check: $(VENV)/.ready-dev ## style, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.ready-dev ## measure; one line a figure
+	$(BIN)/python -m benchmarks
+
+lock: $(VENV)/.ready-uv ## write requirements/*.txt anew
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
+	$(COMPILE) --extra dev pyproject.toml requirements/build.in -c requirements/run.txt -o requirements/dev.txt
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.ready-uv: requirements/uv.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "LCM needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 <target>")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes --no-deps -r requirements/uv.txt
+	@touch $@
+
+$(VENV)/.ready-run: $(VENV)/.ready-uv requirements/run.txt pyproject.toml
+	$(INSTALL) --require-hashes -r requirements/run.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready-run requirements/dev.txt
+	$(INSTALL) --require-hashes -r requirements/dev.txt
+	@touch $@
