@@ -1,0 +1,159 @@
+"""Services that start, run and stop together, and the process that hosts them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+
+from lcm.core.backoff import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+R = TypeVar("R")
+log = structlog.get_logger(__name__)
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+GRACE_SECONDS = 8.0
+
+
+class HostedService(ABC):
+    """Something that runs for the life of a process. `start` returns once it is under way, `stop` once it has ended."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.failure: asyncio.Future[bool] | None = None  # set when the service cannot go on
+        self._background: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin. Raising means that the service, and so the process, cannot run."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """End what is under way, in bounded time. Called once, and only after `start` returned."""
+
+    def readiness(self) -> list[str]:
+        """What keeps this service from doing its work, in words; empty when it is ready."""
+        return []
+
+    def health(self) -> dict[str, object]:
+        """What this service adds to the answer of `/health`."""
+        return {}
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """Run `work` beside the service. It is expected to handle its own errors: one that escapes ends the process."""
+        if self.failure is None:
+            self.failure = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(work, name=f"{self.name}:{name}")
+        self._background.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        log.error("background task failed", service=self.name, task=task.get_name(), exc_info=task.exception())
+        if self.failure is not None and not self.failure.done():
+            self.failure.set_result(True)
+
+
+async def cancel_and_wait(tasks: Sequence[asyncio.Task[R]]) -> None:
+    """Cancel tasks and return when they have ended, however they ended."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # looked at, so that the loop does not report it as never retrieved
+
+
+async def keep_running(name: str, run: Callable[[], Awaitable[None]], backoff: Backoff | None = None) -> None:
+    """Run a loop for ever: when it fails, say so and start it again after a growing delay."""
+    backoff = backoff or Backoff()
+    loop = asyncio.get_running_loop()
+    failures = 0
+    while True:
+        began = loop.time()
+        try:
+            await run()
+            return
+        except Exception:
+            if loop.time() - began > backoff.longest:
+                failures = 0  # it ran well for a while: this is a new trouble, not the old one
+            delay = backoff.delay(failures)
+            failures += 1
+            log.exception("loop failed and will be started again", loop=name, in_seconds=round(delay, 1))
+        await asyncio.sleep(delay)
+
+
+class Host:
+    """Starts services in order, stops them in reverse; SIGTERM and SIGINT stop it, a second one at once."""
+
+    def __init__(self, services: Sequence[HostedService], *, grace: float = GRACE_SECONDS) -> None:
+        self._services = services
+        self._grace = grace
+        self._stop_asked: asyncio.Event | None = None
+        self._hurry: asyncio.Event | None = None
+
+    async def run(self) -> int:
+        """Run until told to stop or until a service fails; returns the exit code."""
+        self._stop_asked, self._hurry = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self.ask_to_stop, signal.Signals(number).name)
+        started: list[HostedService] = []
+        try:
+            for service in self._services:
+                await service.start()
+                started.append(service)
+            return await self._until_stopped(started)
+        finally:
+            await self._stop(started)
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def ask_to_stop(self, why: str) -> None:
+        """Begin a graceful stop; asked again, stop waiting for it."""
+        if self._stop_asked is None or self._hurry is None:
+            return
+        if self._stop_asked.is_set():
+            self._hurry.set()
+        else:
+            log.info("stopping", why=why, grace_seconds=self._grace)
+            self._stop_asked.set()
+
+    async def _until_stopped(self, services: Sequence[HostedService]) -> int:
+        assert self._stop_asked is not None
+        asked: asyncio.Task[bool] = asyncio.create_task(self._stop_asked.wait())
+        failures = [service.failure for service in services if service.failure is not None]
+        try:
+            awaited: list[asyncio.Future[bool]] = [asked, *failures]
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            return 1 if any(failure.done() for failure in failures) else 0
+        finally:
+            await cancel_and_wait([asked])
+
+    async def _stop(self, started: Sequence[HostedService]) -> None:
+        assert self._hurry is not None
+        hurry = asyncio.create_task(self._hurry.wait())
+        stopping = asyncio.create_task(self._stop_in_reverse(started))
+        try:
+            await asyncio.wait([hurry, stopping], timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done():
+                log.warning("not everything stopped in time", asked_twice=self._hurry.is_set())
+        finally:
+            await cancel_and_wait([hurry, stopping])
+
+    async def _stop_in_reverse(self, started: Sequence[HostedService]) -> None:
+        for service in reversed(started):
+            try:
+                await service.stop()
+            except Exception:
+                log.exception("service did not stop cleanly", service=service.name)

@@ -1,0 +1,193 @@
+"""Structured logs: one line an event, as JSON or for a person's eyes, from structlog and the standard library alike.
+
+JSON lines have `ts`, `level`, `logger` and `event` first, then the event's own values, and `exception` with the whole
+traceback in one string. Set uvicorn's `log_config` to None, or it puts handlers of its own beside this one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+import structlog
+from structlog.processors import ExceptionRenderer, StackInfoRenderer
+from structlog.stdlib import ExtraAdder, PositionalArgumentsFormatter, ProcessorFormatter, filter_by_level
+
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("json", "console", "auto")
+MASK = "***"
+
+_SECRET = re.compile(
+    r"passw(or)?d|passphrase|secret|token|authorization|credential|cookie"
+    r"|(api|private|access|signing|encryption|ssh)_?key|key_?(material|pem|data)"
+)
+_HEAD = ("ts", "level", "logger", "event")
+_DEEPEST = 8
+_OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access")
+
+# One list for good: loggers keep the list that they were first used with.
+_EVENT_STEPS: list[Processor] = [
+    filter_by_level,
+    structlog.contextvars.merge_contextvars,
+    PositionalArgumentsFormatter(),
+    ProcessorFormatter.wrap_for_formatter,
+]
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Our handler, so that configuring again replaces it and leaves those of others alone."""
+
+
+def configure_logging(level: str, fmt: str, stream: TextIO | None = None) -> None:
+    """Send all logs of this process to `stream` or standard error; `auto` is console on a terminal, else JSON."""
+    if level not in LEVELS:
+        raise ValueError(f"log level {level!r}: must be one of {', '.join(LEVELS)}")
+    if fmt not in FORMATS:
+        raise ValueError(f"log format {fmt!r}: must be one of {', '.join(FORMATS)}")
+    target = sys.stderr if stream is None else stream
+    handler = _Handler(target)
+    handler.setFormatter(_formatter(fmt, target))
+    _install(handler, logging.getLevelNamesMapping()[level.upper()])
+    structlog.configure(
+        processors=_EVENT_STEPS,
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _install(handler: logging.Handler, level: int) -> None:
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if isinstance(old, _Handler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name in _OWN_HANDLERS:
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+    logging.captureWarnings(capture=True)
+
+
+def _formatter(fmt: str, stream: TextIO) -> logging.Formatter:
+    terminal = stream.isatty()
+    console = fmt == "console" or (fmt == "auto" and terminal)
+    return ProcessorFormatter(
+        foreign_pre_chain=[ExtraAdder(), _without_copies],
+        processors=[
+            StackInfoRenderer(),
+            ExceptionRenderer(),
+            _arrange,
+            _mask,
+            *(_console_steps(colours=terminal and _colours_wanted()) if console else (_json,)),
+        ],
+    )
+
+
+def _colours_wanted() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _without_copies(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Drop what other formatters leave on a record, and uvicorn's second copy of its message with escape codes."""
+    return {key: value for key, value in event.items() if key not in ("message", "asctime", "color_message")}
+
+
+def _arrange(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Who, when and what first; the record that carried the event is dropped."""
+    record: logging.LogRecord = event.pop("_record")
+    event.pop("_from_structlog")
+    head = {
+        "ts": clock.now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "event": str(event.pop("event", "")),
+    }
+    return head | {f"{key}_" if key in _HEAD else key: value for key, value in event.items()}
+
+
+def _mask(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """The last line of defence against secrets in logs. It also makes every value one that JSON can hold."""
+    return {key: _plain(value, key) for key, value in event.items()}
+
+
+def _plain(value: Any, key: str = "", depth: int = 0) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if key and _is_secret(key):
+        return MASK
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {str(name): _plain(item, str(name), depth + 1) for name, item in value.items()}
+    if depth < _DEEPEST and isinstance(value, list | tuple):
+        return _plain_items(list(value), depth + 1)
+    if depth < _DEEPEST and isinstance(value, set | frozenset):
+        return [_plain(item, depth=depth + 1) for item in sorted(value, key=_repr)]
+    return _repr(value)
+
+
+def _plain_items(items: list[Any], depth: int) -> list[Any]:
+    """A pair of name and value, as HTTP headers come, is masked like an entry of a mapping."""
+    if len(items) == 2 and isinstance(items[0], str | bytes):
+        name = items[0].decode("latin-1") if isinstance(items[0], bytes) else items[0]
+        return [name, _plain(items[1], name, depth)]
+    return [_plain(item, depth=depth) for item in items]
+
+
+def _is_secret(key: str) -> bool:
+    return _SECRET.search(key.lower().replace("-", "_")) is not None
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - a value that cannot be shown must not cost the line
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+
+
+def _json(_logger: object, _method: str, event: EventDict) -> str:
+    return json.dumps(event)
+
+
+def _console_steps(*, colours: bool) -> tuple[Processor, Processor]:
+    render = structlog.dev.ConsoleRenderer(
+        colors=colours,
+        timestamp_key="ts",
+        sort_keys=False,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+    return _printable, render
+
+
+def _printable(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Escape what would move the cursor or forge a line; tracebacks keep their line breaks."""
+    return {
+        key: _escaped(value, keep="\n" if key in ("exception", "stack") else "") if isinstance(value, str) else value
+        for key, value in event.items()
+    }
+
+
+def _escaped(text: str, keep: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )

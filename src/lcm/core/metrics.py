@@ -1,0 +1,119 @@
+"""What the machinery counts, under a prefix of the controller's choice.
+
+Several controllers may share a process, a registry and a prefix: they differ by the label `controller`. What can be
+read off the queue or the lease is read when somebody scrapes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary, WeakSet
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from lcm.core.workqueue import WAIT_BUCKETS, WorkQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.metrics_core import Metric
+
+DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LABEL = "controller"
+
+
+class Observed(Protocol):
+    """What is read off a controller at scrape time."""
+
+    name: str
+    queue: WorkQueue[str]
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def term(self) -> int: ...
+
+
+class MetricFamilies(Collector):
+    """The families of one prefix in one registry, shared by all controllers that use them."""
+
+    def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
+        self._prefix = prefix
+        self._controllers: WeakSet[Observed] = WeakSet()
+        self.reconciles = Counter(
+            f"{prefix}_reconcile_total", "Reconciliations by result", [_LABEL, "result"], registry=registry
+        )
+        self.duration = Histogram(
+            f"{prefix}_reconcile_duration_seconds",
+            "Duration of a reconciliation",
+            [_LABEL],
+            buckets=DURATION_BUCKETS,
+            registry=registry,
+        )
+        self.reconnects = Counter(
+            f"{prefix}_watch_reconnects_total", "Times a watch was lost and opened again", [_LABEL], registry=registry
+        )
+        self.leader_changes = Counter(
+            f"{prefix}_leader_transitions_total", "Times leadership was won or lost", [_LABEL, "to"], registry=registry
+        )
+        registry.register(self)
+
+    def attach(self, controller: Observed) -> None:
+        """Show this controller's queue and leadership from now on, as long as it lives."""
+        self._controllers.add(controller)
+
+    def collect(self) -> Iterator[Metric]:
+        """Read every gauge off the controllers, in the order of their names."""
+        controllers = sorted(self._controllers, key=lambda controller: controller.name)
+        for name, text, read in _GAUGES:
+            family = GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=[_LABEL])
+            for controller in controllers:
+                family.add_metric([controller.name], read(controller))
+            yield family
+        waits = HistogramMetricFamily(
+            f"{self._prefix}_queue_wait_seconds", "How long a key waited for its turn", labels=[_LABEL]
+        )
+        for controller in controllers:
+            waits.add_metric([controller.name], *_cumulative(controller.queue))
+        yield waits
+
+    def describe(self) -> Iterator[Metric]:
+        """The names alone, so that registering does not have to collect."""
+        for name, text, _ in _GAUGES:
+            yield GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=[_LABEL])
+        yield HistogramMetricFamily(f"{self._prefix}_queue_wait_seconds", "", labels=[_LABEL])
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[Observed], float]], ...] = (
+    ("active_reconciles", "Reconciliations in progress", lambda controller: controller.queue.busy),
+    (
+        "resources_pending",
+        "Resources awaiting reconciliation, now or by a timer",
+        lambda controller: len(controller.queue) + controller.queue.delayed,
+    ),
+    ("queue_depth", "Keys that wait for their turn now", lambda controller: len(controller.queue)),
+    ("leader", "1 while this process can prove that it leads", lambda controller: controller.is_leader),
+    ("leader_term", "The term it leads in, 0 when it does not", lambda controller: controller.term),
+)
+
+_families: WeakKeyDictionary[CollectorRegistry, dict[str, MetricFamilies]] = WeakKeyDictionary()
+
+
+def metric_families(prefix: str, registry: CollectorRegistry = REGISTRY) -> MetricFamilies:
+    """The families of a prefix, made on first use."""
+    known = _families.setdefault(registry, {})
+    if prefix not in known:
+        known[prefix] = MetricFamilies(prefix, registry)
+    return known[prefix]
+
+
+def _cumulative(queue: WorkQueue[str]) -> tuple[list[tuple[str, float]], float]:
+    buckets: list[tuple[str, float]] = []
+    running = 0
+    for bound, count in zip((*map(str, WAIT_BUCKETS), "+Inf"), queue.wait_counts, strict=True):
+        running += count
+        buckets.append((bound, float(running)))
+    return buckets, queue.wait_total

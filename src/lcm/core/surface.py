@@ -1,0 +1,130 @@
+"""A process's own HTTP surface: health, readiness, what it is, and its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+
+from lcm.core.hosting import HostedService
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_STOP_SECONDS = 3
+
+
+class PortTaken(Exception):
+    """Somebody else listens there."""
+
+
+class Surface(HostedService):
+    """Serves the open routes of a process; `app` takes further ones."""
+
+    def __init__(
+        self,
+        services: Sequence[HostedService],
+        host: str,
+        port: int,
+        *,
+        info: Mapping[str, object],
+        port_setting: str,
+        registry: CollectorRegistry = REGISTRY,
+    ) -> None:
+        super().__init__("http")
+        self._services = services
+        self._host = host
+        self._port = port
+        self._port_setting = port_setting
+        self._socket: socket.socket | None = None
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.app = make_app(services, info, registry)
+
+    @property
+    def url(self) -> str:
+        """Where it can be reached."""
+        port = self._port if self._socket is None else self._socket.getsockname()[1]
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{port}"
+
+    async def start(self) -> None:
+        """Listen. A port that is taken is told before anything else happens."""
+        self._socket = self._bind()
+        config = uvicorn.Config(
+            self.app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_STOP_SECONDS,
+        )
+        self._server = _Server(config)
+        self._serving = self._spawn(self._server.serve(sockets=[self._socket]), "serve")
+
+    async def stop(self) -> None:
+        """Let requests under way finish, then close."""
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await asyncio.wait([self._serving])
+        if self._socket is not None:
+            self._socket.close()
+
+    def _bind(self) -> socket.socket:
+        family, _, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(address)
+        except OSError as error:
+            listening.close()
+            hint = f"end what listens there, or set {self._port_setting} or BIND_HOST"
+            raise PortTaken(f"cannot listen on {self._host}:{self._port}: {error.strerror}; {hint}") from None
+        listening.setblocking(False)
+        return listening
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without handlers of its own for signals: the host owns those."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def make_app(services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry) -> FastAPI:
+    """The open routes over these services."""
+    app = FastAPI(title=str(info.get("service", "lcm")), version=str(info.get("version", "")))
+
+    @app.get("/health")
+    async def health() -> dict[str, object]:
+        """The process answers; whether it leads and what it did last."""
+        facts: dict[str, object] = {"status": "healthy"}
+        for service in services:
+            facts.update(service.health())
+        return facts
+
+    @app.get("/ready", responses={503: {"description": "Not ready; `reasons` says why"}})
+    async def ready(response: Response) -> dict[str, object]:
+        """Whether it can do its work now, and if not, why."""
+        reasons = [reason for service in services for reason in service.readiness()]
+        if reasons:
+            response.status_code = 503
+        return {"ready": not reasons, "reasons": reasons}
+
+    @app.get("/info")
+    async def about() -> dict[str, object]:
+        """What this process is."""
+        return dict(info)
+
+    @app.get("/metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Prometheus metrics."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app

@@ -1,0 +1,31 @@
+"""Unit tests own time: every async test here runs on a virtual-time loop with a seeded clock."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from lcm.core import clock
+from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"virtual": VirtualTimeLoop}
+
+
+@pytest.fixture(autouse=True)
+async def virtual_clock() -> AsyncIterator[VirtualClock]:
+    virtual = VirtualClock(asyncio.get_running_loop())
+    with clock.use(virtual):
+        yield virtual
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
