@@ -1,0 +1,38 @@
+"""Settings: groups to combine, `load` to read them, `describe` to document them.
+
+Whatever must start fast imports this only where it is needed.
+"""
+
+from lcm.settings.base import Conflict, Settings
+from lcm.settings.groups import (
+    CoordinationSettings,
+    DataSettings,
+    ElectionSettings,
+    HttpSettings,
+    InstanceSettings,
+    LogSettings,
+    ReconcileSettings,
+    WatchSettings,
+)
+from lcm.settings.loading import CONFIG_VARIABLE, Loaded, SettingsError, load
+from lcm.settings.words import Allowed, SettingDoc, describe
+
+__all__ = [
+    "CONFIG_VARIABLE",
+    "Allowed",
+    "Conflict",
+    "CoordinationSettings",
+    "DataSettings",
+    "ElectionSettings",
+    "HttpSettings",
+    "InstanceSettings",
+    "Loaded",
+    "LogSettings",
+    "ReconcileSettings",
+    "SettingDoc",
+    "Settings",
+    "SettingsError",
+    "WatchSettings",
+    "describe",
+    "load",
+]

@@ -1,0 +1,203 @@
+"""Reading settings from flags, environment and a TOML file, with the source of each value."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from lcm.settings.base import CONFLICT, Conflict, Settings
+from lcm.settings.words import MASK, default_of, plain, variable_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+M = TypeVar("M", bound=Settings)
+
+CONFIG_VARIABLE = "LCM_CONFIG"
+_ENVIRONMENT, _FLAG, _DEFAULT = "environment", "flag", "default"
+_LONGEST_SHOWN = 200
+_URL_USER = re.compile(r"://\S*@")
+
+
+class SettingsError(Exception):
+    """Settings are wrong. The text has one line for each problem."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[M]):
+    """Settings, and where each came from."""
+
+    settings: M
+    sources: Mapping[str, str]
+
+    def source_of(self, name: str) -> str:
+        """Where the value came from: `default`, `environment ETCD_PORT`, `file /x/lcm.toml` or `flag`."""
+        if name not in type(self.settings).model_fields:
+            raise KeyError(f"no setting {name!r} in {type(self.settings).__name__}")
+        return self.sources.get(name, _DEFAULT)
+
+
+def load(
+    model: type[M],
+    *,
+    env: Mapping[str, str] | None = None,
+    config_file: str | Path | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Loaded[M]:
+    """Make `model` from flags over environment over TOML file over defaults; `SettingsError` tells all that is wrong.
+
+    An override of None is a flag that was not given, an empty variable is one that is not set. The file is
+    `config_file`, else the one that LCM_CONFIG names.
+    """
+    environ = os.environ if env is None else env
+    reading = _Reading(model)
+    reading.read_file(config_file, environ.get(CONFIG_VARIABLE))
+    reading.read_environment(environ)
+    reading.read_flags(overrides or {})
+    return reading.result()
+
+
+class _Reading(Generic[M]):
+    """One call of `load`: the values so far, the source of each, and what was found wrong."""
+
+    def __init__(self, model: type[M]) -> None:
+        self.model = model
+        self.values: dict[str, Any] = {}
+        self.sources: dict[str, str] = {}
+        self.problems: list[str] = []
+
+    def read_file(self, argument: str | Path | None, variable: str | None) -> None:
+        """Values of the TOML file, the lowest layer. Tables only group; other services' settings are skipped."""
+        named = argument or variable
+        if not named:
+            return
+        path = Path(os.path.expanduser(named))  # noqa: PTH111 - Path.expanduser fails on an unknown user
+        source = f"file {_one_line(str(path))}"
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError:
+            asked = f"{CONFIG_VARIABLE}={_quoted(path)} ({_FLAG if argument else _ENVIRONMENT})"
+            self.problems.append(f"{asked}: must be an existing file that can be read")
+        except ValueError as error:
+            self.problems.append(f"{source}: must be a TOML file in UTF-8: {_one_line(str(error))}")
+        else:
+            self._take_file(content, source)
+
+    def read_environment(self, environ: Mapping[str, str]) -> None:
+        """Values of environment variables."""
+        for name in self.model.model_fields:
+            value = environ.get(variable_of(name))
+            if value:
+                self._take(name, value, _ENVIRONMENT)
+
+    def read_flags(self, overrides: Mapping[str, object]) -> None:
+        """Values of flags, the highest layer."""
+        for name, value in overrides.items():
+            if name not in self.model.model_fields:
+                self._unknown(name, self.model.model_fields, _FLAG)
+            elif value is not None:
+                self._take(name, value, _FLAG)
+
+    def result(self) -> Loaded[M]:
+        """The settings, if nothing at all is wrong."""
+        settings = self._validated()
+        if settings is None or self.problems:
+            raise SettingsError(self.problems)
+        return Loaded(settings, {name: self._source(name) for name in self.sources})
+
+    def _source(self, name: str) -> str:
+        source = self.sources[name]
+        return f"{source} {variable_of(name)}" if source == _ENVIRONMENT else source
+
+    def _take(self, name: str, value: object, source: str) -> None:
+        self.values[name] = value
+        self.sources[name] = source
+
+    def _take_file(self, content: dict[str, Any], source: str) -> None:
+        known = _known_names(Settings) | set(self.model.model_fields)
+        seen: set[str] = set()
+        for name, value in _without_tables(content, known):
+            if name in seen:
+                self.problems.append(f"{_one_line(name)} ({source}): must be given once")
+            elif name not in known:
+                self._unknown(name, known, source)
+            elif name in self.model.model_fields:
+                self._take(name, value, source)
+            seen.add(name)
+
+    def _unknown(self, name: str, known: Iterable[str], source: str) -> None:
+        close = difflib.get_close_matches(name.lower(), sorted(known), n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        self.problems.append(f"{_one_line(name)} ({source}): no such setting{hint}")
+
+    def _validated(self) -> M | None:
+        settings, errors = self._attempt(self.values)
+        located = {error["loc"][0] for error in errors if error["loc"]}
+        wrong = [name for name in self.model.kinds() if name in located]
+        self.problems += [f"{self._given(name)}: must be {self.model.kinds()[name].allowed}" for name in wrong]
+        if wrong:
+            # Rules between settings are checked only on valid ones: try without the wrong ones, to tell all at once.
+            _, errors = self._attempt({name: value for name, value in self.values.items() if name not in wrong})
+        for conflict in _conflicts(errors):
+            if not set(conflict.names) & set(wrong):
+                self.problems.append(f"{', '.join(self._given(name) for name in conflict.names)}: {conflict.rule}")
+        return settings
+
+    def _attempt(self, values: dict[str, Any]) -> tuple[M | None, list[Any]]:
+        try:
+            return self.model(**values), []
+        except ValidationError as error:
+            return None, error.errors(include_url=False, include_input=False)
+
+    def _given(self, name: str) -> str:
+        """The setting with its value and source, as it stands at the beginning of a problem's line."""
+        variable, source = variable_of(name), self.sources.get(name, _DEFAULT)
+        value = self.values[name] if name in self.values else default_of(self.model.model_fields[name])
+        if value is None:
+            return f"{variable} (not set)"
+        shown = f'"{MASK}"' if self.model.kinds()[name].secret else _quoted(value)
+        return f"{variable}={shown} ({source})"
+
+
+def _known_names(root: type[Settings]) -> set[str]:
+    """All settings there are: a file may serve several services, each with settings of its own."""
+    names = set(root.model_fields)
+    for group in root.__subclasses__():
+        names |= _known_names(group)
+    return names
+
+
+def _without_tables(content: dict[str, Any], known: set[str]) -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, dict) and name not in known:
+            yield from _without_tables(value, known)
+        else:
+            yield name, value
+
+
+def _conflicts(errors: list[Any]) -> Iterator[Conflict]:
+    for error in errors:
+        if error["type"] == CONFLICT:
+            yield from error["ctx"]["conflicts"]
+
+
+def _quoted(value: object) -> str:
+    text = _one_line(_URL_USER.sub(f"://{MASK}@", plain(value)))
+    return f'"{text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"}"'
+
+
+def _one_line(text: str) -> str:
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
+    )

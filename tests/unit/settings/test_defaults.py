@@ -1,0 +1,111 @@
+"""Names and defaults that others rely on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from lcm import settings
+from lcm.settings import Settings, load
+from tests.unit.settings.test_messages import FIELDS, GROUPS
+
+DEFAULTS = {
+    "coordination": "etcd",
+    "etcd_endpoints": None,
+    "etcd_host": "localhost",
+    "etcd_port": 2379,
+    "etcd_ca_file": None,
+    "etcd_cert_file": None,
+    "etcd_key_file": None,
+    "etcd_user": None,
+    "etcd_password": None,
+    "etcd_namespace": "",
+    "leader_lease_ttl": 15,
+    "election_key_prefix": "/lcm",
+    "retry_interval": 5.0,
+    "worker_controller_instance_id": None,
+    "reconcile_interval": 30.0,
+    "reconcile_polling_enabled": True,
+    "startup_reconcile_enabled": True,
+    "initial_delay": 5.0,
+    "max_concurrent_reconciles": 10,
+    "reconcile_timeout": 60.0,
+    "backoff_base": 1.0,
+    "max_backoff": 60.0,
+    "backoff_multiplier": 2.0,
+    "metric_prefix": "reconciliation",
+    "watch_enabled": True,
+    "watch_prefix": "",
+    "watch_reconnect_delay": 1.0,
+    "watch_max_reconnect_attempts": 10,
+    "watch_debounce_seconds": 0.5,
+    "bind_host": "127.0.0.1",
+    "control_plane_port": 8080,
+    "resource_scheduler_port": 8081,
+    "lablet_controller_port": 8082,
+    "worker_controller_port": 8083,
+    "log_level": "info",
+    "log_format": "auto",
+    "lcm_data_dir": Path("~/.local/share/lcm").expanduser(),
+}
+
+
+@pytest.mark.parametrize(("group", "name"), FIELDS, ids=[name for _, name in FIELDS])
+def test_default(group: type[Settings], name: str) -> None:
+    loaded = load(group, env={})
+    value = getattr(loaded.settings, name)
+    assert value == DEFAULTS[name]
+    assert type(value) is type(DEFAULTS[name])
+    assert loaded.source_of(name) == "default"
+
+
+def test_the_table_has_exactly_the_settings_there_are() -> None:
+    assert sorted(name for _, name in FIELDS) == sorted(DEFAULTS)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_setting_is_described_in_one_sentence(group: type[Settings]) -> None:
+    for doc in settings.describe(group):
+        assert doc.description.endswith(".")
+        assert doc.description[0].isupper()
+        assert doc.variable == doc.name.upper()
+        assert doc.type_words
+        assert doc.allowed
+
+
+def test_describe_lists_groups_as_written() -> None:
+    class Service(settings.LogSettings, settings.ElectionSettings):
+        own: int = 1
+
+    names = [doc.name for doc in settings.describe(Service)]
+    assert names[:3] == ["own", "log_level", "log_format"]
+    assert names[3] == "leader_lease_ttl"
+
+
+def test_describe_masks_the_default_of_a_secret() -> None:
+    class Service(Settings):
+        api_token: SecretStr = SecretStr("hunter2")
+
+    (doc,) = settings.describe(Service)
+    assert doc.secret
+    assert doc.default == "***"
+
+
+@pytest.mark.parametrize(
+    ("env", "endpoints"),
+    [
+        ({}, ("localhost:2379",)),
+        ({"ETCD_HOST": "etcd", "ETCD_PORT": "1"}, ("etcd:1",)),
+        ({"ETCD_HOST": "::1"}, ("[::1]:2379",)),
+        ({"ETCD_ENDPOINTS": "a:1, b:2 ,[::1]:3,a:1", "ETCD_HOST": "other"}, ("a:1", "b:2", "[::1]:3")),
+    ],
+)
+def test_endpoints(env: dict[str, str], endpoints: tuple[str, ...]) -> None:
+    assert load(settings.CoordinationSettings, env=env).settings.endpoints == endpoints
+
+
+def test_made_directly_it_does_not_look_at_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOG_LEVEL", "debug")
+    assert settings.LogSettings().log_level == "info"
