@@ -1,0 +1,162 @@
+"""The servers of one cluster: which to ask first, when one may be dialled again, and which are known to be down."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from lcm.coordination.etcd.channels import Connection, dial
+from lcm.coordination.etcd.failures import NotDone
+
+if TYPE_CHECKING:
+    from lcm.coordination.etcd.config import Address, EtcdConfig
+
+_log = structlog.get_logger(__name__)
+
+# An endpoint that is down is tried at most this often, whatever the number of callers.
+SECONDS_BETWEEN_ATTEMPTS = 1.0
+
+
+class Endpoint:
+    """One server, and the one connection to it."""
+
+    def __init__(self, address: Address, config: EtcdConfig) -> None:
+        self.address = address.text
+        self.connections = 0
+        self.down: bool = False
+        self._config = config
+        self._dial_to = address
+        self._current: Connection | None = None
+        self._dialling: asyncio.Task[Connection | NotDone] | None = None
+        self._next_attempt = 0.0
+        self._last_error = NotDone("not tried yet")
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether a call can be sent without connecting first."""
+        return self._current is not None and self._current.ready
+
+    async def connection(self, wait: float) -> Connection:
+        """The connection, made within `wait` seconds if need be; `NotDone` at once while it is too early to dial."""
+        current = self._current
+        if current is not None:
+            if current.ready:
+                return current
+            self._drop(current, "the server closed the connection")
+        if self._dialling is None:
+            self._begin_to_dial()
+        dialling = self._dialling
+        if dialling is None:
+            self.failed(str(self._last_error))
+            raise self._named(self._last_error)
+        # Shared by all who wait; one who is cancelled or out of time does not end it for the others.
+        await asyncio.wait({dialling}, timeout=wait)
+        if not dialling.done():
+            why = f"still connecting after {wait:.3g} s"
+            self.failed(why)
+            raise NotDone(self.says(why))
+        result = NotDone("closed") if dialling.cancelled() else dialling.result()
+        if isinstance(result, NotDone):
+            raise self._named(result)
+        return result
+
+    def replace(self, connection: Connection, why: str) -> None:
+        """Give up a connection that is no longer answered; the next call dials anew."""
+        self._drop(connection, why)
+        self.failed(why)
+
+    def answered(self) -> None:
+        """A call was served."""
+        if self.down:
+            self.down = False
+            _log.info("etcd endpoint answers again", endpoint=self.address)
+
+    def failed(self, why: str) -> None:
+        """A call was not served; told once, until it is served again."""
+        if not self.down:
+            self.down = True
+            _log.warning("etcd endpoint does not answer", endpoint=self.address, error=why)
+
+    def dialled_by_call(self, connection: Connection, why: str) -> None:
+        """gRPC has just tried to connect on behalf of a call, and failed: that was this second's attempt."""
+        self._next_attempt = asyncio.get_running_loop().time() + SECONDS_BETWEEN_ATTEMPTS
+        self._drop(connection, why)
+
+    def says(self, why: str) -> str:
+        """`why` with the endpoint named."""
+        return f"etcd {self.address}: {why}"
+
+    async def close(self) -> None:
+        """End streams, wait for the calls under way, and let go."""
+        self._closed = True
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.wait({self._dialling})
+        if self._current is not None:
+            self._drop(self._current, "closed")
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _begin_to_dial(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._closed:
+            self._last_error = NotDone("closed")
+        elif now >= self._next_attempt:
+            self._next_attempt = now + SECONDS_BETWEEN_ATTEMPTS
+            self._dialling = asyncio.get_running_loop().create_task(self._dial())
+
+    async def _dial(self) -> Connection | NotDone:
+        try:
+            self._current = await dial(self._dial_to, self._config)
+        except NotDone as why:
+            self._last_error = why
+            self.failed(str(why))
+            return why
+        finally:
+            self._dialling = None
+        self.connections += 1
+        return self._current
+
+    def _drop(self, connection: Connection, why: str) -> None:
+        # Several streams may find the same connection dead: only the first finding counts.
+        if self._current is connection:
+            self._current = None
+            self._last_error = NotDone(why)
+            connection.give_up(why)
+            task = asyncio.get_running_loop().create_task(connection.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _named(self, error: NotDone) -> NotDone:
+        return NotDone(self.says(str(error)), refused=error.refused)
+
+
+class Endpoints:
+    """All servers of the cluster, in the order in which to try them."""
+
+    def __init__(self, config: EtcdConfig) -> None:
+        self._all = [Endpoint(address, config) for address in config.addresses]
+        self._first = 0
+
+    @property
+    def reconnects(self) -> int:
+        """How many connections were made beyond the first to each server."""
+        return sum(max(0, endpoint.connections - 1) for endpoint in self._all)
+
+    def in_order(self) -> list[Endpoint]:
+        """Those that answer before those that do not, connected ones first, then round robin."""
+        rotated = self._all[self._first :] + self._all[: self._first]
+        return sorted(rotated, key=lambda endpoint: (endpoint.down, not endpoint.ready))
+
+    def avoid(self, endpoint: Endpoint) -> None:
+        """Begin with the next one from now on."""
+        if self._all[self._first] is endpoint:
+            self._first = (self._first + 1) % len(self._all)
+
+    async def close(self) -> None:
+        """Close them all."""
+        await asyncio.gather(*(endpoint.close() for endpoint in self._all))
