@@ -1,0 +1,5 @@
+"""`python -m lcm` is `lcm`."""
+
+from lcm.cli.main import main
+
+main()

@@ -1,0 +1,75 @@
+"""Commands that run a process until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from lcm.cli.main import FAILED, USAGE
+from lcm.core.logs import configure_logging
+from lcm.core.surface import PortTaken
+from lcm.settings import SettingsError, load
+from lcm.wiring import ControllerFactory, ProcessSettings, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class UsageError(Exception):
+    """What was asked for cannot be understood; the text says what would be."""
+
+
+def run(model: type[ProcessSettings], controllers: Sequence[str], config: str | None, port: str | None) -> int:
+    """Load settings and controllers, then serve; returns the exit code. What is wrong is said in one line each."""
+    try:
+        settings = load(model, config_file=config, overrides={"worker_controller_port": port}).settings
+        factories = [find_factory(name) for name in controllers]
+    except (SettingsError, UsageError) as error:
+        return complain(str(error), USAGE)
+    configure_logging(settings.log_level, settings.log_format)
+    try:
+        return asyncio.run(serve(settings, factories, greet))
+    except (PortTaken, PermissionError) as error:
+        return complain(str(error), FAILED)
+
+
+def complain(text: str, code: int) -> int:
+    """One line for each trouble, on standard error."""
+    for line in text.splitlines():
+        sys.stderr.write(f"lcm: {line}\n")
+    return code
+
+
+def greet(url: str, about: Mapping[str, object]) -> None:
+    """What runs where, for people; logs go to standard error beside it."""
+    sys.stdout.write(
+        f"LCM {about['version']}\n"
+        f"  controllers    {about['controllers'] or 'none; name yours with --controller MODULE:CLASS'}\n"
+        f"  coordination   {about['coordination']}\n"
+        f"  health         {url}/health\n"
+        f"  readiness      {url}/ready\n"
+        f"  metrics        {url}/metrics\n"
+        "Ctrl-C stops it.\n"
+    )
+    sys.stdout.flush()
+
+
+def find_factory(name: str) -> ControllerFactory:
+    """The class or function behind MODULE:NAME, looked up from the current folder too."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"controller {name!r}: must be MODULE:CLASS, for example examples.notes:NotesController")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"controller {name!r}: there is no module {error.name!r} in the current folder or installed"
+        ) from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise UsageError(f"controller {name!r}: {module_name} has no class {attribute!r}")
+    return factory  # type: ignore[no-any-return]  # what it makes is checked when it is made
