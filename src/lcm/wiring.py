@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from prometheus_client import disable_created_metrics
+from prometheus_client import REGISTRY, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 from pydantic import Field
 
 from lcm.coordination.memory import MemoryCoordination
@@ -32,6 +34,8 @@ from lcm.settings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from prometheus_client.metrics_core import Metric
 
     from lcm.core.ports import Coordination
 
@@ -159,6 +163,7 @@ def connect(settings: ProcessSettings) -> Coordination:
         call_timeout=min(_LONGEST_CALL, settings.leader_lease_ttl * _CALL_SHARE_OF_TTL),
     )
     etcd = EtcdCoordination(config)
+    REGISTRY.register(_Reconnects(lambda: etcd.reconnects))
     return NamespacedCoordination(etcd, settings.etcd_namespace) if settings.etcd_namespace else etcd
 
 
@@ -183,6 +188,17 @@ async def serve(settings: ProcessSettings, factories: Sequence[ControllerFactory
     )
     greeting = _Greeting(lambda: started(surface.url, about))
     return await Host([_Connection(coordination), surface, *controllers, greeting]).run()
+
+
+class _Reconnects(Collector):
+    """How often a connection to coordination had to be made anew, read when somebody scrapes."""
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        text = "Connections to coordination that had to be made anew"
+        yield CounterMetricFamily("lcm_coordination_reconnects", text, value=self._read())
 
 
 class _Greeting(HostedService):
