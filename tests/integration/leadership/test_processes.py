@@ -221,6 +221,25 @@ def test_a_change_in_etcd_is_reconciled_by_the_running_process(
         wait_until(lambda name=name: any(line.get("task") == name for line in process.diary()), f"{name} is done")  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_lcm_up_runs_the_example_stops_cleanly_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    """What `make up` runs: the file is there, a signal ends it with 0, and started again it works as before."""
+    arguments = ("up", "--controller", "examples.notes:NotesController")
+    for run in ("first", "second"):
+        process = LcmProcess(tmp_path, "up", *arguments, env={"RECONCILE_INTERVAL": "0.5"}).start()
+        try:
+            note = tmp_path / "up.data" / "notes" / "welcome"
+            wait_until(lambda: process.is_leader and note.exists(), f"the note is there, {run} run")  # noqa: B023
+            note.unlink()
+            wait_until(note.exists, "the note comes back")
+            process.signal(number)
+            assert process.wait(patience=20) == 0
+            assert "Ctrl-C stops it." in process.log_path.read_text()
+            assert not process.logged("background task failed")
+        finally:
+            process.end()
+
+
 def test_a_taken_port_is_one_clear_line(etcd_server: EtcdServer, start: Start, candidates: list[LcmProcess]) -> None:
     first = start("one", etcd_server.endpoint)
     the_leader(candidates)

@@ -156,6 +156,15 @@ async def test_terms_grow_with_every_election(stage: Stage) -> None:
     assert terms == sorted(set(terms))
 
 
+async def test_terms_in_memory_can_begin_above_those_of_an_earlier_process(registry: CollectorRegistry) -> None:
+    """The control plane remembers the highest term; a restarted process must not begin below it."""
+    one = Elected(World(), MemoryCoordination(MemoryServer(revision=500)), "one", registry)
+    await one.start()
+    await until(lambda: one.is_leader)
+    assert one.term > 500
+    await one.stop()
+
+
 async def test_leadership_is_lost_by_the_local_clock_before_anybody_else_can_win(stage: Stage) -> None:
     """The network is cut: the leader counts from the send time of its last acknowledged renewal."""
     one, two = await stage.enter("one"), await stage.enter("two")

@@ -388,6 +388,27 @@ async def test_a_users_change_overtakes_a_resync_within_one_reconcile(registry: 
                 assert world.times_of("t09999")[-1] - arrived <= 0.01 + 1e-9
 
 
+async def test_a_resync_is_not_starved_by_a_stream_of_changes(registry: CollectorRegistry) -> None:
+    """A key that has waited longer than the interval takes every second turn."""
+
+    async def behave(thing: Thing) -> ReconciliationResult:
+        await asyncio.sleep(1)
+        if thing.id.startswith("busy"):
+            poller.queue.add(thing.id, Priority.HIGH)
+        return ReconciliationResult.success()
+
+    world = World(behave=behave)
+    world.put(*(Thing(f"busy{number}") for number in range(3)), *(Thing(f"calm{number}") for number in range(5)))
+    config = ReconciliationConfig(initial_delay=0, max_concurrent=1, interval_seconds=30)
+    async with running(world, registry, config) as poller:
+        for number in range(3):
+            poller.trigger(f"busy{number}")
+        await asyncio.sleep(29)
+        assert not any(done.key.startswith("calm") for done in world.passes)
+        await asyncio.sleep(14)
+        assert {done.key for done in world.passes if done.key.startswith("calm")} == {f"calm{n}" for n in range(5)}
+
+
 async def test_stop_lets_passes_finish_and_starts_no_new_ones(registry: CollectorRegistry) -> None:
     finished: list[str] = []
 
