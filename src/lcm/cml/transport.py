@@ -1,0 +1,257 @@
+"""One HTTP exchange with a CML server that is not trusted: bounded in time and size, verified, never led elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import structlog
+
+from lcm.cml.answers import Answer, Reply, judge, readable
+from lcm.cml.errors import CMLError, Invalid, NotReady, OutcomeUnknown, ProtocolError, TlsError
+from lcm.cml.tls import FirstUse, Pinned, Settled, Trust, fingerprint, first_certificate, make_context
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = structlog.get_logger(__name__)
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
+DEREGISTER_SECONDS = 90.0
+IMPORT_SECONDS = 60.0
+LARGEST_REPLY = 8 * 1024 * 1024
+SMALL_REPLY = 64 * 1024
+
+_HTTPS_PORT = 443
+_LARGEST_PORT = 65_535
+_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+_PORT = re.compile(r"\d{1,5}")
+_POOL = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=20.0)
+
+Dial = Callable[[str], str]
+Wire = Callable[[ssl.SSLContext], httpx.AsyncBaseTransport]
+
+
+def is_address(text: str) -> bool:
+    """Whether this can be dialled: a name or IPv4 address, with or without a port, or an IPv6 address."""
+    if ":" in text.partition(":")[2]:
+        try:
+            return ipaddress.ip_address(text).version == 6
+        except ValueError:
+            return False
+    name, colon, port = text.partition(":")
+    good_port = not colon or (_PORT.fullmatch(port) is not None and 0 < int(port) <= _LARGEST_PORT)
+    return good_port and _NAME.fullmatch(name) is not None
+
+
+def dial_directly(address: str) -> str:
+    """The base URL of a worker in the field: HTTPS at its address."""
+    try:
+        is_v6 = ipaddress.ip_address(address).version == 6
+    except ValueError:
+        is_v6 = False
+    return f"https://[{address}]" if is_v6 else f"https://{address}"
+
+
+def _over_network(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
+    return httpx.AsyncHTTPTransport(verify=context, limits=_POOL, trust_env=False)
+
+
+class Transport:
+    """Exchanges with any number of servers. Servers that are trusted in the same way share connections and TLS.
+
+    `dial` gives the base URL of an address and may raise OSError for one that nobody can reach. `wire` replaces
+    the network.
+    """
+
+    def __init__(
+        self,
+        trust: Trust | Callable[[str], Trust],
+        *,
+        dial: Dial = dial_directly,
+        wire: Wire = _over_network,
+        connect_seconds: float = CONNECT_SECONDS,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
+        self._trust = trust
+        self._dial = dial
+        self._wire = wire
+        self._connect_seconds = connect_seconds
+        self._read_seconds = read_seconds
+        self._clients: dict[Settled, httpx.AsyncClient] = {}
+        self._users: dict[str, Settled] = {}
+        self._retired: list[httpx.AsyncClient] = []
+        self._introductions: dict[str, asyncio.Lock] = {}
+
+    async def exchange(
+        self,
+        address: str,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        json: Any = None,
+        text: str | None = None,
+        token: str | None = None,
+        seconds: float | None = None,
+        largest: int = LARGEST_REPLY,
+    ) -> Reply:
+        """Send a request and return its reply within `seconds` after connecting, of at most `largest` bytes.
+
+        A GET whose connection broke is sent once more.
+        """
+        url = self._base(address) + path
+        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        if text is not None:
+            headers["content-type"] = "text/plain; charset=utf-8"
+        await self._close_retired()
+        limit = self._read_seconds if seconds is None else seconds
+        content = None if text is None else text.encode()
+        deadline = limit + self._connect_seconds
+        try:
+            async with asyncio.timeout(deadline):
+                client = await self._client(address, url)
+                request = client.build_request(
+                    method,
+                    url,
+                    params=query,
+                    json=json,
+                    content=content,
+                    headers=headers,
+                    timeout=httpx.Timeout(limit, connect=self._connect_seconds),
+                )
+                answer = await self._send(client, request, address, largest)
+        except TimeoutError:
+            raise _lost(address, method, f"no whole answer within {deadline:g} s") from None
+        return judge(address, method, answer)
+
+    def forget(self, address: str) -> None:
+        """Another machine has this address now: what only the old one used is closed before the next exchange."""
+        settled = self._users.pop(address, None)
+        if isinstance(settled, Pinned) and settled not in self._users.values() and settled in self._clients:
+            self._retired.append(self._clients.pop(settled))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        self._retired.extend(self._clients.values())
+        self._clients.clear()
+        await self._close_retired()
+
+    async def _close_retired(self) -> None:
+        retired, self._retired = self._retired, []
+        for client in retired:
+            await client.aclose()
+
+    def _base(self, address: str) -> str:
+        if not is_address(address):
+            raise Invalid(readable(address), "this is no address of a machine")
+        try:
+            return self._dial(address)
+        except OSError as error:
+            raise NotReady(address, f"no way to it ({error})") from error
+
+    async def _client(self, address: str, url: str) -> httpx.AsyncClient:
+        trust = self._trust(address) if callable(self._trust) else self._trust
+        settled = await self._first_use(address, url, trust) if isinstance(trust, FirstUse) else trust
+        if settled not in self._clients:
+            try:
+                context = make_context(settled)
+            except ValueError as error:
+                raise TlsError(address, str(error)) from error
+            self._clients[settled] = httpx.AsyncClient(
+                transport=self._wire(context), follow_redirects=False, trust_env=False
+            )
+        self._users[address] = settled
+        return self._clients[settled]
+
+    async def _first_use(self, address: str, url: str, trust: FirstUse) -> Settled:
+        # One introduction at a time: two at once could pin two certificates, and the second would win.
+        async with self._introductions.setdefault(address, asyncio.Lock()):
+            pem = trust.pins.get(address)
+            if pem is None:
+                target = httpx.URL(url)
+                port = target.port or _HTTPS_PORT
+                pem = await first_certificate(address, target.host, port, self._connect_seconds)
+                trust.pins.put(address, pem)
+                log.warning("trusting a CML server on first use", address=address, sha256=fingerprint(pem))
+        self._introductions.pop(address, None)
+        return Pinned(pem)
+
+    async def _send(self, client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> Answer:
+        try:
+            return await _receive(client, request, address, largest)
+        except httpx.HTTPError as error:
+            failure, broken = _translate(error, address, request.method)
+        if not broken or request.method != "GET":
+            raise failure
+        try:
+            return await _receive(client, request, address, largest)
+        except httpx.HTTPError as error:
+            raise _translate(error, address, request.method)[0] from error
+
+
+async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> Answer:
+    response = await client.send(request, stream=True)
+    try:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise ProtocolError(address, "answer is packed, which was not asked for")
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > largest:
+                raise ProtocolError(address, f"answer is longer than {largest // 1024} KiB")
+        return Answer(
+            response.status_code,
+            response.headers.get("content-type", ""),
+            bytes(body),
+            response.headers.get("location", ""),
+        )
+    finally:
+        await response.aclose()
+
+
+def _translate(error: httpx.HTTPError, address: str, method: str) -> tuple[CMLError, bool]:
+    """The error in our words, and whether the connection broke under the request."""
+    refused = _tls_refusal(error) if isinstance(error, httpx.ConnectError) else None
+    if refused is not None:
+        return TlsError(address, f"certificate or handshake refused: {refused}"), False
+    if isinstance(error, httpx.ConnectTimeout):
+        return NotReady(address, "no connection in time"), False
+    if isinstance(error, httpx.ConnectError | httpx.PoolTimeout):
+        return NotReady(address, f"no connection ({error})"), False
+    if isinstance(error, httpx.TimeoutException):
+        return _lost(address, method, "no answer in time"), False
+    if isinstance(error, httpx.NetworkError) or _hung_up(error):
+        return _lost(address, method, "the connection broke"), True
+    return ProtocolError(address, f"does not speak HTTP as expected ({readable(str(error))})"), False
+
+
+def _lost(address: str, method: str, cause: str) -> NotReady:
+    if method == "GET":
+        return NotReady(address, cause)
+    return OutcomeUnknown(address, f"{cause}; the request may have taken effect")
+
+
+def _hung_up(error: httpx.HTTPError) -> bool:
+    # httpx has one error for a server that hung up and for one that talks nonsense; only the words differ.
+    return isinstance(error, httpx.RemoteProtocolError) and any(
+        word in str(error) for word in ("disconnected", "peer closed")
+    )
+
+
+def _tls_refusal(error: BaseException) -> ssl.SSLError | None:
+    """The TLS error behind an error. A server that hangs up during the handshake is starting, not wrong."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return None if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) else cause
+        cause = cause.__cause__ or cause.__context__
+    return None

@@ -1,0 +1,176 @@
+"""The control port, and the simulator as a process of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from lcm.cml.errors import NotReady
+from lcm.cml.simulator import CmlSimulator, WorldSettings
+from lcm.cml.simulator.boot import Phase
+from lcm.cml.simulator.serving import CannotListen, Port
+from lcm.cml.tls import Insecure
+from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, clients, control, eventually
+from tests.support.processes import ROOT
+
+RUN = "import sys; from lcm.cli.cml_simulator import run_simulator; sys.exit(run_simulator({}))"
+GOOD = '"2.10", "127.0.0.1", 0, 0, 100.0, 1.0, "admin", "simulated"'
+PATIENCE = 60.0
+
+
+async def test_a_person_works_and_it_shows(simulator: CmlSimulator, cml: Clients) -> None:
+    status, made = await control(simulator, "POST", "/people/labs", {"username": "student"})
+    assert status == 201
+
+    async def runs() -> bool:
+        return bool((await control(simulator, "GET", "/state"))[1]["nodes_running"] == 2)
+
+    await eventually(runs, "both nodes run")
+    _, state = await control(simulator, "GET", "/state")
+    assert [(lab["id"], lab["owner"], lab["state"]) for lab in state["labs"]] == [(made["id"], "student", "STARTED")]
+    assert state["labs_imported"] == 1
+    activity = await cml.system.get_activity_events(ADDRESS, ADMIN, None)
+    assert made["id"] in {event.lab_id for event in activity.events}
+
+
+async def test_speed_delays_accounts_and_power_can_be_set(simulator: CmlSimulator, cml: Clients) -> None:
+    assert (await control(simulator, "PUT", "/speed", {"speed": 7}))[1]["speed"] == 7
+    await control(simulator, "PUT", "/delays", {"login_seconds": 0, "register_seconds": 1, "boot_seconds": 0})
+    assert simulator.world.login_seconds == 0
+    await control(simulator, "PUT", "/accounts", {"username": "admin", "password": "simulated", "admin": False})
+    assert simulator.world.sessions.accounts["admin"].admin is False
+    assert (await control(simulator, "PUT", "/power", {"on": False}))[1]["phase"] == Phase.OFF
+    assert (await control(simulator, "PUT", "/power", {"on": True}))[1]["phase"] == Phase.READY
+    assert (await cml.system.get_system_information(ADDRESS)).ready
+
+
+async def settled_state(simulator: CmlSimulator) -> dict[str, Any]:
+    """The state without the count of events, which grows with time alone."""
+    _, state = await control(simulator, "GET", "/state")
+    return {name: value for name, value in state.items() if name != "events"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/speed", {"speed": 0}),
+        ("PUT", "/speed", {"speed": "fast"}),
+        ("PUT", "/speed", []),
+        ("PUT", "/power", {"on": "yes"}),
+        ("PUT", "/phase", {"phase": "dreaming"}),
+        ("PUT", "/phase", {"phase": "off"}),
+        ("POST", "/faults", {"kind": "gremlins"}),
+        ("POST", "/faults", {"kind": "html", "count": 0}),
+        ("PUT", "/licensing", {"mode": "generous"}),
+        ("PUT", "/delays", {"tea_seconds": 1}),
+        ("PUT", "/delays", {"login_seconds": -1}),
+        ("PUT", "/accounts", {"username": "x"}),
+        ("POST", "/people/labs", {"topology": "no lab"}),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_with_a_reason(
+    simulator: CmlSimulator, method: str, path: str, body: Any
+) -> None:
+    before = await settled_state(simulator)
+    status, answer = await control(simulator, method, path, body)
+    assert status == 400
+    assert answer["description"]
+    assert await settled_state(simulator) == before
+
+
+async def test_clients_of_cml_see_nothing_of_the_control_port(simulator: CmlSimulator, cml: Clients) -> None:
+    _, state = await control(simulator, "GET", "/state")
+    assert "simulated" not in str(state), "no password is told"
+    assert simulator.control_url.startswith("http://127.0.0.1:")
+
+
+def start(arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", "-c", RUN.format(arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def greeting(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not lines or not lines[-1].startswith("Ctrl-C"):
+        lines.append(process.stdout.readline())
+        assert lines[-1], "it ended early"
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_process_serves_until_it_is_told_to_stop(number: signal.Signals) -> None:
+    process = start(GOOD)
+    try:
+        told = greeting(process)
+        found = re.search(r"https://\S+", told)
+        assert found is not None
+        async with clients(Insecure(), lambda _address: found.group()) as cml:
+
+            async def ready() -> bool:
+                try:
+                    return (await cml.system.get_system_information(ADDRESS)).ready
+                except NotReady:
+                    return False
+
+            await eventually(ready, "ready")
+            assert (await cml.system.get_license(ADDRESS, ADMIN)).registration == "NOT_REGISTERED"
+            process.send_signal(number)
+            assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        _, complaints = process.communicate()
+    assert complaints == ""
+    assert re.search(r"control +http://127\.0\.0\.1:\d+/state", told)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "why"),
+    [
+        (GOOD.replace("2.10", "1.6"), 2, "CML version '1.6': must be one of"),
+        (GOOD.replace("100.0", "0.0"), 2, "speed 0"),
+        (GOOD.replace(", 1.0,", ", -1.0,"), 2, "boot time -1"),
+        (GOOD.replace("0, 0", "70000, 0"), 2, "port 70000"),
+        (GOOD.replace('"simulated"', '""'), 2, "must not be empty"),
+        (GOOD.replace("127.0.0.1", "203.0.113.1"), 1, "cannot listen on 203.0.113.1"),
+    ],
+)
+def test_wrong_values_are_said_in_one_line(wrong: str, code: int, why: str) -> None:
+    process = start(wrong)
+    _, complaints = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code
+    assert complaints.startswith("lcm: ")
+    assert why in complaints
+    assert complaints.count("\n") == 1
+
+
+def test_a_taken_port_is_said_so() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(CannotListen, match="Address already in use"):
+            Port("127.0.0.1", other.getsockname()[1])
+
+
+async def test_two_simulators_do_not_share_a_port_even_while_nobody_listens(simulator: CmlSimulator) -> None:
+    number = int(simulator.url.rpartition(":")[2])
+    for switch in (simulator.power_off, simulator.power_on):
+        await switch()
+        with pytest.raises(CannotListen, match="Address already in use"):
+            CmlSimulator(WorldSettings(), port=number)
+
+
+async def test_a_port_can_be_taken_again_at_once_after_it_was_used(simulator: CmlSimulator, cml: Clients) -> None:
+    assert (await cml.system.get_system_information(ADDRESS)).ready
+    number = int(simulator.url.rpartition(":")[2])
+    await simulator.stop()
+    again = CmlSimulator(WorldSettings(boot_seconds=0), port=number, identity=simulator.identity)
+    await again.start()
+    assert (await cml.system.get_system_information(ADDRESS)).ready
+    await again.stop()

@@ -1,0 +1,137 @@
+"""The system client against a server over HTTPS."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.cml.errors import Conflict, Invalid
+from lcm.cml.licensing import LicensePhase, LicenseProgress
+from lcm.cml.simulator import CmlSimulator, WorldSettings
+from lcm.cml.simulator.faults import Fault, FaultKind
+from lcm.cml.simulator.licence import LicensingMode
+from lcm.cml.tls import Pinned
+from lcm.cml.types import Deregistration
+from lcm.core import clock
+from tests.integration.cml.conftest import ADDRESS, ADMIN, FAST, Clients, clients, control, eventually
+
+if TYPE_CHECKING:
+    from lcm.cml.simulator.certificate import ServerIdentity
+
+
+async def phase(cml: Clients) -> LicensePhase:
+    return LicenseProgress.of(await cml.system.get_license(ADDRESS, ADMIN)).phase
+
+
+async def reach(cml: Clients, wanted: LicensePhase) -> None:
+    async def reached() -> bool:
+        return await phase(cml) is wanted
+
+    await eventually(reached, wanted)
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("2.7", "2.7.2+build.26"), ("2.8", "2.8.1+build.14"), ("2.9", "2.9.1+build.7"), ("2.10", "2.10.0+build.3")],
+)
+async def test_every_version_is_read_alike(identity: ServerIdentity, version: str, told: str) -> None:
+    simulator = CmlSimulator(WorldSettings(version=version, speed=FAST, boot_seconds=0), identity=identity)
+    await simulator.start()
+    lab = simulator.world.person_starts_lab("student")
+    async with clients(Pinned(identity.pem), lambda _address: simulator.url) as cml:
+        information = await cml.system.get_system_information(ADDRESS)
+        assert (information.version, information.ready) == (told, True)
+        health = await cml.system.get_system_health(ADDRESS, ADMIN)
+        assert (health.valid, health.is_licensed, health.controller_valid) == (True, False, True)
+        assert health.computes[0].admission_state == "READY"
+
+        async def running() -> bool:
+            return (await cml.system.get_system_stats(ADDRESS, ADMIN)).running_nodes == 2
+
+        await eventually(running, "both nodes run")
+        stats = await cml.system.get_system_stats(ADDRESS, ADMIN)
+        assert (stats.labs, stats.nodes, stats.cpu_count) == (1, 2, 16)
+        assert stats.memory is not None
+        assert 0 < stats.memory.percent < 100
+        assert "alpine" in await cml.system.get_node_definitions(ADDRESS, ADMIN)
+        activity = await cml.system.get_activity_events(ADDRESS, ADMIN, None)
+        assert {event.lab_id for event in activity.events if event.category == "start_lab"} == {lab.id}
+        assert activity.skipped == 0
+    await simulator.stop()
+
+
+async def test_a_licence_is_registered_and_given_back(simulator: CmlSimulator, cml: Clients) -> None:
+    assert await phase(cml) is LicensePhase.UNREGISTERED
+    await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
+    await reach(cml, LicensePhase.REGISTERED)
+    assert (await control(simulator, "GET", "/state"))[1]["license"]["registered_now"] == 1
+    assert await cml.system.deregister_license(ADDRESS, ADMIN) is Deregistration.DONE
+    assert await phase(cml) is LicensePhase.UNREGISTERED
+    assert await cml.system.deregister_license(ADDRESS, ADMIN) is Deregistration.WAS_NOT_REGISTERED
+    state = (await control(simulator, "GET", "/state"))[1]["license"]
+    assert (state["registered_now"], state["registered_ever"]) == (0, 1)
+
+
+async def test_a_bad_token_is_taken_and_fails_later(cml: Clients) -> None:
+    await cml.system.register_license(ADDRESS, ADMIN, "badToken")
+    await reach(cml, LicensePhase.FAILED)
+    progress = LicenseProgress.of(await cml.system.get_license(ADDRESS, ADMIN))
+    assert "not valid" in progress.reason
+
+
+async def test_a_token_with_strange_characters_is_refused_at_once(cml: Clients) -> None:
+    with pytest.raises(Invalid, match="characters"):
+        await cml.system.register_license(ADDRESS, ADMIN, "no such token!")
+
+
+async def test_a_busy_server_says_so(simulator: CmlSimulator, cml: Clients) -> None:
+    await control(simulator, "PUT", "/licensing", {"mode": "busy"})
+    with pytest.raises(Conflict):
+        await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
+    with pytest.raises(Conflict):
+        await cml.system.deregister_license(ADDRESS, ADMIN)
+
+
+async def test_registration_goes_on_trying_while_ciscos_side_is_silent(simulator: CmlSimulator, cml: Clients) -> None:
+    simulator.world.licensing.mode = LicensingMode.RETRY
+    await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
+
+    async def retries() -> bool:
+        return (await cml.system.get_license(ADDRESS, ADMIN)).registration == "RETRY_IN_PROGRESS"
+
+    await eventually(retries, "retry")
+    assert await phase(cml) is LicensePhase.REGISTERING
+    simulator.world.licensing.mode = LicensingMode.NORMAL
+    await reach(cml, LicensePhase.REGISTERED)
+
+
+async def test_a_licence_given_back_without_ciscos_knowledge_is_told_apart(
+    simulator: CmlSimulator, cml: Clients
+) -> None:
+    await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
+    await reach(cml, LicensePhase.REGISTERED)
+    simulator.world.licensing.mode = LicensingMode.SSMS_TIMEOUT
+    assert await cml.system.deregister_license(ADDRESS, ADMIN) is Deregistration.LOCAL_ONLY
+    assert (await control(simulator, "GET", "/state"))[1]["license"]["registered_now"] == 1
+
+
+async def test_a_refusal_with_another_reason_does_not_pass_for_given_back(
+    simulator: CmlSimulator, cml: Clients
+) -> None:
+    await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
+    await reach(cml, LicensePhase.REGISTERED)
+    simulator.world.faults.add(Fault(FaultKind.STATUS, path="/api/v0/licensing/deregistration", status=400, count=1))
+    with pytest.raises(Invalid):
+        await cml.system.deregister_license(ADDRESS, ADMIN)
+
+
+async def test_activity_since_a_moment(simulator: CmlSimulator, cml: Clients) -> None:
+    await control(simulator, "POST", "/people/labs", {"username": "student"})
+    everything = await cml.system.get_activity_events(ADDRESS, ADMIN, None)
+    assert {"import_lab", "start_lab", "queue_node", "user_activity"} <= {event.category for event in everything.events}
+    later = clock.now() + timedelta(minutes=1)
+    nothing = await cml.system.get_activity_events(ADDRESS, ADMIN, later)
+    assert nothing.events == ()
+    assert nothing.total >= everything.total
