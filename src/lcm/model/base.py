@@ -1,0 +1,66 @@
+"""What all data of the contract has in common."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+
+class Choice(StrEnum):
+    """A word of a fixed list: upper or lower case as defined, input in any case."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Choice | None:
+        if not isinstance(value, str):
+            return None
+        return next((member for member in cls if member.value.lower() == value.strip().lower()), None)
+
+
+class Data(BaseModel):
+    """Data that is passed around: never changed in place, a field that nobody knows is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null", allow_inf_nan=False)
+
+
+class Answer(Data):
+    """Data that a newer server may have more of: a reader passes over what it does not know."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.astimezone(UTC)
+
+
+def _with_z(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _without_control(text: str) -> str:
+    if any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn") for letter in text):
+        raise ValueError("must not contain control characters")
+    return text
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(_with_z, when_used="json")]
+"""A time with a zone; UTC inside, `Z` on the wire."""
+
+Text = Annotated[str, AfterValidator(_without_control)]
+"""Text that can be shown on one line."""
+
+Reason = Annotated[Text, BeforeValidator(_stripped), Field(min_length=1, max_length=500)]
+"""Why somebody did something."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+"""A name people give: letters, digits, dots, dashes and underscores, 63 at most."""
+
+Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]{1,2}$", max_length=32)]
+"""A region of the cloud, such as eu-west-1."""

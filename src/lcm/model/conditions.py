@@ -1,0 +1,75 @@
+"""Running is not ready: what else is true of a worker, since when and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from lcm.model.base import Answer, Choice, Moment, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+
+class ConditionType(Choice):
+    """What can be said of a worker beside its status."""
+
+    INSTANCE_READY = "InstanceReady"
+    CML_READY = "CmlReady"
+    LICENSED = "Licensed"
+    IDLE = "Idle"
+    DRAINING = "Draining"
+    STUCK = "Stuck"
+
+
+class ConditionStatus(Choice):
+    """Whether it holds; what could not be found out is Unknown."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(Answer):
+    """One condition. `since` moves when its status does, not when only the words change."""
+
+    type: ConditionType
+    status: ConditionStatus
+    reason: Annotated[Text, Field(max_length=100)] = ""
+    message: Annotated[Text, Field(max_length=1000)] = ""
+    since: Moment
+
+
+def with_condition(
+    conditions: Iterable[Condition],
+    kind: ConditionType,
+    status: ConditionStatus,
+    *,
+    now: datetime,
+    reason: str = "",
+    message: str = "",
+) -> tuple[Condition, ...]:
+    """The conditions with this one set, in the order of their types."""
+    others = {condition.type: condition for condition in conditions}
+    before = others.get(kind)
+    since = before.since if before is not None and before.status is status else now
+    others[kind] = Condition(type=kind, status=status, reason=reason, message=message, since=since)
+    return tuple(others[known] for known in ConditionType if known in others)
+
+
+def without_condition(conditions: Iterable[Condition], kind: ConditionType) -> tuple[Condition, ...]:
+    """The conditions without this one: nothing is to be said about it any more."""
+    return tuple(condition for condition in conditions if condition.type is not kind)
+
+
+def find_condition(conditions: Iterable[Condition], kind: ConditionType) -> Condition | None:
+    """The condition of this type."""
+    return next((condition for condition in conditions if condition.type is kind), None)
+
+
+def holds(conditions: Iterable[Condition], kind: ConditionType) -> bool:
+    """Whether the condition is known to be true."""
+    found = find_condition(conditions, kind)
+    return found is not None and found.status is ConditionStatus.TRUE

@@ -1,0 +1,56 @@
+"""Errors as the API tells them: problem details with a code that programs can rely on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from lcm.model.base import Answer, Choice
+
+
+class ProblemCode(Choice):
+    """Why a request was refused."""
+
+    INVALID = "invalid"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    NAME_TAKEN = "name_taken"
+    VERSION_CONFLICT = "version_conflict"
+    ILLEGAL_TRANSITION = "illegal_transition"
+    NOT_POSSIBLE_NOW = "not_possible_now"
+    STALE_LEADER = "stale_leader"
+    LEADER_HEADERS_MISSING = "leader_headers_missing"
+    ATTEMPT_MISMATCH = "attempt_mismatch"
+    MIN_WORKERS = "min_workers"
+    COOLDOWN = "cooldown"
+    MAX_WORKERS = "max_workers"
+    HELD = "held"
+    IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
+    CSRF = "csrf"
+    TOO_MANY_ATTEMPTS = "too_many_attempts"
+    TOO_LARGE = "too_large"
+    UNAVAILABLE = "unavailable"
+    INTERNAL = "internal"
+
+
+class FieldProblem(Answer):
+    """What is wrong with one field, and what would be right."""
+
+    field: str
+    message: str
+
+
+class Problem(Answer):
+    """An error answer. `detail` says what to do about it."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: ProblemCode
+    detail: str = ""
+    instance: str | None = None
+    errors: tuple[FieldProblem, ...] = ()
+    current: dict[str, Any] | None = Field(default=None, description="What stands in the way, such as a version.")

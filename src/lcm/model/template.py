@@ -1,0 +1,48 @@
+"""What a worker can be made from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lcm.model.base import Answer, Name, Text
+
+
+class Capacity(Answer):
+    """What a worker offers to lablets."""
+
+    cpu_cores: Annotated[int, Field(ge=1, le=1024)]
+    memory_gb: Annotated[float, Field(gt=0, le=65536)]
+    storage_gb: Annotated[float, Field(gt=0, le=1_000_000)]
+    max_nodes: Annotated[int, Field(ge=1, le=10_000)]
+
+
+class WorkerTemplate(Answer):
+    """A kind of worker, by name."""
+
+    name: Name
+    description: Annotated[Text, Field(max_length=500)] = ""
+    instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", max_length=64)]
+    ami_name_pattern: Annotated[Text, Field(max_length=128)] | None = None
+    capacity: Capacity
+    cost_per_hour_usd: Annotated[float, Field(ge=0, le=10_000)]
+    enabled: bool = True
+
+
+def _template(name: str, instance_type: str, capacity: tuple[int, float, float, int], cost: float) -> WorkerTemplate:
+    cpu, memory, storage, nodes = capacity
+    size = Capacity(cpu_cores=cpu, memory_gb=memory, storage_gb=storage, max_nodes=nodes)
+    text = f"{cpu} CPU, {memory:g} GB memory, {storage:g} GB disk, up to {nodes} nodes"
+    return WorkerTemplate(
+        name=name, description=text, instance_type=instance_type, capacity=size, cost_per_hour_usd=cost
+    )
+
+
+DEFAULT_TEMPLATES = (
+    _template("micro", "t3.micro", (2, 1, 20, 2), 0.0104),
+    _template("small", "t3.small", (2, 2, 50, 5), 0.0208),
+    _template("medium", "t3.medium", (2, 4, 100, 15), 0.0416),
+    _template("large", "t3.large", (2, 8, 200, 30), 0.0832),
+    _template("metal", "m5zn.metal", (48, 192, 1000, 200), 3.9641),
+)
