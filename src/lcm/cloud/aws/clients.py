@@ -1,0 +1,96 @@
+"""botocore's sessions and clients, with every setting that matters set by us: its defaults have changed before.
+
+Making a client takes a quarter of a second and reads files: never do it on the event loop.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    CredentialProvider,
+    CredentialResolver,
+    DeferredRefreshableCredentials,
+)
+from botocore.exceptions import NoCredentialsError
+
+if TYPE_CHECKING:
+    from lcm.cloud.aws.config import RegionConfig, Tuning
+
+
+def new_session(region: RegionConfig, tuning: Tuning) -> botocore.session.Session:
+    """A session with credentials by the standard chain or, where one is named, of a role assumed with these."""
+    session = _session()
+    if region.role_arn is not None:
+        session.register_component("credential_provider", CredentialResolver([_AssumedRole(region, tuning)]))
+    return session
+
+
+def new_client(
+    session: botocore.session.Session, service: str, region: RegionConfig, tuning: Tuning, *, mutating: bool
+) -> Any:
+    """A client for reads, or one for changes: these are sent once, and whoever asked decides what follows."""
+    return session.create_client(
+        service,
+        region_name=region.region,
+        endpoint_url=region.endpoint_url,
+        config=client_config(tuning, attempts=1 if mutating else tuning.read_attempts),
+    )
+
+
+def client_config(tuning: Tuning, attempts: int) -> Config:
+    """The settings of a client."""
+    return Config(
+        connect_timeout=tuning.connect_timeout,
+        read_timeout=tuning.read_timeout,
+        max_pool_connections=tuning.threads,
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        tcp_keepalive=True,
+        parameter_validation=True,
+        user_agent_extra="lcm",
+    )
+
+
+def _session() -> botocore.session.Session:
+    session = botocore.session.Session()
+    session.register_component("data_loader", _models())
+    return session
+
+
+@cache
+def _models() -> Any:
+    """EC2's model is megabytes of JSON: read once for all regions, not once for each."""
+    return botocore.session.Session().get_component("data_loader")
+
+
+class _AssumedRole(CredentialProvider):
+    """Credentials of a role, fetched when first needed and again before they expire."""
+
+    METHOD = "lcm-assumed-role"
+
+    def __init__(self, region: RegionConfig, tuning: Tuning) -> None:
+        super().__init__()
+        self._region = region
+        self._tuning = tuning
+
+    def load(self) -> DeferredRefreshableCredentials:
+        own = _session()
+        credentials = own.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        extra = {"RoleSessionName": f"lcm-{self._region.region}"}
+        if self._region.external_id is not None:
+            extra["ExternalId"] = self._region.external_id
+        create = partial(
+            own.create_client,
+            region_name=self._region.region,
+            endpoint_url=self._region.endpoint_url,
+            config=client_config(self._tuning, self._tuning.read_attempts),
+        )
+        assert self._region.role_arn is not None
+        fetcher = AssumeRoleCredentialFetcher(create, credentials, self._region.role_arn, extra_args=extra)
+        return DeferredRefreshableCredentials(refresh_using=fetcher.fetch_credentials, method="assume-role")

@@ -1,0 +1,135 @@
+"""Figures of instances by GetMetricData, as many to a call as CloudWatch takes.
+
+Memory and disk come from the CloudWatch agent, and are found only if it publishes them with the one dimension
+`InstanceId`: GetMetricData wants the exact set. In the agent's configuration that is
+`"aggregation_dimensions": [["InstanceId"]]` with `"append_dimensions": {"InstanceId": "${aws:InstanceId}"}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lcm.cloud.types import InstanceMetrics
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from lcm.cloud.aws.gateway import Gateway
+
+OPERATION = "GetMetricData"
+QUERIES_A_CALL = 500
+DATAPOINTS_A_CALL = 100_800
+
+# Basic monitoring writes every five minutes, a few minutes late.
+_PERIOD = 300
+_WINDOW = timedelta(minutes=20)
+_DATAPOINTS_A_QUERY = int(_WINDOW.total_seconds()) // _PERIOD + 2
+# Leaves threads for calls that change something.
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    field: str
+    namespace: str
+    name: str
+    per_second: bool = False
+
+
+METRICS = (
+    _Metric("cpu_utilization", "AWS/EC2", "CPUUtilization"),
+    _Metric("network_in", "AWS/EC2", "NetworkIn", per_second=True),
+    _Metric("network_out", "AWS/EC2", "NetworkOut", per_second=True),
+    _Metric("disk_read", "AWS/EC2", "EBSReadBytes", per_second=True),
+    _Metric("disk_write", "AWS/EC2", "EBSWriteBytes", per_second=True),
+    _Metric("memory_utilization", "CWAgent", "mem_used_percent"),
+    _Metric("disk_utilization", "CWAgent", "disk_used_percent"),
+)
+
+
+class CloudWatch:
+    """The figures of one region's instances."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def latest(self, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
+        """Each instance's latest figures; one without any is left out."""
+        ids = list(dict.fromkeys(instance_ids))
+        wanted = [(instance_id, metric) for instance_id in ids for metric in METRICS]
+        batches = [wanted[start : start + QUERIES_A_CALL] for start in range(0, len(wanted), QUERIES_A_CALL)]
+        # Periods count from the start, so these are whole ones up to the present minute: sums of parts would mislead.
+        end = clock.now().replace(second=0, microsecond=0)
+        turns = asyncio.Semaphore(_AT_ONCE)
+        readings: dict[str, _Reading] = {}
+
+        async def fetch(batch: list[tuple[str, _Metric]]) -> None:
+            async with turns:
+                await self._fetch(batch, end, readings)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for batch in batches:
+                    group.create_task(fetch(batch))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return {instance_id: readings[instance_id].result() for instance_id in ids if instance_id in readings}
+
+    async def _fetch(self, batch: list[tuple[str, _Metric]], end: datetime, readings: dict[str, _Reading]) -> None:
+        assert len(batch) <= QUERIES_A_CALL
+        assert len(batch) * _DATAPOINTS_A_QUERY <= DATAPOINTS_A_CALL
+        request: dict[str, Any] = {
+            "MetricDataQueries": [_query(place, *wanted) for place, wanted in enumerate(batch)],
+            "StartTime": end - _WINDOW,
+            "EndTime": end,
+            "ScanBy": "TimestampDescending",
+        }
+        while True:
+            answer = await self._gateway.call(OPERATION, request)
+            for result in answer.get("MetricDataResults", ()):
+                if result.get("Timestamps"):
+                    instance_id, metric = batch[int(result["Id"].removeprefix("q"))]
+                    reading = readings.setdefault(instance_id, _Reading(instance_id))
+                    reading.take(metric, result["Timestamps"], result["Values"])
+            if not answer.get("NextToken"):
+                return
+            request = {**request, "NextToken": answer["NextToken"]}
+
+
+class _Reading:
+    """The figures of an instance that have come in so far."""
+
+    def __init__(self, instance_id: str) -> None:
+        self._instance_id = instance_id
+        self._latest: dict[str, tuple[datetime, float]] = {}
+
+    def take(self, metric: _Metric, moments: Sequence[datetime], values: Sequence[float]) -> None:
+        at, value = max(zip(moments, values, strict=True), key=lambda point: point[0])
+        known = self._latest.get(metric.field)
+        if known is None or known[0] < at:
+            self._latest[metric.field] = (at, value / _PERIOD if metric.per_second else value)
+
+    def result(self) -> InstanceMetrics:
+        at = max(moment for moment, _ in self._latest.values()).astimezone(UTC)
+        figures = {field: value for field, (_, value) in self._latest.items()}
+        return InstanceMetrics(instance_id=self._instance_id, at=at, **figures)
+
+
+def _query(place: int, instance_id: str, metric: _Metric) -> dict[str, Any]:
+    return {
+        "Id": f"q{place}",
+        "MetricStat": {
+            "Metric": {
+                "Namespace": metric.namespace,
+                "MetricName": metric.name,
+                "Dimensions": [{"Name": "InstanceId", "Value": instance_id}],
+            },
+            "Period": _PERIOD,
+            "Stat": "Sum" if metric.per_second else "Average",
+        },
+    }

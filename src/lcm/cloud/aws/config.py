@@ -1,0 +1,151 @@
+"""Which regions are used, and with what: the value of AWS_REGION_CONFIGS, read and checked.
+
+It is the path of a YAML file, or JSON written out in place: a mapping of region names to what is used there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from lcm.cloud.types import MANAGED_BY_TAG
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLE = "AWS_REGION_CONFIGS"
+FALLBACK = "AWS_DEFAULT_REGION"
+
+_RESERVED_TAGS = (MANAGED_BY_TAG.split(":", maxsplit=1)[0] + ":", "aws:")
+
+RegionName = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+$")]
+GroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-z]+$")]
+SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-z]+$")]
+RoleArn = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+")]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+TagValue = Annotated[str, StringConstraints(max_length=256)]
+
+
+class ConfigError(ValueError):
+    """The regions' configuration is wrong; the message is one line and names the field."""
+
+
+class RegionConfig(BaseModel):
+    """What is used in one region. Everything but its name may be left out."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    region: RegionName
+    security_group_ids: tuple[GroupId, ...] = ()
+    subnet_ids: tuple[SubnetId, ...] = ()
+    key_name: Text | None = None
+    default_tags: dict[Text, TagValue] = Field(default_factory=dict)
+    role_arn: RoleArn | None = None
+    external_id: Text | None = None
+    endpoint_url: Url | None = None
+    instance_profile: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_subnet(cls, given: Any) -> Any:
+        """`subnet_id` is another way to write a list of one."""
+        if not isinstance(given, dict) or "subnet_id" not in given:
+            return given
+        if "subnet_ids" in given:
+            raise ValueError("subnet_id and subnet_ids exclude each other")
+        rest = {name: value for name, value in given.items() if name != "subnet_id"}
+        return rest if given["subnet_id"] is None else {**rest, "subnet_ids": [given["subnet_id"]]}
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> RegionConfig:
+        if self.external_id is not None and self.role_arn is None:
+            raise ValueError("external_id is of use only with role_arn")
+        reserved = sorted(key for key in self.default_tags if key.startswith(_RESERVED_TAGS))
+        if reserved:
+            raise ValueError(f"default_tags must not set {reserved[0]!r}: such tags are not for people to set")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How calls are made. The defaults are for AWS; tests make pages small and waits short."""
+
+    connect_timeout: float = 5.0
+    read_timeout: float = 30.0
+    read_attempts: int = 5
+    threads: int = 8
+    # A page that is parsed in a thread holds the interpreter for about a third of a millisecond per instance.
+    thread_page: int = 200
+    process_page: int = 1000
+    poller_above: int = 200
+    gather_seconds: float = 0.2
+    images_fresh_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class AwsConfig:
+    """The regions in use, in order, and how calls are made."""
+
+    regions: Mapping[str, RegionConfig]
+    tuning: Tuning = field(default_factory=Tuning)
+
+    @classmethod
+    def load(cls, region_configs: str | None, default_region: str | None = None) -> AwsConfig:
+        """From the values of AWS_REGION_CONFIGS and AWS_DEFAULT_REGION; the second counts only without the first."""
+        if region_configs and region_configs.strip():
+            return cls(_parse(region_configs.strip()))
+        if default_region and default_region.strip():
+            name = default_region.strip()
+            return cls({name: _region(name, {}, FALLBACK)})
+        raise ConfigError(f"{VARIABLE} or {FALLBACK} must say which regions to use; neither is set")
+
+
+def _parse(text: str) -> dict[str, RegionConfig]:
+    content, source = (_inline(text), VARIABLE) if text.startswith(("{", "[")) else (_from_file(text), text)
+    if isinstance(content, dict) and set(content) == {"aws_region_configs"}:
+        content = content["aws_region_configs"]
+    if not isinstance(content, dict) or not content:
+        raise ConfigError(f"{source}: must be a mapping of region names to their configuration")
+    return {str(name): _region(str(name), entry, source) for name, entry in content.items()}
+
+
+def _inline(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{VARIABLE}: not JSON: {error}") from error
+
+
+def _from_file(text: str) -> Any:
+    try:
+        return yaml.safe_load(Path(text).expanduser().read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not text"
+        raise ConfigError(f"{VARIABLE}={text}: must be JSON or a readable YAML file: {reason}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{text}: not YAML{where}") from error
+
+
+def _region(name: str, entry: Any, source: str) -> RegionConfig:
+    if entry is None:
+        entry = {}
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{source}: {name}: must be a mapping, not {type(entry).__name__}")
+    if entry.get("region", name) != name:
+        raise ConfigError(f"{source}: {name}.region: must be {name!r} as its key is, not {entry['region']!r}")
+    try:
+        return RegionConfig.model_validate({**entry, "region": name})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join([name, *(str(part) for part in first["loc"])])
+        reason = first["msg"].removeprefix("Value error, ")
+        shown = "" if first["type"] in ("value_error", "extra_forbidden") else f", not {first['input']!r}"
+        raise ConfigError(f"{source}: {place}: {reason}{shown}") from error

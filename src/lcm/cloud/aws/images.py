@@ -1,0 +1,101 @@
+"""Machine images by name and owner.
+
+Anybody can publish an image under any name. So a look-up without an owner is refused, and an answer of another owner's
+is left out even if the server gave it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from lcm.cloud.errors import InvalidRequest
+from lcm.cloud.types import Image
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lcm.cloud.aws.gateway import Gateway
+    from lcm.cloud.aws.identity import Identity
+
+OPERATION = "DescribeImages"
+_PAGE = 1000
+_ALIASES = frozenset({"amazon", "aws-marketplace"})
+
+
+class Images:
+    """Images of one region."""
+
+    def __init__(self, gateway: Gateway, identity: Identity) -> None:
+        self._gateway = gateway
+        self._identity = identity
+        self._asking = asyncio.Lock()
+        self._found: dict[tuple[str, tuple[str, ...]], tuple[float, tuple[Image, ...]]] = {}
+        self._root_devices: dict[str, str] = {}
+
+    async def find(self, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
+        """Available images, newest first; what was found stays good for a while."""
+        if not owners:
+            raise InvalidRequest(f"{OPERATION}: images are looked up by owner; none is given", operation=OPERATION)
+        key = (name_pattern, tuple(sorted(set(owners))))
+        fresh = self._fresh(key)
+        if fresh is not None:
+            return fresh
+        async with self._asking:
+            # Somebody may have looked it up while this one waited.
+            fresh = self._fresh(key)
+            if fresh is not None:
+                return fresh
+            images = await self._look_up(*key)
+            self._found[key] = (clock.boottime(), images)
+            return images
+
+    def _fresh(self, key: tuple[str, tuple[str, ...]]) -> tuple[Image, ...] | None:
+        at, images = self._found.get(key, (0.0, None))
+        return images if clock.boottime() - at <= self._gateway.tuning.images_fresh_seconds else None
+
+    async def root_device(self, image_id: str) -> str:
+        """The name of an image's root device, which never changes."""
+        if image_id not in self._root_devices:
+            answer = await self._gateway.call(OPERATION, {"ImageIds": [image_id]})
+            device = next((image.get("RootDeviceName") for image in answer.get("Images", ())), None)
+            if not device:
+                raise InvalidRequest(f"{OPERATION}: {image_id} has no root device to size", operation=OPERATION)
+            self._root_devices[image_id] = device
+        return self._root_devices[image_id]
+
+    async def _look_up(self, name_pattern: str, owners: tuple[str, ...]) -> tuple[Image, ...]:
+        ours = await self._identity.account_id() if "self" in owners else ""
+        allowed = {ours if owner == "self" else owner for owner in owners}
+        request: dict[str, Any] = {
+            "Owners": list(owners),
+            "Filters": [{"Name": "name", "Values": [name_pattern]}, {"Name": "state", "Values": ["available"]}],
+            "MaxResults": _PAGE,
+        }
+        images: list[Image] = []
+        while True:
+            answer = await self._gateway.call(OPERATION, request)
+            images.extend(_image(image) for image in answer.get("Images", ()) if _trusted(image, allowed))
+            if not answer.get("NextToken"):
+                break
+            request = {**request, "NextToken": answer["NextToken"]}
+        return tuple(sorted(images, key=lambda image: (image.created_at, image.id), reverse=True))
+
+
+def _trusted(image: Mapping[str, Any], allowed: set[str]) -> bool:
+    if image.get("State", "available") != "available":
+        return False
+    alias = image.get("ImageOwnerAlias")
+    return image.get("OwnerId") in allowed or (alias in _ALIASES and alias in allowed)
+
+
+def _image(image: Mapping[str, Any]) -> Image:
+    created = datetime.fromisoformat(image["CreationDate"])
+    return Image(
+        id=image["ImageId"],
+        name=image.get("Name", ""),
+        owner_id=image["OwnerId"],
+        created_at=created if created.tzinfo else created.replace(tzinfo=UTC),
+    )

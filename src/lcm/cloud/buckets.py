@@ -1,0 +1,191 @@
+"""Token buckets, and the documented ones of the EC2 API.
+
+The simulated cloud refuses by them, as EC2 does; a client paces itself by a share of them, so that it is never refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+# What adding up fractions of a second loses; far below one token.
+_HAIR: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A bucket's size, and how many tokens a second come back."""
+
+    capacity: float
+    refill_per_second: float
+
+    def share(self, part: float) -> Rate:
+        """This part of it."""
+        return Rate(self.capacity * part, self.refill_per_second * part)
+
+
+class TokenBucket:
+    """A bucket of tokens on the running loop's time; it begins full.
+
+    Whoever waits is served in the order of asking: a large request at the head is not passed by small ones.
+    """
+
+    def __init__(self, capacity: float, refill_per_second: float) -> None:
+        if capacity <= 0 or refill_per_second <= 0:
+            raise ValueError(f"a bucket needs a size and a refill above 0, not {capacity:g} and {refill_per_second:g}")
+        self._rate = Rate(capacity, refill_per_second)
+        self._level = capacity
+        self._at: float | None = None
+        self._queue: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for tokens."""
+        return len(self._queue)
+
+    def try_take(self, tokens: float = 1) -> bool:
+        """Take the tokens if they are there and nobody waits."""
+        if self._queue or self._fill() + _HAIR < tokens:
+            return False
+        self._level -= tokens
+        return True
+
+    async def take(self, tokens: float = 1) -> None:
+        """Take the tokens, waiting for as long as it takes."""
+        if tokens > self._rate.capacity + _HAIR:
+            raise ValueError(f"{tokens:g} tokens will never be in a bucket of {self._rate.capacity:g}")
+        if self.try_take(tokens):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (tokens, turn)
+        self._queue.append(entry)
+        self._set_timer()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._withdraw(entry)
+            raise
+
+    def put_back(self, tokens: float) -> None:
+        """Return tokens that were taken for something that was not done."""
+        self._level = min(self._rate.capacity, self._fill() + tokens)
+        self._serve()
+
+    def _withdraw(self, entry: tuple[float, asyncio.Future[None]]) -> None:
+        if entry in self._queue:
+            self._queue.remove(entry)
+        elif not entry[1].cancelled():
+            # It was its turn, and in the same moment it was given up: the tokens are for the next.
+            self._level += entry[0]
+        self._serve()
+
+    def _fill(self) -> float:
+        now = asyncio.get_running_loop().time()
+        if self._at is not None:
+            gained = (now - self._at) * self._rate.refill_per_second
+            self._level = min(self._rate.capacity, self._level + gained)
+        self._at = now
+        return self._level
+
+    def _serve(self) -> None:
+        while self._queue and self._fill() + _HAIR >= self._queue[0][0]:
+            tokens, turn = self._queue.popleft()
+            if not turn.done():
+                self._level -= tokens
+                turn.set_result(None)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._queue:
+            missing = self._queue[0][0] - self._fill()
+            wait = max(0.0, missing / self._rate.refill_per_second)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._serve)
+
+
+DESCRIBE: Final = Rate(100, 20)
+MUTATE: Final = Rate(50, 5)
+LAUNCH: Final = Rate(5, 2)
+TERMINATE: Final = Rate(100, 5)
+CREATE_TAGS: Final = Rate(100, 10)
+GET_METRIC_DATA: Final = Rate(50, 50)
+LAUNCHED_INSTANCES: Final = Rate(1000, 2)
+ENDED_INSTANCES: Final = Rate(1000, 20)
+
+_REQUESTS: Final = {
+    "RunInstances": LAUNCH,
+    "StartInstances": LAUNCH,
+    "TerminateInstances": TERMINATE,
+    "CreateTags": CREATE_TAGS,
+    "GetMetricData": GET_METRIC_DATA,
+    # The documentation gives no figure; it is asked for seldom.
+    "GetCallerIdentity": DESCRIBE,
+}
+_INSTANCES: Final = {
+    "RunInstances": LAUNCHED_INSTANCES,
+    "StartInstances": LAUNCHED_INSTANCES,
+    "StopInstances": ENDED_INSTANCES,
+    "TerminateInstances": ENDED_INSTANCES,
+}
+
+
+def request_rate(operation: str) -> Rate:
+    """How many requests of an EC2 operation an account may make in a region."""
+    if operation.startswith("Describe"):
+        return DESCRIBE
+    return _REQUESTS.get(operation, MUTATE)
+
+
+def instance_rate(operation: str) -> Rate | None:
+    """How many instances an EC2 operation may touch, whatever the number of requests; None: it is not counted."""
+    return _INSTANCES.get(operation)
+
+
+class OperationBuckets:
+    """The buckets of one account in one region, made as operations are first used."""
+
+    def __init__(self, part: float = 1.0) -> None:
+        self._part = part
+        self._requests: dict[str, TokenBucket] = {}
+        self._instances: dict[str, TokenBucket] = {}
+
+    def try_take(self, operation: str, instances: int = 0) -> bool:
+        """Pay for a request that touches so many instances; False: it is too much now."""
+        requests, touched = self._buckets(operation)
+        if touched is None or instances == 0:
+            return requests.try_take()
+        if not requests.try_take():
+            return False
+        # As with EC2, the request was counted even if it touched too much.
+        return touched.try_take(instances)
+
+    async def take(self, operation: str, instances: int = 0) -> None:
+        """Pay for a request that touches so many instances, waiting until it can be made."""
+        requests, touched = self._buckets(operation)
+        if touched is None or instances == 0:
+            await requests.take()
+            return
+        await touched.take(instances)
+        try:
+            await requests.take()
+        except asyncio.CancelledError:
+            touched.put_back(instances)
+            raise
+
+    def _buckets(self, operation: str) -> tuple[TokenBucket, TokenBucket | None]:
+        requests = self._requests.get(operation)
+        if requests is None:
+            requests = self._requests[operation] = self._bucket(request_rate(operation))
+            touched = instance_rate(operation)
+            if touched is not None:
+                self._instances[operation] = self._bucket(touched)
+        return requests, self._instances.get(operation)
+
+    def _bucket(self, rate: Rate) -> TokenBucket:
+        part = rate.share(self._part)
+        return TokenBucket(part.capacity, part.refill_per_second)

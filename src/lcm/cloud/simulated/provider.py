@@ -1,0 +1,178 @@
+"""The platform's side of the simulated cloud: the SPI, with the manners of a good client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from lcm.cloud.buckets import OperationBuckets
+from lcm.cloud.errors import CloudError, OutcomeUnknown, Unreachable
+from lcm.cloud.simulated import answers
+from lcm.cloud.simulated.region import FILTER_VALUES, Filters
+from lcm.cloud.simulated.reports import METRIC_NAMES, QUERIES_A_CALL, answer_queries, join_answers, notices
+from lcm.cloud.types import WORKER_TAG, HealthKind, Sweep
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from lcm.cloud.simulated.region import Page, Region
+    from lcm.cloud.simulated.world import SimulatedCloud
+    from lcm.cloud.types import (
+        HealthNotice,
+        Image,
+        Instance,
+        InstanceMetrics,
+        InstanceState,
+        LaunchParameters,
+        Selection,
+    )
+
+T = TypeVar("T")
+
+PACE: Final = 0.9
+
+
+class SimulatedProvider:
+    """CloudProviderSPI and MetricsSPI on a simulated cloud.
+
+    `pace` is the share of the provider's token buckets that this client allows itself, None for no restraint. While
+    `cut` is set, this client alone has no connection.
+    """
+
+    def __init__(self, world: SimulatedCloud, *, pace: float | None = PACE) -> None:
+        self._world = world
+        self._pace = pace
+        self._buckets: dict[str, OperationBuckets] = {}
+        self.cut = False
+
+    @property
+    def regions(self) -> Sequence[str]:
+        return tuple(self._world.regions)
+
+    async def account_id(self, region: str) -> str:
+        return await self._call(region, "GetCallerIdentity", lambda place, _: place.account_id)
+
+    async def sweep(self, region: str, selection: Selection) -> Sweep:
+        filters = [Filters(tag_keys=tuple(part)) for part in _parts(selection.tag_keys, FILTER_VALUES)]
+        filters += [Filters(image_ids=tuple(part)) for part in _parts(selection.image_ids, FILTER_VALUES)]
+        if not filters:
+            raise ValueError("a sweep must select by tag or image")
+        return await self._look(region, filters)
+
+    async def describe(self, region: str, instance_ids: Collection[str]) -> Sweep:
+        wanted = sorted(set(instance_ids))
+        return await self._look(region, [Filters(instance_ids=tuple(part)) for part in _parts(wanted, FILTER_VALUES)])
+
+    async def find_launched(self, region: str, worker_id: str) -> Sweep:
+        return await self._look(region, [Filters(tag=(WORKER_TAG, worker_id))])
+
+    async def launch_instance(self, parameters: LaunchParameters) -> Instance:
+        return await self._call(
+            parameters.region, "RunInstances", lambda place, now: place.run_instance(parameters, now), instances=1
+        )
+
+    async def start_instance(self, region: str, instance_id: str) -> InstanceState:
+        return await self._call(
+            region, "StartInstances", lambda place, now: place.start_instance(instance_id, now), instances=1
+        )
+
+    async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
+        return await self._call(
+            region, "StopInstances", lambda place, now: place.stop_instance(instance_id, now), instances=1
+        )
+
+    async def terminate_instance(self, region: str, instance_id: str) -> InstanceState:
+        return await self._call(
+            region, "TerminateInstances", lambda place, now: place.terminate_instance(instance_id, now), instances=1
+        )
+
+    async def find_images(self, region: str, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
+        found = await self._call(region, "DescribeImages", lambda place, _: place.find_images(name_pattern, owners))
+        return sorted(found, key=lambda image: (image.created_at, image.id), reverse=True)
+
+    async def health(self, region: str) -> Sequence[HealthNotice]:
+        found: list[HealthNotice] = []
+        for kind in HealthKind:
+            found += await self._call(region, "DescribeInstanceStatus", _notices_of(kind))
+        return found
+
+    async def get_instance_metrics(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
+        queries = [(instance_id, name) for instance_id in instance_ids for name in METRIC_NAMES]
+        seed = self._world.seed if self._world.load else None
+        return join_answers(
+            [
+                await self._call(region, "GetMetricData", _metrics_of(seed, part))
+                for part in _parts(queries, QUERIES_A_CALL)
+            ]
+        )
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    async def _look(self, region: str, wanted: Sequence[Filters]) -> Sweep:
+        """Ask for everything that meets one of the filters, page by page."""
+        found: dict[str, Instance] = {}
+        account_id, trouble = "", ""
+        calls = 0
+        began_at: float | None = None
+        try:
+            for filters in wanted:
+                after: int | None = 0
+                number = 1
+                while after is not None:
+                    await self._wait_for_turn(region, "DescribeInstances", 0)
+                    began_at = clock.boottime() if began_at is None else began_at
+                    calls += 1
+                    page = await self._send(region, "DescribeInstances", _page_of(filters, after, number))
+                    found.update((instance.id, instance) for instance in page.instances)
+                    account_id, after, number = page.account_id, page.following, number + 1
+        except CloudError as error:
+            trouble = str(error)
+        return Sweep(
+            region=region,
+            instances=found,
+            complete=not trouble,
+            began_at=clock.boottime() if began_at is None else began_at,
+            account_id=account_id,
+            trouble=trouble,
+            calls=calls,
+        )
+
+    async def _call(self, region: str, operation: str, work: Callable[[Region, float], T], *, instances: int = 0) -> T:
+        await self._wait_for_turn(region, operation, instances)
+        return await self._send(region, operation, work, instances)
+
+    async def _wait_for_turn(self, region: str, operation: str, instances: int) -> None:
+        if self._pace is None:
+            return
+        buckets = self._buckets.get(region)
+        if buckets is None:
+            buckets = self._buckets[region] = OperationBuckets(self._pace)
+        await buckets.take(operation, instances)
+
+    async def _send(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int = 0) -> T:
+        if self.cut:
+            raise Unreachable(f"{operation}: no connection to {region}", operation=operation)
+        answer = await self._world.request(region, operation, work, instances=instances)
+        if not self.cut:
+            return answer
+        lost = OutcomeUnknown if operation in answers.CHANGING else Unreachable
+        raise lost(f"{operation}: the connection to {region} broke", operation=operation)
+
+
+def _parts(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (values[begin : begin + size] for begin in range(0, len(values), size))
+
+
+def _page_of(filters: Filters, after: int, number: int) -> Callable[[Region, float], Page]:
+    return lambda place, now: place.describe_page(filters, after, number, now)
+
+
+def _notices_of(kind: HealthKind) -> Callable[[Region, float], list[HealthNotice]]:
+    return lambda place, now: notices(place, kind, now)
+
+
+def _metrics_of(
+    seed: int | None, queries: Sequence[tuple[str, str]]
+) -> Callable[[Region, float], Mapping[str, Mapping[str, float]]]:
+    return lambda place, now: answer_queries(place, seed, queries, now)

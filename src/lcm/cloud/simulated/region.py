@@ -1,0 +1,278 @@
+"""One region of the simulated cloud: its machines, and what EC2's operations do with them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lcm.cloud.buckets import OperationBuckets
+from lcm.cloud.simulated import answers
+from lcm.cloud.simulated.faults import Faults
+from lcm.cloud.simulated.machines import Machine, moment
+from lcm.cloud.types import Image, InstanceState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
+
+    from lcm.cloud.errors import CloudError
+    from lcm.cloud.simulated.timing import Timing
+    from lcm.cloud.types import Instance, InstanceMetrics, LaunchParameters
+
+FILTER_VALUES: Final = 200
+_REAP_EVERY: Final = 60.0
+_ID_BITS: Final = 68
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecord:
+    """An image of the catalogue."""
+
+    id: str
+    name: str
+    owner_id: str
+    created_at: float
+    state: str = "available"
+
+
+@dataclass(slots=True)
+class TokenRecord:
+    """What a client token was used for."""
+
+    parameters: Mapping[str, object]
+    instance_id: str
+    forgotten_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Conditions that an instance must meet, all of them; an empty one is none."""
+
+    tag_keys: tuple[str, ...] = ()
+    tag: tuple[str, str] | None = None
+    image_ids: tuple[str, ...] = ()
+    instance_ids: tuple[str, ...] = ()
+
+    def allow(self, machine: Machine) -> bool:
+        """Whether it meets them."""
+        if self.tag_keys and machine.tags.keys().isdisjoint(self.tag_keys):
+            return False
+        if self.tag is not None and machine.tags.get(self.tag[0]) != self.tag[1]:
+            return False
+        return not self.image_ids or machine.image_id in self.image_ids
+
+
+class Page(NamedTuple):
+    """A page of instances, the place where the next one begins, and whose they are."""
+
+    instances: list[Instance]
+    following: int | None
+    account_id: str
+
+
+@dataclass(slots=True)
+class Region:
+    """The state of a region."""
+
+    name: str
+    account_id: str
+    timing: Timing
+    chance: Random
+    subnets: dict[str, str]
+    address: Callable[[], str]
+    page_size: int = 1000
+    machines: dict[str, Machine] = field(default_factory=dict)
+    images: dict[str, ImageRecord] = field(default_factory=dict)
+    tokens: dict[tuple[str, str], TokenRecord] = field(default_factory=dict)
+    figures: dict[str, InstanceMetrics] = field(default_factory=dict)
+    serials: int = 0
+    faults: Faults = field(default_factory=Faults)
+    buckets: OperationBuckets = field(default_factory=OperationBuckets)
+    calls: Counter[str] = field(default_factory=Counter)
+    _in_order: list[Machine] = field(default_factory=list)
+    _reap_at: float = 0.0
+
+    # What is there
+
+    def add(self, machine: Machine) -> None:
+        """Take a machine in; serials only grow."""
+        self.machines[machine.id] = machine
+        self._in_order.append(machine)
+
+    def settle(self, machine: Machine, now: float) -> Machine:
+        """The machine, caught up with the time."""
+        if machine.due is not None and not self.faults.hold_transitions:
+            machine.settle(now)
+        return machine
+
+    def shown(self, machine: Machine, now: float) -> bool:
+        """Whether reads show it: not before it is visible, nor long after its end."""
+        self.settle(machine, now)
+        return now >= machine.visible_at and (machine.ended_at is None or not self._past(machine, now))
+
+    def live(self, now: float) -> list[Machine]:
+        """All that exist and have not begun to end, whether they are visible or not."""
+        return [machine for machine in self._in_order if self.settle(machine, now).state.live]
+
+    def reap(self, now: float) -> None:
+        """Forget what nobody can see any more; called often, it works once a minute."""
+        if now < self._reap_at:
+            return
+        self._reap_at = now + _REAP_EVERY
+        ended = [machine for machine in self._in_order if self._past(self.settle(machine, now), now)]
+        for machine in ended:
+            del self.machines[machine.id]
+            self.figures.pop(machine.id, None)
+        if ended:
+            self._in_order = list(self.machines.values())
+            gone = {machine.id for machine in ended}
+            for record in self.tokens.values():
+                if record.instance_id in gone:
+                    record.forgotten_at = now + self.timing.token_kept
+        self.tokens = {k: r for k, r in self.tokens.items() if r.forgotten_at is None or now < r.forgotten_at}
+
+    # Operations
+
+    def run_instance(self, parameters: LaunchParameters, now: float) -> Instance:
+        """RunInstances for one instance."""
+        zone = self._zone(parameters.subnet_id)
+        stored = parameters.to_json()
+        record = self.tokens.get((parameters.client_token, zone))
+        if record is not None:
+            return self._replay(record, stored, now)
+        image = self.images.get(parameters.image_id)
+        if image is None or image.state != "available":
+            raise self._refuse(answers.BAD_IMAGE, "RunInstances", f"there is no image {parameters.image_id}")
+        machine = self._new_machine(parameters, now)
+        self.tokens[parameters.client_token, zone] = TokenRecord(stored, machine.id)
+        self.add(machine)
+        return machine.show()
+
+    def start_instance(self, instance_id: str, now: float) -> InstanceState:
+        """StartInstances."""
+        machine = self._find(instance_id, "StartInstances", now)
+        if machine.state in (InstanceState.PENDING, InstanceState.RUNNING):
+            return machine.state
+        if machine.state is not InstanceState.STOPPED:
+            raise self._wrong_state(machine, "StartInstances")
+        machine.launched_at = now
+        machine.public_ip = self.address()
+        return self._enter(machine, InstanceState.PENDING, self.timing.pending, now)
+
+    def stop_instance(self, instance_id: str, now: float, reason: str = "User initiated") -> InstanceState:
+        """StopInstances."""
+        machine = self._find(instance_id, "StopInstances", now)
+        if machine.state in (InstanceState.STOPPING, InstanceState.STOPPED):
+            return machine.state
+        if machine.state is not InstanceState.RUNNING:
+            raise self._wrong_state(machine, "StopInstances")
+        return self._enter(machine, InstanceState.STOPPING, self.timing.stopping, now, reason)
+
+    def terminate_instance(self, instance_id: str, now: float, reason: str = "User initiated") -> InstanceState:
+        """TerminateInstances."""
+        machine = self._find(instance_id, "TerminateInstances", now)
+        if not machine.state.live:
+            return machine.state
+        return self._enter(machine, InstanceState.SHUTTING_DOWN, self.timing.shutting_down, now, reason)
+
+    def describe_page(self, filters: Filters, after: int, number: int, now: float) -> Page:
+        """DescribeInstances: the page of instances whose serials are above `after`."""
+        self.reap(now)
+        if self.faults.page_fails(number):
+            raise self._refuse(answers.INTERNAL, "DescribeInstances", f"page {number} failed")
+        if len(filters.instance_ids) > FILTER_VALUES:
+            raise self._refuse("FilterLimitExceeded", "DescribeInstances", f"more than {FILTER_VALUES} filter values")
+        found: list[Instance] = []
+        last = after
+        seen_at = now - self.faults.read_lag
+        for machine in self._candidates(filters, after):
+            if filters.allow(machine) and self.shown(machine, now):
+                if len(found) == self.page_size:
+                    return Page(found, last, self.account_id)
+                found.append(machine.show_as_of(seen_at))
+                last = machine.serial
+        return Page(found, None, self.account_id)
+
+    def find_images(self, name_pattern: str, owners: Sequence[str]) -> list[Image]:
+        """DescribeImages by name and owner, only available ones, in no particular order."""
+        # EC2 knows the star and the question mark, and no sets of characters.
+        pattern = name_pattern.replace("[", "[[]")
+        accounts = {self.account_id if owner == "self" else owner for owner in owners}
+        return [
+            Image(image.id, image.name, image.owner_id, moment(image.created_at))
+            for image in self.images.values()
+            if image.owner_id in accounts and image.state == "available" and fnmatchcase(image.name, pattern)
+        ]
+
+    def new_id(self, prefix: str) -> str:
+        """An id of EC2's form."""
+        return f"{prefix}-{self.chance.getrandbits(_ID_BITS):017x}"
+
+    # Parts of operations
+
+    def _past(self, machine: Machine, now: float) -> bool:
+        return machine.ended_at is not None and now >= machine.ended_at + self.timing.terminated_shown
+
+    def _candidates(self, filters: Filters, after: int) -> Iterable[Machine]:
+        if filters.instance_ids:
+            found = [self.machines[i] for i in dict.fromkeys(filters.instance_ids) if i in self.machines]
+            return sorted((m for m in found if m.serial > after), key=lambda m: m.serial)
+        begin = bisect_right(self._in_order, after, key=lambda m: m.serial)
+        return self._in_order[begin:] if begin else self._in_order
+
+    def _replay(self, record: TokenRecord, stored: Mapping[str, object], now: float) -> Instance:
+        if record.parameters != stored:
+            raise self._refuse(answers.MISMATCH, "RunInstances", "the token was used with other parameters")
+        machine = self.machines.get(record.instance_id)
+        if machine is None or self.settle(machine, now).state is InstanceState.TERMINATED:
+            raise self._refuse(answers.SPENT, "RunInstances", f"{record.instance_id} has terminated")
+        return machine.show()
+
+    def _new_machine(self, parameters: LaunchParameters, now: float) -> Machine:
+        self.serials += 1
+        number = self.serials
+        hidden = self.faults.hide_seconds
+        delay = self.chance.uniform(*self.timing.visible_after) if hidden is None else hidden
+        boot = self.timing.of(self.timing.pending, parameters.instance_type, self.chance)
+        return Machine(
+            id=self.new_id("i"),
+            serial=number,
+            instance_type=parameters.instance_type,
+            image_id=parameters.image_id,
+            subnet_id=parameters.subnet_id,
+            tags=dict(parameters.tags),
+            launched_at=now,
+            visible_at=now + delay,
+            private_ip=f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
+            public_ip=self.address(),
+            due=now + boot,
+        )
+
+    def _zone(self, subnet_id: str | None) -> str:
+        if subnet_id is None:
+            return ""
+        if self.subnets and subnet_id not in self.subnets:
+            raise self._refuse(answers.BAD_SUBNET, "RunInstances", f"there is no subnet {subnet_id}")
+        return self.subnets.get(subnet_id, subnet_id)
+
+    def _find(self, instance_id: str, operation: str, now: float) -> Machine:
+        machine = self.machines.get(instance_id)
+        if machine is None or not self.shown(machine, now):
+            raise self._refuse(answers.NOT_FOUND, operation, f"the instance {instance_id} does not exist")
+        return machine
+
+    def _enter(
+        self, machine: Machine, state: InstanceState, span: tuple[float, float], now: float, reason: str = ""
+    ) -> InstanceState:
+        due = now + self.timing.of(span, machine.instance_type, self.chance)
+        machine.enter(state, now, due, f"{reason} ({moment(now):%Y-%m-%d %H:%M:%S} UTC)" if reason else "")
+        return state
+
+    def _wrong_state(self, machine: Machine, operation: str) -> CloudError:
+        return self._refuse(answers.WRONG_STATE, operation, f"the instance {machine.id} is {machine.state.value}")
+
+    def _refuse(self, code: str, operation: str, message: str) -> CloudError:
+        return answers.refusal(code, f"{self.name}: {message}", operation)

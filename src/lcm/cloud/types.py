@@ -1,0 +1,172 @@
+"""Instances, images and what is known of them, without a word of any one provider's API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+WORKER_TAG = "lcm:worker_id"
+ATTEMPT_TAG = "lcm:attempt"
+MANAGED_BY_TAG = "lcm:managed_by"
+INSTALLATION_TAG = "lcm:installation"
+MANAGED_BY = "lcm"
+
+
+class InstanceState(Enum):
+    """The states of an instance; a word that nobody knows is UNKNOWN."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    SHUTTING_DOWN = "shutting-down"
+    TERMINATED = "terminated"
+    UNKNOWN = "unknown"
+
+    @property
+    def in_transition(self) -> bool:
+        """Whether it will become something else by itself."""
+        return self in (InstanceState.PENDING, InstanceState.STOPPING, InstanceState.SHUTTING_DOWN)
+
+    @property
+    def live(self) -> bool:
+        """Whether it exists or may come to life again; what is unknown counts as live."""
+        return self not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An instance as the provider described it."""
+
+    id: str
+    state: InstanceState
+    instance_type: str
+    image_id: str
+    launched_at: datetime
+    public_ip: str | None = None
+    private_ip: str | None = None
+    subnet_id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    state_reason: str = ""
+
+    @property
+    def worker_id(self) -> str | None:
+        """The worker it was launched for, by its tag."""
+        return self.tags.get(WORKER_TAG)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which instances a sweep asks for: any with one of these tag keys, or, if given, any of these images."""
+
+    tag_keys: tuple[str, ...] = (WORKER_TAG,)
+    image_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What a look at a region showed. Only a complete one says anything about what it does not show.
+
+    `began_at` is the boot-time clock when its first call was sent: whatever was done after that may be missing in it.
+    """
+
+    region: str
+    instances: Mapping[str, Instance]
+    complete: bool
+    began_at: float
+    account_id: str
+    trouble: str = ""
+    calls: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A machine image."""
+
+    id: str
+    name: str
+    owner_id: str
+    created_at: datetime
+
+
+class HealthKind(Enum):
+    """What is wrong, or announced to become wrong, with an instance."""
+
+    INSTANCE_IMPAIRED = "instance-impaired"
+    SYSTEM_IMPAIRED = "system-impaired"
+    MAINTENANCE = "maintenance"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthNotice:
+    """One trouble of one instance."""
+
+    instance_id: str
+    kind: HealthKind
+    detail: str
+    not_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchParameters:
+    """Everything a launch needs, resolved once per attempt and stored before the call.
+
+    A replay uses exactly these: the provider refuses a token with changed parameters.
+    """
+
+    region: str
+    client_token: str
+    image_id: str
+    instance_type: str
+    subnet_id: str | None
+    security_group_ids: tuple[str, ...]
+    key_name: str | None
+    tags: Mapping[str, str]
+    root_volume_gb: int | None = None
+    instance_profile: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored; the same parameters always give the same text."""
+        return {
+            "region": self.region,
+            "client_token": self.client_token,
+            "image_id": self.image_id,
+            "instance_type": self.instance_type,
+            "subnet_id": self.subnet_id,
+            "security_group_ids": list(self.security_group_ids),
+            "key_name": self.key_name,
+            "tags": dict(sorted(self.tags.items())),
+            "root_volume_gb": self.root_volume_gb,
+            "instance_profile": self.instance_profile,
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> LaunchParameters:
+        """What `to_json` made."""
+        groups = tuple(stored["security_group_ids"])
+        return cls(**{**stored, "security_group_ids": groups, "tags": dict(stored["tags"])})
+
+
+def launch_token(worker_id: str, attempt: int) -> str:
+    """The client token of an attempt: it depends on worker and attempt alone, so that any replay has the same."""
+    return f"lcm-{worker_id}-{attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceMetrics:
+    """One instance's latest figures; what the provider does not know is None. Bytes are per second."""
+
+    instance_id: str
+    at: datetime
+    cpu_utilization: float | None = None
+    memory_utilization: float | None = None
+    disk_utilization: float | None = None
+    network_in: float | None = None
+    network_out: float | None = None
+    disk_read: float | None = None
+    disk_write: float | None = None

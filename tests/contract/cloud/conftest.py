@@ -1,0 +1,30 @@
+"""The clouds on which the contract is checked: the simulated one in virtual time, AWS's API over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.virtual_time import VirtualTimeLoop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from tests.support.cloud_bed import CloudBed
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    # The kind of loop is the kind of bed: a server in another thread cannot live in virtual time.
+    return {"simulated": VirtualTimeLoop, "aws": asyncio.SelectorEventLoop}
+
+
+@pytest.fixture
+async def bed() -> AsyncIterator[CloudBed]:
+    virtual = isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+    # Imported when it is needed: the simulated cloud is tested where nothing of AWS is installed.
+    module = importlib.import_module("tests.support.simulated_bed" if virtual else "tests.support.aws_bed")
+    async with module.open_bed() as opened:
+        yield opened

@@ -1,0 +1,109 @@
+"""Failures: each is told apart by what is known of its effect and by what may follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.cloud.errors import (
+    CapacityLacking,
+    CloudError,
+    Denied,
+    InvalidRequest,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Refused,
+    Throttled,
+    Unreachable,
+)
+from tests.support.cloud_bed import ALWAYS, IDENTITY, IMAGES, RUN, STATUS, STOP, Refusal
+
+if TYPE_CHECKING:
+    from tests.support.cloud_bed import CloudBed
+
+
+async def test_calls_run_as_the_account(bed: CloudBed) -> None:
+    assert await bed.cloud.account_id(bed.region) == bed.account_id
+
+
+async def test_the_region_is_configured(bed: CloudBed) -> None:
+    assert bed.region in bed.cloud.regions
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [
+        (Refusal.CAPACITY, CapacityLacking),
+        (Refusal.QUOTA, QuotaExceeded),
+        (Refusal.DENIED, Denied),
+        (Refusal.EXPIRED, Denied),
+        (Refusal.INVALID, InvalidRequest),
+        (Refusal.INTERNAL, OutcomeUnknown),
+    ],
+)
+async def test_each_refusal_of_a_launch_has_its_error(bed: CloudBed, refusal: Refusal, error: type[CloudError]) -> None:
+    bed.refuse(RUN, refusal, 1)
+    with pytest.raises(error) as refused:
+        await bed.cloud.launch_instance(bed.parameters("w1"))
+    assert type(refused.value) is error
+    assert refused.value.operation == RUN
+    assert refused.value.code == refusal.value
+    assert await bed.live_instances() == []
+
+
+async def test_capacity_is_no_refusal_for_good(bed: CloudBed) -> None:
+    bed.refuse(RUN, Refusal.CAPACITY, 1)
+    with pytest.raises(CapacityLacking) as lacking:
+        await bed.cloud.launch_instance(bed.parameters("w1"))
+    assert not isinstance(lacking.value, Refused)
+
+
+async def test_a_read_that_stays_throttled_says_so(bed: CloudBed) -> None:
+    for operation in (IMAGES, STATUS):
+        bed.throttle(operation, ALWAYS)
+    with pytest.raises(Throttled):
+        await bed.cloud.find_images(bed.region, "*", ["self"])
+    with pytest.raises(Throttled):
+        await bed.cloud.health(bed.region)
+
+
+async def test_a_read_that_fails_inside_the_provider_changed_nothing(bed: CloudBed) -> None:
+    bed.refuse(IMAGES, Refusal.INTERNAL, ALWAYS)
+    with pytest.raises(Unreachable):
+        await bed.cloud.find_images(bed.region, "*", ["self"])
+
+
+async def test_an_outage_changes_nothing_and_ends(bed: CloudBed) -> None:
+    launched = await bed.cloud.launch_instance(bed.parameters("w1"))
+    calls = bed.calls()[RUN]
+    bed.outage(True)
+    with pytest.raises(Unreachable):
+        await bed.cloud.launch_instance(bed.parameters("w2"))
+    with pytest.raises(Unreachable):
+        await bed.cloud.terminate_instance(bed.region, launched.id)
+    assert await bed.live_instances() == [launched.id]
+    assert bed.calls()[RUN] == calls
+    bed.outage(False)
+    second = await bed.cloud.launch_instance(bed.parameters("w2"))
+    assert await bed.live_instances() == sorted([launched.id, second.id])
+
+
+async def test_who_may_not_call_is_told(bed: CloudBed) -> None:
+    bed.refuse(STOP, Refusal.DENIED, 1)
+    with pytest.raises(Denied) as denied:
+        await bed.cloud.stop_instance(bed.region, "i-0123456789abcdef0")
+    assert STOP in str(denied.value)
+
+
+async def test_expired_credentials_name_no_account(bed: CloudBed) -> None:
+    bed.refuse(IDENTITY, Refusal.EXPIRED, ALWAYS)
+    with pytest.raises(Denied):
+        await bed.cloud.account_id(bed.region)
+    bed.clear_faults()
+    assert await bed.cloud.account_id(bed.region) == bed.account_id
+
+
+async def test_closing_twice_is_allowed(bed: CloudBed) -> None:
+    await bed.cloud.close()
+    await bed.cloud.close()

@@ -1,0 +1,32 @@
+"""AWS's API over real HTTP. What the adapter calls is noted all along and compared with the policy at the very end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import aws_operations
+from tests.support.aws_bed import AwsBed, open_bed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+_LAST = "test_iam_policy.py"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The policy is judged after every other test of the session, wherever it was collected."""
+    items.sort(key=lambda item: item.path.name == _LAST)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _recording() -> None:
+    aws_operations.record()
+
+
+@pytest.fixture
+async def bed() -> AsyncIterator[AwsBed]:
+    async with open_bed() as opened:
+        yield opened

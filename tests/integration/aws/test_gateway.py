@@ -1,0 +1,190 @@
+"""The gateway: it never blocks the loop, never has more threads than it should, and forgets nobody's turn."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lcm.cloud.aws import clients, gateway
+from lcm.cloud.errors import OutcomeUnknown, Throttled, Unreachable
+from lcm.cloud.types import Selection
+from tests.support.aws_bed import TUNING, open_bed
+from tests.support.cloud_bed import ALWAYS, DESCRIBE, IDENTITY, RUN, STATUS, STOP, Refusal
+
+if TYPE_CHECKING:
+    from tests.support.aws_bed import AwsBed
+
+THREADS = TUNING.threads
+
+
+def threads_of_ours() -> int:
+    return sum(thread.name.startswith("lcm-aws") for thread in threading.enumerate())
+
+
+async def turns(number: int = 200) -> None:
+    """Let the loop go round: whatever could happen by itself has happened then."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_the_loop_goes_on_while_a_call_waits_for_its_answer(bed: AwsBed) -> None:
+    hold = bed.server.hold(DESCRIBE)
+    sweep = asyncio.create_task(bed.cloud.sweep(bed.region, Selection()))
+    await bed.eventually(lambda: hold.arrived == 1, "the call has arrived")
+    await turns()
+    assert not sweep.done()
+    hold.release()
+    assert (await sweep).complete
+
+
+async def test_clients_are_made_in_threads(bed: AwsBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    makers: list[str] = []
+    make = clients.new_client
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        makers.append(threading.current_thread().name)
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(gateway, "new_client", watched)
+    await bed.cloud.sweep(bed.region, Selection())
+    await bed.cloud.launch_instance(bed.parameters("w1"))
+    assert len(makers) == 3, "sts, ec2 for reads, ec2 for changes"
+    assert all(name.startswith("lcm-aws") for name in makers)
+
+
+async def test_calls_at_once_are_bounded(bed: AwsBed) -> None:
+    await bed.cloud.account_id(bed.region)
+    hold = bed.server.hold(DESCRIBE)
+    asked = [asyncio.create_task(bed.cloud.find_launched(bed.region, f"w{number}")) for number in range(20)]
+    await bed.eventually(lambda: hold.arrived == THREADS, "all threads are busy")
+    await turns()
+    assert bed.calls()[DESCRIBE] == THREADS
+    assert threads_of_ours() <= THREADS
+    hold.release()
+    assert all(sweep.complete for sweep in await asyncio.gather(*asked))
+    assert bed.calls()[DESCRIBE] == 20
+
+
+async def test_giving_up_costs_neither_a_thread_nor_a_turn(bed: AwsBed) -> None:
+    await bed.cloud.account_id(bed.region)
+    for _ in range(3):
+        hold = bed.server.hold(DESCRIBE)
+        asked = [asyncio.create_task(bed.cloud.find_launched(bed.region, "w1")) for _ in range(2 * THREADS)]
+        await bed.eventually(lambda hold=hold: hold.arrived == THREADS, "all threads are busy")  # type: ignore[misc]
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        hold.release()
+        bed.server.clear()
+    assert (await bed.cloud.find_launched(bed.region, "w1")).complete
+    again = [bed.cloud.find_launched(bed.region, "w1") for _ in range(THREADS)]
+    assert all(sweep.complete for sweep in await asyncio.gather(*again))
+    assert threads_of_ours() <= THREADS
+    # Those who gave up while they waited for a thread were never sent.
+    assert bed.calls()[DESCRIBE] == 3 * THREADS + 1 + THREADS
+
+
+async def test_a_change_that_is_given_up_before_it_is_sent_is_never_sent(bed: AwsBed) -> None:
+    instance = await bed.cloud.launch_instance(bed.parameters("w1"))
+    await bed.eventually(lambda: bed.state(instance.id) == "running", "it runs")
+    await bed.cloud.account_id(bed.region)
+    hold = bed.server.hold(DESCRIBE)
+    busy = [asyncio.create_task(bed.cloud.find_launched(bed.region, "w1")) for _ in range(THREADS)]
+    await bed.eventually(lambda: hold.arrived == THREADS, "all threads are busy")
+    stop = asyncio.create_task(bed.cloud.stop_instance(bed.region, instance.id))
+    await asyncio.sleep(2 * TUNING.gather_seconds)
+    stop.cancel()
+    await asyncio.gather(stop, return_exceptions=True)
+    hold.release()
+    await asyncio.gather(*busy)
+    await bed.cloud.health(bed.region)
+    assert STOP not in bed.calls()
+    assert bed.state(instance.id) == "running"
+
+
+async def test_one_sweep_at_a_time(bed: AwsBed) -> None:
+    await bed.cloud.account_id(bed.region)
+    hold = bed.server.hold(DESCRIBE)
+    sweeps = [asyncio.create_task(bed.cloud.sweep(bed.region, Selection())) for _ in range(3)]
+    await bed.eventually(lambda: hold.arrived == 1, "the first has begun")
+    await turns()
+    assert bed.calls()[DESCRIBE] == 1
+    hold.release()
+    assert all(sweep.complete for sweep in await asyncio.gather(*sweeps))
+
+
+async def test_reads_are_tried_five_times_and_changes_once() -> None:
+    async with open_bed(replace(TUNING, read_attempts=5)) as bed:
+        bed.refuse(STATUS, Refusal.INTERNAL, ALWAYS)
+        with pytest.raises(Unreachable):
+            await bed.cloud.health(bed.region)
+        assert bed.calls()[STATUS] == 5
+        bed.refuse(RUN, Refusal.INTERNAL, ALWAYS)
+        with pytest.raises(OutcomeUnknown):
+            await bed.cloud.launch_instance(bed.parameters("w1"))
+        assert bed.calls()[RUN] == 1
+
+
+async def test_an_answer_that_never_comes_ends_in_time() -> None:
+    async with open_bed(replace(TUNING, read_attempts=1, read_timeout=0.5)) as bed:
+        bed.server.hold(STATUS)
+        with pytest.raises(Unreachable):
+            await bed.cloud.health(bed.region)
+        # It is carried out, and nobody hears of it.
+        bed.server.hold(RUN, after=True)
+        with pytest.raises(OutcomeUnknown):
+            await bed.cloud.launch_instance(bed.parameters("w1"))
+        assert len(await bed.live_instances()) == 1
+
+
+async def test_under_the_documented_limits_nothing_is_ever_throttled(bed: AwsBed) -> None:
+    bed.server.limit()
+    looks = [bed.cloud.find_launched(bed.region, f"w{number}") for number in range(130)]
+    launches = [bed.cloud.launch_instance(bed.parameters(f"w{number}")) for number in range(10)]
+    await asyncio.gather(*looks, *launches)
+    assert bed.server.throttled == 0
+    assert len(await bed.live_instances()) == 10
+
+
+async def test_calls_are_counted_by_outcome(bed: AwsBed) -> None:
+    await bed.cloud.account_id(bed.region)
+    bed.throttle(STATUS, 1)
+    await bed.cloud.health(bed.region)
+    bed.throttle(RUN, 1)
+    with pytest.raises(Throttled):
+        await bed.cloud.launch_instance(bed.parameters("w1"))
+
+    def counted(name: str, **labels: str) -> float | None:
+        return bed.registry.get_sample_value(name, labels)
+
+    assert counted("lcm_aws_calls_total", operation=IDENTITY, outcome="ok") == 1
+    assert counted("lcm_aws_calls_total", operation=STATUS, outcome="ok") == 3
+    assert counted("lcm_aws_calls_total", operation=RUN, outcome="throttled") == 1
+    assert counted("lcm_aws_throttled_total", operation=STATUS) == 1, "also when the retry succeeds"
+    assert counted("lcm_aws_throttled_total", operation=RUN) == 1
+    assert counted("lcm_aws_call_seconds_count", operation=STATUS) == 3
+
+
+async def test_after_closing_every_call_says_so(bed: AwsBed) -> None:
+    await bed.cloud.close()
+    with pytest.raises(Unreachable, match="closed"):
+        await bed.cloud.launch_instance(bed.parameters("w1"))
+    sweep = await bed.cloud.sweep(bed.region, Selection())
+    assert not sweep.complete
+    assert not bed.calls()
+
+
+async def test_closing_while_a_call_waits_ends(bed: AwsBed) -> None:
+    await bed.cloud.account_id(bed.region)
+    hold = bed.server.hold(DESCRIBE)
+    asked = asyncio.create_task(bed.cloud.find_launched(bed.region, "w1"))
+    await bed.eventually(lambda: hold.arrived == 1, "the call has arrived")
+    closing = asyncio.create_task(bed.cloud.close())
+    await turns()
+    hold.release()
+    await closing
+    assert (await asked).complete

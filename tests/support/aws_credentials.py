@@ -1,0 +1,34 @@
+"""Credentials for servers that check none."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REGION = "eu-central-1"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+}
+
+
+@contextmanager
+def dummy_credentials() -> Iterator[None]:
+    """Nothing of the machine's own AWS settings is seen, and nothing but loopback is asked for credentials."""
+    before = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    for name in before:
+        del os.environ[name]
+    os.environ.update(CREDENTIALS)
+    try:
+        yield
+    finally:
+        for name in CREDENTIALS:
+            os.environ.pop(name, None)
+        os.environ.update(before)

@@ -1,0 +1,116 @@
+"""What EC2 does over time and moto does not: held states, hidden instances, spent tokens, failed checks.
+
+moto lives once in a process, and so does this; a bed begins with `RULES.reset()`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+
+# Long enough that a reply is on its way before the state that it tells is over.
+_TRANSITION_SECONDS = 0.25
+
+
+@dataclass(slots=True)
+class Token:
+    """A launch token that was used."""
+
+    parameters: Any
+    reservation: Any
+
+
+class Rules:
+    """The state that moto lacks."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.reset()
+
+    def reset(self) -> None:
+        self.held = False
+        self.hide_seconds = 0.0
+        self.image_page = 1000
+        self.ignore_owners = False
+        self.instances: dict[str, Any] = {}
+        self.tokens: dict[tuple[str, ...], Token] = {}
+        self.events: dict[str, list[dict[str, Any]]] = {}
+        self.impaired: dict[str, set[str]] = {}
+        self._transitions: dict[str, tuple[str, float]] = {}
+        self._hidden: dict[str, float] = {}
+        self._serials: dict[str, int] = {}
+
+    # Instances
+
+    def born(self, instance: Any) -> None:
+        """moto has made an instance."""
+        self._serials[instance.id] = len(self._serials) + 1
+        self.instances[instance.id] = instance
+
+    def launched(self, instance: Any) -> None:
+        """An instance was launched and is pending."""
+        self.enter(instance.id, "pending")
+        if self.hide_seconds > 0:
+            self._hidden[instance.id] = time.monotonic() + self.hide_seconds
+
+    def serial(self, instance: Any) -> int:
+        """Instances are listed in the order of their launch."""
+        return self._serials[instance.id]
+
+    def visible(self, backend: Any) -> Iterator[Any]:
+        """The instances of a region that reads show, in order."""
+        now = time.monotonic()
+        for instance in list(self.instances.values()):
+            if instance.ec2_backend is backend and self._hidden.get(instance.id, 0.0) <= now:
+                yield instance
+
+    def reveal(self) -> None:
+        self.hide_seconds = 0.0
+        self._hidden.clear()
+
+    def forget_terminated(self) -> None:
+        for instance in list(self.instances.values()):
+            if instance.state == "terminated":
+                del self.instances[instance.id]
+
+    # States
+
+    def enter(self, instance_id: str, state: str) -> None:
+        """Begin a transition; what it leads to is what moto believes already."""
+        self._transitions[instance_id] = (state, time.monotonic() + _TRANSITION_SECONDS)
+
+    def transition(self, instance_id: str) -> str | None:
+        """The state on the way, while it is on the way."""
+        under_way = self._transitions.get(instance_id)
+        if under_way is None:
+            return None
+        state, until = under_way
+        if self.held or time.monotonic() < until:
+            return state
+        del self._transitions[instance_id]
+        return None
+
+    # Health
+
+    def announce(self, instance_id: str, detail: str, not_before: datetime) -> None:
+        event = {"InstanceEventId": "instance-event-0", "Code": "system-reboot", "Description": detail}
+        self.events.setdefault(instance_id, []).append({**event, "NotBefore": not_before})
+
+    def complete_events(self, instance_id: str) -> None:
+        for event in self.events.get(instance_id, ()):
+            event["Description"] = f"[Completed] {event['Description']}"
+
+    def heal(self, instance_id: str) -> None:
+        self.events.pop(instance_id, None)
+        self.impaired.pop(instance_id, None)
+
+
+RULES = Rules()

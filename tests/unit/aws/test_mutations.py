@@ -1,0 +1,170 @@
+"""Changes gathered into calls, and a refused call halved until the culprit stands alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lcm.cloud.aws.config import Tuning
+from lcm.cloud.aws.mutations import Mutation
+from lcm.cloud.errors import CloudError, InstanceNotFound, OutcomeUnknown, Throttled, Unreachable, WrongState
+from lcm.cloud.types import InstanceState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+BAD = "i-bad"
+
+
+class FakeGateway:
+    """Answers as EC2 does: all or nothing. It notes what it was sent, and when."""
+
+    def __init__(self, bad: Iterable[str] = (), whole: CloudError | None = None) -> None:
+        self.tuning = Tuning()
+        self.sent: list[list[str]] = []
+        self.at: list[float] = []
+        self.turn = asyncio.Event()
+        self.turn.set()
+        self.silent_on: set[str] = set()
+        self._bad = set(bad)
+        self._whole = whole
+
+    async def call_prepared(self, operation: str, prepare: Callable[[], Any], instances: int = 0) -> Any:
+        await self.turn.wait()
+        parameters = prepare()
+        if parameters is None:
+            return None
+        ids = list(parameters["InstanceIds"])
+        assert 0 < len(ids) <= instances <= 100
+        self.sent.append(ids)
+        self.at.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.1)
+        if self._whole is not None:
+            raise self._whole
+        if self._bad & set(ids):
+            raise InstanceNotFound("one of them", code="InvalidInstanceID.NotFound", operation=operation)
+        told = [one for one in ids if one not in self.silent_on]
+        return {"StoppingInstances": [{"InstanceId": one, "CurrentState": {"Name": "stopping"}} for one in told]}
+
+
+def mutation(gateway: FakeGateway) -> Mutation:
+    return Mutation(gateway, "StopInstances", "StoppingInstances")  # type: ignore[arg-type]
+
+
+def ids(count: int) -> list[str]:
+    return [f"i-{number:03}" for number in range(count)]
+
+
+async def ask_all(stop: Mutation, wanted: Iterable[str]) -> list[Any]:
+    return await asyncio.gather(*(stop.ask(one) for one in wanted), return_exceptions=True)
+
+
+async def test_what_comes_within_a_moment_goes_out_together() -> None:
+    gateway = FakeGateway()
+    began = asyncio.get_running_loop().time()
+    states = await ask_all(mutation(gateway), ids(50))
+    assert states == [InstanceState.STOPPING] * 50
+    assert gateway.sent == [ids(50)]
+    assert gateway.at[0] - began == pytest.approx(0.2)
+
+
+async def test_a_full_call_does_not_wait() -> None:
+    gateway = FakeGateway()
+    began = asyncio.get_running_loop().time()
+    await ask_all(mutation(gateway), ids(250))
+    assert [len(sent) for sent in gateway.sent] == [100, 100, 50]
+    assert gateway.at[0] == gateway.at[1] == began
+
+
+async def test_the_same_instance_asked_for_twice_is_sent_once() -> None:
+    gateway = FakeGateway()
+    assert await ask_all(mutation(gateway), ["i-1", "i-1", "i-1"]) == [InstanceState.STOPPING] * 3
+    assert gateway.sent == [["i-1"]]
+
+
+async def test_a_bad_one_does_not_fail_the_others() -> None:
+    gateway = FakeGateway(bad=[BAD])
+    *states, refused = await ask_all(mutation(gateway), [*ids(99), BAD])
+    assert states == [InstanceState.STOPPING] * 99
+    assert isinstance(refused, InstanceNotFound)
+    assert refused.code == "InvalidInstanceID.NotFound"
+    # Two calls for each halving, and the first.
+    assert len(gateway.sent) <= 15
+
+
+async def test_several_bad_ones_each_fail_alone() -> None:
+    bad = ids(64)[::9]
+    gateway = FakeGateway(bad=bad)
+    outcomes = dict(zip(ids(64), await ask_all(mutation(gateway), ids(64)), strict=True))
+    assert [one for one, outcome in outcomes.items() if isinstance(outcome, InstanceNotFound)] == bad
+    assert sum(outcome is InstanceState.STOPPING for outcome in outcomes.values()) == 64 - len(bad)
+    errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
+    assert len({id(error) for error in errors}) == len(bad)
+
+
+@pytest.mark.parametrize("kind", [Throttled, Unreachable, OutcomeUnknown])
+async def test_a_failure_of_the_whole_call_is_everybodys_and_is_not_repeated(kind: type[CloudError]) -> None:
+    gateway = FakeGateway(whole=kind("x", code="c", operation="StopInstances"))
+    outcomes = await ask_all(mutation(gateway), ids(10))
+    assert {type(outcome) for outcome in outcomes} == {kind}
+    assert len(gateway.sent) == 1
+
+
+async def test_one_alone_gets_its_refusal_at_once() -> None:
+    gateway = FakeGateway(whole=WrongState("terminated", code="IncorrectInstanceState"))
+    with pytest.raises(WrongState, match="terminated"):
+        await mutation(gateway).ask("i-1")
+    assert len(gateway.sent) == 1
+
+
+async def test_an_instance_that_the_reply_does_not_name_is_unknown() -> None:
+    gateway = FakeGateway()
+    gateway.silent_on = {"i-001"}
+    outcomes = await ask_all(mutation(gateway), ids(3))
+    assert [type(outcome) for outcome in outcomes] == [InstanceState, OutcomeUnknown, InstanceState]
+
+
+async def test_whoever_gives_up_before_the_call_has_asked_for_nothing() -> None:
+    gateway = FakeGateway()
+    gateway.turn.clear()
+    stop = mutation(gateway)
+    asked = [asyncio.create_task(stop.ask(one)) for one in ("i-1", "i-1", "i-2", "i-3")]
+    await asyncio.sleep(1)
+    for index in (0, 2):
+        asked[index].cancel()
+    await asyncio.sleep(1)
+    gateway.turn.set()
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert gateway.sent == [["i-1", "i-3"]], "of i-1 one waiter is left"
+    assert [type(outcome) for outcome in outcomes] == [
+        asyncio.CancelledError,
+        InstanceState,
+        asyncio.CancelledError,
+        InstanceState,
+    ]
+
+
+async def test_when_all_gave_up_nothing_is_sent() -> None:
+    gateway = FakeGateway()
+    stop = mutation(gateway)
+    asked = asyncio.create_task(stop.ask("i-1"))
+    await asyncio.sleep(0.1)
+    asked.cancel()
+    await asyncio.sleep(1)
+    assert gateway.sent == []
+    assert await stop.ask("i-1") is InstanceState.STOPPING
+
+
+async def test_closing_tells_everybody_who_waits() -> None:
+    gateway = FakeGateway()
+    stop = mutation(gateway)
+    sent = asyncio.create_task(stop.ask("i-1"))
+    await asyncio.sleep(0.25)
+    gathering = asyncio.create_task(stop.ask("i-2"))
+    await asyncio.sleep(0)
+    await stop.close()
+    outcomes = await asyncio.gather(sent, gathering, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, Unreachable]
+    assert gateway.sent == [["i-1"]]

@@ -1,0 +1,99 @@
+"""Requests as they are built and answers as they are read, on botocore's own models and without a socket."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.stub import Stubber
+
+from lcm.cloud.aws.launch import run_request
+from lcm.cloud.aws.rows import instance_of, row_of
+from lcm.cloud.types import InstanceState, LaunchParameters
+
+LAUNCHED = datetime(2026, 1, 1, tzinfo=UTC)
+PARAMETERS = LaunchParameters(
+    region="eu-central-1",
+    client_token="lcm-w1-1",
+    image_id="ami-1",
+    instance_type="m5zn.metal",
+    subnet_id="subnet-1",
+    security_group_ids=("sg-1", "sg-2"),
+    key_name="cml-workers",
+    tags={"lcm:worker_id": "w1", "Name": "cml-1", "lcm:attempt": "1"},
+    root_volume_gb=200,
+    instance_profile="lcm-instance-cml",
+)
+
+
+@pytest.fixture
+def ec2(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    session = botocore.session.Session()
+    session.set_credentials("test", "test")
+    return session.create_client("ec2", region_name="eu-central-1")
+
+
+def test_the_request_fits_botocores_model(ec2: Any) -> None:
+    request = run_request(PARAMETERS, "/dev/sda1")
+    described = {"InstanceId": "i-1", "State": {"Name": "pending", "Code": 0}, "LaunchTime": LAUNCHED}
+    with Stubber(ec2) as stubber:
+        stubber.add_response("run_instances", {"Instances": [described]}, request)
+        answer = ec2.run_instances(**request)
+    assert instance_of(row_of(answer["Instances"][0])).state is InstanceState.PENDING
+    assert request["BlockDeviceMappings"] == [
+        {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 200, "DeleteOnTermination": True}}
+    ]
+    assert request["IamInstanceProfile"] == {"Name": "lcm-instance-cml"}
+
+
+def test_tags_are_sorted_and_the_same_for_instance_and_volume() -> None:
+    instance, volume = run_request(PARAMETERS, "/dev/sda1")["TagSpecifications"]
+    assert (instance["ResourceType"], volume["ResourceType"]) == ("instance", "volume")
+    assert instance["Tags"] == volume["Tags"]
+    assert [tag["Key"] for tag in instance["Tags"]] == ["Name", "lcm:attempt", "lcm:worker_id"]
+
+
+def test_what_is_not_given_is_not_sent() -> None:
+    bare = replace(
+        PARAMETERS,
+        subnet_id=None,
+        security_group_ids=(),
+        key_name=None,
+        root_volume_gb=None,
+        instance_profile="arn:aws:iam::123456789012:instance-profile/cml",
+    )
+    request = run_request(bare, None)
+    assert sorted(request) == [
+        "ClientToken",
+        "IamInstanceProfile",
+        "ImageId",
+        "InstanceType",
+        "MaxCount",
+        "MinCount",
+        "TagSpecifications",
+    ]
+    assert request["IamInstanceProfile"] == {"Arn": bare.instance_profile}
+
+
+def test_a_description_with_gaps_is_read() -> None:
+    instance = instance_of(row_of({"InstanceId": "i-1", "LaunchTime": LAUNCHED, "PublicIpAddress": ""}))
+    assert instance.state is InstanceState.UNKNOWN
+    assert instance.public_ip is None
+    assert instance.tags == {}
+    assert instance.launched_at == LAUNCHED
+
+
+def test_a_state_that_nobody_knows_is_unknown() -> None:
+    described = {"InstanceId": "i-1", "LaunchTime": LAUNCHED, "State": {"Name": "hibernating-in-space"}}
+    assert instance_of(row_of(described)).state is InstanceState.UNKNOWN
+
+
+def test_the_interface_does_not_need_aws() -> None:
+    code = "import sys, lcm.cloud, lcm.cloud.spi, lcm.cloud.types; sys.exit('botocore' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
