@@ -1,0 +1,151 @@
+"""Checks of what callers ask for, the same for every adapter: a mistake is a `ValueError` before anything happens."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.store.port import Guard, Kind, Put
+from lcm.control_plane.store.values import check_text, check_value, to_micros
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lcm.control_plane.store.port import Delete, Entry, Sample, Sort, Where
+
+MOST_ROWS = 10_000
+MOST_TOPICS = 100
+LONGEST_ID = 512
+LARGEST_BODY = 4 * 1024 * 1024
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+
+
+class Catalogue:
+    """The kinds that the store was opened with."""
+
+    def __init__(self, kinds: Sequence[Kind] = ()) -> None:
+        self._kinds: dict[str, Kind] = {}
+        for kind in kinds:
+            _check_kind(kind)
+            if self._kinds.setdefault(kind.name, kind) != kind:
+                raise ValueError(f"kind {kind.name} is declared twice")
+
+    def check(self, kind: Kind) -> None:
+        """Raise unless the kind was declared, exactly so."""
+        if self._kinds.get(kind.name) != kind:
+            raise ValueError(f"the store was not opened with kind {kind.name} as it is given")
+
+    def check_commit(self, writes: Sequence[Put | Delete], entries: Sequence[Entry], guards: Sequence[Guard]) -> None:
+        """Raise unless every part can be kept and each document is named once."""
+        named: set[tuple[str, str]] = set()
+        for part in (*guards, *writes):
+            self.check(part.kind)
+            check_id(part.id)
+            if (place := (part.kind.name, part.id)) in named:
+                raise ValueError(f"{part.kind.name} {part.id} is named twice in one commit")
+            named.add(place)
+            if isinstance(part, Put):
+                _check_put(part)
+        for entry in entries:
+            check_text(entry.topic, "a topic")
+            check_text(entry.subject, "a subject")
+            _check_body(entry.body)
+            to_micros(entry.at)
+
+    def check_query(self, kind: Kind, where: Where, limit: int = 1, sort: Sort | None = None) -> None:
+        """Raise unless only declared fields are used."""
+        self.check(kind)
+        check_limit(limit)
+        if sort is not None and sort.by is not None:
+            check_fields(kind, (sort.by,))
+        for lists in (where.any_of, where.none_of):
+            check_fields(kind, lists)
+            for name, values in lists.items():
+                for value in values:
+                    check_value(value, name)
+        for bounds in (where.at_least, where.below):
+            check_fields(kind, bounds)
+            for name, bound in bounds.items():
+                check_value(bound, name)
+                if bound is None:
+                    raise ValueError(f"nothing is above or below None: {name}")
+        check_fields(kind, where.contains)
+        for name, text in where.contains.items():
+            check_text(text, name)
+
+
+def check_id(document_id: str) -> None:
+    """Raise unless it can be an id."""
+    check_text(document_id, "an id")
+    if not 1 <= len(document_id) <= LONGEST_ID:
+        raise ValueError(f"an id has 1 to {LONGEST_ID} characters")
+
+
+def check_fields(kind: Kind, names: object) -> None:
+    """Raise unless the kind declares all of them."""
+    unknown = sorted(set(names) - set(kind.fields))  # type: ignore[call-overload]
+    if unknown:
+        raise ValueError(f"kind {kind.name} declares no field {', '.join(unknown)}")
+
+
+def check_unique_field(kind: Kind, name: str) -> None:
+    """Raise unless the kind declares it as unique."""
+    if name not in kind.unique:
+        raise ValueError(f"kind {kind.name} declares no unique {name}")
+
+
+def check_limit(limit: int) -> None:
+    """Raise unless it is a sensible number of rows: without a bound a reader could hold the store for long."""
+    if not 1 <= limit <= MOST_ROWS:
+        raise ValueError(f"a limit is 1 to {MOST_ROWS}, not {limit}")
+
+
+def check_journal_query(topics: Sequence[str], subjects: Sequence[str], limit: int) -> None:
+    """Raise unless the filter can be served from indexes."""
+    check_limit(limit)
+    if max(len(topics), len(subjects)) > MOST_TOPICS:
+        raise ValueError(f"at most {MOST_TOPICS} topics or subjects can be asked for at once")
+    for text in (*topics, *subjects):
+        check_text(text, "a topic or subject")
+
+
+def check_samples(series: str, samples: Sequence[Sample]) -> None:
+    """Raise unless every row can be kept."""
+    check_text(series, "a series")
+    for sample in samples:
+        check_text(sample.subject, "a subject")
+        _check_body(sample.body)
+        to_micros(sample.at)
+
+
+def check_span(keep_every_seconds: int) -> None:
+    """Raise unless it can be a span."""
+    if keep_every_seconds < 0:
+        raise ValueError("a span is 0 seconds or more")
+
+
+def _check_kind(kind: Kind) -> None:
+    for name in (kind.name, *kind.fields, *kind.unique):
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be the name of a kind or field")
+    if len(set(kind.fields)) < len(kind.fields) or len(set(kind.unique)) < len(kind.unique):
+        raise ValueError(f"kind {kind.name} declares a field twice")
+    check_fields(kind, kind.grouped)
+
+
+def _check_put(put: Put) -> None:
+    _check_body(put.body)
+    check_fields(put.kind, put.fields)
+    if missing := sorted(set(put.kind.fields) - set(put.fields)):
+        raise ValueError(f"{put.kind.name} {put.id} is given without {', '.join(missing)}")
+    for name, value in put.fields.items():
+        check_value(value, name)
+    for name, value in put.unique.items():
+        check_unique_field(put.kind, name)
+        check_text(value, name)
+
+
+def _check_body(body: bytes) -> None:
+    if len(body) > LARGEST_BODY:
+        raise ValueError(f"a body has at most {LARGEST_BODY} bytes, not {len(body)}")

@@ -1,0 +1,59 @@
+"""Cursors: opaque to whoever holds one, checked when it comes back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.store.checks import check_id
+from lcm.control_plane.store.port import BadCursor
+from lcm.control_plane.store.values import check_value
+
+if TYPE_CHECKING:
+    from lcm.control_plane.store.port import Kind, Sort, Value
+
+_JOURNAL = re.compile(r"[0-9]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last document of a page: the next page begins after it, whether it is still there or not."""
+
+    value: Value
+    id: str
+
+
+def page_cursor(kind: Kind, sort: Sort, position: Position) -> str:
+    """The text that stands for a position in a list."""
+    text = json.dumps([kind.name, sort.by, sort.descending, position.value, position.id], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def page_position(kind: Kind, sort: Sort, cursor: str) -> Position:
+    """The position that a cursor stands for; it must come from the same list."""
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        name, by, descending, value, document_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        check_value(value, "cursor")
+        check_id(document_id)
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        raise BadCursor("the cursor is not one of this list") from None
+    if (name, by, descending) != (kind.name, sort.by, sort.descending):
+        raise BadCursor("the cursor belongs to a list of another kind or order")
+    return Position(value, document_id)
+
+
+def journal_cursor(number: int) -> str:
+    """The text of a place in the journal, as long for every place so that text compares as numbers do."""
+    return f"{number:016d}"
+
+
+def journal_number(cursor: str) -> int:
+    """The place that a cursor stands for."""
+    if not _JOURNAL.fullmatch(cursor) or not cursor.isascii():
+        raise BadCursor("the cursor is not one of the journal")
+    return int(cursor)

@@ -1,0 +1,81 @@
+"""What the adapters agree on about values: which are allowed, how they are ordered, how time and text are kept.
+
+The order of a field's values is None, numbers, text, booleans; text by code point. No boolean equals a number.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from lcm.control_plane.store.port import Value
+
+OrderKey: TypeAlias = "tuple[int, float | str]"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_INTEGERS = range(-(2**63), 2**63)
+
+
+def order_key(value: Value) -> OrderKey:
+    """What values are compared by; equal keys mean equal values."""
+    if value is None:
+        return 0, 0
+    if isinstance(value, bool):
+        return 3, value
+    return (2, value) if isinstance(value, str) else (1, value)
+
+
+def comparable(value: Value, bound: Value) -> bool:
+    """Whether `at_least` and `below` compare these two: None and values of another sort are neither above nor below."""
+    return order_key(value)[0] == order_key(bound)[0]
+
+
+def is_number(value: Value) -> bool:
+    """Whether sums count the value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def fold(text: str) -> str:
+    """Text as `contains` looks at it."""
+    return text.casefold()
+
+
+def check_text(text: object, what: str) -> None:
+    """Raise `ValueError` for text that not every adapter can keep."""
+    if not isinstance(text, str):
+        raise ValueError(f"{what} must be text, not {type(text).__name__}")  # noqa: TRY004 - one error for bad input
+    if "\0" in text:
+        raise ValueError(f"{what} must not contain a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} is not valid Unicode") from None
+
+
+def check_value(value: object, what: str) -> None:
+    """Raise `ValueError` for a value that not every adapter can keep."""
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, int):
+        if value not in _INTEGERS:
+            raise ValueError(f"{what} does not fit into 64 bits")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{what} must be a finite number")
+    else:
+        check_text(value, what)
+
+
+def to_micros(moment: datetime) -> int:
+    """A moment as whole microseconds since 1970."""
+    if moment.tzinfo is None:
+        raise ValueError("a moment needs a time zone")
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """The moment, in UTC."""
+    return _EPOCH + micros * _MICROSECOND

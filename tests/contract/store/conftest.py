@@ -1,0 +1,81 @@
+"""The adapters on which the contract is checked."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from pymongo import MongoClient
+
+from lcm.control_plane.store.memory import MemoryDisk, MemoryStore
+from lcm.control_plane.store.mongo import MongoStore
+from lcm.control_plane.store.sqlite import SqliteStore
+from tests.support.mongod import MongoServer, database_name
+from tests.support.stores import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from lcm.control_plane.store.port import Kind, Store
+
+
+@pytest.fixture(scope="session")
+def mongodb_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if given := os.environ.get("MONGODB_URI"):
+        yield given
+        return
+    server = MongoServer(tmp_path_factory.mktemp("mongod")).start()
+    yield server.uri
+    server.kill()
+
+
+@pytest.fixture
+def database(mongodb_uri: str) -> Iterator[str]:
+    name = database_name()
+    yield name
+    client: MongoClient[dict[str, Any]]
+    with MongoClient(mongodb_uri) as client:
+        client.drop_database(name)
+
+
+class Bed:
+    """One place where documents are kept, and the processes that come and go on it."""
+
+    def __init__(self, make: Callable[[], Store]) -> None:
+        self._make = make
+        self._store: Store | None = None
+
+    async def open(self, kinds: Sequence[Kind] = KINDS) -> Store:
+        """The store, opened by a new process; the one before has ended."""
+        await self.close()
+        self._store = self._make()
+        await self._store.open(kinds)
+        return self._store
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "mongo"])
+async def bed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bed]:
+    make: Callable[[], Store]
+    if request.param == "memory":
+        disk = MemoryDisk()
+        make = lambda: MemoryStore(disk)  # noqa: E731 - one line per adapter
+    elif request.param == "sqlite":
+        make = lambda: SqliteStore(tmp_path / "lcm.db")  # noqa: E731
+    else:
+        uri, database = request.getfixturevalue("mongodb_uri"), request.getfixturevalue("database")
+        make = lambda: MongoStore(uri, database)  # noqa: E731
+    made = Bed(make)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def store(bed: Bed) -> Store:
+    return await bed.open()

@@ -1,0 +1,190 @@
+"""Documents: read, written with the revision they were computed from, all of a commit or nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.control_plane.store.checks import LARGEST_BODY, LONGEST_ID
+from lcm.control_plane.store.port import Conflict, Delete, Entry, Guard, Kind, Put, Stored, StoreUnavailable, Taken
+from tests.support.stores import NOTES, WORKERS, body, entry, ids, note, revision, worker
+
+if TYPE_CHECKING:
+    from lcm.control_plane.store.port import Store
+    from tests.contract.store.conftest import Bed
+
+
+async def test_a_document_is_given_back_byte_for_byte(store: Store) -> None:
+    written = Put(NOTES, "a", b'{"b":1,  "a":"\xc3\xa4"}', None)
+    await store.commit([written])
+    found = await store.get(NOTES, "a")
+    assert found == Stored("a", found.revision if found else 0, written.body)
+
+
+async def test_nothing_is_given_for_an_unknown_id_or_the_same_id_of_another_kind(store: Store) -> None:
+    await store.commit([note("a")])
+    assert await store.get(NOTES, "b") is None
+    assert await store.get(WORKERS, "a") is None
+
+
+async def test_the_revision_moves_with_every_write_even_of_the_same_content(store: Store) -> None:
+    await store.commit([note("a")])
+    seen = [await revision(store, NOTES, "a")]
+    for _ in range(3):
+        await store.commit([note("a", seen[-1])])
+        seen.append(await revision(store, NOTES, "a"))
+    assert len(set(seen)) == 4
+
+
+async def test_a_document_made_again_never_has_a_revision_it_had_before(store: Store) -> None:
+    seen = set()
+    for _ in range(3):
+        await store.commit([note("a")])
+        seen.add(current := await revision(store, NOTES, "a"))
+        await store.commit([Delete(NOTES, "a", current)])
+    assert len(seen) == 3
+
+
+async def test_a_write_from_an_old_revision_is_refused_with_the_current_one(store: Store) -> None:
+    await store.commit([note("a", body=1)])
+    old = await revision(store, NOTES, "a")
+    await store.commit([note("a", old, body=2)])
+    with pytest.raises(Conflict) as refused:
+        await store.commit([note("a", old, body=3)])
+    assert (refused.value.kind, refused.value.document_id) == ("note", "a")
+    assert refused.value.current == await revision(store, NOTES, "a")
+    assert await body(store, NOTES, "a") == 2
+
+
+async def test_a_document_that_must_not_exist_yet_does(store: Store) -> None:
+    await store.commit([note("a", body=1)])
+    with pytest.raises(Conflict) as refused:
+        await store.commit([note("a", body=2)])
+    assert refused.value.current == await revision(store, NOTES, "a")
+    assert await body(store, NOTES, "a") == 1
+
+
+async def test_a_document_that_is_gone_can_neither_be_written_nor_deleted(store: Store) -> None:
+    await store.commit([note("a")])
+    old = await revision(store, NOTES, "a")
+    await store.commit([Delete(NOTES, "a", old)])
+    assert await store.get(NOTES, "a") is None
+    for change in (note("a", old), Delete(NOTES, "a", old)):
+        with pytest.raises(Conflict) as refused:
+            await store.commit([change])
+        assert refused.value.current is None
+
+
+async def test_a_guard_lets_a_commit_through_only_if_its_document_did_not_move(store: Store) -> None:
+    await store.commit([note("a"), note("b")])
+    seen = await revision(store, NOTES, "a")
+    await store.commit([note("c")], guards=[Guard(NOTES, "a", seen), Guard(NOTES, "z", None)])
+    await store.commit([note("a", seen)])
+    for guard in (Guard(NOTES, "a", seen), Guard(NOTES, "b", None), Guard(NOTES, "z", seen)):
+        with pytest.raises(Conflict) as refused:
+            await store.commit([note("d")], guards=[guard])
+        assert refused.value.document_id == guard.id
+    assert await store.get(NOTES, "d") is None
+
+
+async def test_a_guard_does_not_move_its_document(store: Store) -> None:
+    await store.commit([note("a")])
+    seen = await revision(store, NOTES, "a")
+    await store.commit([note("b")], guards=[Guard(NOTES, "a", seen)])
+    assert await revision(store, NOTES, "a") == seen
+
+
+async def test_of_a_refused_commit_nothing_happens(store: Store) -> None:
+    await store.commit([worker("a", name="a", unique={"name": "a"}), note("n", body=1)])
+    a, n = await revision(store, WORKERS, "a"), await revision(store, NOTES, "n")
+    refused: list[list[Put | Delete]] = [
+        [worker("a", a, name="changed"), note("n", n, body=2), worker("b", 99)],
+        [Delete(WORKERS, "a", a), note("m"), note("n", n + 1000)],
+        [note("m"), note("n", n, body=2), worker("b", unique={"name": "a"})],
+    ]
+    for writes in refused:
+        with pytest.raises((Conflict, Taken)):
+            await store.commit(writes, entries=[entry("a")])
+    assert await ids(store) == ["a"]
+    assert await ids(store, kind=NOTES) == ["n"]
+    assert (await revision(store, WORKERS, "a"), await revision(store, NOTES, "n")) == (a, n)
+    assert await store.journal() == []
+    holder = await store.get_unique(WORKERS, "name", "a")
+    assert holder is not None
+    assert holder.id == "a"
+
+
+async def test_a_commit_writes_several_kinds_at_once(store: Store) -> None:
+    await store.commit([worker("a", body="w"), note("a", body="n")])
+    assert (await body(store, WORKERS, "a"), await body(store, NOTES, "a")) == ("w", "n")
+
+
+async def test_an_empty_commit_changes_nothing(store: Store) -> None:
+    assert list(await store.commit([])) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Put(WORKERS, "a", b"", None, {"name": "a"}),
+        Put(NOTES, "a", b"", None, {"name": "a"}),
+        Put(NOTES, "a", b"", None, {}, {"name": "a"}),
+        worker("a", name=float("nan")),
+        worker("a", cost=2**63),
+        worker("a", name="a\0b"),
+        worker("a", name="\ud800"),
+        worker("a", unique={"name": "\0"}),
+        note(""),
+        note("\0"),
+        note("x" * (LONGEST_ID + 1)),
+        Put(NOTES, "a", bytes(LARGEST_BODY + 1), None),
+        Put(Kind("unknown"), "a", b"", None),
+        Put(Kind("note", fields=("other",)), "a", b"", None, {"other": 1}),
+    ],
+)
+async def test_what_cannot_be_kept_everywhere_is_refused_everywhere(store: Store, change: Put) -> None:
+    with pytest.raises(ValueError):
+        await store.commit([note("other"), change])
+    assert await store.get(NOTES, "other") is None
+
+
+async def test_a_document_is_named_once_in_a_commit(store: Store) -> None:
+    with pytest.raises(ValueError, match="twice"):
+        await store.commit([note("a"), note("a")])
+    with pytest.raises(ValueError, match="twice"):
+        await store.commit([note("a")], guards=[Guard(NOTES, "a", None)])
+
+
+async def test_a_moment_needs_a_zone(store: Store) -> None:
+    naive = Entry("worker", "a", b"", datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
+    with pytest.raises(ValueError, match="zone"):
+        await store.commit([], entries=[naive])
+
+
+async def test_kinds_must_make_sense(bed: Bed) -> None:
+    wrong = [
+        [Kind("")],
+        [Kind("A")],
+        [Kind("a; DROP TABLE head")],
+        [Kind("a", fields=("x", "x"))],
+        [Kind("a", fields=("x",), grouped=("y",))],
+        [Kind("a"), Kind("a", fields=("x",))],
+    ]
+    for kinds in wrong:
+        with pytest.raises(ValueError):
+            await bed.open(kinds)
+
+
+async def test_a_store_that_can_be_read_and_written_says_so(store: Store) -> None:
+    await store.check()
+
+
+async def test_a_closed_store_says_so_and_closes_again(bed: Bed) -> None:
+    store = await bed.open()
+    await store.close()
+    for call in (store.check(), store.get(NOTES, "a"), store.commit([note("a")]), store.find(NOTES)):
+        with pytest.raises(StoreUnavailable):
+            await call
+    await store.close()

@@ -1,0 +1,184 @@
+"""Conditions and order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lcm.control_plane.store.memory import MemoryStore
+from lcm.control_plane.store.port import Delete, Sort, Where
+from tests.support.stores import KINDS, NOTES, WORKERS, ids, pages, revision, worker
+
+if TYPE_CHECKING:
+    from lcm.control_plane.store.port import Put, Store, Value
+
+
+async def fill(store: Store, values: list[Value]) -> None:
+    """Documents 0, 1, … with these names."""
+    await store.commit([worker(str(number), name=value) for number, value in enumerate(values)])
+
+
+async def test_any_of_and_none_of(store: Store) -> None:
+    await fill(store, ["a", "b", None, 1, True, 0, False, ""])
+    expected: list[tuple[tuple[Value, ...], str]] = [
+        (("a", "b"), "01"),
+        (("a",), "0"),
+        ((None,), "2"),
+        ((1,), "3"),
+        ((True,), "4"),
+        ((1.0, False), "36"),
+        (("",), "7"),
+        ((None, "a", "zzz"), "02"),
+        ((), ""),
+    ]
+    for values, found in expected:
+        assert await ids(store, Where(any_of={"name": values})) == list(found), values
+        others = [number for number in "01234567" if number not in found]
+        assert await ids(store, Where(none_of={"name": values})) == others, values
+
+
+async def test_at_least_and_below_compare_values_of_one_sort(store: Store) -> None:
+    await fill(store, [None, -1, 0, 2.5, 3, "", "a", "b", False, True])
+    assert await ids(store, Where(at_least={"name": 0})) == ["2", "3", "4"]
+    assert await ids(store, Where(below={"name": 2.5})) == ["1", "2"]
+    assert await ids(store, Where(at_least={"name": "a"})) == ["6", "7"]
+    assert await ids(store, Where(below={"name": "b"})) == ["5", "6"]
+    assert await ids(store, Where(at_least={"name": False})) == ["8", "9"]
+    assert await ids(store, Where(below={"name": True})) == ["8"]
+    assert await ids(store, Where(at_least={"name": 0}, below={"name": 3})) == ["2", "3"]
+    with pytest.raises(ValueError, match="None"):
+        await store.find(WORKERS, Where(at_least={"name": None}))
+
+
+async def test_contains_takes_text_as_it_is_but_for_case(store: Store) -> None:
+    await fill(
+        store, ["Alpha-1", "100%", "a_c", "abc", "a.c", "[x](y)*+?^$|\\", "STRASSE Ä", "a\nb", None, 12, "x'y\"z"]
+    )
+    expected = {
+        "ALPHA": "0",
+        "a-1": "0",
+        "%": "1",
+        "0%": "1",
+        "a_c": "2",
+        "A.C": "4",
+        "a": "0 2 3 4 6 7",
+        "[X]": "5",
+        "(y)*+?^$|\\": "5",
+        "ä": "6",
+        "straße": "6",
+        "\n": "7",
+        "1": "0 1",
+        "'y\"": "10",
+        "": "0 1 2 3 4 5 6 7 10",
+        "none": "",
+        "12": "",
+    }
+    for text, found in expected.items():
+        assert sorted(await ids(store, Where(contains={"name": text})), key=int) == found.split(), text
+
+
+async def test_all_conditions_must_hold(store: Store) -> None:
+    await store.commit(
+        [
+            worker("a", name="one", status="up", cost=1),
+            worker("b", name="one", status="down", cost=2),
+            worker("c", name="two", status="up", cost=3),
+        ]
+    )
+    both = Where(any_of={"status": ["up"]}, at_least={"cost": 1}, contains={"name": "o"}, none_of={"name": ["two"]})
+    assert await ids(store, both) == ["a"]
+
+
+async def test_order_is_none_numbers_text_booleans_then_id(store: Store) -> None:
+    values: list[Value] = [True, "b", "B", "ä", "", 10, 9.5, -3, None, False, None, "b"]
+    await fill(store, values)
+    ascending = ["10", "8", "7", "6", "5", "4", "2", "1", "11", "3", "9", "0"]
+    assert await ids(store, sort=Sort("name")) == ascending
+    assert await ids(store, sort=Sort("name", descending=True)) == ascending[::-1]
+    for limit in (1, 2, 5):
+        for sort in (Sort("name"), Sort("name", descending=True)):
+            found = [item.id for page in await pages(store, sort=sort, limit=limit) for item in page.items]
+            assert found == (ascending[::-1] if sort.descending else ascending)
+
+
+async def test_without_a_field_order_is_by_id(store: Store) -> None:
+    await store.commit([worker(name) for name in ("b", "a", "B", "ä", "aa", "z")])
+    assert await ids(store) == ["B", "a", "aa", "b", "z", "ä"]
+    assert await ids(store, sort=Sort(descending=True)) == ["ä", "z", "b", "aa", "a", "B"]
+
+
+async def test_a_changed_document_is_found_by_what_it_is_now(store: Store) -> None:
+    await store.commit([worker("a", status="up", name="Old"), worker("b", status="up")])
+    await store.commit([worker("a", await revision(store, WORKERS, "a"), status="down", name="New")])
+    assert await ids(store, Where(any_of={"status": ["up"]})) == ["b"]
+    assert await ids(store, Where(contains={"name": "new"})) == ["a"]
+    assert await ids(store, Where(contains={"name": "old"})) == []
+    await store.commit([Delete(WORKERS, "a", await revision(store, WORKERS, "a"))])
+    assert await ids(store) == ["b"]
+
+
+async def test_only_declared_fields_can_be_asked_for(store: Store) -> None:
+    for call in (
+        store.find(WORKERS, Where(any_of={"other": [1]})),
+        store.find(WORKERS, Where(contains={"other": "1"})),
+        store.find(WORKERS, sort=Sort("other")),
+        store.find(NOTES, sort=Sort("name")),
+        store.count_by(WORKERS, ["other"]),
+        store.count_by(WORKERS, ["status"], sums=["other"]),
+        store.find(WORKERS, limit=0),
+        store.find(WORKERS, limit=10_001),
+    ):
+        with pytest.raises(ValueError):
+            await call
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2),
+    st.floats(-2, 2, allow_nan=False).map(lambda number: round(number, 1)),
+    st.text("aAbßäÄ%_.*\\", max_size=3),
+)
+BOUNDS = VALUES.filter(lambda value: value is not None)
+FIELDS = st.sampled_from(["name", "cost"])
+CONDITIONS = st.builds(
+    Where,
+    any_of=st.dictionaries(FIELDS, st.lists(VALUES, max_size=4), max_size=1),
+    none_of=st.dictionaries(FIELDS, st.lists(VALUES, max_size=4), max_size=1),
+    at_least=st.dictionaries(FIELDS, BOUNDS, max_size=1),
+    below=st.dictionaries(FIELDS, BOUNDS, max_size=1),
+    contains=st.dictionaries(FIELDS, st.text("aAbßäÄ%_.*\\", max_size=2), max_size=1),
+)
+SORTS = st.builds(Sort, by=st.one_of(st.none(), FIELDS), descending=st.booleans())
+DOCUMENTS = st.lists(st.tuples(VALUES, VALUES), max_size=12)
+
+
+async def clear(store: Store) -> None:
+    while items := (await store.find(WORKERS)).items:
+        await store.commit([Delete(WORKERS, item.id, item.revision) for item in items])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents=DOCUMENTS, where=CONDITIONS, sort=SORTS, limit=st.integers(1, 5))
+async def test_every_adapter_answers_as_the_one_in_memory_does(
+    store: Store, documents: list[tuple[Value, Value]], where: Where, sort: Sort, limit: int
+) -> None:
+    reference = MemoryStore()
+    await reference.open(KINDS)
+    writes: list[Put] = [worker(f"{n:02}", name=name, cost=cost) for n, (name, cost) in enumerate(documents)]
+    await clear(store)
+    for each in (store, reference):
+        await each.commit(writes)
+    found, expected = [
+        [[item.id for item in page.items] for page in await pages(each, where, sort, limit=limit)]
+        for each in (store, reference)
+    ]
+    assert found == expected
+    groups, counted = [
+        [(repr(values), count) for values, count, _ in await each.count_by(WORKERS, ["name"], where)]
+        for each in (store, reference)
+    ]
+    assert [count for _, count in groups] == [count for _, count in counted]

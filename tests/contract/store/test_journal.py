@@ -1,0 +1,144 @@
+"""The journal: one order, the order of commits, which a follower can rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.control_plane.store.port import BadCursor, Conflict, Entry, Recorded
+from tests.support.stores import NOTES, START, entry, note, revision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lcm.control_plane.store.port import Store
+
+
+def subjects(lines: Sequence[Recorded]) -> list[str]:
+    return [line.subject for line in lines]
+
+
+async def test_lines_come_back_as_written_in_the_order_of_commits(store: Store) -> None:
+    first = await store.commit([], entries=[entry("a", 1, topic="x"), entry("b", 2, topic="y")])
+    second = await store.commit([note("n")], entries=[entry("c", 3)])
+    cursors = [*first, *second]
+    assert cursors == sorted(set(cursors))
+    assert list(await store.journal()) == [
+        Recorded(cursors[0], "x", "a", b"1", START),
+        Recorded(cursors[1], "y", "b", b"2", START),
+        Recorded(cursors[2], "worker", "c", b"3", START),
+    ]
+
+
+async def test_a_moment_keeps_its_microseconds_whatever_its_zone(store: Store) -> None:
+    at = datetime(2026, 7, 1, 12, 0, 0, 123457, tzinfo=timezone(timedelta(hours=2)))
+    await store.commit([], entries=[Entry("t", "s", b"", at)])
+    (line,) = await store.journal()
+    assert line.at == at
+    assert line.at.utcoffset() is not None
+
+
+async def test_after_before_and_newest_first(store: Store) -> None:
+    cursors = [(await store.commit([], entries=[entry(name)]))[0] for name in "abcdef"]
+    assert subjects(await store.journal(after=cursors[3])) == ["e", "f"]
+    assert subjects(await store.journal(before=cursors[2])) == ["a", "b"]
+    assert subjects(await store.journal(after=cursors[0], before=cursors[4], limit=2)) == ["b", "c"]
+    assert subjects(await store.journal(newest_first=True, limit=2)) == ["f", "e"]
+    assert subjects(await store.journal(newest_first=True, before=cursors[4], limit=2)) == ["d", "c"]
+    assert subjects(await store.journal(newest_first=True, after=cursors[3])) == ["f", "e"]
+    assert subjects(await store.journal(after=cursors[-1])) == []
+
+
+async def test_topics_and_subjects(store: Store) -> None:
+    lines = [entry(subject, topic=topic) for topic in ("x", "y", "z") for subject in ("a", "b", "c")]
+    await store.commit([], entries=lines)
+
+    async def found(newest_first: bool = False, limit: int = 100, **which: list[str]) -> list[str]:
+        answer = await store.journal(newest_first=newest_first, limit=limit, **which)  # type: ignore[arg-type]
+        return [line.topic + line.subject for line in answer]
+
+    assert await found(topics=["y"]) == ["ya", "yb", "yc"]
+    assert await found(topics=["z", "x", "x"], limit=4) == ["xa", "xb", "xc", "za"]
+    assert await found(subjects=["c", "a"]) == ["xa", "xc", "ya", "yc", "za", "zc"]
+    assert await found(topics=["x", "z"], subjects=["a", "c"], newest_first=True, limit=3) == ["zc", "za", "xc"]
+    assert await found(topics=["none"]) == []
+    with pytest.raises(ValueError, match="100"):
+        await found(topics=[str(number) for number in range(101)])
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "1", "x" * 16, "000000000000000\uff11", "-000000000000001", "0000000000000001\n"]
+)
+async def test_a_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(BadCursor):
+        await store.journal(after=cursor)
+    with pytest.raises(BadCursor):
+        await store.journal(before=cursor)
+
+
+async def test_a_refused_commit_leaves_no_line(store: Store) -> None:
+    await store.commit([note("a")])
+    with pytest.raises(Conflict):
+        await store.commit([note("a")], entries=[entry("a")])
+    await store.commit([note("a", await revision(store, NOTES, "a"))], entries=[entry("b")])
+    assert subjects(await store.journal()) == ["b"]
+
+
+COMMITTERS = 16
+COMMITS = 12
+
+
+async def test_a_follower_misses_none_and_repeats_none(store: Store) -> None:
+    """Under 16 committers, whose cursors say in which order they committed."""
+    await store.commit([note("seen")])
+    acknowledged: dict[str, str] = {}
+    finished = asyncio.Event()
+
+    async def write(committer: int) -> None:
+        for number in range(COMMITS):
+            names = [f"{committer}-{number}-{line}" for line in range(1 + number % 3)]
+            doomed = store.commit([note("seen")], entries=[entry("never")])
+            good = store.commit([note(names[0])], entries=[entry(name) for name in names])
+            _, cursors = await asyncio.gather(doomed, good, return_exceptions=True)
+            assert not isinstance(cursors, BaseException)
+            acknowledged.update(zip(cursors, names, strict=True))
+
+    followed: list[Recorded] = []
+
+    async def follow(limit: int) -> list[Recorded]:
+        lines: list[Recorded] = []
+        while True:
+            last_round = finished.is_set()
+            batch = await store.journal(after=lines[-1].cursor if lines else None, limit=limit)
+            lines += batch
+            if last_round and not batch:
+                return lines
+
+    followers = [asyncio.create_task(follow(limit)) for limit in (1000, 7)]
+    await asyncio.gather(*(write(committer) for committer in range(COMMITTERS)))
+    finished.set()
+    for followed in await asyncio.gather(*followers):
+        assert [line.cursor for line in followed] == sorted(acknowledged)
+        assert {line.cursor: line.subject for line in followed} == acknowledged
+
+
+async def test_the_order_of_lines_is_the_order_of_the_writes_they_tell_of(store: Store) -> None:
+    await store.commit([note("n", body=0)])
+
+    async def write() -> None:
+        for _ in range(4):
+            found = await store.get(NOTES, "n")
+            assert found is not None
+            number = json.loads(found.body) + 1
+            try:
+                await store.commit([note("n", found.revision, body=number)], entries=[entry("n", number)])
+            except Conflict:
+                continue
+
+    await asyncio.gather(*(write() for _ in range(8)))
+    told = [json.loads(line.body) for line in await store.journal()]
+    assert told == list(range(1, len(told) + 1))

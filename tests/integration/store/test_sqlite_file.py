@@ -1,0 +1,261 @@
+"""The SQLite file: who may have it, what is said when it cannot be used, how it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.control_plane.store import sqlite_schema, sqlite_writer
+from lcm.control_plane.store.port import StoreError, StoreUnavailable
+from lcm.control_plane.store.sqlite import SqliteStore
+from tests.support.processes import ROOT
+from tests.support.stores import KINDS, NOTES, WORKERS, body, ids, note, revision, worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "lcm.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    await store.open(KINDS)
+    yield store
+    await store.close()
+
+
+async def refusal(path: Path) -> str:
+    with pytest.raises(StoreError) as refused:
+        await SqliteStore(path).open(KINDS)
+    assert "\n" not in str(refused.value)
+    assert str(path) in str(refused.value)
+    return str(refused.value)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Permissions mean nothing to root: be somebody else."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that others can reach, unlike pytest's own."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+async def test_a_second_process_is_refused_with_file_and_pid(store: SqliteStore, path: Path) -> None:
+    program = (
+        "import asyncio, sys; from pathlib import Path\n"
+        "from lcm.control_plane.store.port import StoreError\n"
+        "from lcm.control_plane.store.sqlite import SqliteStore\n"
+        "try: asyncio.run(SqliteStore(Path(sys.argv[1])).open(()))\n"
+        "except StoreError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    said = (await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True)).stdout
+    assert len(said.splitlines()) == 1
+    assert str(path) in said
+    assert str(os.getpid()) in said
+    await store.commit([note("a")])
+
+
+async def test_a_second_store_in_the_same_process_is_refused_too(store: SqliteStore, path: Path) -> None:
+    assert str(os.getpid()) in await refusal(path)
+
+
+async def test_a_closed_store_leaves_one_file_that_others_can_have(path: Path) -> None:
+    for _ in range(2):
+        store = SqliteStore(path)
+        await store.open(KINDS)
+        await store.close()
+    assert sorted(file.name for file in path.parent.iterdir()) == ["lcm.db", "lcm.db.lock"]
+
+
+async def test_a_folder_that_cannot_be_written(open_folder: Path) -> None:
+    open_folder.chmod(0o555)
+    with unprivileged():
+        assert "cannot be written" in await refusal(open_folder / "lcm.db")
+    assert list(open_folder.iterdir()) == []
+
+
+async def test_a_folder_that_does_not_exist(path: Path) -> None:
+    assert "cannot be written" in await refusal(path / "lcm.db")
+
+
+async def test_a_file_that_cannot_be_written(open_folder: Path) -> None:
+    path = open_folder / "lcm.db"
+    store = SqliteStore(path)
+    await store.open(KINDS)
+    await store.close()
+    path.chmod(0o444)
+    path.with_name("lcm.db.lock").chmod(0o666)
+    open_folder.chmod(0o777)
+    with unprivileged():
+        assert "cannot be written" in await refusal(path)
+
+
+async def test_a_file_that_is_no_database(path: Path) -> None:
+    path.write_bytes(b"dear diary" * 1000)
+    assert "not a store" in await refusal(path)
+    assert path.read_bytes() == b"dear diary" * 1000
+
+
+async def test_a_damaged_file(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open(KINDS)
+    await store.commit([note(f"n{number}", body="x" * 500) for number in range(200)])
+    await store.close()
+    content = bytearray(path.read_bytes())
+    content[4096:] = os.urandom(len(content) - 4096)
+    path.write_bytes(content)
+    assert "damaged" in await refusal(path)
+
+
+async def test_a_database_of_another_program(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    connection.close()
+    assert "another program" in await refusal(path)
+
+
+async def test_a_full_disk_is_said_and_survived(store: SqliteStore) -> None:
+    await store.commit([note("a", body=1)])
+    writer = store._writer
+    assert writer is not None
+    pages = await writer.run(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
+    await writer.run(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages + 2}").fetchone())
+    big = note("big", body="x" * 100_000)
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        await store.commit([note("a", await revision(store, NOTES, "a"), body=2), big])
+    assert await body(store, NOTES, "a") == 1
+    await writer.run(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone())
+    await store.commit([big])
+    assert await ids(store, kind=NOTES) == ["a", "big"]
+    await store.check()
+
+
+async def test_a_disk_that_hangs_does_not_hang_the_caller(path: Path) -> None:
+    store = SqliteStore(path, timeout=0.2)
+    await store.open(KINDS)
+    writer = store._writer
+    assert writer is not None
+    released = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    hanging = asyncio.create_task(
+        writer.run(lambda _: asyncio.run_coroutine_threadsafe(released.wait(), loop).result())
+    )
+    await asyncio.sleep(0)
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        await store.check()
+    released.set()
+    await hanging
+    await store.close()
+
+
+async def test_the_log_stays_small_under_steady_reading(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 1024 * 1024
+    monkeypatch.setattr(sqlite_writer, "WAL_LIMIT", limit)
+    assert store._writer is not None
+    store._writer._wal_limit = limit
+    done = asyncio.Event()
+
+    async def read() -> None:
+        while not done.is_set():
+            await store.find(NOTES, limit=50)
+
+    readers = [asyncio.create_task(read()) for _ in range(4)]
+    largest = 0
+    for number in range(300):
+        await store.commit([note(f"n{number}", body="x" * 20_000)])
+        largest = max(largest, path.with_name("lcm.db-wal").stat().st_size)
+    done.set()
+    await asyncio.gather(*readers)
+    assert path.stat().st_size > 5 * limit
+    assert largest < 4 * limit
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
+    store = SqliteStore(path)
+    await store.open(KINDS)
+    await store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = path.read_bytes()
+    assert "newer LCM (schema 99" in await refusal(path)
+    assert path.read_bytes() == before
+
+
+async def test_an_older_schema_is_brought_up_to_date_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path)
+    await store.open(KINDS)
+    await store.commit([worker("a", name="A")])
+    await store.close()
+    taken: list[int] = []
+
+    def second(connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE added (a)")
+        taken.append(2)
+
+    def third(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO added VALUES (3)")
+        if len(taken) == 1:
+            taken.append(-3)
+            raise RuntimeError("cut off")
+        taken.append(3)
+
+    monkeypatch.setattr(sqlite_schema, "STEPS", (*sqlite_schema.STEPS, second, third))
+    with pytest.raises(RuntimeError, match="cut off"):
+        await SqliteStore(path).open(KINDS)
+    for _ in range(2):
+        store = SqliteStore(path)
+        await store.open(KINDS)
+        assert await ids(store) == ["a"]
+        await store.close()
+    assert taken == [2, -3, 3]
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT * FROM added").fetchall() == [(3,)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+    connection.close()
+
+
+async def test_a_summary_reads_only_its_index(store: SqliteStore, path: Path) -> None:
+    sql = sqlite_plan(path, "SELECT f_region, f_status, COUNT(*), TOTAL(f_cost) FROM d_worker GROUP BY 1, 2")
+    assert "COVERING INDEX d_worker__by__" in sql
+    assert WORKERS.grouped == ("status", "region", "cost")
+
+
+def sqlite_plan(path: Path, sql: str) -> str:
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
+    plan = " ".join(row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}"))
+    connection.close()
+    return plan

@@ -1,0 +1,83 @@
+"""Documents and stores for tests."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lcm.control_plane.store.port import Entry, Kind, Put, Sample, Where
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lcm.control_plane.store.port import Page, Sort, Store, Stored, Value
+
+START = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
+
+WORKERS = Kind(
+    "worker",
+    fields=("name", "status", "region", "cost", "held"),
+    unique=("name", "instance"),
+    grouped=("status", "region", "cost"),
+)
+NOTES = Kind("note")
+KINDS = (WORKERS, NOTES)
+
+
+def worker(
+    document_id: str,
+    expected: int | None = None,
+    *,
+    unique: Mapping[str, str] | None = None,
+    body: object = None,
+    **fields: Value,
+) -> Put:
+    """A worker whose fields are None unless they are given."""
+    values = {name: fields.get(name) for name in WORKERS.fields}
+    return Put(WORKERS, document_id, encode(body), expected, values, unique or {})
+
+
+def note(document_id: str, expected: int | None = None, body: object = None) -> Put:
+    return Put(NOTES, document_id, encode(body), expected)
+
+
+def encode(body: object) -> bytes:
+    return json.dumps(body).encode()
+
+
+def entry(subject: str, body: object = None, *, topic: str = "worker") -> Entry:
+    return Entry(topic, subject, encode(body), START)
+
+
+def sample(subject: str, seconds: float, body: object = None) -> Sample:
+    return Sample(subject, START + timedelta(seconds=seconds), encode(body))
+
+
+async def revision(store: Store, kind: Kind, document_id: str) -> int:
+    return (await existing(store, kind, document_id)).revision
+
+
+async def existing(store: Store, kind: Kind, document_id: str) -> Stored:
+    found = await store.get(kind, document_id)
+    assert found is not None, f"{kind.name} {document_id} is gone"
+    return found
+
+
+async def body(store: Store, kind: Kind, document_id: str) -> Any:
+    return json.loads((await existing(store, kind, document_id)).body)
+
+
+async def ids(store: Store, where: Where | None = None, sort: Sort | None = None, kind: Kind = WORKERS) -> list[str]:
+    """The ids of all that match, in order."""
+    return [item.id for page in await pages(store, where, sort, kind=kind) for item in page.items]
+
+
+async def pages(
+    store: Store, where: Where | None = None, sort: Sort | None = None, *, kind: Kind = WORKERS, limit: int = 100
+) -> list[Page]:
+    """All pages, one after the other."""
+    found = [await store.find(kind, where, sort=sort, limit=limit)]
+    while (after := found[-1].next_after) is not None:
+        found.append(await store.find(kind, where, sort=sort, after=after, limit=limit))
+    return found
