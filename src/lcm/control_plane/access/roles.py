@@ -1,0 +1,106 @@
+"""Who is calling and what they may do.
+
+`viewer` reads, `operator` also changes workers, `admin` also everything else that people do. `controller` stands apart:
+it alone reads secrets and reports what it saw, and it may do nothing that people do; no admin is a controller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from lcm.model.audit import Actor, ActorKind
+from lcm.model.base import Choice
+from lcm.model.problems import ProblemCode
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+class Role(Choice):
+    """What somebody may do."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    ADMIN = "admin"
+    CONTROLLER = "controller"
+
+
+PEOPLE = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+"""The roles of people, each of which may do what those before it may."""
+
+
+def allows(role: Role, needed: Role) -> bool:
+    """Whether somebody with `role` may do what `needed` is asked for."""
+    if role not in PEOPLE or needed not in PEOPLE:
+        return role is needed
+    return PEOPLE.index(role) >= PEOPLE.index(needed)
+
+
+class AccessRefused(Exception):
+    """Somebody may not come in. The message is for them: it says what to do and holds no secret."""
+
+    code: ClassVar[ProblemCode] = ProblemCode.UNAUTHENTICATED
+
+
+class Unauthenticated(AccessRefused):
+    """What was shown proves nothing, or no longer does."""
+
+
+class Forbidden(AccessRefused):
+    """It is clear who is calling, and they may not do this."""
+
+    code = ProblemCode.FORBIDDEN
+
+
+class CsrfRefused(AccessRefused):
+    """A change came by cookie without the proof that it came from our own page."""
+
+    code = ProblemCode.CSRF
+
+
+class TooManyAttempts(AccessRefused):
+    """Too many failed sign-ins; the next may be tried after `retry_after` whole seconds."""
+
+    code = ProblemCode.TOO_MANY_ATTEMPTS
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(f"Too many failed sign-ins. Try again in {retry_after} s.")
+        self.retry_after = retry_after
+
+
+class CannotTell(AccessRefused):
+    """Whoever could confirm the sign-in cannot be asked now."""
+
+    code = ProblemCode.UNAVAILABLE
+
+
+class CallerKind(Choice):
+    """By what a caller showed who they are."""
+
+    TOKEN = "token"  # noqa: S105 - a word, not a token
+    OIDC = "oidc"
+    SESSION = "session"
+    BOOTSTRAP = "bootstrap"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is calling. `token_id` is the token behind it all, also behind a session; None when there is none."""
+
+    name: str
+    kind: CallerKind
+    role: Role
+    token_id: str | None = None
+    expires_at: datetime | None = None
+
+    @property
+    def actor(self) -> Actor:
+        """The caller as the audit names them."""
+        kind = ActorKind.CONTROLLER if self.role is Role.CONTROLLER else ActorKind.PERSON
+        return Actor(kind=kind, name=self.name)
+
+    def require(self, needed: Role) -> None:
+        """Returns if the caller may do what `needed` is asked for, else raises `Forbidden`."""
+        if not allows(self.role, needed):
+            raise Forbidden(f"This needs the role {needed}; {self.name} has the role {self.role}.")
