@@ -14,7 +14,7 @@ from lcm.core.watching import WatchTriggeredHostedService
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.wiring import Runtime
+    from lcm.wiring.controllers import Runtime
 
 _EVERY = 0.02
 

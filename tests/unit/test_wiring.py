@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from lcm.coordination.memory import MemoryCoordination
 from lcm.core.reconciliation import ReconciliationConfig
 from lcm.core.watching import WatchConfig
-from lcm.wiring import ProcessSettings, Runtime, StandaloneSettings, UpSettings, connect
+from lcm.wiring.connections import connect
+from lcm.wiring.controllers import ProcessSettings, Runtime, StandaloneSettings, UpSettings
 
 
 def test_coordination_is_etcd_unless_everything_runs_in_one_process() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import sys
 from typing import TYPE_CHECKING
@@ -59,13 +60,13 @@ def greet_plane(url: str, about: Mapping[str, object]) -> None:
     sys.stdout.write(
         f"LCM {about['version']} control plane\n"
         f"  API            {url}/api/workers\n"
-        f"  API document   {url}/docs\n"
+        f"  API document   {url}/openapi.json\n"
         f"  coordination   {about['coordination']}\n"
         f"  readiness      {url}/ready\n"
         f"  metrics        {url}/metrics\n"
         "Ctrl-C stops it.\n"
     )
-    sys.stdout.flush()
+    _settle_down()
 
 
 def complain(text: str, code: int) -> int:
@@ -86,7 +87,14 @@ def greet(url: str, about: Mapping[str, object]) -> None:
         f"  metrics        {url}/metrics\n"
         "Ctrl-C stops it.\n"
     )
+    _settle_down()
+
+
+def _settle_down() -> None:
+    """What start-up made stays for good: the collector need not look at it again, which stalls the loop each time."""
     sys.stdout.flush()
+    gc.collect()
+    gc.freeze()
 
 
 def find_factory(name: str) -> ControllerFactory:

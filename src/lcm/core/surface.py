@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import uvicorn
-from fastapi import FastAPI, Response
+from fastapi import APIRouter, FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from lcm.core.hosting import HostedService
@@ -23,28 +23,18 @@ class PortTaken(Exception):
     """Somebody else listens there."""
 
 
-class Surface(HostedService):
-    """Serves the open routes of a process; `app` takes further ones."""
+class HttpServer(HostedService):
+    """Serves an app on one port."""
 
-    def __init__(
-        self,
-        services: Sequence[HostedService],
-        host: str,
-        port: int,
-        *,
-        info: Mapping[str, object],
-        port_setting: str,
-        registry: CollectorRegistry = REGISTRY,
-    ) -> None:
+    def __init__(self, app: FastAPI, host: str, port: int, *, port_setting: str) -> None:
         super().__init__("http")
-        self._services = services
+        self.app = app
         self._host = host
         self._port = port
         self._port_setting = port_setting
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
-        self.app = make_app(services, info, registry)
 
     @property
     def url(self) -> str:
@@ -97,11 +87,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-def make_app(services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry) -> FastAPI:
-    """The open routes over these services."""
-    app = FastAPI(title=str(info.get("service", "lcm")), version=str(info.get("version", "")))
+def open_routes(
+    services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry = REGISTRY
+) -> APIRouter:
+    """What anybody may ask of a process: is it alive, can it work, what is it, what did it count."""
+    router = APIRouter(tags=["process"])
 
-    @app.get("/health")
+    @router.get("/health")
     async def health() -> dict[str, object]:
         """The process answers; whether it leads and what it did last."""
         facts: dict[str, object] = {"status": "healthy"}
@@ -109,7 +101,7 @@ def make_app(services: Sequence[HostedService], info: Mapping[str, object], regi
             facts.update(service.health())
         return facts
 
-    @app.get("/ready", responses={503: {"description": "Not ready; `reasons` says why"}})
+    @router.get("/ready", responses={503: {"description": "Not ready; `reasons` says why"}})
     async def ready(response: Response) -> dict[str, object]:
         """Whether it can do its work now, and if not, why."""
         reasons = [reason for service in services for reason in service.readiness()]
@@ -117,14 +109,23 @@ def make_app(services: Sequence[HostedService], info: Mapping[str, object], regi
             response.status_code = 503
         return {"ready": not reasons, "reasons": reasons}
 
-    @app.get("/info")
+    @router.get("/info")
     async def about() -> dict[str, object]:
         """What this process is."""
         return dict(info)
 
-    @app.get("/metrics", response_class=Response)
+    @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus metrics."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
+    return router
+
+
+def make_app(
+    services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry = REGISTRY
+) -> FastAPI:
+    """An app with the open routes alone."""
+    app = FastAPI(title=str(info.get("service", "lcm")), version=str(info.get("version", "")))
+    app.include_router(open_routes(services, info, registry))
     return app

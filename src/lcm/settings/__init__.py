@@ -15,15 +15,19 @@ from lcm.settings.groups import (
     WatchSettings,
 )
 from lcm.settings.loading import CONFIG_VARIABLE, Loaded, SettingsError, load
+from lcm.settings.plane_groups import AccessSettings, FleetDefaults, FleetSources, StoreSettings
 from lcm.settings.words import Allowed, SettingDoc, describe
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "AccessSettings",
     "Allowed",
     "Conflict",
     "CoordinationSettings",
     "DataSettings",
     "ElectionSettings",
+    "FleetDefaults",
+    "FleetSources",
     "HttpSettings",
     "InstanceSettings",
     "Loaded",
@@ -32,6 +36,7 @@ __all__ = [
     "SettingDoc",
     "Settings",
     "SettingsError",
+    "StoreSettings",
     "WatchSettings",
     "describe",
     "load",

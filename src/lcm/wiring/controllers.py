@@ -1,4 +1,4 @@
-"""Making processes out of settings: the one place where adapters are chosen and services are put together."""
+"""Processes that run controllers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from prometheus_client import REGISTRY, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import disable_created_metrics
 from pydantic import Field
 
-from lcm.coordination.memory import MemoryCoordination
-from lcm.coordination.namespaced import NamespacedCoordination
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService
 from lcm.core.leadership import LeaderElectionConfig
 from lcm.core.reconciliation import ReconciliationConfig
-from lcm.core.surface import Surface
+from lcm.core.surface import HttpServer, make_app
 from lcm.core.watching import WatchConfig
 from lcm.settings import (
-    Conflict,
     CoordinationSettings,
     DataSettings,
     ElectionSettings,
@@ -30,18 +25,14 @@ from lcm.settings import (
     ReconcileSettings,
     WatchSettings,
 )
+from lcm.wiring.connections import Connection, Greeting, Standalone, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from prometheus_client.metrics_core import Metric
-
     from lcm.core.ports import Coordination
-
-# A call to etcd may take at most this share of the lease: so that a renewal can fail once and still succeed in time.
-_CALL_SHARE_OF_TTL = 0.25
-_LONGEST_CALL = 3.0
+    from lcm.wiring.connections import Started
 
 
 class ProcessSettings(
@@ -57,14 +48,8 @@ class ProcessSettings(
     """What a process of the platform is told."""
 
 
-class StandaloneSettings(ProcessSettings):
-    """A controller in a process of its own: others must be able to see its election, so memory will not do."""
-
-    def conflicts(self) -> Iterator[Conflict]:
-        """Besides the rules of the groups: etcd it must be."""
-        yield from super().conflicts()
-        if self.coordination == "memory":
-            yield Conflict("coordination", rule="must be etcd here: only `lcm up` elects in the memory of one process")
+class StandaloneSettings(Standalone, ProcessSettings):
+    """A controller in a process of its own."""
 
 
 class UpSettings(ProcessSettings):
@@ -129,48 +114,12 @@ class Runtime:
 
 
 ControllerFactory: TypeAlias = "Callable[[Runtime], HostedService]"
-Started: TypeAlias = "Callable[[str, Mapping[str, object]], None]"
-
-
-class _Connection(HostedService):
-    """Closes coordination after everybody who uses it has stopped."""
-
-    def __init__(self, coordination: Coordination) -> None:
-        super().__init__("coordination")
-        self._coordination = coordination
-
-    async def start(self) -> None:
-        """Nothing to do: connections are made when they are first needed."""
-
-    async def stop(self) -> None:
-        await self._coordination.close()
-
-
-def connect(settings: ProcessSettings) -> Coordination:
-    """The coordination that the settings name. It does not have to answer yet."""
-    if settings.coordination == "memory":
-        return MemoryCoordination()
-    from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
-
-    password = settings.etcd_password
-    config = EtcdConfig(
-        endpoints=settings.endpoints,
-        ca_file=settings.etcd_ca_file,
-        cert_file=settings.etcd_cert_file,
-        key_file=settings.etcd_key_file,
-        user=settings.etcd_user,
-        password=None if password is None else password.get_secret_value(),
-        call_timeout=min(_LONGEST_CALL, settings.leader_lease_ttl * _CALL_SHARE_OF_TTL),
-    )
-    etcd = EtcdCoordination(config)
-    REGISTRY.register(_Reconnects(lambda: etcd.reconnects))
-    return NamespacedCoordination(etcd, settings.etcd_namespace) if settings.etcd_namespace else etcd
 
 
 async def serve(settings: ProcessSettings, factories: Sequence[ControllerFactory], started: Started) -> int:
     """Run these controllers with a surface of their own until told to stop; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    coordination = connect(settings)
+    coordination = connect(settings, lease_ttl=settings.leader_lease_ttl)
     runtime = Runtime(coordination, settings)
     controllers = [factory(runtime) for factory in factories]
     about = {
@@ -179,37 +128,8 @@ async def serve(settings: ProcessSettings, factories: Sequence[ControllerFactory
         "version": version("lcm"),
         "coordination": coordination.description,
     }
-    surface = Surface(
-        controllers,
-        settings.bind_host,
-        settings.worker_controller_port,
-        info=about,
-        port_setting="WORKER_CONTROLLER_PORT",
-    )
-    greeting = _Greeting(lambda: started(surface.url, about))
-    return await Host([_Connection(coordination), surface, *controllers, greeting]).run()
-
-
-class _Reconnects(Collector):
-    """How often a connection to coordination had to be made anew, read when somebody scrapes."""
-
-    def __init__(self, read: Callable[[], int]) -> None:
-        self._read = read
-
-    def collect(self) -> Iterator[Metric]:
-        text = "Connections to coordination that had to be made anew"
-        yield CounterMetricFamily("lcm_coordination_reconnects", text, value=self._read())
-
-
-class _Greeting(HostedService):
-    """Says what runs where, once it runs."""
-
-    def __init__(self, greet: Callable[[], None]) -> None:
-        super().__init__("greeting")
-        self._greet = greet
-
-    async def start(self) -> None:
-        self._greet()
-
-    async def stop(self) -> None:
-        """Nothing to do."""
+    app = make_app(controllers, about)
+    port = settings.worker_controller_port
+    surface = HttpServer(app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
+    greeting = Greeting(lambda: started(surface.url, about))
+    return await Host([Connection(coordination), surface, *controllers, greeting]).run()

@@ -26,7 +26,12 @@ WRONG: dict[str, list[Any]] = {
 }
 
 # What must be given with a setting.
-COMPANIONS = {"etcd_user": {"etcd_password": "x"}, "etcd_password": {"etcd_user": "root"}}
+_OIDC = {"oidc_issuer": "https://a", "oidc_audience": "lcm", "oidc_jwks_url": "https://a/keys"}
+COMPANIONS: dict[str, dict[str, str]] = {
+    "etcd_user": {"etcd_password": "x"},
+    "etcd_password": {"etcd_user": "root"},
+    **{name: {other: text for other, text in _OIDC.items() if other != name} for name in _OIDC},
+}
 
 
 def wrong_values(kind: Kind) -> list[Any]:
@@ -60,7 +65,16 @@ def test_wrong_value_names_variable_value_and_what_is_allowed(group: type[Settin
 def test_wrong_value_in_the_environment(group: type[Settings], name: str) -> None:
     texts = [value for value in wrong_values(group.kinds()[name]) if isinstance(value, str) and value]
     refused_texts = [text for text in texts if refused(group, name, text)]
-    free_text = {"watch_prefix", "etcd_password"}
+    free_text = {
+        "watch_prefix",
+        "etcd_password",
+        "lcm_secret_key",
+        "lcm_bootstrap_token",
+        "lcm_controller_token",
+        "worker_discovery_tag_filter",
+        "worker_discovery_ami_filter",
+        "aws_region_configs",
+    }
     assert bool(refused_texts) == (name not in free_text)
     for text in refused_texts:
         with pytest.raises(SettingsError) as caught:

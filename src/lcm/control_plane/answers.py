@@ -1,0 +1,54 @@
+"""Idempotent requests: the answer to a key is kept in the same commit as what was done, and given again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.kinds import ANSWERS
+from lcm.control_plane.store.port import Put
+from lcm.model.problems import ProblemCode
+
+if TYPE_CHECKING:
+    from lcm.control_plane.records import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An Idempotency-Key as one caller gave it with one request."""
+
+    caller: str
+    key: str
+    request: bytes  # method, path and body: the same key with another request is a mistake
+
+    @property
+    def id(self) -> str:
+        """Where its answer is kept."""
+        return hashlib.sha256(f"{self.caller}\0{self.key}".encode()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """What the request was, without keeping it: it may hold a secret."""
+        return hashlib.sha256(self.request).hexdigest()
+
+
+async def former_answer(change: Change, key: Key | None) -> bytes | None:
+    """The answer that was given to this key before; refused if it was another request."""
+    stored = None if key is None else await change.store.get(ANSWERS, key.id)
+    if key is None or stored is None:
+        return None
+    kept = json.loads(stored.body)
+    if kept["request"] != key.fingerprint:
+        detail = "this Idempotency-Key was used with another request; use a new one"
+        raise Refusal(ProblemCode.IDEMPOTENCY_MISMATCH, detail)
+    return str(kept["answer"]).encode()
+
+
+def keep_answer(change: Change, key: Key | None, answer: bytes) -> None:
+    """Keep the answer with what is committed; of two requests with one key that run at once the second runs again."""
+    if key is not None:
+        body = json.dumps({"request": key.fingerprint, "answer": answer.decode()}).encode()
+        change.write(Put(ANSWERS, key.id, body, None, {"at": change.now.isoformat()}))

@@ -1,0 +1,32 @@
+"""The control plane's HTTP app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from lcm.control_plane.access.headers import SecurityHeaders
+from lcm.control_plane.routes import access, events, fleet, internal, problems, session, templates, workers
+
+if TYPE_CHECKING:
+    from lcm.control_plane.routes.parts import Parts
+
+
+def make_app(parts: Parts, version: str) -> FastAPI:
+    """All routes over these parts."""
+    app = FastAPI(
+        title="LCM control plane",
+        version=version,
+        description="The only owner of the fleet's records: say what you want here, and see why it is as it is.",
+        redirect_slashes=False,
+        docs_url=None,  # its pages load scripts from elsewhere, which our own headers forbid
+        redoc_url=None,
+    )
+    app.state.parts = parts
+    routers = [room.router for room in (workers, templates, fleet, events, access, session, internal)]
+    problems.install(app, routers)
+    for router in routers:
+        app.include_router(router)
+    app.add_middleware(SecurityHeaders)
+    return app

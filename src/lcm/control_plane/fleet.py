@@ -1,0 +1,203 @@
+"""The fleet as a whole: summary, hold, breakers, plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.commands.holding import make_hold
+from lcm.control_plane.kinds import DECISIONS, FLEET, LEADERSHIPS, WORKERS
+from lcm.control_plane.store.port import Where
+from lcm.core import clock
+from lcm.model.decisions import DecisionReport
+from lcm.model.fleet import (
+    Breaker,
+    FleetCapacity,
+    FleetPlan,
+    FleetState,
+    FleetSummary,
+    LeaderSeen,
+    PlannedWorker,
+)
+from lcm.model.status import WorkerStatus
+from lcm.model.worker import Worker
+
+if TYPE_CHECKING:
+    from lcm.control_plane.access.roles import Caller
+    from lcm.control_plane.plane import Plane
+    from lcm.control_plane.records import Change
+    from lcm.control_plane.reports import Leader
+    from lcm.control_plane.store.port import Store, Value
+    from lcm.model.requests import BreakerReport, HoldRequest
+
+_SUMS = ("cost_per_hour_usd", "cpu_cores", "memory_gb", "storage_gb", "max_nodes")
+_PAYING = (
+    WorkerStatus.PROVISIONING,
+    WorkerStatus.STARTING,
+    WorkerStatus.RUNNING,
+    WorkerStatus.DRAINING,
+    WorkerStatus.STOPPING,
+    WorkerStatus.UNKNOWN,
+)
+
+
+class Fleet:
+    """Reads of the whole fleet, and switches that hold for all of it."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    async def summary(self) -> FleetSummary:
+        """Counts, capacity and cost, from an index alone; TERMINATED workers are left out of everything but counts."""
+        store = self._plane.store
+        rows = await store.count_by(WORKERS, ["aws_region", "status", "ready", "held"], sums=_SUMS)
+        state = await _state(store)
+        tally = _Tally()
+        for values, count, sums in rows:
+            tally.add(values, count, sums)
+        return FleetSummary(
+            workers=tally.workers,
+            ready=tally.ready,
+            by_status=tally.by_status,
+            by_region=tally.by_region,
+            capacity=FleetCapacity(
+                cpu_cores=int(tally.capacity[0]),
+                memory_gb=tally.capacity[1],
+                storage_gb=tally.capacity[2],
+                max_nodes=int(tally.capacity[3]),
+            ),
+            cost_per_hour_usd=round(tally.cost, 4),
+            saved_per_hour_usd=round(tally.saved, 4),
+            hold=state.hold if state.hold is not None and state.hold.active(clock.now()) else None,
+            held_workers=tally.held,
+            breakers=tuple(breaker for _, breaker in sorted(state.breakers.items()) if breaker.open),
+            leaders=tuple(await self._leaders()),
+        )
+
+    async def hold(self, caller: Caller, request: HoldRequest) -> FleetState:
+        """Stop all changes of all workers."""
+
+        async def attempt(change: Change) -> FleetState:
+            state = await change.fleet()
+            held = make_hold(request, caller.name, change.now)
+            if state.hold is not None and (state.hold.reason, state.hold.until) == (held.reason, held.until):
+                return state
+            return _save(change, state.model_copy(update={"hold": held}), "fleet_held", request.reason)
+
+        return await self._plane.records.change(caller.actor, attempt)
+
+    async def release(self, caller: Caller) -> FleetState:
+        """Let changes go on."""
+
+        async def attempt(change: Change) -> FleetState:
+            state = await change.fleet()
+            if state.hold is None:
+                return state
+            return _save(change, state.model_copy(update={"hold": None}), "fleet_released")
+
+        return await self._plane.records.change(caller.actor, attempt)
+
+    async def reset_breakers(self, caller: Caller, region: str | None = None) -> FleetState:
+        """A person closes the breakers, or one of them."""
+
+        async def attempt(change: Change) -> FleetState:
+            state = await change.fleet()
+            left = {name: breaker for name, breaker in state.breakers.items() if region not in (None, name)}
+            if left == state.breakers:
+                return state
+            return _save(change, state.model_copy(update={"breakers": left}), "breaker_reset", region or "all regions")
+
+        return await self._plane.records.change(caller.actor, attempt)
+
+    async def report_breaker(self, leader: Leader, report: BreakerReport) -> FleetState:
+        """A controller opens a breaker, or closes one that not only a person may close."""
+
+        async def attempt(change: Change) -> FleetState:
+            await change.fence(leader.controller, leader.term)
+            state = await change.fleet()
+            known = state.breakers.get(report.region)
+            if not report.open and (known is None or known.only_a_person_closes):
+                return state
+            others = {name: breaker for name, breaker in state.breakers.items() if name != report.region}
+            if not report.open:
+                return _save(change, state.model_copy(update={"breakers": others}), "breaker_closed", report.reason)
+            breaker = Breaker(
+                region=report.region,
+                open=True,
+                reason=report.reason,
+                since=known.since if known is not None else change.now,
+                affected=len(report.affected),
+                only_a_person_closes=report.only_a_person_closes or (known is not None and known.only_a_person_closes),
+            )
+            if breaker == known:
+                return state
+            after = state.model_copy(update={"breakers": {**others, report.region: breaker}})
+            return _save(change, after, "breaker_opened", report.reason)
+
+        return await self._plane.records.change(leader.actor, attempt)
+
+    async def plan(self, after: str | None, limit: int) -> FleetPlan:
+        """The last decision of each worker that is not at rest."""
+        store = self._plane.store
+        page = await store.find(WORKERS, Where(any_of={"at_rest": [False]}), after=after, limit=limit)
+        items = []
+        for stored in page.items:
+            worker = Worker.model_validate_json(stored.body)
+            items.append(
+                PlannedWorker(
+                    worker_id=worker.id,
+                    name=worker.name,
+                    status=worker.status,
+                    desired_status=worker.desired_status,
+                    decision=await read_decision(store, worker.id),
+                )
+            )
+        return FleetPlan(items=tuple(items), next_cursor=page.next_after)
+
+    async def _leaders(self) -> list[LeaderSeen]:
+        page = await self._plane.store.find(LEADERSHIPS)
+        return [LeaderSeen.model_validate_json(item.body) for item in page.items]
+
+
+async def read_decision(store: Store, worker_id: str) -> DecisionReport | None:
+    """The last decision that a controller reported for a worker."""
+    stored = await store.get(DECISIONS, worker_id)
+    return None if stored is None else DecisionReport.model_validate_json(stored.body)
+
+
+async def _state(store: Store) -> FleetState:
+    stored = await store.get(FLEET, FLEET.name)
+    return FleetState() if stored is None else FleetState.model_validate_json(stored.body)
+
+
+def _save(change: Change, state: FleetState, action: str, reason: str = "") -> FleetState:
+    change.save_fleet(state)
+    change.audit(action, "fleet", reason)
+    return state
+
+
+class _Tally:
+    """Adds up groups of workers."""
+
+    def __init__(self) -> None:
+        self.workers = self.ready = self.held = 0
+        self.cost = self.saved = 0.0
+        self.capacity = [0.0, 0.0, 0.0, 0.0]
+        self.by_status: dict[WorkerStatus, int] = {}
+        self.by_region: dict[str, dict[WorkerStatus, int]] = {}
+
+    def add(self, values: tuple[Value, ...], count: int, sums: tuple[float, ...]) -> None:
+        region, status, ready, held = str(values[0]), WorkerStatus(str(values[1])), bool(values[2]), bool(values[3])
+        self.by_status[status] = self.by_status.get(status, 0) + count
+        regional = self.by_region.setdefault(region, {})
+        regional[status] = regional.get(status, 0) + count
+        if status is WorkerStatus.TERMINATED:
+            return
+        self.workers += count
+        self.held += count if held else 0
+        if status in _PAYING:
+            self.cost += sums[0]
+        if status is WorkerStatus.STOPPED:
+            self.saved += sums[0]
+        if ready:
+            self.ready += count
+            self.capacity = [one + more for one, more in zip(self.capacity, sums[1:], strict=True)]

@@ -1,0 +1,92 @@
+"""The kinds of documents that the control plane keeps, and what can be asked of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.store.port import Kind
+from lcm.model.status import WorkerStatus
+
+if TYPE_CHECKING:
+    from lcm.control_plane.store.port import Value
+    from lcm.model.worker import Worker
+
+WORKERS = Kind(
+    "workers",
+    fields=(
+        "name",
+        "status",
+        "desired_status",
+        "aws_region",
+        "template_name",
+        "ready",
+        "held",
+        "at_rest",
+        "created_at",
+        "updated_at",
+        "cost_per_hour_usd",
+        "cpu_cores",
+        "memory_gb",
+        "storage_gb",
+        "max_nodes",
+    ),
+    unique=("name", "instance_id", "requested_for"),
+    grouped=(
+        "aws_region",
+        "status",
+        "ready",
+        "held",
+        "cost_per_hour_usd",
+        "cpu_cores",
+        "memory_gb",
+        "storage_gb",
+        "max_nodes",
+    ),
+)
+LEADERSHIPS = Kind("leaderships")
+TEMPLATES = Kind("templates", fields=("enabled",))
+SETTINGS = Kind("settings")
+FLEET = Kind("fleet")
+DECISIONS = Kind("decisions")
+WORKER_SECRETS = Kind("worker_secrets")
+ANSWERS = Kind("answers", fields=("at",))
+
+ALL_KINDS = (WORKERS, LEADERSHIPS, TEMPLATES, SETTINGS, FLEET, DECISIONS, WORKER_SECRETS, ANSWERS)
+
+HISTORY = "history"
+AUDIT = "audit"
+WORKER_CHANGED = "worker"
+
+
+def worker_fields(worker: Worker) -> dict[str, Value]:
+    """What workers can be filtered, sorted and summed by."""
+    size = worker.capacity
+    return {
+        "name": worker.name,
+        "status": worker.status.value,
+        "desired_status": worker.desired_status.value,
+        "aws_region": worker.aws_region,
+        "template_name": worker.template_name,
+        "ready": worker.ready,
+        "held": worker.hold is not None,
+        "at_rest": worker.at_rest,
+        "created_at": worker.created_at.isoformat(),
+        "updated_at": worker.updated_at.isoformat(),
+        "cost_per_hour_usd": worker.cost_per_hour_usd,
+        "cpu_cores": size.cpu_cores if size else None,
+        "memory_gb": size.memory_gb if size else None,
+        "storage_gb": size.storage_gb if size else None,
+        "max_nodes": size.max_nodes if size else None,
+    }
+
+
+def worker_unique(worker: Worker) -> dict[str, str]:
+    """What no two workers may share as long as neither is TERMINATED."""
+    if worker.status is WorkerStatus.TERMINATED:
+        return {}
+    taken = {"name": worker.name}
+    if worker.instance_id is not None:
+        taken["instance_id"] = worker.instance_id
+    if worker.requested_for is not None:
+        taken["requested_for"] = worker.requested_for
+    return taken

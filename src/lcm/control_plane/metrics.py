@@ -1,0 +1,103 @@
+"""Figures of workers: kept for a while, thinned with age, beside the records and without moving them."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.kinds import WORKERS
+from lcm.control_plane.store.port import Sample, Where
+from lcm.core import clock
+from lcm.model.base import Answer
+from lcm.model.problems import ProblemCode
+from lcm.model.status import WorkerStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from lcm.control_plane.plane import Plane
+    from lcm.control_plane.records import Change
+    from lcm.control_plane.reports import Leader
+    from lcm.model.fleet import LeaderSeen
+    from lcm.model.metrics import MetricsSample
+    from lcm.model.requests import MetricsBatch
+
+SERIES = "metrics"
+_ASK_ONE_BY_ONE = 50
+_PAGE = 100
+_FULL_DETAIL = timedelta(hours=2)
+_THINNED_TO_SECONDS = 300
+
+
+class BatchResult(Answer):
+    """What became of a batch."""
+
+    kept: int
+    dropped: int
+
+
+class Metrics:
+    """Takes batches of figures and gives series. Which figures are newest is only remembered, never stored."""
+
+    def __init__(self, plane: Plane, retention_hours: float = 48.0) -> None:
+        self._plane = plane
+        self._retention = timedelta(hours=retention_hours)
+        self._newest: dict[str, datetime] = {}
+
+    async def take(self, leader: Leader, batch: MetricsBatch) -> BatchResult:
+        """Keep what belongs to a worker and its present instance and is newer than what is known; count the rest."""
+
+        async def fence(change: Change) -> LeaderSeen:
+            return await change.fence(leader.controller, leader.term)
+
+        await self._plane.records.change(leader.actor, fence)
+        instances = await self._instances([item.worker_id for item in batch.items])
+        kept: list[MetricsSample] = []
+        for item in batch.items:
+            newest = self._newest.get(item.worker_id)
+            if instances.get(item.worker_id) == item.instance_id and (newest is None or item.collected_at > newest):
+                self._newest[item.worker_id] = item.collected_at
+                kept.append(item)
+        samples = [Sample(item.worker_id, item.collected_at, item.model_dump_json().encode()) for item in kept]
+        if samples:
+            await self._plane.store.append(SERIES, samples)
+        return BatchResult(kept=len(kept), dropped=len(batch.items) - len(kept))
+
+    async def series(self, worker_id: str, since: datetime | None, limit: int) -> Sequence[Sample]:
+        """A worker's figures, oldest first; without a moment those of the last hour."""
+        if await self._plane.store.get(WORKERS, worker_id) is None:
+            raise Refusal(ProblemCode.NOT_FOUND, f"there is no worker {worker_id}")
+        begin = since or clock.now() - timedelta(hours=1)
+        return await self._plane.store.series(SERIES, worker_id, since=begin, limit=limit)
+
+    async def tidy(self) -> int:
+        """Drop what is too old and thin what is old; says how many rows went."""
+        now = clock.now()
+        gone = await self._plane.store.thin(SERIES, before=now - self._retention, keep_every_seconds=0)
+        thinned = await self._plane.store.thin(
+            SERIES, before=now - _FULL_DETAIL, keep_every_seconds=_THINNED_TO_SECONDS
+        )
+        self._newest = {subject: at for subject, at in self._newest.items() if at > now - self._retention}
+        return gone + thinned
+
+    async def _instances(self, worker_ids: Sequence[str]) -> dict[str, str | None]:
+        """The present instance of each worker; a large batch is answered by pages instead of one by one."""
+        found: dict[str, str | None] = {}
+        store = self._plane.store
+        if len(worker_ids) <= _ASK_ONE_BY_ONE:
+            for worker_id in worker_ids:
+                stored = await store.get(WORKERS, worker_id)
+                if stored is not None:
+                    found[worker_id] = json.loads(stored.body)["instance_id"]
+            return found
+        present = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
+        after: str | None = None
+        while True:
+            page = await store.find(WORKERS, present, after=after, limit=_PAGE)
+            found |= {item.id: json.loads(item.body)["instance_id"] for item in page.items}
+            if page.next_after is None:
+                return found
+            after = page.next_after

@@ -1,0 +1,49 @@
+"""What the parts of the control plane share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.fleet_settings import read_settings
+from lcm.model.fleet_settings import FleetSettings
+from lcm.model.problems import ProblemCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lcm.control_plane.records import Records
+    from lcm.control_plane.secrets import SecretBox
+    from lcm.control_plane.store.port import Store
+
+
+async def no_lablets(_: str) -> int:
+    """How many lablets are assigned to a worker where there are no lablets."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """Store, rules and names. `regions` are those that workers may be in; the first is the default."""
+
+    store: Store
+    records: Records
+    box: SecretBox
+    regions: tuple[str, ...]
+    base_settings: FleetSettings = field(default_factory=FleetSettings)
+    own_user_id: str | None = None
+    lablets: Callable[[str], Awaitable[int]] = no_lablets
+
+    async def settings(self) -> FleetSettings:
+        """The settings that count now."""
+        return await read_settings(self.store, self.base_settings)
+
+    def region(self, asked: str | None) -> str:
+        """The region asked for, or the default; others are refused."""
+        if asked is None:
+            return self.regions[0]
+        if asked not in self.regions:
+            names = ", ".join(self.regions)
+            raise Refusal(ProblemCode.INVALID, f"aws_region: {asked} is not configured; there are {names}")
+        return asked

@@ -1,0 +1,208 @@
+"""What controllers report and ask for. Every write is fenced by the leader's term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from lcm.control_plane.commands import reporting
+from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.idle import detect_idle
+from lcm.control_plane.kinds import DECISIONS, WORKERS
+from lcm.control_plane.scaling import scale_down, scale_up
+from lcm.control_plane.store.port import Put
+from lcm.control_plane.templates import read_template
+from lcm.control_plane.worker_secrets import LICENSE_TOKEN, keep_secrets
+from lcm.core import clock
+from lcm.model.audit import Actor, ActorKind
+from lcm.model.problems import ProblemCode
+from lcm.model.status import DesiredStatus, LicenseStatus, Origin, WorkerStatus
+from lcm.model.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lcm.control_plane.plane import Plane
+    from lcm.control_plane.records import Change
+    from lcm.model.decisions import DecisionReport
+    from lcm.model.fleet import LeaderSeen
+    from lcm.model.idle import DetectionResult
+    from lcm.model.requests import (
+        DetectIdle,
+        ImportWorker,
+        LaunchWrite,
+        LeadershipAnnouncement,
+        LicenseStatusWrite,
+        ScaleUp,
+        StatusWrite,
+    )
+
+R = TypeVar("R")
+
+_STOPPED_WHEN_FOUND = (WorkerStatus.STOPPED, WorkerStatus.STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A controller and the term it writes in."""
+
+    controller: str
+    term: int
+
+    @property
+    def actor(self) -> Actor:
+        """The controller as the audit names it."""
+        return Actor(kind=ActorKind.CONTROLLER, name=self.controller)
+
+
+class Reports:
+    """Writes of controllers. An older term than the newest known changes nothing."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    async def leadership(self, leader: Leader, announcement: LeadershipAnnouncement) -> LeaderSeen:
+        """A term begins, or its start-up sweep is done."""
+
+        async def attempt(change: Change) -> LeaderSeen:
+            swept = announcement.startup_sweep_done
+            return await change.fence(leader.controller, announcement.term, announce=True, swept=swept)
+
+        return await self._plane.records.change(leader.actor, attempt)
+
+    async def status(self, leader: Leader, worker_id: str, write: StatusWrite) -> Worker:
+        """What was found or done, with the decision behind it."""
+        settings = await self._plane.settings()
+
+        async def attempt(change: Change) -> Worker:
+            worker = await change.worker(worker_id)
+            after = reporting.write_status(worker, write, settings.discovery.drift_policy, change.now)
+            if write.decision is not None:
+                await _keep_decision(change, worker_id, write.decision)
+            return change.save(after, "status_reported", write.reason, status=write.status.value)
+
+        return await self._fenced(leader, attempt)
+
+    async def launch(self, leader: Leader, worker_id: str, write: LaunchWrite) -> Worker:
+        """The intent to launch, before the call."""
+
+        async def attempt(change: Change) -> Worker:
+            worker = await change.worker(worker_id)
+            after = reporting.store_intent(worker, write, change.now)
+            return change.save(after, "launch_intended", attempt=write.attempt)
+
+        return await self._fenced(leader, attempt)
+
+    async def license_status(self, leader: Leader, worker_id: str, write: LicenseStatusWrite) -> Worker:
+        """What CML says of the licence."""
+
+        async def attempt(change: Change) -> Worker:
+            worker = await change.worker(worker_id)
+            after = reporting.write_license_status(worker, write, change.now)
+            if write.status is LicenseStatus.DEREGISTERED and worker.has_license_token:
+                await keep_secrets(change, self._plane.box, worker_id, {LICENSE_TOKEN: None})
+            return change.save(after, "license_reported", write.message, status=write.status.value)
+
+        return await self._fenced(leader, attempt)
+
+    async def detect_idle(self, leader: Leader, worker_id: str, request: DetectIdle) -> DetectionResult:
+        """The four steps of idle detection."""
+        settings = await self._plane.settings()
+        plane = self._plane
+
+        async def attempt(change: Change) -> DetectionResult:
+            return await detect_idle(
+                change, worker_id, request, settings, own_user_id=plane.own_user_id, lablets=plane.lablets
+            )
+
+        return await self._fenced(leader, attempt)
+
+    async def drain(self, leader: Leader, worker_id: str, reason: str) -> Worker:
+        """Scale-down takes a worker out of service."""
+        settings = await self._plane.settings()
+        return await self._fenced(leader, lambda change: scale_down(change, worker_id, settings, reason))
+
+    async def scale_up(self, leader: Leader, request: ScaleUp) -> Worker:
+        """One more worker for a need; a refusal is kept in the audit too."""
+        region = self._plane.region(request.aws_region)
+        settings = await self._plane.settings()
+        worker_id = clock.new_id("w")
+
+        async def attempt(change: Change) -> Worker:
+            template = await read_template(change.store, request.template)
+            return await scale_up(change, request, template, region=region, worker_id=worker_id, settings=settings)
+
+        try:
+            return await self._fenced(leader, attempt)
+        except Refusal as refusal:
+            if refusal.code is not ProblemCode.STALE_LEADER:
+                await self.audit(leader, "scale_up_rejected", request.requested_for or request.template, refusal.detail)
+            raise
+
+    async def audit(self, leader: Leader, action: str, subject: str, reason: str = "") -> None:
+        """A decision of a controller that changes no record."""
+
+        async def attempt(change: Change) -> None:
+            change.audit(action, subject, reason)
+
+        await self._fenced(leader, attempt)
+
+    async def import_worker(self, leader: Leader, request: ImportWorker) -> tuple[Worker, bool]:
+        """A record for an instance that was found, or the one that has it already; says whether it is new."""
+        worker_id = clock.new_id("w")
+        region = self._plane.region(request.aws_region)
+
+        async def attempt(change: Change) -> tuple[Worker, bool]:
+            known = await change.store.get_unique(WORKERS, "instance_id", request.instance_id)
+            if known is not None:
+                return Worker.model_validate_json(known.body), False
+            worker = _imported(request, worker_id, region, change)
+            return change.save(worker, "imported", f"instance {request.instance_id} was found"), True
+
+        try:
+            return await self._fenced(leader, attempt)
+        except Refusal as refusal:
+            if refusal.current is None or "worker_id" not in refusal.current:
+                raise
+            # Another import of the same instance was faster by a moment: its worker is the answer.
+            return await self._fenced(leader, attempt)
+
+    async def _fenced(self, leader: Leader, attempt: Callable[[Change], Awaitable[R]]) -> R:
+        async def fenced(change: Change) -> R:
+            await change.fence(leader.controller, leader.term)
+            return await attempt(change)
+
+        return await self._plane.records.change(leader.actor, fenced)
+
+
+async def _keep_decision(change: Change, worker_id: str, decision: DecisionReport) -> None:
+    stored = await change.store.get(DECISIONS, worker_id)
+    revision = None if stored is None else stored.revision
+    change.write(Put(DECISIONS, worker_id, decision.model_dump_json().encode(), revision))
+
+
+def _imported(request: ImportWorker, worker_id: str, region: str, change: Change) -> Worker:
+    stopped = request.status in _STOPPED_WHEN_FOUND
+    return Worker(
+        id=worker_id,
+        name=request.name or request.instance_id,
+        template_name=None,
+        aws_region=region,
+        aws_account_id=request.aws_account_id,
+        status=request.status,
+        status_since=change.now,
+        desired_status=DesiredStatus.STOPPED if stopped else DesiredStatus.RUNNING,
+        instance_id=request.instance_id,
+        instance_type=request.instance_type,
+        ami_id=request.ami_id,
+        public_ip=None if stopped else request.public_ip,
+        private_ip=request.private_ip,
+        origin=Origin.IMPORTED,
+        previous_worker_id=request.previous_worker_id,
+        tags=request.tags,
+        idle_detection_enabled=False,
+        last_resumed_at=change.now if request.status is WorkerStatus.RUNNING else None,
+        cml_version=request.cml_version,
+        created_at=change.now,
+        updated_at=change.now,
+    )

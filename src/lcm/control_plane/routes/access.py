@@ -1,0 +1,101 @@
+"""Who am I, and tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+
+from lcm.control_plane.access.roles import CallerKind, Role
+from lcm.control_plane.access.tokens import TokenInfo, UnknownToken
+from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.kinds import AUDIT
+from lcm.control_plane.routes.answers import documented
+from lcm.control_plane.routes.callers import Admin, Anybody
+from lcm.control_plane.routes.parts import parts
+from lcm.control_plane.routes.workers import Cursor, Limit
+from lcm.control_plane.store.port import Entry
+from lcm.core import clock
+from lcm.model.audit import AuditEntry
+from lcm.model.base import Answer, Data, Moment, Name
+from lcm.model.problems import ProblemCode
+
+router = APIRouter(prefix="/api", tags=["access"], responses=documented(401, 403, 422))
+
+
+class WhoAmI(Answer):
+    """Who is calling and what they may do."""
+
+    name: str
+    role: Role
+    kind: CallerKind
+    expires_at: Moment | None = None
+
+
+class NewToken(Data):
+    """A token to be made."""
+
+    name: Name
+    role: Role
+    expires_at: Moment | None = None
+
+
+class MadeToken(Answer):
+    """A token that was made. It is shown this once."""
+
+    token: str
+    info: TokenInfo
+
+
+class TokenList(Answer):
+    """Tokens, without their secrets."""
+
+    items: list[TokenInfo]
+    next_cursor: str | None = None
+
+
+@router.get("/whoami")
+async def whoami(caller: Anybody) -> WhoAmI:
+    """Who is calling and which role."""
+    return WhoAmI(name=caller.name, role=caller.role, kind=caller.kind, expires_at=caller.expires_at)
+
+
+@router.get("/tokens")
+async def list_tokens(request: Request, caller: Admin, limit: Limit = 100, cursor: Cursor = None) -> TokenList:
+    """All tokens, without their secrets."""
+    page = await parts(request).gate.tokens.page(after=cursor, limit=limit)
+    return TokenList(items=list(page.items), next_cursor=page.next_after)
+
+
+@router.post("/tokens", status_code=201)
+async def make_token(request: Request, caller: Admin, body: NewToken) -> MadeToken:
+    """A new token; its text is in this answer and nowhere else."""
+    if body.expires_at is not None and body.expires_at <= clock.now():
+        raise Refusal(ProblemCode.INVALID, "expires_at: must be in the future")
+    info, secret = await parts(request).gate.tokens.create(
+        body.name,
+        body.role,
+        created_by=caller.name,
+        expires_at=body.expires_at,
+        audit=lambda made: [_line(caller, "token_created", made, role=made.role.value)],
+    )
+    return MadeToken(token=secret.reveal(), info=info)
+
+
+@router.delete("/tokens/{token_id}", responses=documented(404))
+async def revoke_token(
+    request: Request, caller: Admin, token_id: Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$")]
+) -> TokenInfo:
+    """Let a token open nothing any more."""
+    try:
+        return await parts(request).gate.tokens.revoke(
+            token_id, revoked_by=caller.name, audit=lambda gone: [_line(caller, "token_revoked", gone)]
+        )
+    except UnknownToken:
+        raise Refusal(ProblemCode.NOT_FOUND, f"there is no token {token_id}") from None
+
+
+def _line(caller: Admin, action: str, token: TokenInfo, **details: str) -> Entry:
+    now = clock.now()
+    entry = AuditEntry(at=now, actor=caller.actor, action=action, subject=token.id, reason=token.name, details=details)
+    return Entry(AUDIT, token.id, entry.model_dump_json().encode(), now)

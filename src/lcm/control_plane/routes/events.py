@@ -1,0 +1,32 @@
+"""The stream of events."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import StreamingResponse
+
+from lcm.control_plane.routes.answers import documented
+from lcm.control_plane.routes.callers import Viewer
+from lcm.control_plane.routes.parts import parts
+from lcm.control_plane.routes.workers import Several, split
+from lcm.control_plane.stream_client import Wanted
+
+router = APIRouter(prefix="/api/events", tags=["events"], responses=documented(401, 403, 422))
+
+
+@router.get("/stream", response_class=StreamingResponse)
+async def stream(
+    request: Request,
+    caller: Viewer,
+    worker_id: Several = None,
+    topic: Several = None,
+    aws_region: Several = None,
+    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+) -> StreamingResponse:
+    """Server-sent events from now on, or from after Last-Event-ID. It ends only when one side goes."""
+    wanted = Wanted(frozenset(split(worker_id)), frozenset(split(topic)), frozenset(split(aws_region)))
+    events = parts(request).stream.subscribe(wanted, last_event_id)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)

@@ -1,0 +1,175 @@
+"""What controllers read and write."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import Field
+
+from lcm.control_plane.metrics import BatchResult
+from lcm.control_plane.routes.answers import WorkerPage, documented, joined_page
+from lcm.control_plane.routes.callers import Controller, TheLeader
+from lcm.control_plane.routes.parts import parts
+from lcm.control_plane.routes.templates import TemplateName
+from lcm.control_plane.routes.workers import Cursor, Limit, Several, WorkerId, split, statuses, worker_response
+from lcm.control_plane.store.port import Sort, Where
+from lcm.control_plane.templates import read_template
+from lcm.control_plane.worker_secrets import CML_PASSWORD, CML_USERNAME, LICENSE_TOKEN, read_secret
+from lcm.model.base import Data, Reason
+from lcm.model.fleet import FleetState, LeaderSeen
+from lcm.model.fleet_settings import FleetSettings
+from lcm.model.idle import DetectionResult
+from lcm.model.requests import (
+    BreakerReport,
+    DetectIdle,
+    ImportWorker,
+    LaunchWrite,
+    LeadershipAnnouncement,
+    LicenseStatusWrite,
+    MetricsBatch,
+    ScaleUp,
+    StatusWrite,
+)
+from lcm.model.template import WorkerTemplate
+from lcm.model.worker import Worker
+
+router = APIRouter(prefix="/api/internal", tags=["internal"], responses=documented(401, 403, 422))
+WRITES = documented(400, 404, 409)
+
+
+class AuditWrite(Data):
+    """A decision of a controller that changes no record."""
+
+    action: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=64)]
+    subject: Annotated[str, Field(min_length=1, max_length=128)]
+    reason: Annotated[str, Field(max_length=500)] = ""
+
+
+class DrainWrite(Data):
+    """Why scale-down takes a worker out of service."""
+
+    reason: Reason = "idle"
+
+
+@router.get("/workers", response_model=WorkerPage)
+async def internal_workers(
+    request: Request,
+    caller: Controller,
+    aws_region: Several = None,
+    exclude_statuses: Several = None,
+    limit: Limit = 500,
+    cursor: Cursor = None,
+) -> Response:
+    """Workers, page by page."""
+    regions, excluded = split(aws_region), statuses("exclude_statuses", exclude_statuses)
+    where = Where(any_of={"aws_region": regions} if regions else {}, none_of={"status": excluded} if excluded else {})
+    return joined_page(await parts(request).workers.page(where, Sort(), cursor, limit))
+
+
+@router.get("/workers/{worker_id}", response_model=Worker, responses=documented(404))
+async def internal_worker(request: Request, caller: Controller, worker_id: WorkerId) -> Response:
+    """One worker."""
+    return worker_response((await parts(request).workers.get(worker_id)).body)
+
+
+@router.post("/leadership", responses=WRITES)
+async def announce_leadership(request: Request, leader: TheLeader, body: LeadershipAnnouncement) -> LeaderSeen:
+    """A term begins, or its start-up sweep is done."""
+    return await parts(request).reports.leadership(leader, body)
+
+
+@router.post("/workers/import", status_code=201, responses={200: {"description": "Known already"}, **WRITES})
+async def import_worker(request: Request, response: Response, leader: TheLeader, body: ImportWorker) -> Worker:
+    """A record for an instance that was found."""
+    worker, new = await parts(request).reports.import_worker(leader, body)
+    response.status_code = 201 if new else 200
+    return worker
+
+
+@router.post("/workers/scale-up", status_code=202, responses=WRITES)
+async def request_scale_up(request: Request, leader: TheLeader, body: ScaleUp) -> Worker:
+    """One more worker for a need."""
+    return await parts(request).reports.scale_up(leader, body)
+
+
+@router.post("/workers/metrics", responses=WRITES)
+async def write_metrics(request: Request, leader: TheLeader, body: MetricsBatch) -> BatchResult:
+    """Figures of many workers; unknown or outdated ones are counted and dropped."""
+    return await parts(request).metrics.take(leader, body)
+
+
+@router.post("/workers/{worker_id}/status", responses=WRITES)
+async def write_status(request: Request, leader: TheLeader, worker_id: WorkerId, body: StatusWrite) -> Worker:
+    """What was found or done."""
+    return await parts(request).reports.status(leader, worker_id, body)
+
+
+@router.post("/workers/{worker_id}/launch", responses=WRITES)
+async def write_launch(request: Request, leader: TheLeader, worker_id: WorkerId, body: LaunchWrite) -> Worker:
+    """The intent to launch, before the call."""
+    return await parts(request).reports.launch(leader, worker_id, body)
+
+
+@router.post("/workers/{worker_id}/detect-idle", responses=WRITES)
+async def write_idle(request: Request, leader: TheLeader, worker_id: WorkerId, body: DetectIdle) -> DetectionResult:
+    """Telemetry, and what follows from it."""
+    return await parts(request).reports.detect_idle(leader, worker_id, body)
+
+
+@router.post("/workers/{worker_id}/drain", status_code=202, responses=WRITES)
+async def write_drain(
+    request: Request, leader: TheLeader, worker_id: WorkerId, body: DrainWrite | None = None
+) -> Worker:
+    """Scale-down takes a worker out of service."""
+    return await parts(request).reports.drain(leader, worker_id, (body or DrainWrite()).reason)
+
+
+@router.post("/workers/{worker_id}/license-status", responses=WRITES)
+async def write_license_status(
+    request: Request, leader: TheLeader, worker_id: WorkerId, body: LicenseStatusWrite
+) -> Worker:
+    """What CML says of the licence."""
+    return await parts(request).reports.license_status(leader, worker_id, body)
+
+
+@router.get("/workers/{worker_id}/license-token", responses=documented(404))
+async def read_license_token(request: Request, caller: Controller, worker_id: WorkerId) -> dict[str, str]:
+    """The licence token in clear."""
+    plane = parts(request).plane
+    return {"token": (await read_secret(plane.store, plane.box, worker_id, LICENSE_TOKEN)).reveal()}
+
+
+@router.get("/workers/{worker_id}/cml-credentials", responses=documented(404))
+async def read_cml_credentials(request: Request, caller: Controller, worker_id: WorkerId) -> dict[str, str]:
+    """The CML credentials in clear."""
+    plane = parts(request).plane
+    username = await read_secret(plane.store, plane.box, worker_id, CML_USERNAME)
+    password = await read_secret(plane.store, plane.box, worker_id, CML_PASSWORD)
+    return {"username": username.reveal(), "password": password.reveal()}
+
+
+@router.post("/audit", status_code=201, responses=WRITES)
+async def write_audit(request: Request, leader: TheLeader, body: AuditWrite) -> dict[str, bool]:
+    """A decision that changes no record."""
+    await parts(request).reports.audit(leader, body.action, body.subject, body.reason)
+    return {"kept": True}
+
+
+@router.post("/fleet/breaker", responses=WRITES)
+async def report_breaker(request: Request, leader: TheLeader, body: BreakerReport) -> FleetState:
+    """A sweep would have marked too many as lost, or a later one agrees."""
+    return await parts(request).fleet.report_breaker(leader, body)
+
+
+@router.get("/worker-templates/{name}", responses=documented(404))
+async def internal_template(request: Request, caller: Controller, name: TemplateName) -> WorkerTemplate:
+    """One template."""
+    return await read_template(parts(request).plane.store, name)
+
+
+@router.get("/settings")
+async def internal_settings(request: Request, caller: Controller) -> FleetSettings:
+    """What counts now. A controller that has never read them pauses nobody and marks nobody."""
+    return await parts(request).plane.settings()

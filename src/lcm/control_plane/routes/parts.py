@@ -1,0 +1,43 @@
+"""The parts of the control plane that routes call, as the app carries them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.fleet import Fleet
+from lcm.control_plane.metrics import Metrics
+from lcm.control_plane.reports import Reports
+from lcm.control_plane.workers import Workers
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from lcm.control_plane.plane import Plane
+    from lcm.control_plane.routes.callers import Gate
+    from lcm.control_plane.stream import EventStream
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What does the work."""
+
+    plane: Plane
+    gate: Gate
+    workers: Workers
+    reports: Reports
+    fleet: Fleet
+    metrics: Metrics
+    stream: EventStream
+
+    @classmethod
+    def of(cls, plane: Plane, gate: Gate, stream: EventStream, *, metrics_retention_hours: float = 48.0) -> Parts:
+        """All of them over one store."""
+        metrics = Metrics(plane, metrics_retention_hours)
+        return cls(plane, gate, Workers(plane), Reports(plane), Fleet(plane), metrics, stream)
+
+
+def parts(request: Request) -> Parts:
+    """The parts behind the app that serves this request."""
+    carried: Parts = request.app.state.parts
+    return carried

@@ -1,0 +1,44 @@
+"""Signing in with a browser: a token is exchanged for a cookie that scripts cannot read."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field, SecretStr
+
+from lcm.control_plane.access.cookies import cleared_cookie, session_cookie, session_id_in
+from lcm.control_plane.routes.answers import documented
+from lcm.control_plane.routes.callers import Anybody
+from lcm.control_plane.routes.parts import parts
+from lcm.model.base import Data
+
+router = APIRouter(prefix="/api/session", tags=["access"], responses=documented(401, 403, 422))
+
+
+class SignIn(Data):
+    """What a person signs in with."""
+
+    token: Annotated[SecretStr, Field(min_length=1, max_length=8192)]
+
+
+@router.post("", status_code=201)
+async def sign_in(request: Request, body: SignIn) -> Response:
+    """Exchange a token for a session. The answer has what changes must carry in X-LCM-CSRF."""
+    gate = parts(request).gate
+    caller = await gate.by_token(request, body.token.get_secret_value())
+    session = await gate.sessions.begin(caller)
+    secure = request.url.scheme == "https"
+    answer = {"name": caller.name, "role": caller.role.value, "csrf": session.csrf.reveal()}
+    return JSONResponse(answer, 201, {"Set-Cookie": session_cookie(session, secure=secure)})
+
+
+@router.delete("", status_code=204)
+async def sign_out(request: Request, caller: Anybody) -> Response:
+    """End the session of this cookie."""
+    secure = request.url.scheme == "https"
+    session_id = session_id_in(request.cookies, secure=secure)
+    if session_id is not None:
+        await parts(request).gate.sessions.end(session_id)
+    return Response(status_code=204, headers={"Set-Cookie": cleared_cookie(secure=secure)})

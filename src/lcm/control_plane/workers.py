@@ -1,0 +1,178 @@
+"""What people do with workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.answers import former_answer, keep_answer
+from lcm.control_plane.commands import editing, holding, lifecycle
+from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.kinds import HISTORY, WORKERS
+from lcm.control_plane.templates import read_template
+from lcm.control_plane.worker_secrets import CML_PASSWORD, CML_USERNAME, LICENSE_TOKEN, keep_secrets
+from lcm.core import clock
+from lcm.model.problems import ProblemCode
+from lcm.model.status import LicenseOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from lcm.control_plane.access.roles import Caller
+    from lcm.control_plane.answers import Key
+    from lcm.control_plane.plane import Plane
+    from lcm.control_plane.records import Change
+    from lcm.control_plane.store.port import Page, Recorded, Sort, Store, Stored, Where
+    from lcm.model.requests import CreateWorker, HoldRequest, LicenseRequest, PatchWorker
+    from lcm.model.worker import Worker
+
+COMMANDS: dict[str, Callable[[Worker, Change, str | None], Worker]] = {
+    "start": lambda worker, change, _: lifecycle.start(worker, change.now),
+    "stop": lambda worker, change, reason: lifecycle.stop(worker, change.now, reason),
+    "terminate": lambda worker, change, _: lifecycle.terminate(worker, change.now),
+    "drain": lambda worker, change, reason: lifecycle.drain(worker, change.now, reason),
+    "cancel-drain": lambda worker, change, _: lifecycle.cancel_drain(worker, change.now),
+    "retry": lambda worker, change, _: lifecycle.retry(worker, change.now),
+    "release": lambda worker, change, _: holding.release(worker, change.now),
+}
+
+
+class Workers:
+    """Reads and changes of workers on behalf of people. Changes answer with the worker's JSON."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    @property
+    def store(self) -> Store:
+        """Where the records are."""
+        return self._plane.store
+
+    async def page(self, where: Where, sort: Sort, after: str | None, limit: int) -> Page:
+        """Some workers, undecoded."""
+        return await self._plane.store.find(WORKERS, where, sort=sort, after=after, limit=limit)
+
+    async def get(self, worker_id: str) -> Stored:
+        """One worker, undecoded."""
+        stored = await self._plane.store.get(WORKERS, worker_id)
+        if stored is None:
+            raise Refusal(ProblemCode.NOT_FOUND, f"there is no worker {worker_id}")
+        return stored
+
+    async def history(self, worker_id: str, after: str | None, limit: int) -> Sequence[Recorded]:
+        """A worker's steps, oldest first."""
+        await self.get(worker_id)
+        return await self._plane.store.journal(topics=[HISTORY], subjects=[worker_id], after=after, limit=limit)
+
+    async def create(self, caller: Caller, request: CreateWorker, key: Key | None = None) -> bytes:
+        """A new worker."""
+        region = self._plane.region(request.aws_region)
+        worker_id = clock.new_id("w")
+
+        async def attempt(change: Change) -> Worker:
+            template = await read_template(change.store, request.template_name)
+            worker = editing.create(request, template, worker_id=worker_id, aws_region=region, now=change.now)
+            await keep_secrets(change, self._plane.box, worker_id, _secrets(request))
+            return change.save(worker, "created")
+
+        return await self._answering(caller, key, attempt)
+
+    async def patch(self, caller: Caller, worker_id: str, request: PatchWorker, if_match: int | None) -> bytes:
+        """Change what people may change by hand."""
+
+        async def attempt(change: Change) -> Worker:
+            worker = await self._matching(change, worker_id, if_match)
+            await keep_secrets(change, self._plane.box, worker_id, _secrets(request))
+            return change.save(
+                editing.patch(worker, request, change.now), "patched", fields=sorted(request.model_fields_set)
+            )
+
+        return await self._answering(caller, None, attempt)
+
+    async def command(
+        self,
+        caller: Caller,
+        worker_id: str,
+        name: str,
+        *,
+        reason: str | None = None,
+        if_match: int | None = None,
+        key: Key | None = None,
+    ) -> bytes:
+        """One of `COMMANDS`; asked again it changes nothing."""
+
+        async def attempt(change: Change) -> Worker:
+            worker = await self._matching(change, worker_id, if_match)
+            return change.save(COMMANDS[name](worker, change, reason), name.replace("-", "_"), reason or "")
+
+        return await self._answering(caller, key, attempt)
+
+    async def hold(
+        self, caller: Caller, worker_id: str, request: HoldRequest, if_match: int | None = None, key: Key | None = None
+    ) -> bytes:
+        """Stop all changes of a worker."""
+
+        async def attempt(change: Change) -> Worker:
+            worker = await self._matching(change, worker_id, if_match)
+            return change.save(holding.hold(worker, request, caller.name, change.now), "hold", request.reason)
+
+        return await self._answering(caller, key, attempt)
+
+    async def license(
+        self,
+        caller: Caller,
+        worker_id: str,
+        request: LicenseRequest,
+        if_match: int | None = None,
+        key: Key | None = None,
+    ) -> bytes:
+        """Ask for a licence operation; giving the licence back withdraws the token."""
+
+        async def attempt(change: Change) -> Worker:
+            worker = await self._matching(change, worker_id, if_match)
+            after = editing.license_operation(worker, request, caller.name, change.now)
+            secrets: dict[str, str | None] = {}
+            if request.token is not None:
+                secrets[LICENSE_TOKEN] = request.token.get_secret_value()
+            elif request.operation is LicenseOperation.DEREGISTER and worker.has_license_token:
+                secrets[LICENSE_TOKEN] = None
+            await keep_secrets(change, self._plane.box, worker_id, secrets)
+            return change.save(after, f"license_{request.operation.value}", request.reason or "")
+
+        return await self._answering(caller, key, attempt)
+
+    async def _answering(
+        self, caller: Caller, key: Key | None, attempt: Callable[[Change], Awaitable[Worker]]
+    ) -> bytes:
+        async def once(change: Change) -> bytes:
+            former = await former_answer(change, key)
+            if former is not None:
+                return former
+            answer = (await attempt(change)).model_dump_json().encode()
+            keep_answer(change, key, answer)
+            return answer
+
+        return await self._plane.records.change(caller.actor, once)
+
+    async def _matching(self, change: Change, worker_id: str, if_match: int | None) -> Worker:
+        worker = await change.worker(worker_id)
+        if if_match is not None and if_match != worker.version:
+            raise PreconditionFailed(worker.version, if_match)
+        return worker
+
+
+class PreconditionFailed(Refusal):
+    """If-Match named another version than the present one."""
+
+    def __init__(self, current: int, asked: int) -> None:
+        detail = f"the worker is at version {current}, not {asked}; read it again and decide anew"
+        super().__init__(ProblemCode.VERSION_CONFLICT, detail, current={"version": current})
+
+
+def _secrets(request: CreateWorker | PatchWorker) -> dict[str, str | None]:
+    token, password = request.license_token, request.cml_password
+    clear = {
+        LICENSE_TOKEN: None if token is None else token.get_secret_value(),
+        CML_USERNAME: request.cml_username,
+        CML_PASSWORD: None if password is None else password.get_secret_value(),
+    }
+    return {name: value for name, value in clear.items() if name in request.model_fields_set}

@@ -1,0 +1,206 @@
+"""The control plane as a process: store, coordination, app and what runs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import structlog
+import yaml
+from prometheus_client import disable_created_metrics
+
+from lcm.control_plane.access.jwks import Jwks
+from lcm.control_plane.access.oidc import Oidc, OidcConfig
+from lcm.control_plane.access.sessions import SESSIONS, Sessions
+from lcm.control_plane.access.settings_tokens import settings_tokens
+from lcm.control_plane.access.throttle import Throttle
+from lcm.control_plane.access.tokens import TOKENS, Tokens
+from lcm.control_plane.app import make_app
+from lcm.control_plane.journal import JournalFeed
+from lcm.control_plane.kinds import ALL_KINDS
+from lcm.control_plane.mirror import Mirror
+from lcm.control_plane.plane import Plane
+from lcm.control_plane.records import Records
+from lcm.control_plane.routes.callers import Gate
+from lcm.control_plane.routes.parts import Parts
+from lcm.control_plane.secret_keys import ensure_key_file, load_keys
+from lcm.control_plane.secrets import SecretBox
+from lcm.control_plane.store.sqlite import SqliteStore
+from lcm.control_plane.stream import EventStream
+from lcm.control_plane.templates import seed_templates
+from lcm.core.hosting import Host, HostedService, cancel_and_wait, keep_running
+from lcm.core.surface import HttpServer, open_routes
+from lcm.model.audit import Actor, ActorKind
+from lcm.model.fleet_settings import FleetSettings
+from lcm.settings import (
+    AccessSettings,
+    DataSettings,
+    FleetDefaults,
+    FleetSources,
+    HttpSettings,
+    LogSettings,
+    StoreSettings,
+)
+from lcm.wiring.connections import Connection, Greeting, Standalone, connect
+
+if TYPE_CHECKING:
+    from lcm.control_plane.store.port import Store
+    from lcm.wiring.connections import Started
+
+log = structlog.get_logger(__name__)
+
+START_UP = Actor(kind=ActorKind.SYSTEM, name="start-up")
+_TIDY_EVERY = 600.0
+
+
+class ControlPlaneSettings(
+    Standalone, StoreSettings, AccessSettings, FleetDefaults, FleetSources, HttpSettings, LogSettings, DataSettings
+):
+    """What the control plane is told."""
+
+
+class WrongRegions(Exception):
+    """AWS_REGION_CONFIGS cannot be read; the text says why."""
+
+
+def region_names(settings: FleetSources) -> tuple[str, ...]:
+    """The regions that workers may be in, the default first. Of the configuration only the names count here."""
+    if settings.aws_region_configs is None:
+        return (settings.aws_default_region,)
+    text = settings.aws_region_configs.strip()
+    try:
+        content: Any = yaml.safe_load(text if text.startswith("{") else Path(text).read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise WrongRegions(f"AWS_REGION_CONFIGS cannot be read: {str(error).splitlines()[0]}") from None
+    entries = content.get("aws_region_configs", content) if isinstance(content, dict) else None
+    if not isinstance(entries, dict) or not entries:
+        raise WrongRegions("AWS_REGION_CONFIGS must be a mapping of region names to their configuration")
+    names = [str(name) for name in entries]
+    first = settings.aws_default_region
+    return (first, *(name for name in names if name != first)) if first in names else tuple(names)
+
+
+def fleet_defaults(settings: FleetDefaults) -> FleetSettings:
+    """What counts as long as nobody has stored another value."""
+    groups = {
+        group: {name: getattr(settings, name) for name in FleetSettings.model_fields[group].annotation.model_fields}  # type: ignore[union-attr]
+        for group in FleetSettings.model_fields
+    }
+    return FleetSettings.model_validate(groups)
+
+
+def open_store(settings: ControlPlaneSettings) -> Store:
+    """The store that the settings name; a file in the data folder if they name none."""
+    url = settings.store_url or f"sqlite:///{settings.lcm_data_dir / 'lcm.db'}"
+    if url.startswith("sqlite:///"):
+        path = Path(url.removeprefix("sqlite:///"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return SqliteStore(path)
+    from lcm.control_plane.store.mongo import MongoStore  # the extra `mongo` is needed for this one alone
+
+    return MongoStore(url)
+
+
+def secret_box(settings: ControlPlaneSettings) -> SecretBox:
+    """The keys for secrets at rest; without any in the settings a file is made, once, in the data folder."""
+    key = None if settings.lcm_secret_key is None else settings.lcm_secret_key.get_secret_value()
+    path = settings.lcm_secret_key_file
+    if key is None and path is None:
+        path = settings.lcm_data_dir / "secret.key"
+        settings.lcm_data_dir.mkdir(parents=True, exist_ok=True)
+        if ensure_key_file(path):
+            log.warning("made a key for secrets; keep a copy of it apart from the store", path=str(path))
+    return SecretBox(load_keys(key, path))
+
+
+class _OpenStore(HostedService):
+    """Opens the store first and closes it last; ready while it answers."""
+
+    def __init__(self, store: Store, parts: Parts, templates: Path | None) -> None:
+        super().__init__("store")
+        self._store = store
+        self._parts = parts
+        self._templates = templates
+        self._trouble = ""
+
+    async def start(self) -> None:
+        """Open, bring the schema up to date, and take over templates."""
+        await self._store.open([*ALL_KINDS, TOKENS, SESSIONS])
+        await self._parts.plane.records.change(START_UP, lambda change: seed_templates(change, self._templates))
+        self._spawn(keep_running("store check", self._check), "check")
+        self._spawn(keep_running("tidying", self._tidy), "tidying")
+
+    async def stop(self) -> None:
+        """Finish what is under way and close."""
+        await cancel_and_wait(list(self._background))
+        await self._parts.gate.tokens.close()
+        await self._parts.gate.sessions.close()
+        await self._store.close()
+
+    def readiness(self) -> list[str]:
+        """Whether the store answered when it was last asked."""
+        return [self._trouble] if self._trouble else []
+
+    async def _check(self) -> None:
+        while True:
+            try:
+                await self._store.check()
+                self._trouble = ""
+            except Exception as error:  # noqa: BLE001 - whatever it is, the process is not ready and says why
+                self._trouble = f"store: {error}"
+            await asyncio.sleep(2.0)
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_EVERY)
+            await self._parts.metrics.tidy()
+            await self._parts.gate.sessions.sweep()
+
+
+def _gate(settings: ControlPlaneSettings, store: Store, client: httpx.AsyncClient) -> Gate:
+    bootstrap, controller = settings.lcm_bootstrap_token, settings.lcm_controller_token
+    configured = settings_tokens(
+        None if bootstrap is None else bootstrap.get_secret_value(),
+        None if controller is None else controller.get_secret_value(),
+    )
+    tokens = Tokens(store, configured)
+    oidc = None
+    if settings.oidc_issuer and settings.oidc_audience and settings.oidc_jwks_url:
+        config = OidcConfig(settings.oidc_issuer, settings.oidc_audience, settings.oidc_role_claim)
+        oidc = Oidc(config, Jwks(settings.oidc_jwks_url, client))
+    return Gate(tokens, Sessions(store, tokens), Throttle(), oidc)
+
+
+async def serve_control_plane(settings: ControlPlaneSettings, started: Started) -> int:
+    """Run the control plane until told to stop; returns the exit code."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    store, coordination = open_store(settings), connect(settings)
+    feed = JournalFeed(store)
+    async with httpx.AsyncClient(timeout=5.0) as client:
+        plane = Plane(
+            store,
+            Records(store, feed.wake),
+            secret_box(settings),
+            region_names(settings),
+            fleet_defaults(settings),
+            settings.cml_account_user_id,
+        )
+        gate = _gate(settings, store, client)
+        mirror, stream = Mirror(store, coordination, feed), EventStream(store, feed)
+        parts = Parts.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours)
+        opened = _OpenStore(store, parts, settings.worker_templates_config_path)
+        about = {
+            "service": "control-plane",
+            "version": version("lcm"),
+            "coordination": coordination.description,
+            "regions": list(plane.regions),
+        }
+        app = make_app(parts, version("lcm"))
+        app.include_router(open_routes([opened, feed, mirror, stream], about))
+        server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
+        greeting = Greeting(lambda: started(server.url, about))
+        services = [Connection(coordination), opened, feed, mirror, server, stream, greeting]
+        return await Host(services).run()
