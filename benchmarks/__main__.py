@@ -7,7 +7,7 @@ import sys
 
 from lcm.core.logs import configure_logging
 
-ALL = ("queue", "reconcile", "etcd_watch", "failover")
+ALL = ("queue", "reconcile", "etcd_watch", "failover", "aws_sweep", "store")
 
 
 def main(names: list[str]) -> int:

@@ -90,6 +90,11 @@ class EtcdServer:
         self.client_port, self.peer_port, self.metrics_port = free_ports(3)
 
     @property
+    def folder(self) -> Path:
+        """Where its data and log are."""
+        return self._folder
+
+    @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.client_port}"
 

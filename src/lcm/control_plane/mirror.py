@@ -91,6 +91,7 @@ class Mirror(HostedService):
         self._gaps = 0
         self._unreachable: str | None = None
         self._refused: str | None = None  # what was last said of a record that cannot be mirrored
+        self._stopping = False
         self._leave: Callable[[], None] = lambda: None
         self.figures = MirrorFigures()
 
@@ -103,6 +104,9 @@ class Mirror(HostedService):
 
     async def stop(self) -> None:
         """Leave the keys as they are: whoever starts next compares them."""
+        # Told besides being cancelled: gRPC swallows a cancellation that meets an answer.
+        self._stopping = True
+        self._comparison.set()
         self._leave()
         await cancel_and_wait(list(self._background))
 
@@ -141,14 +145,12 @@ class Mirror(HostedService):
             if value is None or self._keys.value(line.subject) != value:
                 self._wish(line.subject, Priority.HIGH)
 
-    # One record
-
     def _wish(self, record_id: str, priority: Priority) -> None:
         self._waiting.setdefault(record_id, asyncio.get_running_loop().time())
         self._queue.add(record_id, priority)
 
     async def _lane(self) -> None:
-        while True:
+        while not self._stopping:
             record_id = await self._queue.get()
             since = self._waiting.pop(record_id, asyncio.get_running_loop().time())
             self._under_way[record_id] = since
@@ -225,13 +227,11 @@ class Mirror(HostedService):
         except ValueError:
             return None  # a key somebody made whose name can be no record's id
 
-    # All records
-
     async def _watch_over(self) -> None:
         """Compare when it is time or was asked for; in between see whether coordination answers."""
         loop = asyncio.get_running_loop()
         due, failures = loop.time() + self._settings.compare_every, 0
-        while True:
+        while not self._stopping:
             self._comparison.clear()
             try:
                 if self._comparison_asked is not None or loop.time() >= due:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import structlog
 import yaml
-from prometheus_client import disable_created_metrics
+from prometheus_client import REGISTRY, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from lcm.control_plane.access.jwks import Jwks
 from lcm.control_plane.access.oidc import Oidc, OidcConfig
@@ -47,6 +49,10 @@ from lcm.settings import (
 from lcm.wiring.connections import Connection, Greeting, Standalone, connect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.metrics_core import Metric
+
     from lcm.control_plane.store.port import Store
     from lcm.wiring.connections import Started
 
@@ -160,6 +166,24 @@ class _OpenStore(HostedService):
             await self._parts.gate.sessions.sweep()
 
 
+class _PlaneFigures(Collector):
+    """What the mirror and the stream have counted, read when somebody scrapes."""
+
+    def __init__(self, mirror: Mirror, stream: EventStream) -> None:
+        self._mirror = mirror
+        self._stream = stream
+
+    def collect(self) -> Iterator[Metric]:
+        mirror, stream = self._mirror.figures, self._stream.figures
+        yield GaugeMetricFamily("lcm_mirror_lag_seconds", "How far the mirror is behind", value=self._mirror.lag)
+        yield GaugeMetricFamily("lcm_mirror_pending", "Workers not yet mirrored", value=self._mirror.pending)
+        for name in ("written", "deleted", "mended", "failed", "comparisons"):
+            yield CounterMetricFamily(f"lcm_mirror_{name}", f"Mirror: {name}", value=getattr(mirror, name))
+        yield GaugeMetricFamily("lcm_stream_clients", "Clients of the event stream", value=self._stream.clients)
+        for name in ("opened", "cut_off", "resets", "events"):
+            yield CounterMetricFamily(f"lcm_stream_{name}", f"Event stream: {name}", value=getattr(stream, name))
+
+
 def _gate(settings: ControlPlaneSettings, store: Store, client: httpx.AsyncClient) -> Gate:
     bootstrap, controller = settings.lcm_bootstrap_token, settings.lcm_controller_token
     configured = settings_tokens(
@@ -198,6 +222,7 @@ async def serve_control_plane(settings: ControlPlaneSettings, started: Started) 
             "coordination": coordination.description,
             "regions": list(plane.regions),
         }
+        REGISTRY.register(_PlaneFigures(mirror, stream))
         app = make_app(parts, version("lcm"))
         app.include_router(open_routes([opened, feed, mirror, stream], about))
         server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")

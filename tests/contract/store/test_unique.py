@@ -85,3 +85,5 @@ async def test_two_documents_of_one_commit_cannot_share(store: Store) -> None:
 async def test_a_field_that_is_not_unique_cannot_be_looked_up(store: Store) -> None:
     with pytest.raises(ValueError, match="status"):
         await store.get_unique(WORKERS, "status", "x")
+    with pytest.raises(ValueError, match="name"):
+        await store.get_unique(WORKERS, "name", "\ud800")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from tests.support.workers import a_worker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.core.ports import Listing
+    from lcm.core.ports import KeyValue, Listing
 
 
 @pytest.fixture
@@ -116,6 +117,28 @@ async def test_a_list_that_is_late_is_not_taken_for_what_is(world: World) -> Non
     assert plane.mirror.figures.comparisons == 2
     assert plane.mirror.figures.mended == 0
     assert coordination.calls == calls
+
+
+class Deaf(FaultyCoordination):
+    """Answers when it is cancelled, as gRPC does when both come together."""
+
+    async def check(self) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1)
+
+    async def get(self, key: str) -> KeyValue | None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(1)
+        return await super().get(key)
+
+
+@pytest.mark.parametrize("moment", [0.1, 1.5, 10.6])
+async def test_it_stops_also_when_a_cancellation_gets_lost(world: World, moment: float) -> None:
+    plane = await world.plane(Deaf(MemoryCoordination(world.server)))
+    await plane.add(*fleet(3))
+    await asyncio.sleep(moment)
+    async with asyncio.timeout(0.5):
+        await plane.mirror.stop()
 
 
 async def test_a_gap_while_all_are_compared_is_another_comparison(world: World) -> None:

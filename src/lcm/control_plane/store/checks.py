@@ -89,10 +89,11 @@ def check_fields(kind: Kind, names: object) -> None:
         raise ValueError(f"kind {kind.name} declares no field {', '.join(unknown)}")
 
 
-def check_unique_field(kind: Kind, name: str) -> None:
-    """Raise unless the kind declares it as unique."""
+def check_unique(kind: Kind, name: str, value: str) -> None:
+    """Raise unless the kind declares the field as unique and it can have the value."""
     if name not in kind.unique:
         raise ValueError(f"kind {kind.name} declares no unique {name}")
+    check_text(value, name)
 
 
 def check_limit(limit: int) -> None:
@@ -119,8 +120,16 @@ def check_samples(series: str, samples: Sequence[Sample]) -> None:
         to_micros(sample.at)
 
 
-def check_span(keep_every_seconds: int) -> None:
-    """Raise unless it can be a span."""
+def check_series_query(series: str, subject: str, limit: int) -> None:
+    """Raise unless rows can have these names."""
+    check_text(series, "a series")
+    check_text(subject, "a subject")
+    check_limit(limit)
+
+
+def check_thinning(series: str, keep_every_seconds: int) -> None:
+    """Raise unless it can be a series and a span."""
+    check_text(series, "a series")
     if keep_every_seconds < 0:
         raise ValueError("a span is 0 seconds or more")
 
@@ -142,8 +151,7 @@ def _check_put(put: Put) -> None:
     for name, value in put.fields.items():
         check_value(value, name)
     for name, value in put.unique.items():
-        check_unique_field(put.kind, name)
-        check_text(value, name)
+        check_unique(put.kind, name, value)
 
 
 def _check_body(body: bytes) -> None:

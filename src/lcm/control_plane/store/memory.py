@@ -65,7 +65,7 @@ class MemoryStore:
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
         self._catalogue.check(kind)
-        checks.check_unique_field(kind, field_name)
+        checks.check_unique(kind, field_name, value)
         await self._turn()
         owner = self.disk.owner(kind, field_name, value)
         return self._stored(kind, owner) if owner is not None else None
@@ -161,14 +161,14 @@ class MemoryStore:
         self.disk.append(series, samples)
 
     async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
-        checks.check_limit(limit)
+        checks.check_series_query(series, subject, limit)
         begin = to_micros(since)
         await self._turn()
         rows = self.disk.series(series)
         return [row for row in rows if row.subject == subject and to_micros(row.at) >= begin][:limit]
 
     async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
-        checks.check_span(keep_every_seconds)
+        checks.check_thinning(series, keep_every_seconds)
         end = to_micros(before)
         await self._turn()
         return self.disk.thin(series, end, keep_every_seconds)

@@ -98,7 +98,7 @@ class MongoStore:
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
         self._catalogue.check(kind)
-        checks.check_unique_field(kind, field_name)
+        checks.check_unique(kind, field_name, value)
         async with self._reading() as (database, session):
             held = {f"unique.{field_name}": value}
             found = await database[collection(kind)].find_one(held, _STORED, session=session)
@@ -199,13 +199,13 @@ class MongoStore:
                 await database[SAMPLES].insert_many(rows, session=session)
 
     async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
-        checks.check_limit(limit)
+        checks.check_series_query(series, subject, limit)
         filters = [{"series": series, "subject": subject, "at": {"$gte": to_micros(since)}}]
         rows = await self._rows(SAMPLES, filters, [("at", 1), ("_id", 1)], limit)
         return [Sample(subject, from_micros(row["at"]), row["body"]) for row in rows]
 
     async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
-        checks.check_span(keep_every_seconds)
+        checks.check_thinning(series, keep_every_seconds)
         thinner, dropped = Thinner(keep_every_seconds), 0
         old = {"series": series, "at": {"$lt": to_micros(before)}}
         filters: list[mongo_queries.Filter] = [old]

@@ -4,8 +4,10 @@ A change is decided outside (read, compute, commit) and committed with the revis
 a commit becomes visible and durable at once, or nothing does; of two commits that saw the same revision one gets
 `Conflict`. There are no other transactions, so three very different adapters can keep the same promise.
 
-The revision is the store's own and moves with every write; a record's `version` is in its body and moves as its owner
-says.
+The revision is the store's own, moves with every write and never comes back, not even for a document that is deleted
+and made again; a record's `version` is in its body and moves as its owner says.
+
+What no adapter could keep (an undeclared field, a document named twice in a commit, text with NUL) is a `ValueError`.
 
 Documents are bytes of JSON: whoever lists them can hand them on without decoding. What can be filtered, sorted or must
 be unique is given beside the document, in fields that the kind declares.
@@ -131,7 +133,10 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Conditions that must all hold: a field is one of, is none of, is at least, is below; or its text contains."""
+    """Conditions that must all hold: a field is one of, is none of, is at least, is below; or its text contains.
+
+    Numbers, text and booleans are never equal to, above or below one another; None is only equal to None.
+    """
 
     any_of: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     none_of: Mapping[str, Sequence[Value]] = field(default_factory=dict)
@@ -142,7 +147,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """By one declared field, then by id; without one by id alone."""
+    """By one declared field, then by id; without one by id alone. None comes first, then numbers, text, booleans."""
 
     by: str | None = None
     descending: bool = False
@@ -226,4 +231,4 @@ class Store(Protocol):
         """A subject's rows since a moment, oldest first."""
 
     async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
-        """Of rows older than `before` keep one per span and subject (0: none); says how many were dropped."""
+        """Of rows older than `before` keep the first per span and subject (0: none); says how many were dropped."""

@@ -73,7 +73,7 @@ class SqliteStore:
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
         self._catalogue.check(kind)
-        checks.check_unique_field(kind, field_name)
+        checks.check_unique(kind, field_name, value)
         rows = await self._rows(
             f"SELECT d.id, d.revision, b.body FROM {_with_bodies(kind)} JOIN uniques AS u ON u.owner = d.id"  # noqa: S608
             " WHERE u.kind = ? AND u.field = ? AND u.value = ?",
@@ -143,7 +143,7 @@ class SqliteStore:
         await self._write(lambda connection: connection.executemany(sql, rows).rowcount)
 
     async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
-        checks.check_limit(limit)
+        checks.check_series_query(series, subject, limit)
         rows = await self._rows(
             "SELECT at, body FROM samples WHERE series = ? AND subject = ? AND at >= ? ORDER BY at, n LIMIT ?",
             (series, subject, to_micros(since), limit),
@@ -151,7 +151,7 @@ class SqliteStore:
         return [Sample(subject, from_micros(at), body) for at, body in rows]
 
     async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
-        checks.check_span(keep_every_seconds)
+        checks.check_thinning(series, keep_every_seconds)
         thinner, end, dropped = Thinner(keep_every_seconds), to_micros(before), 0
         at, number = -(2**63), 0
         while rows := await self._rows(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-READERS = 4
+READERS = 2  # each row passes through the interpreter: more threads only wait for each other there
 
 
 class Readers:
