@@ -34,8 +34,7 @@ async def patch_settings(change: Change, base: FleetSettings, patch: SettingsPat
     before: dict[str, dict[str, Any]] = {} if stored is None else json.loads(stored.body)
     after = {group: dict(before.get(group, {})) for group in _GROUPS}
     for group in _GROUPS:
-        _check_names(group, getattr(base, group), getattr(patch, group))
-        for name, value in getattr(patch, group).items():
+        for name, value in patch.given(group).items():
             if value is None:
                 after[group].pop(name, None)
             else:
@@ -44,15 +43,8 @@ async def patch_settings(change: Change, base: FleetSettings, patch: SettingsPat
     if after != {group: before.get(group, {}) for group in _GROUPS}:
         body = json.dumps(after, sort_keys=True).encode()
         change.write(Put(SETTINGS, _ID, body, None if stored is None else stored.revision))
-        change.audit("settings_changed", "settings", changed=patch.model_dump(exclude_defaults=True))
+        change.audit("settings_changed", "settings", changed={group: patch.given(group) for group in _GROUPS})
     return settings
-
-
-def _check_names(group: str, known: Any, given: dict[str, object | None]) -> None:
-    for name in given:
-        if name not in type(known).model_fields:
-            names = ", ".join(sorted(type(known).model_fields))
-            raise Refusal(ProblemCode.INVALID, f"{group}.{name}: there is no such setting; there are {names}")
 
 
 def _combined(base: FleetSettings, stored: dict[str, dict[str, Any]]) -> FleetSettings:

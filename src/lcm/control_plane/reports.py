@@ -63,6 +63,9 @@ class Reports:
 
     async def leadership(self, leader: Leader, announcement: LeadershipAnnouncement) -> LeaderSeen:
         """A term begins, or its start-up sweep is done."""
+        if announcement.term != leader.term:
+            detail = f"term: {announcement.term} is not the term of the header, {leader.term}"
+            raise Refusal(ProblemCode.NOT_POSSIBLE_NOW, detail)
 
         async def attempt(change: Change) -> LeaderSeen:
             swept = announcement.startup_sweep_done

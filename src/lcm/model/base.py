@@ -36,6 +36,20 @@ def _in_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
+def _no_number(value: Any) -> Any:
+    """A number would be taken for seconds since 1970, which nobody means."""
+    if isinstance(value, int | float) or (isinstance(value, str) and not value[:5].endswith("-")):
+        raise ValueError("must be a date and time with a zone, such as 2026-01-17T10:30:00Z")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is a whole one; a truth value or text is none."""
+    if isinstance(value, bool | str):
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic tells only these
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _with_z(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
@@ -50,8 +64,16 @@ def _stripped(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(_with_z, when_used="json")]
+Moment = Annotated[
+    AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_utc), PlainSerializer(_with_z, when_used="json")
+]
 """A time with a zone; UTC inside, `Z` on the wire."""
+
+WHOLE = BeforeValidator(_whole)
+"""After the limits of a number, so that they stay in the document: only whole numbers, written as numbers."""
+
+Flag = Annotated[bool, Field(strict=True)]
+"""True or false, and nothing that could be taken for it."""
 
 Text = Annotated[str, AfterValidator(_without_control)]
 """Text that can be shown on one line."""

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lcm.model.base import Answer, Moment
+from lcm.model.base import WHOLE, Answer, Moment
 
-Share = Annotated[float, Field(ge=0, le=100)]
-Amount = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=100, strict=True)]
+Amount = Annotated[float, Field(ge=0, strict=True)]
+Count = Annotated[int, Field(ge=0, le=2**53), WHOLE]
 
 
 class MetricsSample(Answer):
     """What was measured; a source that failed leaves its figures out."""
 
-    worker_id: str
-    instance_id: str
+    worker_id: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
+    instance_id: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
     collected_at: Moment
     cpu_utilization: Share | None = None
     memory_utilization: Share | None = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, SecretStr, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, WithJsonSchema, field_validator
 
-from lcm.model.base import Data, Moment, Name, Reason, Region, Text
+from lcm.model.base import WHOLE, Data, Flag, Moment, Name, Reason, Region, Text
 from lcm.model.conditions import Condition
 from lcm.model.decisions import DecisionReport
 from lcm.model.idle import ActivityEvent
@@ -16,11 +16,16 @@ from lcm.model.worker import Tags
 
 MOST_SAMPLES = 5_000
 MOST_EVENTS = 20_000
+MOST = 2**53
 
-Version = Annotated[int, Field(ge=1)]
+Version = Annotated[int, Field(ge=1, le=MOST), WHOLE]
 InstanceId = Annotated[str, StringConstraints(pattern=r"^i-[0-9a-z]{1,40}$")]
 Address = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]{2,45}$")]
-LicenseToken = Annotated[SecretStr, Field(min_length=1, max_length=256)]
+LicenseToken = Annotated[
+    SecretStr,
+    Field(min_length=1, max_length=256),
+    WithJsonSchema({"type": "string", "pattern": "^[a-zA-Z0-9+/%=-]{1,256}$", "writeOnly": True}),
+]
 Account = Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$")]
 
 
@@ -45,15 +50,23 @@ def _only_stopped(desired: DesiredStatus) -> DesiredStatus:
     return desired
 
 
+BeginStatus = Annotated[
+    DesiredStatus, AfterValidator(_to_begin_with), WithJsonSchema({"type": "string", "enum": ["RUNNING", "STOPPED"]})
+]
+OnlyStopped = Annotated[
+    DesiredStatus, AfterValidator(_only_stopped), WithJsonSchema({"type": "string", "enum": ["STOPPED"]})
+]
+
+
 class CreateWorker(Data):
     """A new worker."""
 
     name: Name
     template_name: Name
     aws_region: Region | None = None
-    desired_status: Annotated[DesiredStatus, AfterValidator(_to_begin_with)] = DesiredStatus.RUNNING
+    desired_status: BeginStatus = DesiredStatus.RUNNING
     tags: Tags = Field(default_factory=dict)
-    idle_detection_enabled: bool = True
+    idle_detection_enabled: Flag = True
     lost_instance_policy: LostInstancePolicy = LostInstancePolicy.TERMINATE
     license_token: LicenseToken | None = None
     cml_username: Annotated[Text, Field(min_length=1, max_length=64)] | None = None
@@ -63,12 +76,15 @@ class CreateWorker(Data):
 
 
 class PatchWorker(Data):
-    """What may be changed of a worker by hand: only fields that are given; null clears where that makes sense."""
+    """What may be changed of a worker by hand: only fields that are given; null withdraws a secret.
 
-    name: Name | None = None
-    tags: Tags | None = None
-    idle_detection_enabled: bool | None = None
-    lost_instance_policy: LostInstancePolicy | None = None
+    The defaults stand for nothing: whoever applies a patch looks at `model_fields_set`.
+    """
+
+    name: Name = ""
+    tags: Tags = Field(default_factory=dict)
+    idle_detection_enabled: Flag = True
+    lost_instance_policy: LostInstancePolicy = LostInstancePolicy.TERMINATE
     license_token: LicenseToken | None = None
     cml_username: Annotated[Text, Field(min_length=1, max_length=64)] | None = None
     cml_password: Annotated[SecretStr, Field(min_length=1, max_length=256)] | None = None
@@ -105,8 +121,8 @@ class LicenseRequest(Data):
 class LeadershipAnnouncement(Data):
     """A controller's new term; later, that its start-up sweep is done."""
 
-    term: Annotated[int, Field(ge=1)]
-    startup_sweep_done: bool = False
+    term: Annotated[int, Field(ge=1, le=MOST), WHOLE]
+    startup_sweep_done: Flag = False
 
 
 class StatusWrite(Data):
@@ -125,14 +141,14 @@ class StatusWrite(Data):
     terminated_reason: Annotated[Text, Field(max_length=500)] | None = None
     conditions: tuple[Condition, ...] | None = None
     decision: DecisionReport | None = None
-    desired_status: Annotated[DesiredStatus, AfterValidator(_only_stopped)] | None = None
+    desired_status: OnlyStopped | None = None
 
 
 class LaunchWrite(Data):
     """The intent to launch, stored before the call."""
 
     version: Version
-    attempt: Annotated[int, Field(ge=1)]
+    attempt: Annotated[int, Field(ge=1, le=1_000_000), WHOLE]
     parameters: Annotated[dict[str, Any], Field(min_length=1, max_length=50)]
 
 
@@ -154,7 +170,7 @@ class LicenseStatusWrite(Data):
 
     status: LicenseStatus
     version: Version | None = None
-    clear_pending: bool = False
+    clear_pending: Flag = False
     message: Annotated[Text, Field(max_length=1000)] = ""
 
 
@@ -188,7 +204,7 @@ class BreakerReport(Data):
     """What a sweep would have marked as lost, and why it did not."""
 
     region: Region
-    open: bool
+    open: Flag
     reason: Reason
     affected: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
-    only_a_person_closes: bool = False
+    only_a_person_closes: Flag = False

@@ -6,16 +6,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lcm.model.base import Answer, Name, Text
+from lcm.model.base import WHOLE, Answer, Flag, Name, Text
 
 
 class Capacity(Answer):
     """What a worker offers to lablets."""
 
-    cpu_cores: Annotated[int, Field(ge=1, le=1024)]
-    memory_gb: Annotated[float, Field(gt=0, le=65536)]
-    storage_gb: Annotated[float, Field(gt=0, le=1_000_000)]
-    max_nodes: Annotated[int, Field(ge=1, le=10_000)]
+    cpu_cores: Annotated[int, Field(ge=1, le=1024), WHOLE]
+    memory_gb: Annotated[float, Field(gt=0, le=65536, strict=True)]
+    storage_gb: Annotated[float, Field(gt=0, le=1_000_000, strict=True)]
+    max_nodes: Annotated[int, Field(ge=1, le=10_000), WHOLE]
 
 
 class WorkerTemplate(Answer):
@@ -26,8 +26,8 @@ class WorkerTemplate(Answer):
     instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", max_length=64)]
     ami_name_pattern: Annotated[Text, Field(max_length=128)] | None = None
     capacity: Capacity
-    cost_per_hour_usd: Annotated[float, Field(ge=0, le=10_000)]
-    enabled: bool = True
+    cost_per_hour_usd: Annotated[float, Field(ge=0, le=10_000, strict=True)]
+    enabled: Flag = True
 
 
 def _template(name: str, instance_type: str, capacity: tuple[int, float, float, int], cost: float) -> WorkerTemplate:

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import ValidationError
 
 from lcm.control_plane.commands.editing import create, license_operation, patch
 from lcm.control_plane.commands.holding import hold, release
@@ -86,8 +87,8 @@ def test_another_token_in_place_of_the_former_asks_anew() -> None:
 
 @pytest.mark.parametrize("field", ["name", "tags", "idle_detection_enabled", "lost_instance_policy"])
 def test_null_is_refused_where_it_means_nothing(field: str) -> None:
-    with pytest.raises(Refusal, match=field):
-        patch(a_worker(), PatchWorker.model_validate({field: None}), LATER)
+    with pytest.raises(ValidationError, match=field):
+        PatchWorker.model_validate({field: None})
 
 
 def test_a_worker_without_a_template_refuses_replace() -> None:

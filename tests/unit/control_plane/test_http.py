@@ -159,7 +159,7 @@ async def test_a_command_repeated_is_202_and_changes_nothing(plane: TestPlane) -
         ("POST", "/api/workers/{id}/cancel-drain", None, 409, "not_possible_now", "no drain"),
         ("POST", "/api/workers/{id}/retry", None, 409, "not_possible_now", "FAILED"),
         ("POST", "/api/workers/{id}/hold", {}, 422, "invalid", "reason"),
-        ("POST", "/api/workers/{id}/license", {"operation": "register"}, 422, "invalid", "token"),
+        ("POST", "/api/workers/{id}/license", {"operation": "register"}, 409, "not_possible_now", "token"),
         ("PATCH", "/api/workers/{id}", {"tags": {"aws:x": "y"}}, 422, "invalid", "reserved"),
         ("GET", "/nowhere", None, 404, "not_found", "/nowhere"),
     ],

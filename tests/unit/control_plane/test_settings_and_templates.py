@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from lcm.control_plane.commands.refusal import Refusal
@@ -41,12 +42,12 @@ async def test_a_stored_value_beats_the_environment_until_it_is_null(desk: Desk)
         ({"scaling": {"min_workers": -1}}, "scaling.min_workers"),
         ({"scaling": {"min_workers": "many"}}, "scaling.min_workers"),
         ({"idle": {"idle_action": "explode"}}, "idle.idle_action"),
-        ({"idle": {"min_workers": 1}}, "idle.min_workers: there is no such setting"),
+        ({"idle": {"min_workers": 1}}, "idle.min_workers"),
         ({"scaling": {"min_workers": 1, "max_workers_per_region": "x"}}, "max_workers_per_region"),
     ],
 )
 async def test_one_wrong_value_refuses_the_whole_patch(desk: Desk, body: dict[str, Any], words: str) -> None:
-    with pytest.raises(Refusal, match=words):
+    with pytest.raises(ValidationError, match=words):
         await patch(desk, **body)
     assert await read_settings(desk.store, BASE) == BASE
 

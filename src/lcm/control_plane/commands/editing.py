@@ -53,11 +53,8 @@ def patch(worker: Worker, request: PatchWorker, now: datetime) -> Worker:
     given = request.model_fields_set
     fields: dict[str, Any] = {}
     for name in ("name", "tags", "idle_detection_enabled", "lost_instance_policy"):
-        value = getattr(request, name)
-        if name in given and value is None:
-            raise Refusal(ProblemCode.INVALID, f"{name}: must not be null; leave it out to keep it as it is")
         if name in given:
-            fields[name] = value
+            fields[name] = getattr(request, name)
     if fields.get("lost_instance_policy") is LostInstancePolicy.REPLACE and worker.template_name is None:
         detail = "lost_instance_policy: a worker without a template cannot be replaced; it has to be terminate"
         raise Refusal(ProblemCode.INVALID, detail)
@@ -80,7 +77,7 @@ def license_operation(worker: Worker, request: LicenseRequest, by: str, now: dat
         )
     registers = request.operation is LicenseOperation.REGISTER
     if registers and request.token is None and not worker.has_license_token:
-        raise Refusal(ProblemCode.INVALID, "token: the worker has no licence token yet; give one")
+        raise Refusal(ProblemCode.NOT_POSSIBLE_NOW, "the worker has no licence token yet; give one as token")
     pending = worker.pending_license_operation
     if pending is not None and pending.operation is request.operation and request.token is None:
         return worker

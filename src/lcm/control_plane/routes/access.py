@@ -20,7 +20,7 @@ from lcm.model.audit import AuditEntry
 from lcm.model.base import Answer, Data, Moment, Name
 from lcm.model.problems import ProblemCode
 
-router = APIRouter(prefix="/api", tags=["access"], responses=documented(401, 403, 422))
+router = APIRouter(prefix="/api", tags=["access"], responses=documented(401, 403, 422, 429))
 
 
 class WhoAmI(Answer):
@@ -67,7 +67,7 @@ async def list_tokens(request: Request, caller: Admin, limit: Limit = 100, curso
     return TokenList(items=list(page.items), next_cursor=page.next_after)
 
 
-@router.post("/tokens", status_code=201)
+@router.post("/tokens", status_code=201, responses=documented(409))
 async def make_token(request: Request, caller: Admin, body: NewToken) -> MadeToken:
     """A new token; its text is in this answer and nowhere else."""
     if body.expires_at is not None and body.expires_at <= clock.now():

@@ -90,6 +90,7 @@ _MEANINGS = {
     404: "There is no such thing",
     409: "Not possible as things are; the code says why",
     412: "If-Match named another version",
+    429: "Too many failed sign-ins",
     422: "A field is not right; errors says which and what would be",
     503: "The store cannot be reached",
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Header, Request
+from pydantic import WithJsonSchema
 
 from lcm.control_plane.access.cookies import session_id_in
 from lcm.control_plane.access.oidc import Oidc, looks_like_jwt
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 CSRF_HEADER = "X-LCM-CSRF"
 _READING = ("GET", "HEAD", "OPTIONS")
 _LONGEST_KEY = 128
+_VERSION = r'^(\*|(W/)?"?[0-9]{1,15}"?)$'
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,13 @@ class Gate:
         """Who shows this token or JWT."""
         address = request.client.host if request.client else ""
         token_id = token_id_of(text)
-        self.throttle.check(address, token_id)
+        if token_id is None:
+            self.throttle.check(address)  # a token from the settings could be guessed, one that we made cannot
         try:
             return await self._verify(text)
         except Unauthenticated:
             self.throttle.failed(address, token_id)
+            self.throttle.check(address, token_id)
             raise
 
     async def _verify(self, text: str) -> Caller:
@@ -125,14 +129,15 @@ async def idempotency_key(
     return Key(caller.name, idempotency_key, f"{request.method} {request.url.path}\n".encode() + body)
 
 
-async def if_match(if_match: Annotated[str | None, Header(max_length=40)] = None) -> int | None:
+async def if_match(
+    if_match: Annotated[
+        str | None, Header(pattern=_VERSION), WithJsonSchema({"type": "string", "pattern": _VERSION})
+    ] = None,
+) -> int | None:
     """The version of If-Match, with or without quotes; * and nothing mean any."""
     if if_match is None or if_match.strip() == "*":
         return None
-    text = if_match.strip().removeprefix("W/").strip('"')
-    if not text.isdecimal():
-        raise Refusal(ProblemCode.INVALID, 'If-Match: must be a version, as in the ETag: "3"')
-    return int(text)
+    return int(if_match.strip().removeprefix("W/").strip('"'))
 
 
 TheLeader = Annotated[Leader, Depends(leader)]

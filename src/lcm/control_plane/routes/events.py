@@ -13,7 +13,7 @@ from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.routes.workers import Several, split
 from lcm.control_plane.stream_client import Wanted
 
-router = APIRouter(prefix="/api/events", tags=["events"], responses=documented(401, 403, 422))
+router = APIRouter(prefix="/api/events", tags=["events"], responses=documented(401, 403, 422, 429))
 
 
 @router.get("/stream", response_class=StreamingResponse)

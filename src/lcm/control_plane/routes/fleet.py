@@ -19,7 +19,7 @@ from lcm.model.fleet import FleetPlan, FleetState, FleetSummary
 from lcm.model.fleet_settings import FleetSettings, SettingsPatch
 from lcm.model.requests import HoldRequest
 
-router = APIRouter(prefix="/api", tags=["fleet"], responses=documented(401, 403, 422))
+router = APIRouter(prefix="/api", tags=["fleet"], responses=documented(401, 403, 422, 429))
 
 
 @router.get("/fleet")

@@ -13,11 +13,20 @@ from lcm.control_plane.routes.answers import WorkerPage, documented, joined_page
 from lcm.control_plane.routes.callers import Controller, TheLeader
 from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.routes.templates import TemplateName
-from lcm.control_plane.routes.workers import Cursor, Limit, Several, WorkerId, split, statuses, worker_response
+from lcm.control_plane.routes.workers import (
+    Cursor,
+    Limit,
+    Several,
+    Statuses,
+    WorkerId,
+    split,
+    statuses,
+    worker_response,
+)
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.templates import read_template
 from lcm.control_plane.worker_secrets import CML_PASSWORD, CML_USERNAME, LICENSE_TOKEN, read_secret
-from lcm.model.base import Data, Reason
+from lcm.model.base import Data, Reason, Text
 from lcm.model.fleet import FleetState, LeaderSeen
 from lcm.model.fleet_settings import FleetSettings
 from lcm.model.idle import DetectionResult
@@ -35,7 +44,7 @@ from lcm.model.requests import (
 from lcm.model.template import WorkerTemplate
 from lcm.model.worker import Worker
 
-router = APIRouter(prefix="/api/internal", tags=["internal"], responses=documented(401, 403, 422))
+router = APIRouter(prefix="/api/internal", tags=["internal"], responses=documented(401, 403, 422, 429))
 WRITES = documented(400, 404, 409)
 
 
@@ -43,8 +52,8 @@ class AuditWrite(Data):
     """A decision of a controller that changes no record."""
 
     action: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=64)]
-    subject: Annotated[str, Field(min_length=1, max_length=128)]
-    reason: Annotated[str, Field(max_length=500)] = ""
+    subject: Annotated[Text, Field(min_length=1, max_length=128)]
+    reason: Annotated[Text, Field(max_length=500)] = ""
 
 
 class DrainWrite(Data):
@@ -58,7 +67,7 @@ async def internal_workers(
     request: Request,
     caller: Controller,
     aws_region: Several = None,
-    exclude_statuses: Several = None,
+    exclude_statuses: Statuses = None,
     limit: Limit = 500,
     cursor: Cursor = None,
 ) -> Response:

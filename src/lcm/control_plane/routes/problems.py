@@ -12,7 +12,7 @@ from starlette.routing import Match
 
 from lcm.control_plane.access.roles import AccessRefused, TooManyAttempts
 from lcm.control_plane.commands.refusal import Refusal
-from lcm.control_plane.store.port import BadCursor, StoreUnavailable
+from lcm.control_plane.store.port import BadCursor, StoreUnavailable, Taken
 from lcm.control_plane.workers import PreconditionFailed
 from lcm.model.problems import FieldProblem, Problem, ProblemCode
 from lcm.model.transitions import IllegalTransition
@@ -104,6 +104,11 @@ def _install_ours(app: FastAPI) -> None:
             headers["Retry-After"] = str(error.retry_after)
         return respond(request, error.code, str(error), headers=headers)
 
+    @app.exception_handler(Taken)
+    async def taken(request: Request, error: Taken) -> Response:
+        detail = f"{error.field}: {error.value} is taken; choose another"
+        return respond(request, ProblemCode.NAME_TAKEN, detail, current={"owner": error.owner})
+
     @app.exception_handler(BadCursor)
     async def bad_cursor(request: Request, error: BadCursor) -> Response:
         field = FieldProblem(field="cursor", message=str(error))
@@ -127,6 +132,8 @@ def _install_the_frameworks(app: FastAPI, routers: Sequence[APIRouter]) -> None:
             methods = ", ".join(_methods(routers, request))
             detail = f"{request.method} is not possible here; possible: {methods}"
             return respond(request, ProblemCode.METHOD_NOT_ALLOWED, detail, headers={"Allow": methods})
+        if error.status_code == 400:
+            return respond(request, ProblemCode.INVALID, f"body: {error.detail}")
         code = ProblemCode.NOT_FOUND if error.status_code == 404 else ProblemCode.INVALID
         detail = f"there is nothing at {request.url.path}" if code is ProblemCode.NOT_FOUND else str(error.detail)
         return respond(request, code, detail, status=error.status_code)
@@ -145,10 +152,11 @@ def _field_problem(found: Mapping[str, Any]) -> FieldProblem:
 
 
 def _methods(routers: Sequence[APIRouter], request: Request) -> list[str]:
-    """All methods of this path, whichever routes have them."""
-    allowed: set[str] = set()
+    """All methods of the template that this path was taken for; a fixed path counts before one with a parameter."""
+    by_template: dict[str, set[str]] = {}
     for route in (route for router in routers for route in router.routes):
         match, _ = route.matches(request.scope)
         if match is not Match.NONE:
-            allowed |= getattr(route, "methods", None) or set()
-    return sorted(allowed)
+            by_template.setdefault(getattr(route, "path", ""), set()).update(getattr(route, "methods", None) or set())
+    chosen = min(by_template, key=lambda template: template.count("{"), default="")
+    return sorted(by_template.get(chosen, set()))

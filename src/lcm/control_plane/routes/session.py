@@ -14,7 +14,7 @@ from lcm.control_plane.routes.callers import Anybody
 from lcm.control_plane.routes.parts import parts
 from lcm.model.base import Data
 
-router = APIRouter(prefix="/api/session", tags=["access"], responses=documented(401, 403, 422))
+router = APIRouter(prefix="/api/session", tags=["access"], responses=documented(401, 403, 422, 429))
 
 
 class SignIn(Data):

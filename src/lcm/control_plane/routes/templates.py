@@ -18,7 +18,7 @@ from lcm.control_plane.templates import put_template, read_template, switch_temp
 from lcm.model.problems import ProblemCode
 from lcm.model.template import WorkerTemplate
 
-router = APIRouter(prefix="/api/worker-templates", tags=["templates"], responses=documented(401, 403, 422))
+router = APIRouter(prefix="/api/worker-templates", tags=["templates"], responses=documented(401, 403, 422, 429))
 
 TemplateName = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", examples=["small"])]
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
+from pydantic import WithJsonSchema
 
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.fleet import read_decision
@@ -28,11 +29,21 @@ from lcm.model.requests import Because, CreateWorker, HoldRequest, LicenseReques
 from lcm.model.status import WorkerStatus
 from lcm.model.worker import Worker
 
-router = APIRouter(prefix="/api/workers", tags=["workers"], responses=documented(401, 403, 422))
+router = APIRouter(prefix="/api/workers", tags=["workers"], responses=documented(401, 403, 422, 429))
 
 SORTS = ("name", "status", "aws_region", "created_at", "updated_at", "cost_per_hour_usd")
 WorkerId = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", examples=["w-3f9k2m1xq0ab"])]
 Several = Annotated[list[str] | None, Query()]
+Statuses = Annotated[
+    list[str] | None,
+    Query(description="Repeated, or with commas; in any case"),
+    WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "string", "enum": list(WorkerStatus)}}),
+]
+SortBy = Annotated[
+    str | None,
+    Query(description="With - before it the other way round"),
+    WithJsonSchema({"type": "string", "enum": [f"{sign}{name}" for name in SORTS for sign in ("", "-")]}),
+]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Cursor = Annotated[str | None, Query(max_length=500)]
 
@@ -45,7 +56,7 @@ def split(values: list[str] | None) -> list[str]:
 def statuses(field: str, values: list[str] | None) -> list[str]:
     """Statuses of a filter, in any case."""
     try:
-        return [WorkerStatus(value).value for value in split(values)]
+        return [WorkerStatus(part).value for value in values or [] for part in value.split(",")]
     except ValueError as error:
         allowed = ", ".join(WorkerStatus)
         raise Refusal(ProblemCode.INVALID, f"{field}: {error}; there are {allowed}") from None
@@ -73,12 +84,12 @@ def worker_response(body: bytes, status: int = 200) -> Response:
 async def list_workers(
     request: Request,
     caller: Viewer,
-    status: Several = None,
-    exclude_statuses: Several = None,
+    status: Statuses = None,
+    exclude_statuses: Statuses = None,
     aws_region: Several = None,
     template: Several = None,
     q: Annotated[str | None, Query(max_length=100, description="Part of the name")] = None,
-    sort: Annotated[str | None, Query(max_length=50, examples=["-created_at"])] = None,
+    sort: SortBy = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:

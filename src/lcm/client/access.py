@@ -1,0 +1,34 @@
+"""Who am I, and tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.client.answers import MadeToken, NewToken, TokenInfo, WhoAmI
+from lcm.client.asking import PAGE, Group, Page, encoded, path_to
+from lcm.client.replies import Call
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import datetime
+
+
+class Access(Group):
+    """Sessions are for browsers and have no methods here."""
+
+    async def whoami(self) -> WhoAmI:
+        """Who is calling and which role."""
+        return await self._ask(Call("access.whoami", "GET", path_to("whoami")), WhoAmI)
+
+    def tokens(self, *, page_size: int = PAGE) -> AsyncIterator[TokenInfo]:
+        """All tokens, without their secrets."""
+        return self._pages("access.tokens", path_to("tokens"), Page[TokenInfo], {}, page_size)
+
+    async def make_token(self, name: str, role: str, *, expires_at: datetime | None = None) -> MadeToken:
+        """A new token; its text is in this answer and nowhere else."""
+        body = NewToken(name=name, role=role, expires_at=expires_at)
+        return await self._ask(Call("access.make-token", "POST", path_to("tokens"), body=encoded(body)), MadeToken)
+
+    async def revoke_token(self, token_id: str) -> TokenInfo:
+        """Let a token open nothing any more."""
+        return await self._ask(Call("access.revoke-token", "DELETE", path_to("tokens", token_id)), TokenInfo)

@@ -1,0 +1,233 @@
+"""Exchanges with one control plane: bounded in time, size and number of attempts, and never led elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import httpx
+import structlog
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from lcm.client.errors import ClientError, OutcomeUnknown, ProtocolError, Refused, TimedOut, Unreachable
+from lcm.client.meters import meters_of
+from lcm.client.replies import Call, M, Reply, decode, judge, settles, unreadable, worth_repeating
+from lcm.core.backoff import Backoff
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator
+
+log = structlog.get_logger(__name__)
+
+# Shorter than servers keep idle connections: a write on one that is just being closed would be lost.
+_KEPT_IDLE = 3.0
+_POOL = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=_KEPT_IDLE)
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of every call; times in seconds. All attempts together stay below the timeout of a reconcile."""
+
+    connect: float = 3.0
+    attempt: float = 10.0
+    attempts: int = 3
+    longest_retry_after: float = 5.0  # a server that asks for more is not waited for
+    largest_reply: int = 16 * 1024 * 1024
+    backoff: Backoff = field(default_factory=lambda: Backoff(0.2, longest=2.0))
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or min(self.connect, self.attempt) <= 0:
+            raise ValueError("limits of the client: at least one attempt, and times above 0")
+
+
+class Transport:
+    """Sends calls to one control plane over one pool of connections. `wire` replaces the network."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        limits: Limits | None = None,
+        wire: httpx.AsyncBaseTransport | None = None,
+        verify: ssl.SSLContext | bool = True,
+        registry: CollectorRegistry = REGISTRY,
+    ) -> None:
+        self.limits = limits or Limits()
+        self._base = _checked_url(url)
+        self._authorization = {} if token is None else {"Authorization": f"Bearer {_checked_token(token)}"}
+        self._meters = meters_of(registry)
+        self._http = httpx.AsyncClient(
+            transport=wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL, trust_env=False),
+            timeout=httpx.Timeout(self.limits.attempt, connect=self.limits.connect, pool=self.limits.connect),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def ask(self, call: Call, answer: type[M]) -> M:
+        """The answer to a call, tried again where that is safe and may help."""
+        with self._meters.measured(call.operation):
+            return decode(call, await self._persist(call), answer)
+
+    async def read(self, call: Call) -> bytes:
+        """The answer as it came, for what is not data of the contract."""
+        with self._meters.measured(call.operation):
+            return (await self._persist(call)).body
+
+    @asynccontextmanager
+    async def listen(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of an answer without end. It is lost when nothing came for `silence` seconds."""
+        request = self._request(call, accept="text/event-stream", timeout=silence)
+        with self._meters.measured(call.operation):
+            response = await self._opened(call, request)
+        try:
+            yield self._chunks(call, response, silence)
+        finally:
+            await response.aclose()
+
+    async def _persist(self, call: Call) -> Reply:
+        doubt: OutcomeUnknown | None = None
+        attempt = 0
+        while True:
+            try:
+                return judge(call, await self._exchange(call))
+            except ClientError as error:
+                doubt = error if isinstance(error, OutcomeUnknown) else doubt
+                pause = self._pause(call, error, attempt)
+                if pause is None and doubt is not None and doubt is not error and not settles(error):
+                    raise doubt from error  # what was not heard now may have been heard before
+                if pause is None:
+                    raise
+                log.info("asking the control plane again", operation=call.operation, error=str(error))
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    def _pause(self, call: Call, error: ClientError, attempt: int) -> float | None:
+        """How long to wait before the next attempt; None: there is none, or no point in one."""
+        if not call.repeatable or attempt + 1 >= self.limits.attempts or not worth_repeating(error):
+            return None
+        told = error.told if isinstance(error, OutcomeUnknown) else error
+        asked = told.retry_after if isinstance(told, Refused) else None
+        if asked is not None and asked > self.limits.longest_retry_after:
+            return None
+        return max(asked or 0.0, self.limits.backoff.delay(attempt))
+
+    async def _exchange(self, call: Call) -> Reply:
+        limit = self.limits.attempt
+        try:
+            async with asyncio.timeout(limit):
+                response = await self._http.send(self._request(call), stream=True)
+                try:
+                    return await self._whole(call, response)
+                finally:
+                    await response.aclose()
+        except (TimeoutError, httpx.HTTPError) as error:
+            raise self._lost(call, error) from error
+
+    async def _opened(self, call: Call, request: httpx.Request) -> httpx.Response:
+        try:
+            async with asyncio.timeout(self.limits.attempt):
+                response = await self._http.send(request, stream=True)
+                kind = response.headers.get("content-type", "")
+                if response.status_code == 200 and kind.startswith("text/event-stream"):
+                    return response
+                try:
+                    judge(call, await self._whole(call, response))
+                finally:
+                    await response.aclose()
+        except (TimeoutError, httpx.HTTPError) as error:
+            raise self._lost(call, error) from error
+        raise ProtocolError(f"{call.operation}: {self._base} answered with {kind or 'nothing'}, not with events")
+
+    async def _whole(self, call: Call, response: httpx.Response) -> Reply:
+        largest = self.limits.largest_reply
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise unreadable(call, f"{call.operation}: the answer is packed, which was not asked for")
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > largest:
+                raise unreadable(call, f"{call.operation}: the answer is longer than {largest} bytes")
+        headers = response.headers
+        return Reply(
+            response.status_code, headers.get("content-type", ""), bytes(body), _seconds(headers.get("retry-after"))
+        )
+
+    async def _chunks(self, call: Call, response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
+        chunks = response.aiter_bytes()
+        while True:
+            try:
+                async with asyncio.timeout(silence):
+                    chunk = await anext(chunks, None)
+            except (TimeoutError, httpx.HTTPError) as error:
+                raise self._lost(call, error) from error
+            if chunk is None:
+                return
+            yield chunk
+
+    def _request(
+        self, call: Call, *, accept: str = "application/json, application/problem+json", timeout: float | None = None
+    ) -> httpx.Request:
+        headers = {**call.headers, **self._authorization, "Accept": accept, "Accept-Encoding": "identity"}
+        if call.body is not None:
+            headers["Content-Type"] = "application/json"
+        if call.idempotency_key is not None:
+            headers["Idempotency-Key"] = call.idempotency_key
+        read = self.limits.attempt if timeout is None else timeout
+        return self._http.build_request(
+            call.method,
+            self._base + call.path,
+            params=dict(call.query),
+            content=call.body,
+            headers=headers,
+            timeout=httpx.Timeout(
+                self.limits.attempt, read=read, connect=self.limits.connect, pool=self.limits.connect
+            ),
+        )
+
+    def _lost(self, call: Call, error: Exception) -> ClientError:
+        """What it means that no whole answer came."""
+        where = f"{call.operation}: {self._base}"
+        if isinstance(error, _NOT_SENT):
+            return Unreachable(f"{where} cannot be reached: {_words(error)}")
+        late = isinstance(error, TimeoutError | httpx.TimeoutException)
+        words = f"{where} gave no whole answer " + ("in time" if late else f"({_words(error)})")
+        if call.reads:
+            return TimedOut(words) if late else Unreachable(words)
+        return OutcomeUnknown(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"the address of the control plane is no URL: {error}") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError("the address of the control plane must begin with http:// or https:// and name a host")
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise ValueError("the address of the control plane must have no user, question mark or hash sign")
+    return str(parsed).rstrip("/")
+
+
+def _checked_token(token: str) -> str:
+    # A header that cannot be sent is quoted in the error of whoever tried, and the token with it.
+    if not token or any(not "!" <= letter <= "~" for letter in token):
+        raise ValueError("the token for the control plane must be printable ASCII without spaces")
+    return token
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Seconds of a Retry-After; our servers send no dates."""
+    return float(retry_after) if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else None

@@ -1,0 +1,138 @@
+"""The app keeps what its OpenAPI document promises, for requests that nobody would write by hand."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import schemathesis
+import structlog
+from hypothesis import HealthCheck, settings
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from lcm.control_plane.access.roles import Role
+from tests.support.plane import LEADER, TestPlane, serving_plane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from schemathesis import Case, Response
+    from schemathesis.checks import CheckFunction
+    from starlette.types import Receive, Scope, Send
+
+EXAMPLES = 20
+LEADERSHIP = "/api/internal/leadership"
+SIGN_IN = "POST /api/session"
+
+NO_SCHEMA_SAYS = {
+    "cursor": "only the server knows which cursors it gave",
+    "aws_region": "which regions there are is configured",
+    "until": "time goes on",
+    "expires_at": "time goes on",
+    "name": "the body must name what the path names",
+}
+"""Fields that can be refused although they fit the document, and why the document cannot say so."""
+CONTROL_CHARACTERS = "must not contain control characters"
+"""Patterns know ranges, not the categories of Unicode."""
+
+
+class Served:
+    """One control plane for all requests, made when the document is first asked for, on the loop that serves it."""
+
+    plane: TestPlane
+
+    def __init__(self) -> None:
+        self._open = AsyncExitStack()
+        self._pairs: Iterator[tuple[str, str]] | None = None
+        self._aims: dict[str, Iterator[str | None]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            # Who guesses tokens is shut out by address, and must not take the others along.
+            address = "192.0.2.1" if f"{scope['method']} {scope['path']}" == SIGN_IN else "192.0.2.2"
+            await self.plane.app({**scope, "client": (address, 1)}, receive, send)
+            return
+        # It begins and ends with each test; the plane stays.
+        await receive()
+        if self._pairs is None:
+            self.plane = await self._open.enter_async_context(serving_plane())
+            self._pairs = iter(await self._populated())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def admit(self, case: Case[Any]) -> None:
+        """Sign the request in: as a leading controller on internal routes, as an admin on those of people."""
+        internal = case.path.startswith("/api/internal/")
+        token = self.plane.tokens[Role.CONTROLLER if internal else Role.ADMIN]
+        case.headers["Authorization"] = f"Bearer {token}"
+        if internal and not _is_wrong(case, ParameterLocation.HEADER):
+            # A term that is announced must not make those of the other requests stale.
+            case.headers.update({**LEADER, "X-LCM-Controller": "announcer"} if case.path == LEADERSHIP else LEADER)
+
+    def aim(self, case: Case[Any]) -> None:
+        """Let two of three requests find a worker, one that waits or one that runs: a made-up id is always 404."""
+        if "worker_id" in case.path_parameters and not _is_wrong(case, ParameterLocation.PATH):
+            assert self._pairs is not None
+            label = case.operation.label
+            if label not in self._aims:
+                self._aims[label] = cycle([*next(self._pairs), None])
+            case.path_parameters["worker_id"] = next(self._aims[label]) or case.path_parameters["worker_id"]
+
+    async def _populated(self) -> list[tuple[str, str]]:
+        """Two workers for each operation, so that one that terminates them leaves the others theirs."""
+        paths = self.plane.app.openapi()["paths"]
+        operations = sum(len(methods) for path, methods in paths.items() if "{worker_id}" in path)
+        return [
+            ((await self.plane.create(f"waiting{number}"))["id"], (await self.plane.running(f"run{number}"))["id"])
+            for number in range(operations)
+        ]
+
+
+def _is_wrong(case: Case[Any], where: ParameterLocation) -> bool:
+    """Whether this part of the request breaks the document on purpose."""
+    return case.meta is not None and case.meta.is_negative_at(where)
+
+
+def _refused_for_its_meaning(response: Response) -> bool:
+    """Whether it was refused for what only the server can know."""
+    if response.status_code == 412:
+        return True
+    if response.status_code != 422:
+        return False
+    told = response.json()
+    errors = told["errors"] or [dict(zip(("field", "message"), told["detail"].split(": ", 1), strict=False))]
+    return all(error["field"] in NO_SCHEMA_SAYS or error.get("message") == CONTROL_CHARACTERS for error in errors)
+
+
+served = Served()
+schema = schemathesis.openapi.from_asgi("/openapi.json", served).exclude(path="/api/events/stream")
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """A fault is told by the failing request; a drawing of its whole stack takes longer than the test."""
+    with structlog.testing.capture_logs():
+        yield
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_operation_keeps_its_promise(case: Case[Any]) -> None:
+    served.admit(case)
+    served.aim(case)
+    response = case.call()
+    # Otherwise everything would be refused at the door, and nothing tested.
+    assert case.operation.label == SIGN_IN or response.status_code not in (401, 403, 429), response.text
+    assert case.path == LEADERSHIP or b"stale_leader" not in response.content
+    beside_the_point: list[CheckFunction] = [positive_data_acceptance] if _refused_for_its_meaning(response) else []
+    case.validate_response(response, excluded_checks=beside_the_point)

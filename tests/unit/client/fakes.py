@@ -1,0 +1,126 @@
+"""Networks and servers that fail on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+URL = "http://lcm.test"
+
+
+@dataclass
+class Said:
+    """What a server answers with."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
+
+
+def said(data: Any, status: int = 200, **headers: str) -> Said:
+    """An answer in JSON."""
+    return Said(status, json.dumps(data).encode(), {"content-type": "application/json", **headers})
+
+
+def problem(status: int, code: str, detail: str = "not now", *, retry_after: int | None = None, **more: Any) -> Said:
+    """An answer that tells of a problem."""
+    headers = {"content-type": "application/problem+json"}
+    if retry_after is not None:
+        headers["retry-after"] = str(retry_after)
+    body = {"title": "No", "status": status, "code": code, "detail": detail, **more}
+    return Said(status, json.dumps(body).encode(), headers)
+
+
+class Server:
+    """An ASGI app that gives its answers in turn, the last one again and again, and keeps what it was asked."""
+
+    def __init__(self, *answers: Said) -> None:
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self._answers = list(answers)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive())["type"] == "http.request":
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        self.asked.append((scope["method"], scope["path"], headers, body))
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        names = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": names})
+        await send({"type": "http.response.body", "body": answer.body})
+
+
+Fault = str | None
+
+
+class Network(httpx.AsyncBaseTransport):
+    """The way to an app. Faults come in turn: `refused` and `hangs` before it hears, `lost` and `late` after it did."""
+
+    def __init__(self, app: Any, *faults: Fault) -> None:
+        self._app = httpx.ASGITransport(app, raise_app_exceptions=False)
+        self._faults = list(faults)
+        self.requests: list[httpx.Request] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        fault = self._faults.pop(0) if self._faults else None
+        if fault == "refused":
+            raise httpx.ConnectError("nobody listens there", request=request)
+        if fault == "hangs":
+            await asyncio.Event().wait()
+        answer = await self._app.handle_async_request(request)
+        if fault == "late":
+            await asyncio.sleep(3600)
+        if fault == "lost":
+            raise httpx.ReadError("the connection broke", request=request)
+        return answer
+
+
+class Chunks(httpx.AsyncByteStream):
+    """A body that comes piece by piece: bytes, seconds to wait, or an error."""
+
+    def __init__(self, pieces: Sequence[bytes | float | Exception]) -> None:
+        self._pieces = pieces
+        self.closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                yield piece
+            elif isinstance(piece, Exception):
+                raise piece
+            else:
+                await asyncio.sleep(piece)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class StreamServer(httpx.AsyncBaseTransport):
+    """Serves one scripted connection after another; when there are no more it refuses."""
+
+    def __init__(self, *scripts: Sequence[bytes | float | Exception] | Callable[[], httpx.Response]) -> None:
+        self._scripts = list(scripts)
+        self.requests: list[httpx.Request] = []
+        self.times: list[float] = []
+        self.bodies: list[Chunks] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        self.times.append(asyncio.get_running_loop().time())
+        if not self._scripts:
+            raise httpx.ConnectError("nobody listens there", request=request)
+        script = self._scripts.pop(0)
+        if callable(script):
+            return script()
+        self.bodies.append(Chunks(script))
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=self.bodies[-1])

@@ -1,0 +1,208 @@
+"""What is sent again, how often and when, as the server counts it; and what a lost answer means."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.client import Leader, Limits, OutcomeUnknown, Unreachable
+from lcm.client.errors import Invalid, NotFound, ProtocolError, ServerFault, TimedOut, TooManyAttempts, Unavailable
+from lcm.control_plane.access.roles import Role
+from lcm.model.requests import CreateWorker, HoldRequest, PatchWorker, StatusWrite
+from lcm.model.status import WorkerStatus
+from tests.unit.client.fakes import Network, Said, Server, problem, said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prometheus_client import CollectorRegistry
+
+    from lcm.client import Client
+    from tests.support.plane import TestPlane
+    from tests.unit.client.fakes import Fault
+
+LEADER = Leader("worker-controller", 5)
+NEW = CreateWorker(name="alpha", template_name="small")
+ME = {"name": "me", "role": "viewer", "kind": "token"}
+BUSY = problem(503, "unavailable", "the store rests")
+
+
+def elapsed(since: float) -> float:
+    return asyncio.get_running_loop().time() - since
+
+
+async def test_a_read_is_tried_again_with_growing_pauses(connect: Callable[..., Client]) -> None:
+    network = Network(Server(said(ME)), "refused", "lost")
+    began = asyncio.get_running_loop().time()
+    assert (await connect(network).access.whoami()).name == "me"
+    assert len(network.requests) == 3
+    assert 0.54 <= elapsed(began) <= 0.66  # 0.2 and 0.4 seconds, give or take a tenth
+
+
+async def test_a_read_is_given_up_after_three_attempts(connect: Callable[..., Client]) -> None:
+    network = Network(Server(said(ME)), "refused", "refused", "refused", "refused")
+    with pytest.raises(Unreachable, match="cannot be reached: nobody listens there"):
+        await connect(network).access.whoami()
+    assert len(network.requests) == 3
+
+
+@pytest.mark.parametrize("fault", ["lost", "late"])
+async def test_a_write_without_a_key_is_never_sent_twice(fault: Fault, connect: Callable[..., Client]) -> None:
+    server = Server(said({}))
+    network = Network(server, *[fault] * 3)
+    client = connect(network)
+    with pytest.raises(OutcomeUnknown, match="may have happened") as caught:
+        await client.fleet.hold(HoldRequest(reason="wait"))
+    assert caught.value.idempotency_key is None
+    for asking in (
+        client.workers.patch("w-1", PatchWorker(tags={})),
+        client.internal.audit(LEADER, "skipped", "w-1"),
+    ):
+        with pytest.raises(OutcomeUnknown):
+            await asking
+    assert len(server.asked) == len(network.requests) == 3
+
+
+async def test_a_write_that_was_not_heard_did_not_happen(connect: Callable[..., Client]) -> None:
+    server = Server(said({}))
+    with pytest.raises(Unreachable):
+        await connect(Network(server, "refused")).fleet.release()
+    assert server.asked == []
+
+
+async def test_a_write_with_a_key_is_sent_again_and_done_once(plane: TestPlane, connect: Callable[..., Client]) -> None:
+    network = Network(plane.app, "lost", "lost")
+    client = connect(network, plane.tokens[Role.OPERATOR])
+    made = await client.workers.create(NEW)
+    assert [worker.id async for worker in client.workers.list()] == [made.id]
+    posts = [request for request in network.requests if request.method == "POST"]
+    assert len(posts) == 3
+    assert len({request.headers["Idempotency-Key"] for request in posts}) == 1
+
+
+async def test_whoever_gave_up_can_go_on_with_the_same_key(plane: TestPlane, connect: Callable[..., Client]) -> None:
+    network = Network(plane.app, "late", "late", "late")
+    client = connect(network, plane.tokens[Role.OPERATOR])
+    with pytest.raises(OutcomeUnknown) as caught:
+        await client.workers.create(NEW)
+    made = await client.workers.create(NEW, key=caught.value.idempotency_key)
+    assert [worker.id async for worker in client.workers.list()] == [made.id]
+
+
+@pytest.mark.parametrize(
+    ("faults", "answer"),
+    [
+        (["lost", "refused", "refused"], said({})),
+        (["lost"], problem(401, "unauthenticated")),
+        (["lost"], Said(404, b"<html>moved</html>", {})),
+    ],
+    ids=["refused", "door", "elsewhere"],
+)
+async def test_a_later_attempt_that_was_not_heard_says_nothing_of_the_first(
+    faults: list[Fault], answer: Said, connect: Callable[..., Client]
+) -> None:
+    with pytest.raises(OutcomeUnknown) as caught:
+        await connect(Network(Server(answer), *faults)).workers.create(NEW)
+    assert caught.value.idempotency_key is not None
+
+
+async def test_a_refusal_of_a_later_attempt_settles_the_first(connect: Callable[..., Client]) -> None:
+    with pytest.raises(NotFound):
+        await connect(Network(Server(problem(404, "not_found")), "lost")).workers.start("w-1")
+
+
+async def test_two_writes_have_two_keys(connect: Callable[..., Client]) -> None:
+    server = Server(problem(409, "not_possible_now"))
+    workers = connect(Network(server)).workers
+    for _ in range(2):
+        with pytest.raises(Exception, match="not now"):
+            await workers.start("w-1")
+    first, second = [headers["idempotency-key"] for _, _, headers, _ in server.asked]
+    assert first != second
+
+
+async def test_a_busy_server_is_waited_for_as_long_as_it_asks(connect: Callable[..., Client]) -> None:
+    server = Server(problem(503, "unavailable", retry_after=4), said(ME))
+    began = asyncio.get_running_loop().time()
+    await connect(Network(server)).access.whoami()
+    assert elapsed(began) == pytest.approx(4)
+
+
+@pytest.mark.parametrize("answer", [problem(503, "unavailable", retry_after=60), problem(429, "too_many_attempts")])
+async def test_nobody_waits_for_a_minute_or_hammers_a_closed_door(answer: Said, connect: Callable[..., Client]) -> None:
+    server = Server(answer)
+    with pytest.raises((Unavailable, TooManyAttempts)):
+        await connect(Network(server)).access.whoami()
+    assert len(server.asked) == 1
+
+
+async def test_refusals_and_faults_are_not_tried_again(connect: Callable[..., Client]) -> None:
+    for answer, kind in ((problem(422, "invalid"), Invalid), (problem(500, "internal"), ServerFault)):
+        server = Server(answer)
+        with pytest.raises(kind):
+            await connect(Network(server)).access.whoami()
+        assert len(server.asked) == 1
+
+
+async def test_a_write_that_met_a_failing_server_may_have_happened(connect: Callable[..., Client]) -> None:
+    for answer in (BUSY, problem(500, "internal", "our fault"), Said(502, b"<html>Bad gateway</html>", {})):
+        server = Server(answer)
+        with pytest.raises(OutcomeUnknown) as caught:
+            await connect(Network(server)).internal.audit(LEADER, "skipped", "w-1")
+        assert len(server.asked) == 1
+        told = caught.value.told
+        assert told is None if answer.status == 502 else told is not None and told.detail in str(caught.value)
+
+
+async def test_a_read_without_an_answer_ends_in_time(
+    connect: Callable[..., Client], registry: CollectorRegistry
+) -> None:
+    network = Network(Server(said(ME)), "hangs", "late", "hangs")
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(TimedOut, match="in time"):
+        await connect(network, limits=Limits(attempt=2.0)).access.whoami()
+    assert elapsed(began) == pytest.approx(6.6, abs=0.1)
+    labels = {"operation": "access.whoami", "outcome": "timeout"}
+    assert registry.get_sample_value("lcm_client_calls_total", labels) == 1
+
+
+async def test_cancelling_is_heard_at_once(connect: Callable[..., Client], registry: CollectorRegistry) -> None:
+    task = asyncio.create_task(connect(Network(Server(said(ME)), "hangs")).access.whoami())
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    labels = {"operation": "access.whoami", "outcome": "cancelled"}
+    assert registry.get_sample_value("lcm_client_calls_total", labels) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Said(200, b"<html>Please sign in to the hotel's network</html>", {"content-type": "text/html"}),
+        Said(200, b"[" * 5000),
+        Said(200, b'{"id": "w-1"}'),
+        Said(200, b"x" * 2000),
+        Said(200, b"{}", {"content-encoding": "gzip"}),
+    ],
+    ids=["html", "deep", "incomplete", "huge", "packed"],
+)
+async def test_an_answer_that_says_nothing(answer: Said, connect: Callable[..., Client]) -> None:
+    client = connect(Network(Server(answer)), limits=Limits(largest_reply=1000 if b"x" in answer.body else 10_000))
+    with pytest.raises(ProtocolError):
+        await client.workers.get("w-1")
+    write = StatusWrite(status=WorkerStatus.FAILED, version=1, reason="no")
+    with pytest.raises(OutcomeUnknown):
+        await client.internal.write_status(LEADER, "w-1", write)
+
+
+async def test_nobody_is_led_elsewhere(connect: Callable[..., Client]) -> None:
+    server = Server(Said(307, b"", {"location": "http://elsewhere.test/"}))
+    client = connect(Network(server), "secret-token")
+    with pytest.raises(ProtocolError, match="HTTP 307"):
+        await client.access.whoami()
+    with pytest.raises(ProtocolError):
+        await client.fleet.release()
+    assert len(server.asked) == 2
