@@ -19,7 +19,7 @@ test: $(VENV)/.ready-dev ## set up and run every test
 	$(BIN)/python -m pytest tests/unit tests/contract tests/integration -n 2 --dist loadfile
 
 test-unit: $(VENV)/.ready-dev ## only the fast tests: virtual time, no sockets
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
 
 check: $(VENV)/.ready-dev ## style, types, import contracts
 	$(BIN)/ruff check .

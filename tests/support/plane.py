@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from lcm.control_plane.access.roles import Role
 from lcm.control_plane.access.sessions import SESSIONS, Sessions
 from lcm.control_plane.access.throttle import Throttle
 from lcm.control_plane.access.tokens import TOKENS, Tokens
@@ -23,6 +22,7 @@ from lcm.control_plane.secrets import SecretBox
 from lcm.control_plane.store.memory import MemoryDisk, MemoryStore
 from lcm.control_plane.stream import EventStream
 from lcm.control_plane.templates import seed_templates
+from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
 
 if TYPE_CHECKING:

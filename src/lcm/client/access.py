@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.answers import MadeToken, NewToken, TokenInfo, WhoAmI
+from lcm.client.answers import MadeToken
 from lcm.client.asking import PAGE, Group, Page, encoded, path_to
 from lcm.client.replies import Call
+from lcm.model.access import NewToken, Role, TokenInfo, WhoAmI
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ class Access(Group):
         """All tokens, without their secrets."""
         return self._pages("access.tokens", path_to("tokens"), Page[TokenInfo], {}, page_size)
 
-    async def make_token(self, name: str, role: str, *, expires_at: datetime | None = None) -> MadeToken:
+    async def make_token(self, name: str, role: Role, *, expires_at: datetime | None = None) -> MadeToken:
         """A new token; its text is in this answer and nowhere else."""
         body = NewToken(name=name, role=role, expires_at=expires_at)
         return await self._ask(Call("access.make-token", "POST", path_to("tokens"), body=encoded(body)), MadeToken)

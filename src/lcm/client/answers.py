@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import SecretStr
 
-from lcm.model.base import Answer, Data, Moment
+from lcm.model.access import TokenInfo
+from lcm.model.base import Answer, Data
 from lcm.model.conditions import Condition
 from lcm.model.decisions import DecisionReport
 from lcm.model.status import DesiredStatus, WorkerStatus
@@ -23,42 +24,11 @@ class Explanation(Answer):
     decision: DecisionReport | None = None
 
 
-class WhoAmI(Answer):
-    """Who is calling and what they may do."""
-
-    name: str
-    role: str
-    kind: str
-    expires_at: Moment | None = None
-
-
-class TokenInfo(Answer):
-    """A token as it is listed: all but its secret."""
-
-    id: str
-    name: str
-    role: str
-    created_at: Moment
-    created_by: str
-    expires_at: Moment | None = None
-    last_used_at: Moment | None = None
-    revoked_at: Moment | None = None
-    revoked_by: str | None = None
-
-
 class MadeToken(Answer):
     """A token that was made. It is shown this once."""
 
     token: SecretStr
     info: TokenInfo
-
-
-class NewToken(Data):
-    """A token to be made."""
-
-    name: str
-    role: str
-    expires_at: Moment | None = None
 
 
 class LicenseToken(Answer):
@@ -72,13 +42,6 @@ class CmlCredentials(Answer):
 
     username: str
     password: SecretStr
-
-
-class BatchResult(Answer):
-    """What became of a batch of figures."""
-
-    kept: int
-    dropped: int
 
 
 class DrainReason(Data):

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, SecretStr
 
-from lcm.client.answers import AuditLine, BatchResult, CmlCredentials, DrainReason, Kept, LicenseToken
+from lcm.client.answers import AuditLine, CmlCredentials, DrainReason, Kept, LicenseToken
 from lcm.client.asking import PAGE, Group, Leader, Page, asked, encoded, path_to
 from lcm.client.replies import Call
 from lcm.model.fleet import FleetState, LeaderSeen
 from lcm.model.fleet_settings import FleetSettings
 from lcm.model.idle import DetectionResult
+from lcm.model.metrics import BatchResult
 from lcm.model.requests import LeadershipAnnouncement
 from lcm.model.template import WorkerTemplate
 from lcm.model.worker import Worker

@@ -10,7 +10,7 @@ from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.kinds import WORKERS
 from lcm.control_plane.store.port import Sample, Where
 from lcm.core import clock
-from lcm.model.base import Answer
+from lcm.model.metrics import BatchResult
 from lcm.model.problems import ProblemCode
 from lcm.model.status import WorkerStatus
 
@@ -30,13 +30,6 @@ _ASK_ONE_BY_ONE = 50
 _PAGE = 100
 _FULL_DETAIL = timedelta(hours=2)
 _THINNED_TO_SECONDS = 300
-
-
-class BatchResult(Answer):
-    """What became of a batch."""
-
-    kept: int
-    dropped: int
 
 
 class Metrics:

@@ -31,3 +31,10 @@ class MetricsSample(Answer):
     running_nodes: Count | None = None
     system_info: dict[str, Any] | None = None
     cml_version: Annotated[str, Field(max_length=64)] | None = None
+
+
+class BatchResult(Answer):
+    """What became of a batch of figures."""
+
+    kept: int
+    dropped: int

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.control_plane.access import jwks
-from lcm.control_plane.access.roles import CannotTell, Role, Unauthenticated
+from lcm.control_plane.access.roles import CannotTell, Unauthenticated
+from lcm.model.access import Role
 from tests.support.issuer import claims, document, entry, private_key, public_pem, signed
 from tests.support.key_server import answer
 

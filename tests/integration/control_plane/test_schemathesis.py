@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from lcm.control_plane.access.roles import Role
+from lcm.model.access import Role
 from tests.support.plane import LEADER, TestPlane, serving_plane
 
 if TYPE_CHECKING:

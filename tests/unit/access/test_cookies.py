@@ -8,10 +8,11 @@ from http.cookies import SimpleCookie
 import pytest
 
 from lcm.control_plane.access.cookies import cleared_cookie, cookie_name, session_cookie, session_id_in
-from lcm.control_plane.access.roles import Caller, CallerKind, Role
+from lcm.control_plane.access.roles import Caller
 from lcm.control_plane.access.sessions import Session
 from lcm.control_plane.secrets import Secret
 from lcm.core import clock
+from lcm.model.access import CallerKind, Role
 
 CALLER = Caller(name="ann", kind=CallerKind.SESSION, role=Role.VIEWER)
 

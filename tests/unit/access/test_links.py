@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from lcm.control_plane.access.links import MOST, SignInLinks
-from lcm.control_plane.access.roles import Caller, CallerKind, Role, Unauthenticated
+from lcm.control_plane.access.roles import Caller, Unauthenticated
+from lcm.model.access import CallerKind, Role
 
 LOCAL = Caller(name="local", kind=CallerKind.BOOTSTRAP, role=Role.ADMIN)
 

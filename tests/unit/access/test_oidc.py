@@ -10,8 +10,9 @@ import pytest
 
 from lcm.control_plane.access.jwks import Jwks
 from lcm.control_plane.access.oidc import LEEWAY, Oidc, OidcConfig, looks_like_jwt
-from lcm.control_plane.access.roles import CallerKind, CannotTell, Forbidden, Role, Unauthenticated
+from lcm.control_plane.access.roles import CannotTell, Forbidden, Unauthenticated
 from lcm.core import clock
+from lcm.model.access import CallerKind, Role
 from tests.support.issuer import AUDIENCE, ISSUER, document, entry, private_key, signed
 
 KEY = private_key("one", "P-256")

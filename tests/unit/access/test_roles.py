@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lcm.control_plane.access.roles import Caller, CallerKind, Forbidden, Role, allows
+from lcm.control_plane.access.roles import Caller, Forbidden, allows
+from lcm.model.access import CallerKind, Role
 from lcm.model.audit import ActorKind
 
 BY_HAND = {

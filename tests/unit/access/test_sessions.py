@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.access import recent
-from lcm.control_plane.access.roles import Caller, CallerKind, CsrfRefused, Forbidden, Role, Unauthenticated
+from lcm.control_plane.access.roles import Caller, CsrfRefused, Forbidden, Unauthenticated
 from lcm.control_plane.access.sessions import IDLE, LONGEST, SESSIONS, Sessions, check_csrf
 from lcm.control_plane.store.port import Conflict
 from lcm.core import clock
+from lcm.model.access import CallerKind, Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from lcm.control_plane.access.roles import CallerKind, Role, Unauthenticated
+from lcm.control_plane.access.roles import Unauthenticated
 from lcm.control_plane.access.settings_tokens import settings_tokens
 from lcm.control_plane.access.tokens import TOKENS, Tokens
+from lcm.model.access import CallerKind, Role
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.memory import MemoryStore

@@ -10,11 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from lcm.control_plane.access import recent
-from lcm.control_plane.access.roles import CallerKind, Role, Unauthenticated
-from lcm.control_plane.access.tokens import TOKENS, TokenInfo, Tokens, UnknownToken, token_id_of
+from lcm.control_plane.access.roles import Unauthenticated
+from lcm.control_plane.access.tokens import TOKENS, Tokens, UnknownToken, token_id_of
 from lcm.control_plane.store.memory import MemoryStore
 from lcm.control_plane.store.port import Conflict, Entry, StoreUnavailable, Taken
 from lcm.core import clock
+from lcm.model.access import CallerKind, Role, TokenInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

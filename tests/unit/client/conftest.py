@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from lcm.client import Limits
-    from lcm.control_plane.access.roles import Role
+    from lcm.model.access import Role
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.client import ProtocolError
-from lcm.control_plane.access.roles import Role
+from lcm.model.access import Role
 from lcm.model.requests import CreateWorker
 from lcm.model.status import WorkerStatus
 from tests.unit.client.fakes import Network, Server, said

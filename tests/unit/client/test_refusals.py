@@ -23,8 +23,8 @@ from lcm.client.errors import (
     TransitionRefused,
     VersionConflict,
 )
-from lcm.control_plane.access.roles import Role
 from lcm.control_plane.routes.problems import STATUS
+from lcm.model.access import Role
 from lcm.model.problems import ProblemCode
 from lcm.model.requests import CreateWorker, LaunchWrite, PatchWorker, StatusWrite
 from lcm.model.status import WorkerStatus

@@ -9,7 +9,7 @@ import pytest
 
 from lcm.client import Leader, Limits, OutcomeUnknown, Unreachable
 from lcm.client.errors import Invalid, NotFound, ProtocolError, ServerFault, TimedOut, TooManyAttempts, Unavailable
-from lcm.control_plane.access.roles import Role
+from lcm.model.access import Role
 from lcm.model.requests import CreateWorker, HoldRequest, PatchWorker, StatusWrite
 from lcm.model.status import WorkerStatus
 from tests.unit.client.fakes import Network, Said, Server, problem, said

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 
 from lcm.client import Client, Leader
 from lcm.client.errors import NotFound, NotSignedIn
-from lcm.control_plane.access.roles import Role
 from lcm.core import clock
+from lcm.model.access import Role
 from lcm.model.fleet_settings import SettingsPatch
 from lcm.model.idle import ActivityEvent
 from lcm.model.metrics import MetricsSample
@@ -167,7 +167,7 @@ class Tour:
         assert not (await admin.templates.disable("tiny")).enabled
         assert (await admin.templates.enable("tiny")).enabled
         assert (await admin.access.whoami()).role == "admin"
-        made = await admin.access.make_token("ci", "viewer", expires_at=clock.after(60))
+        made = await admin.access.make_token("ci", Role.VIEWER, expires_at=clock.after(60))
         assert made.info.id in [token.id async for token in admin.access.tokens()]
         assert (await admin.access.revoke_token(made.info.id)).revoked_at is not None
         assert [worker.name async for worker in admin.workers.list(q="alp", sort="-name")] == ["alpha"]

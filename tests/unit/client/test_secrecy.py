@@ -10,7 +10,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from lcm.client import Client, ClientError, Limits
-from lcm.control_plane.access.roles import Role
+from lcm.model.access import Role
 from lcm.model.requests import CreateWorker
 from tests.unit.client.fakes import URL, Network, Said, Server, problem, said
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.access.roles import Role
 from lcm.control_plane.metrics import Metrics
 from lcm.core import clock
+from lcm.model.access import Role
 from tests.support.plane import TestPlane, serving_plane
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import jwt
 
 from lcm.control_plane.access.jwks import ASYMMETRIC
-from lcm.control_plane.access.roles import PEOPLE, Caller, CallerKind, CannotTell, Forbidden, Role, Unauthenticated
+from lcm.control_plane.access.roles import PEOPLE, Caller, CannotTell, Forbidden, Unauthenticated
 from lcm.core import clock
+from lcm.model.access import CallerKind, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

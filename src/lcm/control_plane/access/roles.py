@@ -9,21 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from lcm.model.access import CallerKind, Role
 from lcm.model.audit import Actor, ActorKind
-from lcm.model.base import Choice
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-
-class Role(Choice):
-    """What somebody may do."""
-
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-    ADMIN = "admin"
-    CONTROLLER = "controller"
 
 
 PEOPLE = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
@@ -73,15 +64,6 @@ class CannotTell(AccessRefused):
     """Whoever could confirm the sign-in cannot be asked now."""
 
     code = ProblemCode.UNAVAILABLE
-
-
-class CallerKind(Choice):
-    """By what a caller showed who they are."""
-
-    TOKEN = "token"  # noqa: S105 - a word, not a token
-    OIDC = "oidc"
-    SESSION = "session"
-    BOOTSTRAP = "bootstrap"
 
 
 @dataclass(frozen=True, slots=True)

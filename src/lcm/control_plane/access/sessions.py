@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from lcm.control_plane.access.aside import Aside
 from lcm.control_plane.access.recent import Recent
-from lcm.control_plane.access.roles import Caller, CallerKind, CsrfRefused, Forbidden, Role, Unauthenticated
+from lcm.control_plane.access.roles import Caller, CsrfRefused, Forbidden, Unauthenticated
 from lcm.control_plane.secrets import Secret
 from lcm.control_plane.store.port import Conflict, Delete, Kind, Put, Where
 from lcm.core import clock
+from lcm.model.access import CallerKind, Role
 from lcm.model.base import Answer, Moment
 
 if TYPE_CHECKING:

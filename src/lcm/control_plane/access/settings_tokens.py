@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from lcm.control_plane.access.roles import Caller, CallerKind, Role
+from lcm.control_plane.access.roles import Caller
+from lcm.model.access import CallerKind, Role
 
 log = structlog.get_logger(__name__)
 

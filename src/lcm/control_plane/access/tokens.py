@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.access.aside import Aside
 from lcm.control_plane.access.recent import Recent
-from lcm.control_plane.access.roles import Caller, CallerKind, Role, Unauthenticated
+from lcm.control_plane.access.roles import Caller, Unauthenticated
 from lcm.control_plane.secrets import Secret
 from lcm.control_plane.store.port import Conflict, Kind, Put, Sort
 from lcm.core import clock
-from lcm.model.base import Answer, Moment, Name
+from lcm.model.access import CallerKind, Role, TokenInfo
+from lcm.model.base import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,20 +38,6 @@ _SECRET_BYTES = 32
 _NOBODY = "0" * 64
 _UNKNOWN = "This token is not known here. Check that it is complete, or ask an admin for a new one."
 _NOTE_USE_EVERY = timedelta(minutes=1)
-
-
-class TokenInfo(Answer):
-    """A token as it is listed: all but its secret."""
-
-    id: str
-    name: Name
-    role: Role
-    created_at: Moment
-    created_by: str
-    expires_at: Moment | None = None
-    last_used_at: Moment | None = None
-    revoked_at: Moment | None = None
-    revoked_by: str | None = None
 
 
 class _Kept(Answer):

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 
-from lcm.control_plane.access.roles import CallerKind, Role
-from lcm.control_plane.access.tokens import TokenInfo, UnknownToken
+from lcm.control_plane.access.tokens import UnknownToken
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.kinds import AUDIT
 from lcm.control_plane.routes.answers import documented
@@ -16,28 +15,12 @@ from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.routes.workers import Cursor, Limit
 from lcm.control_plane.store.port import Entry
 from lcm.core import clock
+from lcm.model.access import NewToken, TokenInfo, WhoAmI
 from lcm.model.audit import AuditEntry
-from lcm.model.base import Answer, Data, Moment, Name
+from lcm.model.base import Answer
 from lcm.model.problems import ProblemCode
 
 router = APIRouter(prefix="/api", tags=["access"], responses=documented(401, 403, 422, 429))
-
-
-class WhoAmI(Answer):
-    """Who is calling and what they may do."""
-
-    name: str
-    role: Role
-    kind: CallerKind
-    expires_at: Moment | None = None
-
-
-class NewToken(Data):
-    """A token to be made."""
-
-    name: Name
-    role: Role
-    expires_at: Moment | None = None
 
 
 class MadeToken(Answer):

@@ -10,13 +10,14 @@ from pydantic import WithJsonSchema
 
 from lcm.control_plane.access.cookies import session_id_in
 from lcm.control_plane.access.oidc import Oidc, looks_like_jwt
-from lcm.control_plane.access.roles import Caller, Role, Unauthenticated
+from lcm.control_plane.access.roles import Caller, Unauthenticated
 from lcm.control_plane.access.sessions import Sessions, check_csrf
 from lcm.control_plane.access.throttle import Throttle
 from lcm.control_plane.access.tokens import Tokens, token_id_of
 from lcm.control_plane.answers import Key
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.reports import Leader
+from lcm.model.access import Role
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from lcm.control_plane.metrics import BatchResult
 from lcm.control_plane.routes.answers import WorkerPage, documented, joined_page
 from lcm.control_plane.routes.callers import Controller, TheLeader
 from lcm.control_plane.routes.parts import parts
@@ -30,6 +29,7 @@ from lcm.model.base import Data, Reason, Text
 from lcm.model.fleet import FleetState, LeaderSeen
 from lcm.model.fleet_settings import FleetSettings
 from lcm.model.idle import DetectionResult
+from lcm.model.metrics import BatchResult
 from lcm.model.requests import (
     BreakerReport,
     DetectIdle,
