@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import socket
 import threading
-import time
 import urllib.parse
 from collections import Counter
 from contextlib import suppress
@@ -18,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
-
-from lcm.cloud.buckets import request_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -80,21 +77,6 @@ class Hold:
         self._released.set()
 
 
-class _Limits:
-    """The documented buckets of requests, on the machine's clock; asked under a lock."""
-
-    def __init__(self) -> None:
-        self._levels: dict[str, tuple[float, float]] = {}
-
-    def allow(self, operation: str) -> bool:
-        rate, now = request_rate(operation), time.monotonic()
-        level, at = self._levels.get(operation, (rate.capacity, now))
-        level = min(rate.capacity, level + (now - at) * rate.refill_per_second)
-        allowed = level >= 1
-        self._levels[operation] = (level - 1 if allowed else level, now)
-        return allowed
-
-
 class _Handler(WSGIRequestHandler):
     # One request a connection: a server that stops listening is then really gone.
     protocol_version = "HTTP/1.0"
@@ -118,9 +100,7 @@ class AwsServer:
         self._losses = 0
         self._failing_page: int | None = None
         self._holds: list[Hold] = []
-        self._limits: _Limits | None = None
         self.forms: list[Mapping[str, str]] = []
-        self.throttled = 0
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self._placeholder: socket.socket | None = None
@@ -140,10 +120,6 @@ class AwsServer:
     def refuse(self, operation: str, code: str, times: int) -> None:
         with self._counting:
             self._refusals.append(_Refusal(operation, code, times))
-
-    def limit(self) -> None:
-        """From now on, refuse what is more than the documented number of requests."""
-        self._limits = _Limits()
 
     def lose_replies(self, times: int) -> None:
         with self._counting:
@@ -234,9 +210,6 @@ class AwsServer:
             if refusal.operation == request.operation and refusal.times > 0:
                 refusal.times -= 1
                 return refusal.code
-        if self._limits is not None and not self._limits.allow(request.operation):
-            self.throttled += 1
-            return THROTTLED
         if request.operation == "DescribeInstances" and self._failing_page == _page_number(request):
             return "InternalError"
         return None
