@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import resource
 import sys
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,9 @@ def run_control_plane(config: str | None, port: str | None) -> int:
     except SettingsError as error:
         return complain(str(error), USAGE)
     configure_logging(settings.log_level, settings.log_format)
+    # Each client of the event stream holds a descriptor: take as many as the system grants.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         return asyncio.run(serve_control_plane(settings, greet_plane))
     except (KeyProblem, WrongRegions) as error:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.kinds import ANSWERS
-from lcm.control_plane.store.port import Put
+from lcm.control_plane.store.port import Delete, Put, Where
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lcm.control_plane.records import Change
+    from lcm.control_plane.store.port import Store
+
+KEPT_FOR = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,15 @@ async def former_answer(change: Change, key: Key | None) -> bytes | None:
         detail = "this Idempotency-Key was used with another request; use a new one"
         raise Refusal(ProblemCode.IDEMPOTENCY_MISMATCH, detail)
     return str(kept["answer"]).encode()
+
+
+async def forget_old_answers(store: Store, now: datetime) -> int:
+    """Forget answers that nobody will ask for again; says how many."""
+    old = Where(below={"at": (now - KEPT_FOR).isoformat()})
+    page = await store.find(ANSWERS, old, limit=500)
+    if page.items:
+        await store.commit([Delete(ANSWERS, item.id, item.revision) for item in page.items])
+    return len(page.items)
 
 
 def keep_answer(change: Change, key: Key | None, answer: bytes) -> None:

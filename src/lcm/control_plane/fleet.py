@@ -22,6 +22,8 @@ from lcm.model.status import WorkerStatus
 from lcm.model.worker import Worker
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from lcm.control_plane.access.roles import Caller
     from lcm.control_plane.plane import Plane
     from lcm.control_plane.records import Change
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store, Value
     from lcm.model.requests import BreakerReport, HoldRequest
 
-_SUMS = ("cost_per_hour_usd", "cpu_cores", "memory_gb", "storage_gb", "max_nodes")
+_SUMS = ("cost_per_hour_usd", "saved_usd", "stopped_since", "cpu_cores", "memory_gb", "storage_gb", "max_nodes")
 _PAYING = (
     WorkerStatus.PROVISIONING,
     WorkerStatus.STARTING,
@@ -67,6 +69,7 @@ class Fleet:
             ),
             cost_per_hour_usd=round(tally.cost, 4),
             saved_per_hour_usd=round(tally.saved, 4),
+            saved_total_usd=round(tally.saved_so_far(clock.now()), 2),
             hold=state.hold if state.hold is not None and state.hold.active(clock.now()) else None,
             held_workers=tally.held,
             breakers=tuple(breaker for _, breaker in sorted(state.breakers.items()) if breaker.open),
@@ -180,7 +183,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.workers = self.ready = self.held = 0
-        self.cost = self.saved = 0.0
+        self.cost = self.saved = self._saved_before = self._stopped_since = 0.0
         self.capacity = [0.0, 0.0, 0.0, 0.0]
         self.by_status: dict[WorkerStatus, int] = {}
         self.by_region: dict[str, dict[WorkerStatus, int]] = {}
@@ -190,6 +193,8 @@ class _Tally:
         self.by_status[status] = self.by_status.get(status, 0) + count
         regional = self.by_region.setdefault(region, {})
         regional[status] = regional.get(status, 0) + count
+        self._saved_before += sums[1]
+        self._stopped_since += sums[2]
         if status is WorkerStatus.TERMINATED:
             return
         self.workers += count
@@ -200,4 +205,8 @@ class _Tally:
             self.saved += sums[0]
         if ready:
             self.ready += count
-            self.capacity = [one + more for one, more in zip(self.capacity, sums[1:], strict=True)]
+            self.capacity = [one + more for one, more in zip(self.capacity, sums[3:], strict=True)]
+
+    def saved_so_far(self, now: datetime) -> float:
+        """What stops have saved: those that are over, and those that go on, up to now."""
+        return self._saved_before + self.saved * now.timestamp() / 3600 - self._stopped_since

@@ -29,6 +29,8 @@ WORKERS = Kind(
         "memory_gb",
         "storage_gb",
         "max_nodes",
+        "saved_usd",
+        "stopped_since",
     ),
     unique=("name", "instance_id", "requested_for"),
     grouped=(
@@ -41,6 +43,8 @@ WORKERS = Kind(
         "memory_gb",
         "storage_gb",
         "max_nodes",
+        "saved_usd",
+        "stopped_since",
     ),
 )
 LEADERSHIPS = Kind("leaderships")
@@ -61,6 +65,8 @@ WORKER_CHANGED = "worker"
 def worker_fields(worker: Worker) -> dict[str, Value]:
     """What workers can be filtered, sorted and summed by."""
     size = worker.capacity
+    cost = worker.cost_per_hour_usd or 0.0
+    stopped = worker.status is WorkerStatus.STOPPED
     return {
         "name": worker.name,
         "status": worker.status.value,
@@ -77,6 +83,10 @@ def worker_fields(worker: Worker) -> dict[str, Value]:
         "memory_gb": size.memory_gb if size else None,
         "storage_gb": size.storage_gb if size else None,
         "max_nodes": size.max_nodes if size else None,
+        # What former stops have saved, and for a present one its beginning weighed by the price: from the sums of both
+        # the savings of the whole fleet follow at any moment, without looking at a single record.
+        "saved_usd": cost * worker.stopped_seconds / 3600,
+        "stopped_since": cost * worker.status_since.timestamp() / 3600 if stopped else 0.0,
     }
 
 

@@ -20,6 +20,7 @@ from lcm.control_plane.access.sessions import SESSIONS, Sessions
 from lcm.control_plane.access.settings_tokens import settings_tokens
 from lcm.control_plane.access.throttle import Throttle
 from lcm.control_plane.access.tokens import TOKENS, Tokens
+from lcm.control_plane.answers import forget_old_answers
 from lcm.control_plane.app import make_app
 from lcm.control_plane.journal import JournalFeed
 from lcm.control_plane.kinds import ALL_KINDS
@@ -33,6 +34,7 @@ from lcm.control_plane.secrets import SecretBox
 from lcm.control_plane.store.sqlite import SqliteStore
 from lcm.control_plane.stream import EventStream
 from lcm.control_plane.templates import seed_templates
+from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait, keep_running
 from lcm.core.surface import HttpServer, open_routes
 from lcm.model.audit import Actor, ActorKind
@@ -164,6 +166,8 @@ class _OpenStore(HostedService):
             await asyncio.sleep(_TIDY_EVERY)
             await self._parts.metrics.tidy()
             await self._parts.gate.sessions.sweep()
+            while await forget_old_answers(self._store, clock.now()):
+                continue
 
 
 class _PlaneFigures(Collector):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lcm.control_plane.answers import forget_old_answers
 from lcm.control_plane.metrics import Metrics
 from lcm.core import clock
 from lcm.model.access import Role
@@ -296,6 +297,41 @@ async def test_the_fleet_in_figures(plane: TestPlane) -> None:
     assert fleet["by_status"] == {"RUNNING": 1, "PENDING": 1}
     assert fleet["by_region"] == {"eu-west-1": {"RUNNING": 1}, "us-east-1": {"PENDING": 1}}
     assert fleet["leaders"][0]["term"] == 5
+
+
+async def test_what_stops_have_saved_adds_up(plane: TestPlane) -> None:
+    """An hour stopped and started again, then two more hours stopped and going on, at 3.9641 an hour."""
+    worker = await plane.running("beta", template_name="metal")
+
+    async def stopped() -> dict[str, Any]:
+        wanted = (await plane.ask("POST", f"/api/workers/{worker['id']}/stop")).json()
+        return await plane.report(await plane.report(wanted, "STOPPING"), "STOPPED")
+
+    async def saved() -> tuple[float, float]:
+        fleet = (await plane.ask("GET", "/api/fleet")).json()
+        return fleet["saved_per_hour_usd"], fleet["saved_total_usd"]
+
+    assert await saved() == (0.0, 0.0)
+    await stopped()
+    await asyncio.sleep(3600)
+    assert await saved() == (3.9641, 3.96)
+    wanted = (await plane.ask("POST", f"/api/workers/{worker['id']}/start")).json()
+    await plane.report(await plane.report(wanted, "STARTING"), "RUNNING")
+    await asyncio.sleep(3600)
+    assert await saved() == (0.0, 3.96)
+    await stopped()
+    await asyncio.sleep(2 * 3600)
+    assert await saved() == (3.9641, 11.89)
+
+
+async def test_answers_are_forgotten_after_a_day(plane: TestPlane) -> None:
+    body, headers = {"name": "alpha", "template_name": "small"}, {"Idempotency-Key": "k1"}
+    await plane.ask("POST", "/api/workers", json=body, headers=headers)
+    store = plane.parts.plane.store
+    assert await forget_old_answers(store, clock.now() + timedelta(hours=23)) == 0
+    assert await forget_old_answers(store, clock.now() + timedelta(hours=25)) == 1
+    again = await plane.ask("POST", "/api/workers", json=body, headers=headers)
+    assert (again.status_code, again.json()["code"]) == (409, "name_taken")
 
 
 async def test_the_fleet_is_held_and_released(plane: TestPlane) -> None:

@@ -30,6 +30,8 @@ def entering(worker: Worker, status: WorkerStatus, now: datetime) -> dict[str, A
     if status is worker.status:
         return {}
     fields: dict[str, Any] = {"status": status, "status_since": now}
+    if worker.status is WorkerStatus.STOPPED:
+        fields["stopped_seconds"] = worker.stopped_seconds + (now - worker.status_since).total_seconds()
     if status in _WITHOUT_PUBLIC_ADDRESS:
         fields["public_ip"] = None
     if status is WorkerStatus.RUNNING:
