@@ -81,10 +81,14 @@ class Workers:
 
         async def attempt(change: Change) -> Worker:
             worker = await self._matching(change, worker_id, if_match)
-            await keep_secrets(change, self._plane.box, worker_id, _secrets(request))
-            return change.save(
-                editing.patch(worker, request, change.now), "patched", fields=sorted(request.model_fields_set)
-            )
+            secrets, fields = _secrets(request), sorted(request.model_fields_set)
+            after = editing.patch(worker, request, change.now)
+            await keep_secrets(change, self._plane.box, worker_id, secrets)
+            if after == worker and secrets:
+                change.audit(
+                    "patched", worker_id, fields=fields
+                )  # the record looks the same, yet something was changed
+            return change.save(after, "patched", fields=fields)
 
         return await self._answering(caller, None, attempt)
 

@@ -31,6 +31,7 @@ from lcm.control_plane.routes.callers import Gate
 from lcm.control_plane.routes.parts import Parts
 from lcm.control_plane.secret_keys import ensure_key_file, load_keys
 from lcm.control_plane.secrets import SecretBox
+from lcm.control_plane.store.port import StoreError
 from lcm.control_plane.store.sqlite import SqliteStore
 from lcm.control_plane.stream import EventStream
 from lcm.control_plane.templates import seed_templates
@@ -107,7 +108,10 @@ def open_store(settings: ControlPlaneSettings) -> Store:
         path = Path(url.removeprefix("sqlite:///"))
         path.parent.mkdir(parents=True, exist_ok=True)
         return SqliteStore(path)
-    from lcm.control_plane.store.mongo import MongoStore  # the extra `mongo` is needed for this one alone
+    try:
+        from lcm.control_plane.store.mongo import MongoStore
+    except ModuleNotFoundError:
+        raise StoreError("STORE_URL names MongoDB, whose driver is missing: install lcm with the extra mongo") from None
 
     return MongoStore(url)
 

@@ -289,6 +289,14 @@ async def test_secrets_are_for_the_controller_alone(plane: TestPlane) -> None:
     assert (await plane.ask("GET", f"{internal}/license-token", role=CONTROLLER)).status_code == 404
 
 
+async def test_a_change_of_secrets_alone_is_audited_without_them(plane: TestPlane) -> None:
+    worker = await plane.create()
+    await plane.ask("PATCH", f"/api/workers/{worker['id']}", json={"cml_username": "u", "cml_password": "CANARY"})
+    lines = (await plane.ask("GET", f"/api/audit?subject={worker['id']}")).json()["items"]
+    assert (lines[0]["action"], lines[0]["details"]) == ("patched", {"fields": ["cml_password", "cml_username"]})
+    assert "CANARY" not in str(lines)
+
+
 async def test_the_fleet_in_figures(plane: TestPlane) -> None:
     await plane.running("alpha")
     await plane.create("beta", template_name="metal", aws_region="us-east-1")
