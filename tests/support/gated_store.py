@@ -9,7 +9,7 @@ from lcm.control_plane.store.port import StoreUnavailable
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lcm.control_plane.store.memory import MemoryDisk
     from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Stored
@@ -26,9 +26,12 @@ class GatedStore(MemoryStore):
 
     async def get(self, kind: Kind, document_id: str) -> Stored | None:
         stored = await super().get(kind, document_id)
-        if self.gate is not None:
-            gate, self.gate = self.gate, None
-            await gate.wait()
+        await self._wait()
+        return stored
+
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+        stored = await super().get_many(kind, document_ids)
+        await self._wait()
         return stored
 
     async def commit(
@@ -40,3 +43,8 @@ class GatedStore(MemoryStore):
         if self.loses_answers:
             raise StoreUnavailable("the answer was lost")
         return cursors
+
+    async def _wait(self) -> None:
+        if self.gate is not None:
+            gate, self.gate = self.gate, None
+            await gate.wait()

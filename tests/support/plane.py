@@ -11,6 +11,7 @@ from lcm.control_plane.access.sessions import SESSIONS, Sessions
 from lcm.control_plane.access.throttle import Throttle
 from lcm.control_plane.access.tokens import TOKENS, Tokens
 from lcm.control_plane.app import make_app
+from lcm.control_plane.installation import settle_installation
 from lcm.control_plane.journal import JournalFeed
 from lcm.control_plane.kinds import ALL_KINDS
 from lcm.control_plane.plane import Plane
@@ -39,8 +40,9 @@ class TestPlane:
 
     __test__ = False
 
-    def __init__(self, app: FastAPI, parts: Parts, tokens: dict[Role, str]) -> None:
+    def __init__(self, app: FastAPI, parts: Parts, tokens: dict[Role, str], feed: JournalFeed) -> None:
         self.app = app
+        self.feed = feed
         self.parts = parts
         self.tokens = tokens
 
@@ -85,6 +87,7 @@ async def serving_plane(disk: MemoryDisk | None = None) -> AsyncIterator[TestPla
     await store.open([*ALL_KINDS, TOKENS, SESSIONS])
     feed = JournalFeed(store)
     records = Records(store, feed.wake)
+    await records.change(SYSTEM, lambda change: settle_installation(change, None))
     await records.change(SYSTEM, lambda change: seed_templates(change, None))
     box = SecretBox([read_key(make_key(), "test")])
     tokens = Tokens(store)
@@ -94,7 +97,7 @@ async def serving_plane(disk: MemoryDisk | None = None) -> AsyncIterator[TestPla
     secrets = {role: (await tokens.create(role.value, role, created_by="test"))[1].reveal() for role in Role}
     await feed.start()
     await stream.start()
-    yield TestPlane(make_app(parts, "0.0.0"), parts, secrets)
+    yield TestPlane(make_app(parts, "0.0.0"), parts, secrets, feed)
     await stream.stop()
     await feed.stop()
     await tokens.close()

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.journal import JournalFeed
-from lcm.control_plane.kinds import AUDIT, HISTORY, WORKER_CHANGED, WORKERS, worker_fields, worker_unique
+from lcm.control_plane.kinds import ALL_KINDS, AUDIT, HISTORY, WORKER_CHANGED, WORKERS, worker_fields, worker_unique
 from lcm.control_plane.mirror import Mirror
 from lcm.control_plane.store.memory import MemoryDisk, MemoryStore
 from lcm.control_plane.store.port import Conflict, Entry, Put
@@ -38,7 +38,7 @@ class Plane:
         self.mirror = Mirror(self.store, coordination, self.feed, settings=settings)
 
     async def start(self) -> Plane:
-        await self.store.open([WORKERS])
+        await self.store.open(ALL_KINDS)
         await self.feed.start()
         await self.mirror.start()
         return self

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from lcm.core import clock
@@ -24,6 +25,13 @@ async def virtual_clock() -> AsyncIterator[VirtualClock]:
     virtual = VirtualClock(asyncio.get_running_loop())
     with clock.use(virtual):
         yield virtual
+
+
+@pytest.fixture(autouse=True, scope="session")
+def plain_tracebacks() -> None:
+    """Pictures of tracebacks take seconds each to draw."""
+    renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 @pytest.fixture

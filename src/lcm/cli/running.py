@@ -39,6 +39,7 @@ def run(model: type[ProcessSettings], controllers: Sequence[str], config: str | 
 
 def run_control_plane(config: str | None, port: str | None) -> int:
     """Load settings and serve; returns the exit code."""
+    from lcm.control_plane.installation import WrongInstallation
     from lcm.control_plane.secret_keys import KeyProblem
     from lcm.control_plane.store.port import StoreError
     from lcm.wiring.control_plane import ControlPlaneSettings, WrongRegions, serve_control_plane
@@ -53,7 +54,7 @@ def run_control_plane(config: str | None, port: str | None) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         return asyncio.run(serve_control_plane(settings, greet_plane))
-    except (KeyProblem, WrongRegions) as error:
+    except (KeyProblem, WrongInstallation, WrongRegions) as error:
         return complain(str(error), USAGE)
     except (PortTaken, OSError, StoreError) as error:
         return complain(str(error), FAILED)
@@ -65,6 +66,7 @@ def greet_plane(url: str, about: Mapping[str, object]) -> None:
         f"LCM {about['version']} control plane\n"
         f"  API            {url}/api/workers\n"
         f"  API document   {url}/openapi.json\n"
+        f"  installation   {about['installation_id']}\n"
         f"  coordination   {about['coordination']}\n"
         f"  readiness      {url}/ready\n"
         f"  metrics        {url}/metrics\n"

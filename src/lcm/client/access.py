@@ -1,13 +1,13 @@
-"""Who am I, and tokens."""
+"""Who am I, tokens, and the key of stored secrets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.answers import MadeToken
-from lcm.client.asking import PAGE, Group, Page, encoded, path_to
+from lcm.client.asking import PAGE, Group, Page, bearer, encoded, path_to
 from lcm.client.replies import Call
-from lcm.model.access import NewToken, Role, TokenInfo, WhoAmI
+from lcm.model.access import MadeToken, NewToken, Role, TokenInfo, WhoAmI
+from lcm.model.answers import SecretsRotated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 class Access(Group):
     """Sessions are for browsers and have no methods here."""
 
-    async def whoami(self) -> WhoAmI:
-        """Who is calling and which role."""
-        return await self._ask(Call("access.whoami", "GET", path_to("whoami")), WhoAmI)
+    async def whoami(self, token: str | None = None) -> WhoAmI:
+        """Who is calling and which role; with a token, whose that is. ValueError: no token can look like this."""
+        headers = {} if token is None else bearer(token)
+        return await self._ask(Call("access.whoami", "GET", path_to("whoami"), headers=headers), WhoAmI)
 
     def tokens(self, *, page_size: int = PAGE) -> AsyncIterator[TokenInfo]:
         """All tokens, without their secrets."""
@@ -33,3 +34,7 @@ class Access(Group):
     async def revoke_token(self, token_id: str) -> TokenInfo:
         """Let a token open nothing any more."""
         return await self._ask(Call("access.revoke-token", "DELETE", path_to("tokens", token_id)), TokenInfo)
+
+    async def rotate_secrets(self) -> SecretsRotated:
+        """Have all stored secrets encrypted with the first key; it can be asked again at any time."""
+        return await self._ask(Call("access.rotate-secrets", "POST", path_to("secrets", "rotate")), SecretsRotated)

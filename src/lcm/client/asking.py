@@ -106,6 +106,13 @@ def matching(version: int | None) -> dict[str, str]:
     return {} if version is None else {"If-Match": f'"{version}"'}
 
 
+def bearer(token: str) -> dict[str, str]:
+    """The header that shows a token. One that cannot be sent is told here: elsewhere it would be quoted in an error."""
+    if not token or any(not "!" <= letter <= "~" for letter in token):
+        raise ValueError("the token for the control plane must be printable ASCII without spaces")
+    return {"Authorization": f"Bearer {token}"}
+
+
 def fresh_key() -> str:
     """A new Idempotency-Key: with it a write whose answer was lost can be sent again."""
     return clock.new_id("key", 24)

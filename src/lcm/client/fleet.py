@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.answers import ResetLeadership
 from lcm.client.asking import PAGE, Group, Page, asked, encoded, path_to
 from lcm.client.replies import Call
+from lcm.model.answers import ResetLeadership
 from lcm.model.audit import AuditEntry
 from lcm.model.fleet import FleetState, FleetSummary, PlannedWorker
 from lcm.model.fleet_settings import FleetSettings, SettingsPatch

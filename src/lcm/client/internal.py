@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, SecretStr
 
-from lcm.client.answers import AuditLine, CmlCredentials, DrainReason, Kept, LicenseToken
 from lcm.client.asking import PAGE, Group, Leader, Page, asked, encoded, path_to
 from lcm.client.replies import Call
-from lcm.model.fleet import FleetState, LeaderSeen
+from lcm.model.answers import CmlCredentials, Kept, ToldLicenseToken
+from lcm.model.fleet import FleetState, Installation, LeaderSeen
 from lcm.model.fleet_settings import FleetSettings
 from lcm.model.idle import DetectionResult
 from lcm.model.metrics import BatchResult
-from lcm.model.requests import LeadershipAnnouncement
+from lcm.model.requests import AuditWrite, DrainWrite, LeadershipAnnouncement
 from lcm.model.template import WorkerTemplate
 from lcm.model.worker import Worker
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lcm.model.requests import (
         BreakerReport,
+        DecisionsBatch,
         DetectIdle,
         ImportWorker,
         LaunchWrite,
@@ -61,9 +62,13 @@ class Internal(Group):
         """What counts now."""
         return await self._read("settings", FleetSettings, "settings")
 
+    async def installation(self) -> Installation:
+        """Which installation this is: the value of the tag lcm:installation."""
+        return await self._read("installation", Installation, "installation")
+
     async def license_token(self, worker_id: str) -> SecretStr:
         """A worker's licence token."""
-        return (await self._read("license-token", LicenseToken, "workers", worker_id, "license-token")).token
+        return (await self._read("license-token", ToldLicenseToken, "workers", worker_id, "license-token")).token
 
     async def cml_credentials(self, worker_id: str) -> CmlCredentials:
         """What to sign in to a worker's CML with."""
@@ -86,13 +91,17 @@ class Internal(Group):
         """Figures of many workers; unknown or outdated ones are counted and dropped."""
         return await self._write("metrics", leader, body, BatchResult, "workers", "metrics")
 
+    async def write_decisions(self, leader: Leader, body: DecisionsBatch) -> BatchResult:
+        """What was decided for many workers; unknown workers and older decisions are counted and dropped."""
+        return await self._write("decisions", leader, body, BatchResult, "workers", "decisions")
+
     async def detect_idle(self, leader: Leader, worker_id: str, body: DetectIdle) -> DetectionResult:
         """Telemetry, and what followed from it."""
         return await self._write("detect-idle", leader, body, DetectionResult, "workers", worker_id, "detect-idle")
 
     async def drain(self, leader: Leader, worker_id: str, reason: str = "idle") -> Worker:
         """Scale-down takes a worker out of service."""
-        body = DrainReason(reason=reason)
+        body = DrainWrite.model_construct(reason=reason)  # the server judges it, by an error that callers expect
         return await self._write("drain", leader, body, Worker, "workers", worker_id, "drain")
 
     async def write_license_status(self, leader: Leader, worker_id: str, body: LicenseStatusWrite) -> Worker:
@@ -109,8 +118,12 @@ class Internal(Group):
 
     async def audit(self, leader: Leader, action: str, subject: str, reason: str = "") -> None:
         """A decision that changes no record."""
-        line = AuditLine(action=action, subject=subject, reason=reason)
+        line = AuditWrite.model_construct(action=action, subject=subject, reason=reason)  # as above
         await self._write("audit", leader, line, Kept, "audit")
+
+    async def fleet(self) -> FleetState:
+        """What holds for the fleet now: its hold, the open breakers, the last scale-down."""
+        return await self._read("fleet", FleetState, "fleet")
 
     async def report_breaker(self, leader: Leader, body: BreakerReport) -> FleetState:
         """A sweep would have marked too many as lost, or a later one agrees."""

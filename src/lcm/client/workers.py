@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.answers import Explanation
 from lcm.client.asking import PAGE, Group, Page, asked, encoded, fresh_key, matching, path_to
 from lcm.client.replies import Call
 from lcm.model.audit import HistoryEntry
+from lcm.model.explaining import Explanation
 from lcm.model.metrics import MetricsSample
 from lcm.model.requests import Because, CreateWorker, HoldRequest, LicenseRequest, PatchWorker
 from lcm.model.worker import Worker

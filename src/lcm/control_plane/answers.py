@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.kinds import ANSWERS
-from lcm.control_plane.store.port import Delete, Put, Where
+from lcm.control_plane.store.port import Conflict, Delete, Put, Where
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -54,12 +54,15 @@ async def former_answer(change: Change, key: Key | None) -> bytes | None:
 
 
 async def forget_old_answers(store: Store, now: datetime) -> int:
-    """Forget answers that nobody will ask for again; says how many."""
-    old = Where(below={"at": (now - KEPT_FOR).isoformat()})
-    page = await store.find(ANSWERS, old, limit=500)
-    if page.items:
-        await store.commit([Delete(ANSWERS, item.id, item.revision) for item in page.items])
-    return len(page.items)
+    """Forget answers that nobody will ask for again, in small portions; says how many."""
+    old, gone = Where(below={"at": (now - KEPT_FOR).isoformat()}), 0
+    while items := (await store.find(ANSWERS, old, limit=500)).items:
+        try:
+            await store.commit([Delete(ANSWERS, item.id, item.revision) for item in items])
+        except Conflict:
+            break  # another control plane is at it too
+        gone += len(items)
+    return gone
 
 
 def keep_answer(change: Change, key: Key | None, answer: bytes) -> None:

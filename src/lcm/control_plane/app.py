@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import FastAPI
-
 from lcm.control_plane.access.headers import SecurityHeaders
 from lcm.control_plane.routes import access, events, fleet, internal, problems, session, templates, workers
+from lcm.control_plane.routes.document import DocumentedApp
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from lcm.control_plane.routes.parts import Parts
 
 
 def make_app(parts: Parts, version: str) -> FastAPI:
     """All routes over these parts."""
-    app = FastAPI(
+    app = DocumentedApp(
         title="LCM control plane",
         version=version,
         description="The only owner of the fleet's records: say what you want here, and see why it is as it is.",
@@ -25,6 +26,7 @@ def make_app(parts: Parts, version: str) -> FastAPI:
     )
     app.state.parts = parts
     routers = [room.router for room in (workers, templates, fleet, events, access, session, internal)]
+    app.documented = routers
     problems.install(app, routers)
     for router in routers:
         app.include_router(router)

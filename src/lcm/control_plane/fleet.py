@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.commands.holding import make_hold
-from lcm.control_plane.kinds import DECISIONS, FLEET, LEADERSHIPS, WORKERS
+from lcm.control_plane.decisions import read_decisions
+from lcm.control_plane.kinds import FLEET, LEADERSHIPS, WORKERS
 from lcm.control_plane.store.port import Where
+from lcm.control_plane.store.sharing import Shared
 from lcm.core import clock
-from lcm.model.decisions import DecisionReport
 from lcm.model.fleet import (
     Breaker,
     FleetCapacity,
@@ -47,12 +48,17 @@ class Fleet:
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
+        self._summaries: Shared[FleetSummary] = Shared()
 
     async def summary(self) -> FleetSummary:
         """Counts, capacity and cost, from an index alone; TERMINATED workers are left out of everything but counts."""
+        # Every open page asks for it after every change, so many do at once: one look serves them all.
+        return await self._summaries.ask("summary", self._sum_up)
+
+    async def _sum_up(self) -> FleetSummary:
         store = self._plane.store
         rows = await store.count_by(WORKERS, ["aws_region", "status", "ready", "held"], sums=_SUMS)
-        state = await _state(store)
+        state = await read_fleet(store)
         tally = _Tally()
         for values, count, sums in rows:
             tally.add(values, count, sums)
@@ -75,6 +81,10 @@ class Fleet:
             breakers=tuple(breaker for _, breaker in sorted(state.breakers.items()) if breaker.open),
             leaders=tuple(await self._leaders()),
         )
+
+    async def state(self) -> FleetState:
+        """What holds for the fleet now: its hold, the open breakers, the last scale-down."""
+        return await read_fleet(self._plane.store)
 
     async def hold(self, caller: Caller, request: HoldRequest) -> FleetState:
         """Stop all changes of all workers."""
@@ -142,6 +152,7 @@ class Fleet:
         """The last decision of each worker that is not at rest."""
         store = self._plane.store
         page = await store.find(WORKERS, Where(any_of={"at_rest": [False]}), after=after, limit=limit)
+        decisions = await read_decisions(store, [stored.id for stored in page.items])
         items = []
         for stored in page.items:
             worker = Worker.model_validate_json(stored.body)
@@ -151,7 +162,7 @@ class Fleet:
                     name=worker.name,
                     status=worker.status,
                     desired_status=worker.desired_status,
-                    decision=await read_decision(store, worker.id),
+                    decision=decisions.get(worker.id),
                 )
             )
         return FleetPlan(items=tuple(items), next_cursor=page.next_after)
@@ -161,13 +172,8 @@ class Fleet:
         return [LeaderSeen.model_validate_json(item.body) for item in page.items]
 
 
-async def read_decision(store: Store, worker_id: str) -> DecisionReport | None:
-    """The last decision that a controller reported for a worker."""
-    stored = await store.get(DECISIONS, worker_id)
-    return None if stored is None else DecisionReport.model_validate_json(stored.body)
-
-
-async def _state(store: Store) -> FleetState:
+async def read_fleet(store: Store) -> FleetState:
+    """What holds for the fleet as a whole."""
     stored = await store.get(FLEET, FLEET.name)
     return FleetState() if stored is None else FleetState.model_validate_json(stored.body)
 

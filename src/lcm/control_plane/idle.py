@@ -51,6 +51,7 @@ async def detect_idle(
             "is_idle": verdict.is_idle,
             "idle_minutes": verdict.idle_minutes,
             "eligible_for_pause": verdict.eligible_for_pause,
+            "eligible_for_drain": verdict.eligible_for_drain,
             "in_snooze_period": verdict.in_snooze_period,
         }
     )

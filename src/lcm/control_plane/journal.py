@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from lcm.control_plane.forgetting import forgotten_through
+from lcm.control_plane.store.cursors import journal_number
 from lcm.control_plane.store.port import BadCursor, StoreError
 from lcm.core.backoff import Backoff
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
@@ -110,6 +112,10 @@ class JournalFeed(HostedService):
         self._woken.clear()
         batch = await self._store.journal(after=self.position, limit=self._batch)
         self._note_success()
+        if batch and await self._has_a_hole_before(batch[0]):
+            log.warning("old lines of the journal were forgotten before they were read here")
+            await self._find_the_end()
+            return 0.0
         for subscriber in list(self._missed):
             self._tell_gap(subscriber)
         if not batch:
@@ -118,6 +124,13 @@ class JournalFeed(HostedService):
         for subscriber in [each for each in self._subscribers if each not in self._missed]:
             await self._tell(subscriber, batch)
         return 0.0
+
+    async def _has_a_hole_before(self, line: Recorded) -> bool:
+        """Whether lines that were not handed out are gone: only after a stop for longer than they are kept."""
+        if self.position is None or journal_number(line.cursor) == journal_number(self.position) + 1:
+            return False
+        through = await forgotten_through(self._store)
+        return through is not None and through > self.position
 
     async def _find_the_end(self) -> None:
         newest = await self._store.journal(newest_first=True, limit=1)

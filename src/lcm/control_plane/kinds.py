@@ -53,9 +53,22 @@ SETTINGS = Kind("settings")
 FLEET = Kind("fleet")
 DECISIONS = Kind("decisions")
 WORKER_SECRETS = Kind("worker_secrets")
+INSTALLATION = Kind("installation")
+FORGOTTEN = Kind("forgotten")
 ANSWERS = Kind("answers", fields=("at",))
 
-ALL_KINDS = (WORKERS, LEADERSHIPS, TEMPLATES, SETTINGS, FLEET, DECISIONS, WORKER_SECRETS, ANSWERS)
+ALL_KINDS = (
+    WORKERS,
+    LEADERSHIPS,
+    TEMPLATES,
+    SETTINGS,
+    FLEET,
+    DECISIONS,
+    WORKER_SECRETS,
+    ANSWERS,
+    INSTALLATION,
+    FORGOTTEN,
+)
 
 HISTORY = "history"
 AUDIT = "audit"

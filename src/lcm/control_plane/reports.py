@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from prometheus_client import Counter
+
 from lcm.control_plane.commands import reporting
 from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.decisions import keep_decision, keep_decisions
 from lcm.control_plane.idle import detect_idle
-from lcm.control_plane.kinds import DECISIONS, WORKERS
+from lcm.control_plane.kinds import WORKERS
 from lcm.control_plane.scaling import scale_down, scale_up
-from lcm.control_plane.store.port import Put
 from lcm.control_plane.templates import read_template
 from lcm.control_plane.worker_secrets import LICENSE_TOKEN, keep_secrets
 from lcm.core import clock
@@ -24,10 +26,11 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.plane import Plane
     from lcm.control_plane.records import Change
-    from lcm.model.decisions import DecisionReport
     from lcm.model.fleet import LeaderSeen
     from lcm.model.idle import DetectionResult
+    from lcm.model.metrics import BatchResult
     from lcm.model.requests import (
+        DecisionsBatch,
         DetectIdle,
         ImportWorker,
         LaunchWrite,
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     )
 
 R = TypeVar("R")
+LICENSES_LEAKED = Counter(
+    "lcm_licenses_leaked_total", "Licences whose instance ended without a confirmed deregistration"
+)
 
 _STOPPED_WHEN_FOUND = (WorkerStatus.STOPPED, WorkerStatus.STOPPING)
 
@@ -76,15 +82,21 @@ class Reports:
     async def status(self, leader: Leader, worker_id: str, write: StatusWrite) -> Worker:
         """What was found or done, with the decision behind it."""
         settings = await self._plane.settings()
+        leaks = _Leaks()
 
         async def attempt(change: Change) -> Worker:
             worker = await change.worker(worker_id)
             after = reporting.write_status(worker, write, settings.discovery.drift_policy, change.now)
             if write.decision is not None:
-                await _keep_decision(change, worker_id, write.decision)
+                await keep_decision(change, worker_id, write.decision)
+            leaks.note(change, worker, write.reason, happened=reporting.loses_license(worker, write))
             return change.save(after, "status_reported", write.reason, status=write.status.value)
 
-        return await self._fenced(leader, attempt)
+        return leaks.count(await self._fenced(leader, attempt))
+
+    async def decisions(self, leader: Leader, batch: DecisionsBatch) -> BatchResult:
+        """What was decided for many workers, in one commit."""
+        return await self._fenced(leader, lambda change: keep_decisions(change, batch.items))
 
     async def launch(self, leader: Leader, worker_id: str, write: LaunchWrite) -> Worker:
         """The intent to launch, before the call."""
@@ -98,15 +110,17 @@ class Reports:
 
     async def license_status(self, leader: Leader, worker_id: str, write: LicenseStatusWrite) -> Worker:
         """What CML says of the licence."""
+        leaks = _Leaks()
 
         async def attempt(change: Change) -> Worker:
             worker = await change.worker(worker_id)
             after = reporting.write_license_status(worker, write, change.now)
             if write.status is LicenseStatus.DEREGISTERED and worker.has_license_token:
                 await keep_secrets(change, self._plane.box, worker_id, {LICENSE_TOKEN: None})
+            leaks.note(change, worker, write.message, happened=write.leaked)
             return change.save(after, "license_reported", write.message, status=write.status.value)
 
-        return await self._fenced(leader, attempt)
+        return leaks.count(await self._fenced(leader, attempt))
 
     async def detect_idle(self, leader: Leader, worker_id: str, request: DetectIdle) -> DetectionResult:
         """The four steps of idle detection."""
@@ -178,10 +192,21 @@ class Reports:
         return await self._plane.records.change(leader.actor, fenced)
 
 
-async def _keep_decision(change: Change, worker_id: str, decision: DecisionReport) -> None:
-    stored = await change.store.get(DECISIONS, worker_id)
-    revision = None if stored is None else stored.revision
-    change.write(Put(DECISIONS, worker_id, decision.model_dump_json().encode(), revision))
+class _Leaks:
+    """A licence that nobody can give back any more: told in the commit that gives it up, counted once that is made."""
+
+    def __init__(self) -> None:
+        self._happened = False
+
+    def note(self, change: Change, worker: Worker, reason: str, *, happened: bool) -> None:
+        self._happened = happened
+        if happened:
+            change.audit("license_leaked", worker.id, reason, instance_id=worker.instance_id)
+
+    def count(self, worker: Worker) -> Worker:
+        if self._happened:
+            LICENSES_LEAKED.inc()
+        return worker
 
 
 def _imported(request: ImportWorker, worker_id: str, region: str, change: Change) -> Worker:
@@ -196,6 +221,7 @@ def _imported(request: ImportWorker, worker_id: str, region: str, change: Change
         status_since=change.now,
         desired_status=DesiredStatus.STOPPED if stopped else DesiredStatus.RUNNING,
         instance_id=request.instance_id,
+        instance_since=change.now,
         instance_type=request.instance_type,
         ami_id=request.ami_id,
         public_ip=None if stopped else request.public_ip,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from lcm.control_plane.forgetting import forgotten_through
 from lcm.control_plane.kinds import WORKER_CHANGED, WORKERS
 from lcm.control_plane.store.cursors import journal_number
 from lcm.control_plane.store.port import BadCursor, StoreError
@@ -32,6 +33,7 @@ log = structlog.get_logger(__name__)
 _PAGE = 100
 _BREATH = 0.02
 _MOST_REGIONS = 20_000
+_FORGOTTEN = "what happened since the Last-Event-ID is not kept that long; read again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +178,15 @@ class EventStream(HostedService):
         try:
             lost = await self._lost(last_event_id)
             if lost is not None:
-                self.figures.resets += 1
-                self._listen(client)
-                yield notice("reset", lost, client.place)
+                yield self._begin_anew(client, lost)
                 return
             client.place = last_event_id
             while client.final is None:
                 page = await self._store.journal(after=client.place, limit=_PAGE)
+                # Looked up after the page was read: how far lines are forgotten is stored before the first one goes.
+                if await self._forgotten(client, client.place):
+                    yield self._begin_anew(client, _FORGOTTEN)
+                    return
                 chunk = b"".join([self._frame(line) for line in page if await self._wants(client, line)])
                 client.place = page[-1].cursor if page else client.place
                 if chunk:
@@ -200,15 +204,25 @@ class EventStream(HostedService):
             reason = "the store cannot be read; come back with Last-Event-ID"
             client.end(notice("unavailable", reason, last_event_id=client.place or last_event_id))
 
+    def _begin_anew(self, client: Client, why: str) -> bytes:
+        """Let it listen from now on, and tell it to read again: what it has missed cannot be told."""
+        self.figures.resets += 1
+        self._listen(client)
+        return notice("reset", why, client.place)
+
+    async def _forgotten(self, client: Client, place: str) -> bool:
+        """Whether lines after this place that it wants may be gone."""
+        through = await forgotten_through(self._store, client.wanted.topics)
+        return through is not None and through > place
+
     async def _lost(self, last_event_id: str) -> str | None:
         """Why it cannot be told what it has missed, if so."""
         try:
             number = journal_number(last_event_id)
         except BadCursor:
             return "the Last-Event-ID is not one of ours; read again"
-        oldest = await self._store.journal(limit=1)
         newest = await self._store.journal(newest_first=True, limit=1)
-        if not newest or not oldest[0].cursor <= last_event_id <= newest[0].cursor:
+        if not newest or not number or last_event_id > newest[0].cursor:
             return "the Last-Event-ID is not known; read again"
         if journal_number(newest[0].cursor) - number > self._settings.most_replayed:
             return "the Last-Event-ID is too old; read again"

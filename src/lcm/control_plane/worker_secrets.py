@@ -32,7 +32,7 @@ async def keep_secrets(change: Change, box: SecretBox, worker_id: str, given: Ma
         if text is None:
             kept.pop(name, None)
         else:
-            kept[name] = box.encrypt(Secret(text), _place(worker_id, name))
+            kept[name] = box.encrypt(Secret(text), place_of(worker_id, name))
     body = json.dumps(kept, sort_keys=True).encode()
     change.write(Put(WORKER_SECRETS, worker_id, body, None if stored is None else stored.revision))
 
@@ -43,8 +43,9 @@ async def read_secret(store: Store, box: SecretBox, worker_id: str, name: str) -
     kept: dict[str, str] = {} if stored is None else json.loads(stored.body)
     if name not in kept:
         raise Refusal(ProblemCode.NOT_FOUND, f"worker {worker_id} has no {name.replace('_', ' ')}")
-    return box.decrypt(kept[name], _place(worker_id, name))
+    return box.decrypt(kept[name], place_of(worker_id, name))
 
 
-def _place(worker_id: str, name: str) -> Place:
+def place_of(worker_id: str, name: str) -> Place:
+    """Where a worker's secret belongs."""
     return Place(WORKER_SECRETS.name, worker_id, name)

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.answers import former_answer, keep_answer
 from lcm.control_plane.commands import editing, holding, lifecycle
 from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.decisions import read_decision
+from lcm.control_plane.fleet import read_fleet
 from lcm.control_plane.kinds import HISTORY, WORKERS
 from lcm.control_plane.templates import read_template
 from lcm.control_plane.worker_secrets import CML_PASSWORD, CML_USERNAME, LICENSE_TOKEN, keep_secrets
 from lcm.core import clock
+from lcm.model.audit import HistoryEntry
+from lcm.model.explaining import Known, explain
 from lcm.model.problems import ProblemCode
 from lcm.model.status import LicenseOperation
+from lcm.model.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -21,9 +26,9 @@ if TYPE_CHECKING:
     from lcm.control_plane.answers import Key
     from lcm.control_plane.plane import Plane
     from lcm.control_plane.records import Change
-    from lcm.control_plane.store.port import Page, Recorded, Sort, Store, Stored, Where
+    from lcm.control_plane.store.port import Page, Recorded, Sort, Stored, Where
+    from lcm.model.explaining import Explanation
     from lcm.model.requests import CreateWorker, HoldRequest, LicenseRequest, PatchWorker
-    from lcm.model.worker import Worker
 
 COMMANDS: dict[str, Callable[[Worker, Change, str | None], Worker]] = {
     "start": lambda worker, change, _: lifecycle.start(worker, change.now),
@@ -42,11 +47,6 @@ class Workers:
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
 
-    @property
-    def store(self) -> Store:
-        """Where the records are."""
-        return self._plane.store
-
     async def page(self, where: Where, sort: Sort, after: str | None, limit: int) -> Page:
         """Some workers, undecoded."""
         return await self._plane.store.find(WORKERS, where, sort=sort, after=after, limit=limit)
@@ -62,6 +62,21 @@ class Workers:
         """A worker's steps, oldest first."""
         await self.get(worker_id)
         return await self._plane.store.journal(topics=[HISTORY], subjects=[worker_id], after=after, limit=limit)
+
+    async def explain(self, worker_id: str) -> Explanation:
+        """Why it is as it is, and what happens next."""
+        plane = self._plane
+        worker = Worker.model_validate_json((await self.get(worker_id)).body)
+        steps = await plane.store.journal(topics=[HISTORY], subjects=[worker_id], newest_first=True, limit=1)
+        known = Known(
+            worker=worker,
+            decision=await read_decision(plane.store, worker_id),
+            fleet=await read_fleet(plane.store),
+            settings=await plane.settings(),
+            last=HistoryEntry.model_validate_json(steps[0].body) if steps else None,
+            now=clock.now(),
+        )
+        return explain(known)
 
     async def create(self, caller: Caller, request: CreateWorker, key: Key | None = None) -> bytes:
         """A new worker."""

@@ -66,8 +66,11 @@ class HttpServer(HostedService):
             self._socket.close()
 
     def _bind(self) -> socket.socket:
-        family, _, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        family, _, protocol, _, address = found[0]
+        # The protocol must be named: only then does asyncio send what is written at once. Else the body of a short
+        # answer waits until the client has acknowledged the head, for up to 40 ms.
+        listening = socket.socket(family, socket.SOCK_STREAM, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lcm.model.base import Answer, Choice, Data, Moment, Name
+from lcm.model.base import Answer, Choice, Data, Moment, Name, ToldSecret
 
 
 class Role(Choice):
@@ -52,3 +52,10 @@ class NewToken(Data):
     name: Name
     role: Role
     expires_at: Moment | None = None
+
+
+class MadeToken(Answer):
+    """A token that was made. It is shown this once."""
+
+    token: ToldSecret
+    info: TokenInfo

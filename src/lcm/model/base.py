@@ -7,7 +7,17 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    WithJsonSchema,
+)
 
 
 class Choice(StrEnum):
@@ -54,6 +64,10 @@ def _with_z(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
+def _revealed(secret: SecretStr) -> str:
+    return secret.get_secret_value()
+
+
 def _without_control(text: str) -> str:
     if any(unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Co", "Cn") for letter in text):
         raise ValueError("must not contain control characters")
@@ -69,6 +83,13 @@ Moment = Annotated[
 ]
 """A time with a zone; UTC inside, `Z` on the wire."""
 
+ToldSecret = Annotated[
+    SecretStr,
+    PlainSerializer(_revealed, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "password"}),
+]
+"""A secret that an answer tells: in clear on the wire, and masked wherever the answer is shown or logged."""
+
 WHOLE = BeforeValidator(_whole)
 """After the limits of a number, so that they stay in the document: only whole numbers, written as numbers."""
 
@@ -78,7 +99,12 @@ Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, AfterValidator(_without_control)]
 """Text that can be shown on one line."""
 
-Reason = Annotated[Text, BeforeValidator(_stripped), Field(min_length=1, max_length=500)]
+Reason = Annotated[
+    Text,
+    BeforeValidator(_stripped),
+    Field(min_length=1, max_length=500),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 500, "pattern": r"\S"}),
+]
 """Why somebody did something."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]

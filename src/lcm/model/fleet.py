@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from lcm.model.base import Answer, Moment
 from lcm.model.decisions import DecisionReport
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.model.worker import Hold
+
+InstallationId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{2,62}$", examples=["lcm-3f9k2m1xq0ab"])]
+"""The value of the tag lcm:installation: 3 to 63 lower-case letters, digits and dashes, the first no dash."""
+
+
+class Installation(Answer):
+    """Which installation this is. Only instances that carry its id are adopted, called leaked, or ended."""
+
+    installation_id: InstallationId
 
 
 class FleetCapacity(Answer):

@@ -37,6 +37,9 @@ ACTIVITY_CATEGORIES = frozenset(
 """Events that show a person's intent; the rest is the server talking to itself."""
 
 
+_NO_SPARE = "no more than the minimum number of workers is running"
+
+
 class ActivityEvent(Answer):
     """Something that happened on a worker, as CML tells it."""
 
@@ -57,6 +60,7 @@ class DetectionResult(Answer):
     is_idle: bool = False
     idle_minutes: float | None = None
     eligible_for_pause: bool = False
+    eligible_for_drain: bool = False
     in_snooze_period: bool = False
     error: str | None = None
 
@@ -68,7 +72,7 @@ class IdleVerdict(Answer):
     idle_minutes: float
     in_snooze_period: bool
     obstacles: tuple[str, ...]  # why it may not be paused, in words; empty when it may
-    obstacles_to_drain: tuple[str, ...]  # the same, leaving the auto-pause switch out
+    obstacles_to_drain: tuple[str, ...]  # the same, leaving out the auto-pause switch and the floor, a guard of its own
 
     @property
     def eligible_for_pause(self) -> bool:
@@ -100,7 +104,7 @@ def judge_idle(
     is_idle = idle_for > timedelta(minutes=idle.worker_idle_timeout_minutes)
     snooze = timedelta(minutes=idle.worker_auto_pause_snooze_minutes)
     snoozing = worker.last_resumed_at is not None and now - worker.last_resumed_at < snooze
-    to_drain = _obstacles(worker, snoozing=snoozing, lablets=lablets, spare=running > scaling.min_workers, now=now)
+    to_drain = _obstacles(worker, snoozing=snoozing, lablets=lablets, now=now)
     to_pause = () if idle.worker_auto_pause_enabled else ("auto-pause is switched off",)
     if idle.worker_auto_pause_enabled and scaling.scale_down_enabled and idle.idle_action is IdleAction.DRAIN:
         to_pause = ("idle workers are drained by scale-down",)
@@ -108,18 +112,17 @@ def judge_idle(
         is_idle=is_idle,
         idle_minutes=idle_for.total_seconds() / 60,
         in_snooze_period=snoozing,
-        obstacles=(*to_pause, *to_drain),
+        obstacles=(*to_pause, *to_drain, *(() if running > scaling.min_workers else (_NO_SPARE,))),
         obstacles_to_drain=to_drain,
     )
 
 
-def _obstacles(worker: Worker, *, snoozing: bool, lablets: int, spare: bool, now: datetime) -> tuple[str, ...]:
+def _obstacles(worker: Worker, *, snoozing: bool, lablets: int, now: datetime) -> tuple[str, ...]:
     found = (
         (worker.status is not WorkerStatus.RUNNING, f"it is {worker.status}"),
         (not worker.idle_detection_enabled, "idle detection is switched off for this worker"),
         (snoozing, "it was resumed a short while ago"),
         (lablets > 0, f"{lablets} lablets are assigned to it"),
-        (not spare, "no more than the minimum number of workers is running"),
         (worker.hold is not None and worker.hold.active(now), "it is on hold"),
     )
     return tuple(text for applies, text in found if applies)

@@ -34,7 +34,7 @@ class MetricsSample(Answer):
 
 
 class BatchResult(Answer):
-    """What became of a batch of figures."""
+    """What became of a batch, such as of figures."""
 
     kept: int
     dropped: int

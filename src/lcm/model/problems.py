@@ -36,6 +36,39 @@ class ProblemCode(Choice):
     INTERNAL = "internal"
 
 
+MEDIA_TYPE = "application/problem+json"
+
+STATUS: dict[ProblemCode, int] = {
+    ProblemCode.INVALID: 422,
+    ProblemCode.UNAUTHENTICATED: 401,
+    ProblemCode.FORBIDDEN: 403,
+    ProblemCode.NOT_FOUND: 404,
+    ProblemCode.METHOD_NOT_ALLOWED: 405,
+    ProblemCode.LEADER_HEADERS_MISSING: 400,
+    ProblemCode.CSRF: 403,
+    ProblemCode.TOO_MANY_ATTEMPTS: 429,
+    ProblemCode.TOO_LARGE: 413,
+    ProblemCode.UNAVAILABLE: 503,
+    ProblemCode.INTERNAL: 500,
+}
+"""What is not listed is a conflict with what is: 409."""
+
+TITLES: dict[int, str] = {
+    400: "Bad request",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Not possible as things are",
+    412: "It was changed meanwhile",
+    413: "Too large",
+    422: "The request is not right",
+    429: "Too many attempts",
+    500: "Our fault",
+    503: "Not available now",
+}
+
+
 class FieldProblem(Answer):
     """What is wrong with one field, and what would be right."""
 

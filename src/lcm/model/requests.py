@@ -15,6 +15,7 @@ from lcm.model.status import DesiredStatus, LicenseOperation, LicenseStatus, Los
 from lcm.model.worker import Tags
 
 MOST_SAMPLES = 5_000
+MOST_DECISIONS = 1_000
 MOST_EVENTS = 20_000
 MOST = 2**53
 
@@ -142,6 +143,10 @@ class StatusWrite(Data):
     conditions: tuple[Condition, ...] | None = None
     decision: DecisionReport | None = None
     desired_status: OnlyStopped | None = None
+    drift: Flag = Field(default=False, description="Whether somebody else stopped it: it is counted.")
+    launch_intent: None = Field(
+        default=None, description="Null: the intent is settled and nothing was launched. The next attempt is another."
+    )
 
 
 class LaunchWrite(Data):
@@ -158,6 +163,19 @@ class MetricsBatch(Data):
     items: Annotated[tuple[MetricsSample, ...], Field(max_length=MOST_SAMPLES)]
 
 
+class DecisionItem(Data):
+    """What was decided for one worker."""
+
+    worker_id: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
+    decision: DecisionReport
+
+
+class DecisionsBatch(Data):
+    """What was decided for many workers, without a change of their records."""
+
+    items: Annotated[tuple[DecisionItem, ...], Field(max_length=MOST_DECISIONS)]
+
+
 class DetectIdle(Data):
     """Telemetry of a worker; None: it could not be fetched, which is not idleness."""
 
@@ -171,6 +189,7 @@ class LicenseStatusWrite(Data):
     status: LicenseStatus
     version: Version | None = None
     clear_pending: Flag = False
+    leaked: Flag = Field(default=False, description="CML forgot it, but Cisco still counts it.")
     message: Annotated[Text, Field(max_length=1000)] = ""
 
 
@@ -208,3 +227,17 @@ class BreakerReport(Data):
     reason: Reason
     affected: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
     only_a_person_closes: Flag = False
+
+
+class AuditWrite(Data):
+    """A decision of a controller that changes no record."""
+
+    action: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=64)]
+    subject: Annotated[Text, Field(min_length=1, max_length=128)]
+    reason: Annotated[Text, Field(max_length=500)] = ""
+
+
+class DrainWrite(Data):
+    """Why scale-down takes a worker out of service."""
+
+    reason: Reason = "idle"

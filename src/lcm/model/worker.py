@@ -82,17 +82,22 @@ class Worker(Answer):
     desired_status: DesiredStatus = DesiredStatus.RUNNING
     conditions: tuple[Condition, ...] = ()
     instance_id: str | None = None
+    instance_since: Moment | None = None
     instance_type: str | None = None
     ami_id: str | None = None
     public_ip: str | None = None
     private_ip: str | None = None
     launch_attempt: int = 0
     launch_intent: LaunchIntent | None = None
+    replaced_at: tuple[Moment, ...] = ()
+    drifted: bool = False
+    drifted_at: tuple[Moment, ...] = ()
     origin: Origin = Origin.CREATED
     previous_worker_id: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     hold: Hold | None = None
     license_status: LicenseStatus = LicenseStatus.UNREGISTERED
+    license_failed_generation: int | None = None
     has_license_token: bool = False
     pending_license_operation: PendingLicenseOperation | None = None
     lost_instance_policy: LostInstancePolicy = LostInstancePolicy.TERMINATE

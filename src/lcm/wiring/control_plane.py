@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from lcm.control_plane.access.throttle import Throttle
 from lcm.control_plane.access.tokens import TOKENS, Tokens
 from lcm.control_plane.answers import forget_old_answers
 from lcm.control_plane.app import make_app
+from lcm.control_plane.forgetting import Retention, forget_old_lines
+from lcm.control_plane.installation import settle_installation
 from lcm.control_plane.journal import JournalFeed
 from lcm.control_plane.kinds import ALL_KINDS
 from lcm.control_plane.mirror import Mirror
@@ -35,6 +38,7 @@ from lcm.control_plane.store.port import StoreError
 from lcm.control_plane.store.sqlite import SqliteStore
 from lcm.control_plane.stream import EventStream
 from lcm.control_plane.templates import seed_templates
+from lcm.control_plane.tidying import Tidying
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait, keep_running
 from lcm.core.surface import HttpServer, open_routes
@@ -42,11 +46,13 @@ from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet_settings import FleetSettings
 from lcm.settings import (
     AccessSettings,
+    ControllerTokenSettings,
     DataSettings,
     FleetDefaults,
     FleetSources,
     HttpSettings,
     LogSettings,
+    RegionSettings,
     StoreSettings,
 )
 from lcm.wiring.connections import Connection, Greeting, Standalone, connect
@@ -62,11 +68,19 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 START_UP = Actor(kind=ActorKind.SYSTEM, name="start-up")
-_TIDY_EVERY = 600.0
 
 
 class ControlPlaneSettings(
-    Standalone, StoreSettings, AccessSettings, FleetDefaults, FleetSources, HttpSettings, LogSettings, DataSettings
+    Standalone,
+    StoreSettings,
+    AccessSettings,
+    ControllerTokenSettings,
+    FleetDefaults,
+    FleetSources,
+    RegionSettings,
+    HttpSettings,
+    LogSettings,
+    DataSettings,
 ):
     """What the control plane is told."""
 
@@ -75,7 +89,7 @@ class WrongRegions(Exception):
     """AWS_REGION_CONFIGS cannot be read; the text says why."""
 
 
-def region_names(settings: FleetSources) -> tuple[str, ...]:
+def region_names(settings: RegionSettings) -> tuple[str, ...]:
     """The regions that workers may be in, the default first. Of the configuration only the names count here."""
     if settings.aws_region_configs is None:
         return (settings.aws_default_region,)
@@ -131,19 +145,31 @@ def secret_box(settings: ControlPlaneSettings) -> SecretBox:
 class _OpenStore(HostedService):
     """Opens the store first and closes it last; ready while it answers."""
 
-    def __init__(self, store: Store, parts: Parts, templates: Path | None) -> None:
+    def __init__(self, store: Store, parts: Parts, settings: ControlPlaneSettings, about: dict[str, object]) -> None:
+        """`about` is told which installation this is, once that is known."""
         super().__init__("store")
         self._store = store
         self._parts = parts
-        self._templates = templates
+        self._settings = settings
+        self._about = about
         self._trouble = ""
 
     async def start(self) -> None:
-        """Open, bring the schema up to date, and take over templates."""
+        """Open, bring the schema up to date, find out which installation this is, and take over templates."""
         await self._store.open([*ALL_KINDS, TOKENS, SESSIONS])
-        await self._parts.plane.records.change(START_UP, lambda change: seed_templates(change, self._templates))
+        try:
+            await self._settle()
+        except BaseException:
+            await self._store.close()
+            raise
         self._spawn(keep_running("store check", self._check), "check")
-        self._spawn(keep_running("tidying", self._tidy), "tidying")
+
+    async def _settle(self) -> None:
+        """The installation first: a start that is refused for it has changed nothing."""
+        change, settings = self._parts.plane.records.change, self._settings
+        settled = await change(START_UP, lambda at: settle_installation(at, settings.lcm_installation_id))
+        self._about["installation_id"] = settled.installation_id
+        await change(START_UP, lambda at: seed_templates(at, settings.worker_templates_config_path))
 
     async def stop(self) -> None:
         """Finish what is under way and close."""
@@ -165,13 +191,19 @@ class _OpenStore(HostedService):
                 self._trouble = f"store: {error}"
             await asyncio.sleep(2.0)
 
-    async def _tidy(self) -> None:
-        while True:
-            await asyncio.sleep(_TIDY_EVERY)
-            await self._parts.metrics.tidy()
-            await self._parts.gate.sessions.sweep()
-            while await forget_old_answers(self._store, clock.now()):
-                continue
+
+def tidying(settings: StoreSettings, store: Store, parts: Parts) -> Tidying:
+    """What is removed when it is old enough."""
+    days, hours = settings.journal_retention_days, settings.event_retention_hours
+    retention = Retention(timedelta(days=days) if days else None, timedelta(hours=hours))
+    return Tidying(
+        {
+            "figures": parts.metrics.tidy,
+            "sessions": parts.gate.sessions.sweep,
+            "answers": lambda: forget_old_answers(store, clock.now()),
+            "journal": lambda: forget_old_lines(store, retention),
+        }
+    )
 
 
 class _PlaneFigures(Collector):
@@ -223,17 +255,18 @@ async def serve_control_plane(settings: ControlPlaneSettings, started: Started) 
         gate = _gate(settings, store, client)
         mirror, stream = Mirror(store, coordination, feed), EventStream(store, feed)
         parts = Parts.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours)
-        opened = _OpenStore(store, parts, settings.worker_templates_config_path)
-        about = {
+        about: dict[str, object] = {
             "service": "control-plane",
             "version": version("lcm"),
             "coordination": coordination.description,
             "regions": list(plane.regions),
         }
+        opened = _OpenStore(store, parts, settings, about)
         REGISTRY.register(_PlaneFigures(mirror, stream))
         app = make_app(parts, version("lcm"))
         app.include_router(open_routes([opened, feed, mirror, stream], about))
         server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
         greeting = Greeting(lambda: started(server.url, about))
-        services = [Connection(coordination), opened, feed, mirror, server, stream, greeting]
+        tidy = tidying(settings, store, parts)
+        services = [Connection(coordination), opened, feed, mirror, server, stream, tidy, greeting]
         return await Host(services).run()

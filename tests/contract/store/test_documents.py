@@ -188,3 +188,18 @@ async def test_a_closed_store_says_so_and_closes_again(bed: Bed) -> None:
         with pytest.raises(StoreUnavailable):
             await call
     await store.close()
+
+
+async def test_many_are_asked_for_at_once_and_missing_ones_are_left_out(store: Store) -> None:
+    made = [f"n-{number:04d}" for number in range(1_201)]
+    for begin in range(0, len(made), 300):
+        await store.commit([note(name, body=name) for name in made[begin : begin + 300]])
+    found = await store.get_many(NOTES, [*made, "none", made[0]])
+    assert sorted(found) == made
+    assert found[made[700]] == await store.get(NOTES, made[700])
+    assert await store.get_many(NOTES, []) == {}
+    assert await store.get_many(NOTES, ["none"]) == {}
+    with pytest.raises(ValueError, match="characters"):
+        await store.get_many(NOTES, [""])
+    with pytest.raises(ValueError, match="at once"):
+        await store.get_many(NOTES, ["x"] * 10_001)

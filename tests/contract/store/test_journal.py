@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lcm.control_plane.store.port import Store
+    from tests.contract.store.conftest import Bed
 
 
 def subjects(lines: Sequence[Recorded]) -> list[str]:
@@ -142,3 +143,48 @@ async def test_the_order_of_lines_is_the_order_of_the_writes_they_tell_of(store:
     await asyncio.gather(*(write() for _ in range(8)))
     told = [json.loads(line.body) for line in await store.journal()]
     assert told == list(range(1, len(told) + 1))
+
+
+async def test_old_lines_of_a_topic_are_forgotten_oldest_first_and_the_rest_stays(store: Store) -> None:
+    lines = [entry(f"{topic}{number}", topic=topic) for number in range(4) for topic in ("x", "y")]
+    cursors = await store.commit([], entries=lines)
+    assert await store.forget("x", through=cursors[5], limit=2) == 2
+    assert subjects(await store.journal()) == ["y0", "y1", "x2", "y2", "x3", "y3"]
+    assert await store.forget("x", through=cursors[5]) == 1
+    assert await store.forget("x", through=cursors[5]) == 0
+    assert subjects(await store.journal()) == ["y0", "y1", "y2", "x3", "y3"]
+    assert subjects(await store.journal(topics=["x"])) == ["x3"]
+    assert subjects(await store.journal(subjects=["x0", "x3"])) == ["x3"]
+    assert await store.forget("none", through=cursors[-1]) == 0
+
+
+async def test_cursors_go_on_growing_when_everything_is_forgotten(bed: Bed) -> None:
+    store = await bed.open()
+    cursors = await store.commit([], entries=[entry("a"), entry("b")])
+    assert await store.forget("worker", through=cursors[-1]) == 2
+    assert list(await store.journal()) == []
+    store = await bed.open()
+    (later,) = await store.commit([], entries=[entry("c")])
+    assert later > cursors[-1]
+    assert subjects(await store.journal(after=cursors[0])) == ["c"]
+
+
+async def test_forgetting_is_bounded_and_needs_a_cursor(store: Store) -> None:
+    with pytest.raises(BadCursor):
+        await store.forget("worker", through="1")
+    with pytest.raises(ValueError, match="limit"):
+        await store.forget("worker", through="0000000000000001", limit=0)
+    with pytest.raises(ValueError, match="NUL"):
+        await store.forget("a\0", through="0000000000000001")
+
+
+async def test_forgetting_beside_commits_loses_no_new_line(store: Store) -> None:
+    (first,) = await store.commit([], entries=[entry("old")])
+
+    async def write(committer: int) -> None:
+        for number in range(10):
+            await store.commit([], entries=[entry(f"{committer}-{number}")])
+
+    await asyncio.gather(store.forget("worker", through=first), *(write(committer) for committer in range(8)))
+    expected = {f"{committer}-{number}" for committer in range(8) for number in range(10)}
+    assert set(subjects(await store.journal(limit=1000))) == expected

@@ -214,6 +214,7 @@ def test_a_secret_is_nowhere_in_clear(
         ("CONTROL_PLANE_PORT", "abc", "a whole number"),
         ("MIN_WORKERS", "-1", "MIN_WORKERS"),
         ("LCM_SECRET_KEY", "short", "LCM_SECRET_KEY"),
+        ("LCM_INSTALLATION_ID", "Acme", "3 to 63 lower-case letters"),
         ("AWS_REGION_CONFIGS", "/none/regions.yaml", "AWS_REGION_CONFIGS"),
     ],
 )
@@ -227,6 +228,25 @@ def test_a_wrong_setting_is_one_line(
     assert len(lines) == 1
     assert words in lines[0]
     assert json.dumps(value)[1:-1] in lines[0] or variable in lines[0]
+
+
+def test_a_store_keeps_its_installation_and_a_start_as_another_is_refused(
+    make_plane: Callable[..., ControlPlane], tmp_path: Path, etcd_server: EtcdServer
+) -> None:
+    first = make_plane(LCM_INSTALLATION_ID="acme-prod")
+    assert first.ask("GET", "/info").json()["installation_id"] == "acme-prod"
+    told = first.ask("GET", "/api/internal/installation", CONTROLLER)
+    assert told.json() == {"installation_id": "acme-prod"}
+    first.process.end()
+    other = ControlPlane(tmp_path, etcd_server, "other", LCM_INSTALLATION_ID="acme-test")
+    other.process.log_path = tmp_path / "other.log"
+    other.process.start()
+    assert other.process.wait() == 2
+    lines = [line for line in other.process.log_path.read_text().splitlines() if not line.startswith("{")]
+    assert len(lines) == 1
+    assert 'LCM_INSTALLATION_ID="acme-test"' in lines[0]
+    assert "acme-prod" in lines[0]
+    assert make_plane().ask("GET", "/info").json()["installation_id"] == "acme-prod"
 
 
 def test_a_second_control_plane_on_one_file_is_refused(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from itertools import cycle
+from itertools import count, cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,11 +48,14 @@ class Served:
         self._open = AsyncExitStack()
         self._pairs: Iterator[tuple[str, str]] | None = None
         self._aims: dict[str, Iterator[str | None]] = {}
+        self._numbers = count()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            # Who guesses tokens is shut out by address, and must not take the others along.
-            address = "192.0.2.1" if f"{scope['method']} {scope['path']}" == SIGN_IN else "192.0.2.2"
+            # Who guesses tokens is shut out by address. That is tried here on every route, with and without a token: no
+            # try may take the others along.
+            number = next(self._numbers)
+            address = f"198.18.{number // 256 % 256}.{number % 256}"
             await self.plane.app({**scope, "client": (address, 1)}, receive, send)
             return
         # It begins and ends with each test; the plane stays.
@@ -64,14 +67,17 @@ class Served:
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def admit(self, case: Case[Any]) -> None:
-        """Sign the request in: as a leading controller on internal routes, as an admin on those of people."""
+    def admit(self, case: Case[Any]) -> dict[str, str]:
+        """What signs the request in: as a leading controller on internal routes, as an admin on those of people.
+
+        It is handed over apart from the request: then it is also tried whether the same is refused without it.
+        """
         internal = case.path.startswith("/api/internal/")
         token = self.plane.tokens[Role.CONTROLLER if internal else Role.ADMIN]
-        case.headers["Authorization"] = f"Bearer {token}"
         if internal and not _is_wrong(case, ParameterLocation.HEADER):
             # A term that is announced must not make those of the other requests stale.
             case.headers.update({**LEADER, "X-LCM-Controller": "announcer"} if case.path == LEADERSHIP else LEADER)
+        return {"Authorization": f"Bearer {token}"}
 
     def aim(self, case: Case[Any]) -> None:
         """Let two of three requests find a worker, one that waits or one that runs: a made-up id is always 404."""
@@ -128,9 +134,9 @@ def _quiet() -> Iterator[None]:
     suppress_health_check=list(HealthCheck),
 )
 def test_every_operation_keeps_its_promise(case: Case[Any]) -> None:
-    served.admit(case)
+    sign_in = served.admit(case)
     served.aim(case)
-    response = case.call()
+    response = case.call(headers=sign_in)
     # Otherwise everything would be refused at the door, and nothing tested.
     assert case.operation.label == SIGN_IN or response.status_code not in (401, 403, 429), response.text
     assert case.path == LEADERSHIP or b"stale_leader" not in response.content

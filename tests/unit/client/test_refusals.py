@@ -23,9 +23,8 @@ from lcm.client.errors import (
     TransitionRefused,
     VersionConflict,
 )
-from lcm.control_plane.routes.problems import STATUS
 from lcm.model.access import Role
-from lcm.model.problems import ProblemCode
+from lcm.model.problems import STATUS, ProblemCode
 from lcm.model.requests import CreateWorker, LaunchWrite, PatchWorker, StatusWrite
 from lcm.model.status import WorkerStatus
 from tests.unit.client.fakes import Network, Server, problem

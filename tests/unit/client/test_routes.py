@@ -13,12 +13,15 @@ from lcm.client import Client, Leader
 from lcm.client.errors import NotFound, NotSignedIn
 from lcm.core import clock
 from lcm.model.access import Role
+from lcm.model.decisions import DecisionReport
 from lcm.model.fleet_settings import SettingsPatch
 from lcm.model.idle import ActivityEvent
 from lcm.model.metrics import MetricsSample
 from lcm.model.requests import (
     BreakerReport,
     CreateWorker,
+    DecisionItem,
+    DecisionsBatch,
     DetectIdle,
     HoldRequest,
     ImportWorker,
@@ -111,7 +114,10 @@ class Tour:
         assert (await workers.license(name, deregister)).pending_license_operation is not None
         assert [entry.to_status async for entry in workers.history(name)][:2] == ["PENDING", "PROVISIONING"]
         assert (await workers.metrics(name, since=clock.now() - timedelta(hours=1))) == ()
-        assert (await workers.explain(name)).worker_id == name
+        explained = await workers.explain(name)
+        assert (explained.worker_id, explained.status) == (name, WorkerStatus.RUNNING)
+        assert explained.summary.startswith("beta has been RUNNING")
+        assert explained.last_transition is not None
         assert (await workers.terminate(name)).desired_status is DesiredStatus.TERMINATED
         assert (await workers.delete(name)).desired_status is DesiredStatus.TERMINATED
 
@@ -129,6 +135,9 @@ class Tour:
             worker_id=worker.id, instance_id=worker.instance_id or "", collected_at=clock.now(), cpu_utilization=3
         )
         assert (await inside.write_metrics(LEADER, MetricsBatch(items=(sample,)))).kept == 1
+        decided = DecisionReport(rule="running.steady", reason="all is well", decided_at=clock.now())
+        batch = DecisionsBatch(items=(DecisionItem(worker_id=worker.id, decision=decided),))
+        assert (await inside.write_decisions(LEADER, batch)).kept == 1
         event = ActivityEvent(category="start_lab", at=clock.now())
         found = await inside.detect_idle(LEADER, worker.id, DetectIdle(events=(event,), observed_at=clock.now()))
         assert found.telemetry_fetched
@@ -145,8 +154,10 @@ class Tour:
         await inside.audit(LEADER, "skipped_not_idle", "w-1", "busy")
         report = BreakerReport(region="eu-west-1", open=True, reason="ten are missing", affected=("w-1",))
         assert (await inside.report_breaker(LEADER, report)).breakers["eu-west-1"].open
+        assert (await inside.fleet()).breakers["eu-west-1"].open
         assert (await inside.template("small")).name == "small"
         assert (await inside.settings()).scaling.min_workers == 0
+        assert (await inside.installation()).installation_id.startswith("lcm-")
 
     async def rest(self) -> None:
         """The fleet, templates and tokens."""
@@ -167,6 +178,8 @@ class Tour:
         assert not (await admin.templates.disable("tiny")).enabled
         assert (await admin.templates.enable("tiny")).enabled
         assert (await admin.access.whoami()).role == "admin"
+        rotated = await admin.access.rotate_secrets()
+        assert (rotated.rotated, rotated.unreadable) == (0, ())
         made = await admin.access.make_token("ci", Role.VIEWER, expires_at=clock.after(60))
         assert made.info.id in [token.id async for token in admin.access.tokens()]
         assert (await admin.access.revoke_token(made.info.id)).revoked_at is not None

@@ -67,12 +67,14 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/tokens"): ADMIN,
     ("POST", "/api/tokens"): ADMIN,
     ("DELETE", "/api/tokens/{token_id}"): ADMIN,
+    ("POST", "/api/secrets/rotate"): ADMIN,
     ("GET", "/api/internal/workers"): CONTROLLER,
     ("GET", "/api/internal/workers/{worker_id}"): CONTROLLER,
     ("POST", "/api/internal/leadership"): CONTROLLER,
     ("POST", "/api/internal/workers/import"): CONTROLLER,
     ("POST", "/api/internal/workers/scale-up"): CONTROLLER,
     ("POST", "/api/internal/workers/metrics"): CONTROLLER,
+    ("POST", "/api/internal/workers/decisions"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/status"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/launch"): CONTROLLER,
     ("POST", "/api/internal/workers/{worker_id}/detect-idle"): CONTROLLER,
@@ -81,9 +83,11 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/internal/workers/{worker_id}/license-token"): CONTROLLER,
     ("GET", "/api/internal/workers/{worker_id}/cml-credentials"): CONTROLLER,
     ("POST", "/api/internal/audit"): CONTROLLER,
+    ("GET", "/api/internal/fleet"): CONTROLLER,
     ("POST", "/api/internal/fleet/breaker"): CONTROLLER,
     ("GET", "/api/internal/worker-templates/{name}"): CONTROLLER,
     ("GET", "/api/internal/settings"): CONTROLLER,
+    ("GET", "/api/internal/installation"): CONTROLLER,
 }
 PEOPLE = (VIEWER, OPERATOR, ADMIN)
 
@@ -502,5 +506,12 @@ async def test_explain_and_plan_show_the_last_decision(plane: TestPlane) -> None
     await plane.report(worker, "PENDING", decision=decision)
     explained = (await plane.ask("GET", f"/api/workers/{worker['id']}/explain", role=VIEWER)).json()
     assert explained["decision"]["rule"] == "pending.launch"
+    assert explained["last_transition"]["actor"]["name"] == "operator"
+    assert explained["summary"].startswith("alpha has been PENDING for a moment (operator: created).")
+    assert explained["summary"].endswith(explained["next"])
+    await plane.ask("POST", "/api/fleet/hold", json={"reason": "exam"})
+    held = (await plane.ask("GET", f"/api/workers/{worker['id']}/explain", role=VIEWER)).json()
+    assert "The whole fleet is on hold by operator" in held["summary"]
+    assert held["next"].startswith("Nothing is changed while the hold lasts; after it, an instance is launched")
     plan = (await plane.ask("GET", "/api/plan", role=VIEWER)).json()
     assert [item["decision"]["actions"] for item in plan["items"]] == [["launch t3.small"]]

@@ -77,6 +77,7 @@ async def test_an_idle_worker_is_paused(idle_desk: Desk) -> None:
         "is_idle": True,
         "idle_minutes": 90,
         "eligible_for_pause": True,
+        "eligible_for_drain": True,
         "in_snooze_period": False,
         "error": None,
     }

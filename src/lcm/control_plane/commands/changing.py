@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # Statuses in which an address that people could dial would belong to somebody else by now.
 _WITHOUT_PUBLIC_ADDRESS = (WorkerStatus.STOPPED, WorkerStatus.PENDING, WorkerStatus.TERMINATED)
 
+# Whoever asks for something else begins anew: how often it was stopped from outside before does not count any more.
+_FORGIVEN: dict[str, Any] = {"drifted": False, "drifted_at": ()}
+
 
 def changed(worker: Worker, now: datetime, *, asks_anew: bool = False, **fields: Any) -> Worker:
     """The worker with these fields. If any differs the version moves; `asks_anew` moves the generation with it."""
@@ -34,6 +37,8 @@ def entering(worker: Worker, status: WorkerStatus, now: datetime) -> dict[str, A
         fields["stopped_seconds"] = worker.stopped_seconds + (now - worker.status_since).total_seconds()
     if status in _WITHOUT_PUBLIC_ADDRESS:
         fields["public_ip"] = None
+    if status in (WorkerStatus.STARTING, WorkerStatus.RUNNING):
+        fields["drifted"] = False
     if status is WorkerStatus.RUNNING:
         fields["last_resumed_at"] = now
     return fields
@@ -45,6 +50,7 @@ def pausing(worker: Worker, now: datetime, reason: str, *, by_policy: bool) -> d
         return {"desired_status": DesiredStatus.STOPPED}
     counter = "auto_pause_count" if by_policy else "manual_pause_count"
     return {
+        **_FORGIVEN,
         "desired_status": DesiredStatus.STOPPED,
         "last_paused_at": now,
         "pause_reason": reason,
@@ -59,6 +65,7 @@ def resuming(worker: Worker, *, by_policy: bool) -> dict[str, Any]:
         return {"desired_status": DesiredStatus.RUNNING}
     counter = "auto_resume_count" if by_policy else "manual_resume_count"
     return {
+        **_FORGIVEN,
         "desired_status": DesiredStatus.RUNNING,
         "pause_reason": None,
         "paused_by_policy": False,

@@ -71,7 +71,7 @@ def retry(worker: Worker, now: datetime) -> Worker:
     if worker.status is not WorkerStatus.FAILED:
         raise Refusal(ProblemCode.NOT_POSSIBLE_NOW, f"only a FAILED worker can be retried; this one is {worker.status}")
     following = WorkerStatus.STARTING if worker.instance_id else WorkerStatus.PENDING
-    fields = entering(worker, following, now)
+    fields = entering(worker, following, now) | {"replaced_at": (), "drifted_at": ()}
     if following is WorkerStatus.PENDING:
         fields["launch_intent"] = None  # a settled one: the next attempt has a token and parameters of its own
     return changed(worker, now, asks_anew=True, **fields)

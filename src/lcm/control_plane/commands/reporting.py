@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.commands.changing import changed, entering
@@ -28,6 +29,8 @@ _WRITTEN_AS_GIVEN = (
     "terminated_reason",
 )
 _DRIFTED = (WorkerStatus.STOPPING, WorkerStatus.STOPPED)
+_MOST_REMEMBERED = 20
+STOPPED_OUTSIDE = "stopped from outside"
 
 
 def check_version(worker: Worker, version: int) -> None:
@@ -47,12 +50,30 @@ def write_status(worker: Worker, write: StatusWrite, drift: DriftPolicy, now: da
     fields |= entering(worker, write.status, now)
     if write.status is WorkerStatus.PENDING and worker.status is not WorkerStatus.PENDING:
         fields["launch_intent"] = None
+        fields["replaced_at"] = _within_an_hour(worker.replaced_at, now)
+    if "launch_intent" in given:
+        _check_settled(worker, write)
+        fields["launch_intent"] = None
+    if fields.get("instance_id", worker.instance_id) != worker.instance_id:
+        fields["instance_since"] = None if write.instance_id is None else now
+    if write.drift:
+        fields |= {"drifted": True, "drifted_at": _within_an_hour(worker.drifted_at, now)}
+    if loses_license(worker, write):
+        fields["license_status"] = LicenseStatus.UNREGISTERED
     if write.status in (WorkerStatus.STOPPED, WorkerStatus.PENDING, WorkerStatus.TERMINATED):
         fields["public_ip"] = None
     if write.desired_status is not None:
         _check_accepted_drift(worker, write, drift)
-        fields["desired_status"] = DesiredStatus.STOPPED
+        fields |= {"desired_status": DesiredStatus.STOPPED, "last_paused_at": now, "pause_reason": STOPPED_OUTSIDE}
     return changed(worker, now, asks_anew="desired_status" in fields, **fields)
+
+
+def loses_license(worker: Worker, write: StatusWrite) -> bool:
+    """Whether an instance ends with this write whose licence was not confirmed to have been given back."""
+    if worker.license_status not in (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING):
+        return False
+    given_up = "instance_id" in write.model_fields_set and write.instance_id != worker.instance_id
+    return worker.instance_id is not None and (write.status is WorkerStatus.TERMINATED or given_up)
 
 
 def store_intent(worker: Worker, write: LaunchWrite, now: datetime) -> Worker:
@@ -80,7 +101,25 @@ def write_license_status(worker: Worker, write: LicenseStatusWrite, now: datetim
         fields["pending_license_operation"] = None
     if write.status is LicenseStatus.DEREGISTERED:
         fields["has_license_token"] = False
+    # As long as nobody asks for anything else, what CML refused once it would refuse again.
+    fields["license_failed_generation"] = worker.generation if write.status is LicenseStatus.FAILED else None
     return changed(worker, now, **fields)
+
+
+def _check_settled(worker: Worker, write: StatusWrite) -> None:
+    if write.status is not WorkerStatus.PENDING and write.status is not WorkerStatus.FAILED:
+        detail = (
+            "launch_intent: only the intent of a worker that is PENDING or has FAILED can be settled as not launched"
+        )
+        raise Refusal(ProblemCode.NOT_POSSIBLE_NOW, detail)
+    if worker.instance_id is not None:
+        raise Refusal(ProblemCode.NOT_POSSIBLE_NOW, "launch_intent: the worker has an instance; it was launched")
+
+
+def _within_an_hour(moments: tuple[datetime, ...], now: datetime) -> tuple[datetime, ...]:
+    """The moments of the last hour and this one; more than a few are never of interest."""
+    recent = [moment for moment in moments if now - moment < timedelta(hours=1)]
+    return (*recent[-_MOST_REMEMBERED:], now)
 
 
 def _check_accepted_drift(worker: Worker, write: StatusWrite, drift: DriftPolicy) -> None:

@@ -1,33 +1,29 @@
-"""Who am I, and tokens."""
+"""Who am I, tokens, and the key of stored secrets."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
+from pydantic import SecretStr
 
 from lcm.control_plane.access.tokens import UnknownToken
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.kinds import AUDIT
+from lcm.control_plane.rotation import rotate_secrets
 from lcm.control_plane.routes.answers import documented
 from lcm.control_plane.routes.callers import Admin, Anybody
 from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.routes.workers import Cursor, Limit
 from lcm.control_plane.store.port import Entry
 from lcm.core import clock
-from lcm.model.access import NewToken, TokenInfo, WhoAmI
+from lcm.model.access import MadeToken, NewToken, TokenInfo, WhoAmI
+from lcm.model.answers import SecretsRotated
 from lcm.model.audit import AuditEntry
 from lcm.model.base import Answer
 from lcm.model.problems import ProblemCode
 
 router = APIRouter(prefix="/api", tags=["access"], responses=documented(401, 403, 422, 429))
-
-
-class MadeToken(Answer):
-    """A token that was made. It is shown this once."""
-
-    token: str
-    info: TokenInfo
 
 
 class TokenList(Answer):
@@ -62,12 +58,14 @@ async def make_token(request: Request, caller: Admin, body: NewToken) -> MadeTok
         expires_at=body.expires_at,
         audit=lambda made: [_line(caller, "token_created", made, role=made.role.value)],
     )
-    return MadeToken(token=secret.reveal(), info=info)
+    return MadeToken(token=SecretStr(secret.reveal()), info=info)
 
 
 @router.delete("/tokens/{token_id}", responses=documented(404))
 async def revoke_token(
-    request: Request, caller: Admin, token_id: Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$")]
+    request: Request,
+    caller: Admin,
+    token_id: Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", description="The id of the token, as the list has it")],
 ) -> TokenInfo:
     """Let a token open nothing any more."""
     try:
@@ -76,6 +74,12 @@ async def revoke_token(
         )
     except UnknownToken:
         raise Refusal(ProblemCode.NOT_FOUND, f"there is no token {token_id}") from None
+
+
+@router.post("/secrets/rotate")
+async def rotate_stored_secrets(request: Request, caller: Admin) -> SecretsRotated:
+    """Encrypt all stored secrets with the first key of LCM_SECRET_KEY_FILE; asked again it finds nothing to do."""
+    return await rotate_secrets(parts(request).plane, caller.actor)
 
 
 def _line(caller: Admin, action: str, token: TokenInfo, **details: str) -> Entry:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import Response
 
-from lcm.control_plane.routes.problems import MEDIA_TYPE
 from lcm.model.audit import AuditEntry, HistoryEntry
 from lcm.model.base import Answer
 from lcm.model.metrics import MetricsSample
-from lcm.model.problems import Problem
+from lcm.model.problems import MEDIA_TYPE, Problem
 from lcm.model.template import WorkerTemplate
 from lcm.model.worker import Worker
 

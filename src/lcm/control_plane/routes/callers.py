@@ -92,12 +92,17 @@ async def anybody(request: Request) -> Caller:
     return await gate.admit(request)
 
 
+NEEDED_ROLES: dict[Callable[[Request], Awaitable[Caller]], Role] = {}
+"""Which role each of the checks below asks for: what the OpenAPI document says is read here."""
+
+
 def _needs(role: Role) -> Callable[[Request], Awaitable[Caller]]:
     async def check(request: Request) -> Caller:
         caller = await anybody(request)
         caller.require(role)
         return caller
 
+    NEEDED_ROLES[check] = role
     return check
 
 
@@ -110,8 +115,12 @@ Controller = Annotated[Caller, Depends(_needs(Role.CONTROLLER))]
 
 async def leader(
     caller: Controller,
-    x_lcm_controller: Annotated[str | None, Header(max_length=64)] = None,
-    x_lcm_leader_term: Annotated[str | None, Header(max_length=20)] = None,
+    x_lcm_controller: Annotated[
+        str | None, Header(max_length=64, description="The name of the controller that writes: its service_name")
+    ] = None,
+    x_lcm_leader_term: Annotated[
+        str | None, Header(max_length=20, description="The term it leads in; a term older than the newest is refused")
+    ] = None,
 ) -> Leader:
     """The controller and term of a write; without both nothing is written."""
     if not x_lcm_controller or not x_lcm_leader_term or not x_lcm_leader_term.isdecimal():
@@ -121,7 +130,14 @@ async def leader(
 
 
 async def idempotency_key(
-    request: Request, caller: Operator, idempotency_key: Annotated[str | None, Header(max_length=_LONGEST_KEY)] = None
+    request: Request,
+    caller: Operator,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            max_length=_LONGEST_KEY, description="The same key with the same request gets the same answer for a day"
+        ),
+    ] = None,
 ) -> Key | None:
     """The Idempotency-Key of a request, bound to the caller and to what was asked."""
     if idempotency_key is None:
@@ -132,7 +148,9 @@ async def idempotency_key(
 
 async def if_match(
     if_match: Annotated[
-        str | None, Header(pattern=_VERSION), WithJsonSchema({"type": "string", "pattern": _VERSION})
+        str | None,
+        Header(pattern=_VERSION, description="Change it only at this version, as ETag gave it; else 412"),
+        WithJsonSchema({"type": "string", "pattern": _VERSION}),
     ] = None,
 ) -> int | None:
     """The version of If-Match, with or without quotes; * and nothing mean any."""

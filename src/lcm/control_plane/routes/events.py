@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from lcm.control_plane.routes.answers import documented
 from lcm.control_plane.routes.callers import Viewer
 from lcm.control_plane.routes.parts import parts
-from lcm.control_plane.routes.workers import Several, split
+from lcm.control_plane.routes.workers import Regions, split
 from lcm.control_plane.stream_client import Wanted
 
 router = APIRouter(prefix="/api/events", tags=["events"], responses=documented(401, 403, 422, 429))
@@ -20,10 +20,16 @@ router = APIRouter(prefix="/api/events", tags=["events"], responses=documented(4
 async def stream(
     request: Request,
     caller: Viewer,
-    worker_id: Several = None,
-    topic: Several = None,
-    aws_region: Several = None,
-    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+    worker_id: Annotated[
+        list[str] | None, Query(description="Only what is about these workers; repeated, or with commas")
+    ] = None,
+    topic: Annotated[
+        list[str] | None, Query(description="Only these: worker, history, audit; repeated, or with commas")
+    ] = None,
+    aws_region: Regions = None,
+    last_event_id: Annotated[
+        str | None, Header(max_length=100, description="The id of the last event that was heard: go on after it")
+    ] = None,
 ) -> StreamingResponse:
     """Server-sent events from now on, or from after Last-Event-ID. It ends only when one side goes."""
     wanted = Wanted(frozenset(split(worker_id)), frozenset(split(topic)), frozenset(split(aws_region)))

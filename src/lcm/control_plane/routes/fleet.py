@@ -13,7 +13,8 @@ from lcm.control_plane.records import Change
 from lcm.control_plane.routes.answers import AuditPage, documented, joined_lines
 from lcm.control_plane.routes.callers import Admin, Operator, Viewer
 from lcm.control_plane.routes.parts import parts
-from lcm.control_plane.routes.workers import Cursor, Limit, Several, split
+from lcm.control_plane.routes.workers import Cursor, Limit, split
+from lcm.model.answers import ResetLeadership
 from lcm.model.base import Region
 from lcm.model.fleet import FleetPlan, FleetState, FleetSummary
 from lcm.model.fleet_settings import FleetSettings, SettingsPatch
@@ -48,7 +49,7 @@ async def release_fleet(request: Request, caller: Operator) -> FleetState:
 
 @router.post("/fleet/breaker/reset", status_code=202)
 async def reset_breaker(
-    request: Request, caller: Admin, region: Annotated[Region | None, Query()] = None
+    request: Request, caller: Admin, region: Annotated[Region | None, Query(description="Only its breaker")] = None
 ) -> FleetState:
     """Close the breakers, or that of one region."""
     return await parts(request).fleet.reset_breakers(caller, region)
@@ -56,19 +57,25 @@ async def reset_breaker(
 
 @router.post("/leadership/{controller}/reset", status_code=202, responses=documented(404))
 async def reset_leadership(
-    request: Request, caller: Admin, controller: Annotated[str, Path(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
-) -> dict[str, str]:
+    request: Request,
+    caller: Admin,
+    controller: Annotated[
+        str, Path(pattern=r"^[a-z][a-z0-9-]{0,63}$", description="Its name, such as worker-controller")
+    ],
+) -> ResetLeadership:
     """Forget the newest term of a controller: for an etcd that was replaced and counts from the beginning."""
     await parts(request).plane.records.change(caller.actor, lambda change: change.reset_leadership(controller))
-    return {"controller": controller}
+    return ResetLeadership(controller=controller)
 
 
 @router.get("/audit", response_model=AuditPage)
 async def audit(
     request: Request,
     caller: Viewer,
-    subject: Several = None,
-    newest_first: bool = True,
+    subject: Annotated[
+        list[str] | None, Query(description="What it is about, such as ids of workers; repeated, or with commas")
+    ] = None,
+    newest_first: Annotated[bool, Query(description="Whether the newest line comes first")] = True,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import Field
+from pydantic import SecretStr
 
+from lcm.control_plane.installation import read_installation
 from lcm.control_plane.routes.answers import WorkerPage, documented, joined_page
 from lcm.control_plane.routes.callers import Controller, TheLeader
 from lcm.control_plane.routes.parts import parts
@@ -15,7 +14,7 @@ from lcm.control_plane.routes.templates import TemplateName
 from lcm.control_plane.routes.workers import (
     Cursor,
     Limit,
-    Several,
+    Regions,
     Statuses,
     WorkerId,
     split,
@@ -25,14 +24,17 @@ from lcm.control_plane.routes.workers import (
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.templates import read_template
 from lcm.control_plane.worker_secrets import CML_PASSWORD, CML_USERNAME, LICENSE_TOKEN, read_secret
-from lcm.model.base import Data, Reason, Text
-from lcm.model.fleet import FleetState, LeaderSeen
+from lcm.model.answers import CmlCredentials, Kept, ToldLicenseToken
+from lcm.model.fleet import FleetState, Installation, LeaderSeen
 from lcm.model.fleet_settings import FleetSettings
 from lcm.model.idle import DetectionResult
 from lcm.model.metrics import BatchResult
 from lcm.model.requests import (
+    AuditWrite,
     BreakerReport,
+    DecisionsBatch,
     DetectIdle,
+    DrainWrite,
     ImportWorker,
     LaunchWrite,
     LeadershipAnnouncement,
@@ -48,25 +50,11 @@ router = APIRouter(prefix="/api/internal", tags=["internal"], responses=document
 WRITES = documented(400, 404, 409)
 
 
-class AuditWrite(Data):
-    """A decision of a controller that changes no record."""
-
-    action: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=64)]
-    subject: Annotated[Text, Field(min_length=1, max_length=128)]
-    reason: Annotated[Text, Field(max_length=500)] = ""
-
-
-class DrainWrite(Data):
-    """Why scale-down takes a worker out of service."""
-
-    reason: Reason = "idle"
-
-
 @router.get("/workers", response_model=WorkerPage)
 async def internal_workers(
     request: Request,
     caller: Controller,
-    aws_region: Several = None,
+    aws_region: Regions = None,
     exclude_statuses: Statuses = None,
     limit: Limit = 500,
     cursor: Cursor = None,
@@ -89,7 +77,9 @@ async def announce_leadership(request: Request, leader: TheLeader, body: Leaders
     return await parts(request).reports.leadership(leader, body)
 
 
-@router.post("/workers/import", status_code=201, responses={200: {"description": "Known already"}, **WRITES})
+@router.post(
+    "/workers/import", status_code=201, responses={200: {"description": "Known already", "model": Worker}, **WRITES}
+)
 async def import_worker(request: Request, response: Response, leader: TheLeader, body: ImportWorker) -> Worker:
     """A record for an instance that was found."""
     worker, new = await parts(request).reports.import_worker(leader, body)
@@ -107,6 +97,12 @@ async def request_scale_up(request: Request, leader: TheLeader, body: ScaleUp) -
 async def write_metrics(request: Request, leader: TheLeader, body: MetricsBatch) -> BatchResult:
     """Figures of many workers; unknown or outdated ones are counted and dropped."""
     return await parts(request).metrics.take(leader, body)
+
+
+@router.post("/workers/decisions", responses=WRITES)
+async def write_decisions(request: Request, leader: TheLeader, body: DecisionsBatch) -> BatchResult:
+    """What was decided for many workers; unknown workers and older decisions are counted and dropped."""
+    return await parts(request).reports.decisions(leader, body)
 
 
 @router.post("/workers/{worker_id}/status", responses=WRITES)
@@ -144,26 +140,33 @@ async def write_license_status(
 
 
 @router.get("/workers/{worker_id}/license-token", responses=documented(404))
-async def read_license_token(request: Request, caller: Controller, worker_id: WorkerId) -> dict[str, str]:
+async def read_license_token(request: Request, caller: Controller, worker_id: WorkerId) -> ToldLicenseToken:
     """The licence token in clear."""
     plane = parts(request).plane
-    return {"token": (await read_secret(plane.store, plane.box, worker_id, LICENSE_TOKEN)).reveal()}
+    token = await read_secret(plane.store, plane.box, worker_id, LICENSE_TOKEN)
+    return ToldLicenseToken(token=SecretStr(token.reveal()))
 
 
 @router.get("/workers/{worker_id}/cml-credentials", responses=documented(404))
-async def read_cml_credentials(request: Request, caller: Controller, worker_id: WorkerId) -> dict[str, str]:
+async def read_cml_credentials(request: Request, caller: Controller, worker_id: WorkerId) -> CmlCredentials:
     """The CML credentials in clear."""
     plane = parts(request).plane
     username = await read_secret(plane.store, plane.box, worker_id, CML_USERNAME)
     password = await read_secret(plane.store, plane.box, worker_id, CML_PASSWORD)
-    return {"username": username.reveal(), "password": password.reveal()}
+    return CmlCredentials(username=username.reveal(), password=SecretStr(password.reveal()))
 
 
 @router.post("/audit", status_code=201, responses=WRITES)
-async def write_audit(request: Request, leader: TheLeader, body: AuditWrite) -> dict[str, bool]:
+async def write_audit(request: Request, leader: TheLeader, body: AuditWrite) -> Kept:
     """A decision that changes no record."""
     await parts(request).reports.audit(leader, body.action, body.subject, body.reason)
-    return {"kept": True}
+    return Kept()
+
+
+@router.get("/fleet")
+async def fleet_state(request: Request, caller: Controller) -> FleetState:
+    """What holds for the fleet now: whoever is about to act asks first."""
+    return await parts(request).fleet.state()
 
 
 @router.post("/fleet/breaker", responses=WRITES)
@@ -176,6 +179,12 @@ async def report_breaker(request: Request, leader: TheLeader, body: BreakerRepor
 async def internal_template(request: Request, caller: Controller, name: TemplateName) -> WorkerTemplate:
     """One template."""
     return await read_template(parts(request).plane.store, name)
+
+
+@router.get("/installation", responses=documented(503))
+async def internal_installation(request: Request, caller: Controller) -> Installation:
+    """Which installation this is: the value of the tag lcm:installation."""
+    return await read_installation(parts(request).plane.store)
 
 
 @router.get("/settings")

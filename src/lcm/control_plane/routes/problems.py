@@ -14,7 +14,7 @@ from lcm.control_plane.access.roles import AccessRefused, TooManyAttempts
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.store.port import BadCursor, StoreUnavailable, Taken
 from lcm.control_plane.workers import PreconditionFailed
-from lcm.model.problems import FieldProblem, Problem, ProblemCode
+from lcm.model.problems import MEDIA_TYPE, STATUS, TITLES, FieldProblem, Problem, ProblemCode
 from lcm.model.transitions import IllegalTransition
 
 if TYPE_CHECKING:
@@ -23,38 +23,6 @@ if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI, Request
 
 log = structlog.get_logger(__name__)
-
-MEDIA_TYPE = "application/problem+json"
-
-STATUS: dict[ProblemCode, int] = {
-    ProblemCode.INVALID: 422,
-    ProblemCode.UNAUTHENTICATED: 401,
-    ProblemCode.FORBIDDEN: 403,
-    ProblemCode.NOT_FOUND: 404,
-    ProblemCode.METHOD_NOT_ALLOWED: 405,
-    ProblemCode.LEADER_HEADERS_MISSING: 400,
-    ProblemCode.CSRF: 403,
-    ProblemCode.TOO_MANY_ATTEMPTS: 429,
-    ProblemCode.TOO_LARGE: 413,
-    ProblemCode.UNAVAILABLE: 503,
-    ProblemCode.INTERNAL: 500,
-}
-"""What is not listed is a conflict with what is: 409."""
-
-_TITLES: dict[int, str] = {
-    400: "Bad request",
-    401: "Not signed in",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Method not allowed",
-    409: "Not possible as things are",
-    412: "It was changed meanwhile",
-    413: "Too large",
-    422: "The request is not right",
-    429: "Too many attempts",
-    500: "Our fault",
-    503: "Not available now",
-}
 
 
 def respond(
@@ -70,7 +38,7 @@ def respond(
     """The answer that tells of a problem."""
     number = status or STATUS.get(code, 409)
     problem = Problem(
-        title=_TITLES.get(number, "Error"),
+        title=TITLES.get(number, "Error"),
         status=number,
         code=code,
         detail=detail,

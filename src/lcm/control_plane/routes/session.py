@@ -12,7 +12,8 @@ from lcm.control_plane.access.cookies import cleared_cookie, session_cookie, ses
 from lcm.control_plane.routes.answers import documented
 from lcm.control_plane.routes.callers import Anybody
 from lcm.control_plane.routes.parts import parts
-from lcm.model.base import Data
+from lcm.model.access import Role
+from lcm.model.base import Answer, Data
 
 router = APIRouter(prefix="/api/session", tags=["access"], responses=documented(401, 403, 422, 429))
 
@@ -23,7 +24,15 @@ class SignIn(Data):
     token: Annotated[SecretStr, Field(min_length=1, max_length=8192)]
 
 
-@router.post("", status_code=201)
+class SignedIn(Answer):
+    """Who has signed in, and what changes must carry in X-LCM-CSRF."""
+
+    name: str
+    role: Role
+    csrf: str
+
+
+@router.post("", status_code=201, response_model=SignedIn)
 async def sign_in(request: Request, body: SignIn) -> Response:
     """Exchange a token for a session. The answer has what changes must carry in X-LCM-CSRF."""
     gate = parts(request).gate

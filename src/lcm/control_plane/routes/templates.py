@@ -20,7 +20,10 @@ from lcm.model.template import WorkerTemplate
 
 router = APIRouter(prefix="/api/worker-templates", tags=["templates"], responses=documented(401, 403, 422, 429))
 
-TemplateName = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", examples=["small"])]
+TemplateName = Annotated[
+    str,
+    Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", description="The template's name, such as small"),
+]
 
 
 @router.get("", response_model=TemplatePage)

@@ -10,7 +10,6 @@ from fastapi.responses import Response
 from pydantic import WithJsonSchema
 
 from lcm.control_plane.commands.refusal import Refusal
-from lcm.control_plane.fleet import read_decision
 from lcm.control_plane.routes.answers import (
     HistoryPage,
     MetricsPage,
@@ -24,6 +23,7 @@ from lcm.control_plane.routes.callers import IfMatch, Operator, TheKey, Viewer
 from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.store.port import Sort, Where
 from lcm.model.base import Moment
+from lcm.model.explaining import Explanation
 from lcm.model.problems import ProblemCode
 from lcm.model.requests import Because, CreateWorker, HoldRequest, LicenseRequest, PatchWorker
 from lcm.model.status import WorkerStatus
@@ -32,8 +32,8 @@ from lcm.model.worker import Worker
 router = APIRouter(prefix="/api/workers", tags=["workers"], responses=documented(401, 403, 422, 429))
 
 SORTS = ("name", "status", "aws_region", "created_at", "updated_at", "cost_per_hour_usd")
-WorkerId = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", examples=["w-3f9k2m1xq0ab"])]
-Several = Annotated[list[str] | None, Query()]
+WorkerId = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", description="The worker's id, not its name")]
+Regions = Annotated[list[str] | None, Query(description="Regions, such as eu-west-1; repeated, or with commas")]
 Statuses = Annotated[
     list[str] | None,
     Query(description="Repeated, or with commas; in any case"),
@@ -44,8 +44,8 @@ SortBy = Annotated[
     Query(description="With - before it the other way round"),
     WithJsonSchema({"type": "string", "enum": [f"{sign}{name}" for name in SORTS for sign in ("", "-")]}),
 ]
-Limit = Annotated[int, Query(ge=1, le=1000)]
-Cursor = Annotated[str | None, Query(max_length=500)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most")]
+Cursor = Annotated[str | None, Query(max_length=500, description="The next_cursor of the page before")]
 
 
 def split(values: list[str] | None) -> list[str]:
@@ -86,8 +86,8 @@ async def list_workers(
     caller: Viewer,
     status: Statuses = None,
     exclude_statuses: Statuses = None,
-    aws_region: Several = None,
-    template: Several = None,
+    aws_region: Regions = None,
+    template: Annotated[list[str] | None, Query(description="Names of templates; repeated, or with commas")] = None,
     q: Annotated[str | None, Query(max_length=100, description="Part of the name")] = None,
     sort: SortBy = None,
     limit: Limit = 100,
@@ -167,27 +167,16 @@ async def worker_metrics(
     caller: Viewer,
     worker_id: WorkerId,
     since: Annotated[Moment | None, Query(description="Without it the last hour")] = None,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="How many at most")] = 1000,
 ) -> Response:
     """Its figures, oldest first."""
     return joined_samples(await parts(request).metrics.series(worker_id, since, limit))
 
 
 @router.get("/{worker_id}/explain", responses=documented(404))
-async def explain_worker(request: Request, caller: Viewer, worker_id: WorkerId) -> dict[str, object]:
+async def explain_worker(request: Request, caller: Viewer, worker_id: WorkerId) -> Explanation:
     """Why it is as it is, and what happens next."""
-    workers = parts(request).workers
-    worker = Worker.model_validate_json((await workers.get(worker_id)).body)
-    decision = await read_decision(workers.store, worker_id)
-    return {
-        "worker_id": worker.id,
-        "status": worker.status,
-        "desired_status": worker.desired_status,
-        "ready": worker.ready,
-        "conditions": worker.conditions,
-        "hold": worker.hold,
-        "decision": decision,
-    }
+    return await parts(request).workers.explain(worker_id)
 
 
 def _command_route(name: str, text: str) -> None:

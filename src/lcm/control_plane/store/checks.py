@@ -82,6 +82,14 @@ def check_id(document_id: str) -> None:
         raise ValueError(f"an id has 1 to {LONGEST_ID} characters")
 
 
+def check_ids(document_ids: Sequence[str]) -> None:
+    """Raise unless all can be ids, and are few enough to be asked for at once."""
+    if len(document_ids) > MOST_ROWS:
+        raise ValueError(f"at most {MOST_ROWS} documents can be asked for at once, not {len(document_ids)}")
+    for document_id in document_ids:
+        check_id(document_id)
+
+
 def check_fields(kind: Kind, names: object) -> None:
     """Raise unless the kind declares all of them."""
     unknown = sorted(set(names) - set(kind.fields))  # type: ignore[call-overload]
@@ -109,6 +117,12 @@ def check_journal_query(topics: Sequence[str], subjects: Sequence[str], limit: i
         raise ValueError(f"at most {MOST_TOPICS} topics or subjects can be asked for at once")
     for text in (*topics, *subjects):
         check_text(text, "a topic or subject")
+
+
+def check_forgetting(topic: str, limit: int) -> None:
+    """Raise unless it can be a topic and a sensible number of lines."""
+    check_text(topic, "a topic")
+    check_limit(limit)
 
 
 def check_samples(series: str, samples: Sequence[Sample]) -> None:

@@ -19,7 +19,7 @@ from lcm.control_plane.store.values import is_number, order_key, to_micros
 from lcm.core import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Recorded, Sample, Value
@@ -62,6 +62,13 @@ class MemoryStore:
         checks.check_id(document_id)
         await self._turn()
         return self._stored(kind, document_id)
+
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+        self._catalogue.check(kind)
+        checks.check_ids(document_ids)
+        await self._turn()
+        found = (self._stored(kind, document_id) for document_id in document_ids)
+        return {stored.id: stored for stored in found if stored is not None}
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
         self._catalogue.check(kind)
@@ -154,6 +161,12 @@ class MemoryStore:
             if len(found) == limit:
                 break
         return found
+
+    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+        checks.check_forgetting(topic, limit)
+        journal_number(through)
+        await self._turn()
+        return self.disk.forget(topic, through, limit)
 
     async def append(self, series: str, samples: Sequence[Sample]) -> None:
         checks.check_samples(series, samples)

@@ -37,6 +37,7 @@ class MemoryDisk:
         self._owners: dict[tuple[str, str, str], str] = {}
         self._revision = 0
         self._journal: list[Recorded] = []
+        self._cursor = 0
         self._samples: dict[str, list[Sample]] = {}
 
     def get(self, kind: Kind, document_id: str) -> Document | None:
@@ -68,12 +69,13 @@ class MemoryDisk:
             documents[write.id] = Document(self._revision, bytes(write.body), dict(write.fields), dict(write.unique))
             for name, value in write.unique.items():
                 self._owners[write.kind.name, name, value] = write.id
-        first = len(self._journal) + 1
+        first = self._cursor + 1
         recorded = [
             Recorded(journal_cursor(number), entry.topic, entry.subject, bytes(entry.body), entry.at)
             for number, entry in enumerate(commit.entries, first)
         ]
         self._journal += recorded
+        self._cursor += len(recorded)
         return [line.cursor for line in recorded]
 
     def matching(self, kind: Kind, where: Where) -> Iterator[tuple[str, Document]]:
@@ -87,6 +89,13 @@ class MemoryDisk:
         begin = bisect_right(self._journal, after, key=_cursor) if after is not None else 0
         end = bisect_left(self._journal, before, key=_cursor) if before is not None else len(self._journal)
         return self._journal[begin:end]
+
+    def forget(self, topic: str, through: str, limit: int) -> int:
+        """Drop a topic's oldest lines; says how many."""
+        old = [line.cursor for line in self.journal(None, None) if line.topic == topic and line.cursor <= through]
+        dropped = set(old[:limit])
+        self._journal = [line for line in self._journal if line.cursor not in dropped]
+        return len(dropped)
 
     def append(self, series: str, samples: Sequence[Sample]) -> None:
         rows = self._samples.setdefault(series, [])

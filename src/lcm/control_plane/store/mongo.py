@@ -31,7 +31,7 @@ from lcm.control_plane.store.thinning import Thinner
 from lcm.control_plane.store.values import from_micros, order_key, to_micros
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from datetime import datetime
 
     from pymongo.asynchronous.client_session import AsyncClientSession
@@ -95,6 +95,18 @@ class MongoStore:
         async with self._reading() as (database, session):
             found = await database[collection(kind)].find_one({"_id": document_id}, _STORED, session=session)
         return _stored(found) if found else None
+
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+        self._catalogue.check(kind)
+        checks.check_ids(document_ids)
+        wanted, found = list(dict.fromkeys(document_ids)), []
+        for begin in range(0, len(wanted), _DECODED_TOGETHER):
+            some = wanted[begin : begin + _DECODED_TOGETHER]
+            rows = await self._rows(
+                collection(kind), [{"_id": {"$in": some}}], [("_id", 1)], len(some), projection=_STORED
+            )
+            found += [_stored(row) for row in rows]
+        return {stored.id: stored for stored in found}
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
         self._catalogue.check(kind)
@@ -187,6 +199,14 @@ class MongoStore:
             Recorded(journal_cursor(row["_id"]), row["topic"], row["subject"], row["body"], from_micros(row["at"]))
             for row in rows
         ]
+
+    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+        checks.check_forgetting(topic, limit)
+        old: list[mongo_queries.Filter] = [{"topic": topic, "_id": {"$lte": journal_number(through)}}]
+        rows = await self._rows(JOURNAL, old, [("_id", 1)], limit, projection={"_id": 1})
+        async with self._reading() as (database, session):
+            numbers = [row["_id"] for row in rows]
+            return (await database[JOURNAL].delete_many({"_id": {"$in": numbers}}, session=session)).deleted_count
 
     async def append(self, series: str, samples: Sequence[Sample]) -> None:
         checks.check_samples(series, samples)

@@ -188,6 +188,9 @@ class Store(Protocol):
     async def get(self, kind: Kind, document_id: str) -> Stored | None:
         """One document."""
 
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+        """Those of the documents that exist, by id; not necessarily as they were at one moment."""
+
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
         """The document that holds a unique value."""
 
@@ -222,7 +225,13 @@ class Store(Protocol):
         newest_first: bool = False,
         limit: int = 100,
     ) -> Sequence[Recorded]:
-        """Lines of the journal after (or before) a cursor. Whoever follows it by `after` misses none."""
+        """Lines of the journal after (or before) a cursor. Whoever follows by `after` misses only forgotten ones."""
+
+    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+        """Drop at most so many of a topic's oldest lines, up to and with this cursor; says how many were dropped.
+
+        No cursor is ever given out again. Whoever follows the journal from before that line is not told of the hole.
+        """
 
     async def append(self, series: str, samples: Sequence[Sample]) -> None:
         """Add rows to a series; durable soon, not necessarily at once."""

@@ -21,7 +21,7 @@ from lcm.control_plane.store.thinning import Thinner
 from lcm.control_plane.store.values import from_micros, order_key, to_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
     from typing import Any
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _THIN_BATCH = 1_000
+_ASKED_TOGETHER = 500  # well below the number of parameters that any SQLite takes
 
 
 class SqliteStore:
@@ -70,6 +71,19 @@ class SqliteStore:
             (document_id,),
         )
         return Stored(*rows[0]) if rows else None
+
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+        self._catalogue.check(kind)
+        checks.check_ids(document_ids)
+        wanted, found = list(dict.fromkeys(document_ids)), []
+        for begin in range(0, len(wanted), _ASKED_TOGETHER):
+            some = wanted[begin : begin + _ASKED_TOGETHER]
+            found += await self._rows(
+                f"SELECT d.id, d.revision, b.body FROM {_with_bodies(kind)}"  # noqa: S608 - a declared kind
+                f" WHERE d.id IN ({', '.join('?' * len(some))})",
+                some,
+            )
+        return {row[0]: Stored(*row) for row in found}
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
         self._catalogue.check(kind)
@@ -135,6 +149,15 @@ class SqliteStore:
             Recorded(journal_cursor(number), topic, subject, body, from_micros(at))
             for number, topic, subject, at, body in rows
         ]
+
+    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+        checks.check_forgetting(topic, limit)
+        sql = (
+            "DELETE FROM journal WHERE cursor IN"
+            " (SELECT cursor FROM journal WHERE topic = ? AND cursor <= ? ORDER BY cursor LIMIT ?)"
+        )
+        parameters = (topic, journal_number(through), limit)
+        return await self._write(lambda connection: connection.execute(sql, parameters).rowcount)
 
     async def append(self, series: str, samples: Sequence[Sample]) -> None:
         checks.check_samples(series, samples)

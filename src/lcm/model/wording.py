@@ -1,0 +1,55 @@
+"""Spans and moments as people say them, and texts of others cut to fit into a sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
+_UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+_LONGEST_QUOTED = 240
+
+
+def span(length: timedelta) -> str:
+    """`12 minutes`, `2 hours 5 minutes`: the two largest units, the second only where it still matters."""
+    seconds = int(length.total_seconds())
+    for number, (unit, size) in enumerate(_UNITS):
+        if seconds < size:
+            continue
+        count, rest = divmod(seconds, size)
+        words = _counted(count, unit)
+        if unit in ("day", "hour") and count < 10:
+            smaller, smaller_size = _UNITS[number + 1]
+            more = rest // smaller_size
+            words += f" {_counted(more, smaller)}" if more else ""
+        return words
+    return "a moment"
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """`12 minutes ago`."""
+    return f"{span(now - moment)} ago"
+
+
+def away(moment: datetime, now: datetime) -> str:
+    """`in 12 minutes`."""
+    return f"in {span(moment - now)}"
+
+
+def clock_time(moment: datetime, now: datetime) -> str:
+    """`14:05 UTC`, with the day where it is another one."""
+    if moment.date() == now.date():
+        return f"{moment:%H:%M} UTC"
+    day = f"{moment.day} {moment:%B}" if moment.year == now.year else f"{moment.day} {moment:%B %Y}"
+    return f"{moment:%H:%M} UTC on {day}"
+
+
+def quoted(text: str) -> str:
+    """What somebody wrote, as a part of a sentence: short enough, and without a full stop of its own."""
+    plain = " ".join(text.split()).rstrip(".;:, ")
+    return plain if len(plain) <= _LONGEST_QUOTED else plain[: _LONGEST_QUOTED - 1].rstrip() + "…"
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"

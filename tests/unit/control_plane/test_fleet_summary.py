@@ -1,0 +1,66 @@
+"""The summary of the fleet when many ask for it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lcm.control_plane.fleet import Fleet
+from lcm.control_plane.kinds import ALL_KINDS
+from lcm.control_plane.plane import Plane
+from lcm.control_plane.records import Records
+from lcm.control_plane.secret_keys import make_key, read_key
+from lcm.control_plane.secrets import SecretBox
+from lcm.control_plane.store.memory import MemoryStore
+from tests.support.plane import SYSTEM
+from tests.support.workers import a_worker
+
+if TYPE_CHECKING:
+    from lcm.control_plane.records import Change
+    from lcm.model.worker import Worker
+
+
+class SlowCounts(MemoryStore):
+    """A store that takes a second to give what it has counted, and says how often it counted."""
+
+    counts = 0
+
+    async def count_by(self, *what: Any, **how: Any) -> Any:
+        self.counts += 1
+        counted = await super().count_by(*what, **how)
+        await asyncio.sleep(1)
+        return counted
+
+
+async def a_fleet() -> tuple[SlowCounts, Records, Fleet]:
+    store = SlowCounts()
+    await store.open(ALL_KINDS)
+    records = Records(store)
+    plane = Plane(store, records, SecretBox([read_key(make_key(), "test")]), ("eu-west-1",))
+    return store, records, Fleet(plane)
+
+
+async def add(records: Records, worker: Worker) -> None:
+    async def attempt(change: Change) -> None:
+        change.save(worker, "created")
+
+    await records.change(SYSTEM, attempt)
+
+
+async def test_one_look_serves_all_who_ask_at_once() -> None:
+    store, records, fleet = await a_fleet()
+    await add(records, a_worker())
+    summaries = await asyncio.gather(*(fleet.summary() for _ in range(50)))
+    assert {summary.workers for summary in summaries} == {1}
+    assert store.counts == 1
+
+
+async def test_who_asks_after_a_change_is_told_of_it_while_an_older_look_is_under_way() -> None:
+    store, records, fleet = await a_fleet()
+    before = asyncio.create_task(fleet.summary())
+    await asyncio.sleep(0.5)
+    await add(records, a_worker())
+    after = [asyncio.create_task(fleet.summary()) for _ in range(5)]
+    assert (await before).workers == 0
+    assert [(await summary).workers for summary in after] == [1] * 5
+    assert store.counts == 2
