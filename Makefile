@@ -16,7 +16,7 @@ up: $(VENV)/.ready-run ## set up and run the platform on embedded defaults
 	$(BIN)/lcm up --controller examples.notes:NotesController
 
 test: $(VENV)/.ready-dev ## set up and run every test
-	$(BIN)/python -m pytest tests/unit tests/contract tests/integration -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests/unit tests/platform tests/contract tests/integration -n 2 --dist loadfile
 
 test-unit: $(VENV)/.ready-dev ## only the fast tests: virtual time, no sockets
 	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile

@@ -20,6 +20,7 @@ from lcm.core import clock
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
+    from lcm.cloud.sightings import Answer
     from lcm.cloud.spi import CloudProviderSPI
     from lcm.cloud.types import Instance
 
@@ -125,6 +126,15 @@ class RegionObserver:
     def instance(self, instance_id: str) -> Instance | None:
         """As it was last seen by any look."""
         return self._sightings.instance(instance_id)
+
+    def last_look(self, instance_id: str) -> Answer | None:
+        """The latest look that showed it, or asked for it in vain. See `Sightings.last_look`."""
+        return self._sightings.last_look(instance_id)
+
+    @property
+    def account_id(self) -> str:
+        """The account that the last complete sweep ran as; empty before the first."""
+        return self._account()
 
     def is_gone(self, instance_id: str, since: float, now: float) -> bool:
         """Whether it is certainly gone; `since` is its launch call or import. See `Sightings.is_gone`."""

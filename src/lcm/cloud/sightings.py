@@ -29,7 +29,7 @@ class _Absence(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the last complete look by id found, and when it began."""
+    """What a look found of an instance, and when it began."""
 
     instance: Instance | None
     began_at: float
@@ -61,6 +61,21 @@ class Sightings:
         """What a complete look by id found that began at that moment or later, within this sweep's time."""
         answer = self._answers.get(instance_id)
         return answer if answer is not None and answer.began_at >= not_before else None
+
+    def last_look(self, instance_id: str) -> Answer | None:
+        """The latest look that showed it or, asked by its id, did not find it; None: nobody has looked for it yet.
+
+        A sweep that does not show it is no such look: it may only lack the tags that sweeps ask for.
+        """
+        looks: list[Answer] = []
+        if (answer := self._answers.get(instance_id)) is not None:
+            looks.append(answer)
+        if (absence := self._absent.get(instance_id)) is not None:
+            looks.append(Answer(None, absence.asked_at))
+        if (sighting := self._seen.get(instance_id)) is not None:
+            looks.append(Answer(sighting.instance, sighting.began_at))
+        # Of two that began at one moment, the one that shows it counts: not to be seen is less than to be seen.
+        return max(looks, key=lambda look: (look.began_at, look.instance is not None), default=None)
 
     def take_sweep(self, sweep: Sweep, now: float) -> Sequence[Instance]:
         """Remember a sweep that ended now; what is new or changed in it. An incomplete one tells only what it shows."""

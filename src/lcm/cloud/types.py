@@ -113,6 +113,18 @@ class HealthNotice:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchSite:
+    """What instances of a region are launched with, besides what their template says."""
+
+    region: str
+    subnet_ids: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    key_name: str | None = None
+    default_tags: Mapping[str, str] = field(default_factory=dict)
+    instance_profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchParameters:
     """Everything a launch needs, resolved once per attempt and stored before the call.
 

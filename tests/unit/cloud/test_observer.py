@@ -169,6 +169,17 @@ async def test_a_hidden_new_instance_is_never_gone_within_the_allowance(scene: O
     assert not scene.observer.is_gone(instance_id, launched_at, clock.boottime() + 1000)
 
 
+async def test_when_somebody_looked_last_and_as_whom(scene: Observed) -> None:
+    [instance_id] = await scene.running("w1")
+    assert scene.observer.account_id == ""
+    assert scene.observer.last_look(instance_id) is None
+    swept = await scene.observer.look()
+    assert scene.observer.account_id == scene.place.account_id
+    assert scene.observer.last_look(instance_id) == (swept.instances[instance_id], swept.began_at)
+    described = await scene.observer.describe([instance_id])
+    assert scene.observer.last_look(instance_id) == (described.instances[instance_id], described.began_at)
+
+
 async def test_a_subscriber_may_leave(scene: Observed) -> None:
     told: list[Sequence[Instance]] = []
     end = scene.observer.on_change(told.append)

@@ -113,6 +113,25 @@ def test_an_early_look_that_arrives_late_changes_nothing() -> None:
     assert sightings.instance(ID) is not None
 
 
+def test_the_last_look_is_the_latest_that_showed_it_or_asked_for_it_in_vain() -> None:
+    sightings = Sightings()
+    assert sightings.last_look(ID) is None
+    sightings.take_sweep(sweep(1000), 1001)
+    assert sightings.last_look(ID) is None
+    sightings.take_description([ID], sweep(1002))
+    assert sightings.last_look(ID) == (None, 1002)
+    sightings.take_sweep(sweep(1030), 1031)
+    assert sightings.last_look(ID) == (None, 1002)
+    sightings.take_sweep(sweep(1060, BASE), 1061)
+    assert sightings.last_look(ID) == (BASE, 1060)
+    sightings.take_description([ID], sweep(1050))
+    assert sightings.last_look(ID) == (BASE, 1060)
+    sightings.take_description([ID], sweep(1090, complete=False))
+    assert sightings.last_look(ID) == (BASE, 1060)
+    sightings.take_description([ID], sweep(1095))
+    assert sightings.last_look(ID) == (None, 1095)
+
+
 def test_changes_are_told_once() -> None:
     sightings = Sightings()
     assert sightings.take_sweep(sweep(1, BASE), 2) == [BASE]

@@ -1,0 +1,319 @@
+"""Carrying out decisions: writes to the control plane, calls to the cloud, in the order in which they were decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import structlog
+
+from lcm.client.errors import VersionConflict
+from lcm.cloud.errors import CapacityLacking, CloudError, OutcomeUnknown, Refused, TokenMismatch, TokenSpent
+from lcm.core import clock
+from lcm.core.effects import EffectTimeout
+from lcm.core.leadership import NotLeader
+from lcm.core.resources import ReconciliationResult
+from lcm.model.status import LicenseStatus, WorkerStatus
+from lcm.worker_controller.conditions import merged
+from lcm.worker_controller.decide.lost import BY_DISCOVERY
+from lcm.worker_controller.decide.outcomes import call_failed
+from lcm.worker_controller.decide.pending import launch_failed, launched
+from lcm.worker_controller.decision import (
+    Audit,
+    ChangeInstance,
+    CloudCall,
+    DetectIdle,
+    Drain,
+    Launch,
+    Nature,
+    RegisterLicence,
+    ReleaseLicence,
+    StoreIntent,
+    WriteLicence,
+    WriteStatus,
+)
+from lcm.worker_controller.notes import Calls
+from lcm.worker_controller.writes import report_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lcm.client.internal import Internal
+    from lcm.cloud.spi import CloudProviderSPI
+    from lcm.cloud.types import Instance, InstanceState
+    from lcm.model.worker import Worker
+    from lcm.worker_controller.counters import Counters
+    from lcm.worker_controller.decision import Action, Decision
+    from lcm.worker_controller.idleness import Idleness
+    from lcm.worker_controller.licences import Licences
+    from lcm.worker_controller.notes import Note
+    from lcm.worker_controller.telling import Telling
+    from lcm.worker_controller.writes import Writes
+
+R = TypeVar("R")
+log = structlog.get_logger(__name__)
+
+_SHORTLY = 0.2
+_LAUNCH_WRITES = 10
+_DEFINITE = (Refused, CapacityLacking, TokenSpent, TokenMismatch)
+
+
+class Effect(Protocol):
+    """Makes a call that changes the world outside, while we lead for the whole of its deadline."""
+
+    async def __call__(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
+        """Once, and waited for until its deadline."""
+
+
+class Interrupted(Exception):
+    """Something was decided anew while we were about to act: nothing more is done in this pass."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One pass: the worker as it is now, and what is remembered of it."""
+
+    worker: Worker
+    note: Note
+    fresh: bool = False  # whether the record was written by us a moment ago, so that nobody has to ask for it again
+    intent_stored: bool = False
+    told: bool = field(default=False)  # whether the decision stands in the control plane already
+
+
+class Acting:
+    """The hands of the controller."""
+
+    def __init__(
+        self,
+        *,
+        internal: Internal,
+        writes: Writes,
+        cloud: CloudProviderSPI,
+        effect: Effect,
+        licences: Licences,
+        idleness: Idleness,
+        telling: Telling,
+        counters: Counters,
+        track: Callable[[str, str], None],
+        began: Callable[[], float],
+    ) -> None:
+        self._internal = internal
+        self._writes = writes
+        self._cloud = cloud
+        self._effect = effect
+        self._licences = licences
+        self._idleness = idleness
+        self._telling = telling
+        self._counters = counters
+        self._track = track
+        self._began = began
+
+    async def carry_out(self, worker: Worker, decision: Decision, note: Note) -> ReconciliationResult:
+        """Do what was decided; what comes of it may be decided and done in the same pass."""
+        work = Work(worker, note)
+        try:
+            return await self._run(work, decision)
+        except VersionConflict:
+            return ReconciliationResult.requeue("it was changed meanwhile", after=_SHORTLY)
+        except Interrupted as interruption:
+            return ReconciliationResult.requeue(str(interruption), after=_SHORTLY)
+
+    async def _run(self, work: Work, decision: Decision) -> ReconciliationResult:
+        writes = [number for number, action in enumerate(decision.actions) if isinstance(action, WriteStatus)]
+        for number, action in enumerate(decision.actions):
+            if isinstance(action, WriteStatus):
+                await self._write(work, action, decision if number == writes[-1] else None)
+                continue
+            if isinstance(action, DetectIdle):
+                checked = await self._check_idleness(work)
+                if checked is not None and checked.after is not None:
+                    return ReconciliationResult(checked.outcome, checked.reason, checked.after)
+                if checked is not None:
+                    decision = decision.adding(conditions=checked.conditions)
+                continue
+            follows = await self._do(work, action)
+            if follows is not None:
+                self._telling.note(work.worker, work.note, decision)
+                return await self._run(work, follows)
+        if not writes:
+            await self._say(work, decision)
+        return ReconciliationResult(decision.outcome, decision.reason, decision.after)
+
+    async def _do(self, work: Work, action: Action) -> Decision | None:
+        match action:
+            case StoreIntent():
+                work.worker = await self._writes.intent(work.worker, action)
+                work.fresh = work.intent_stored = True
+            case Launch():
+                return await self._launch(work, action)
+            case ChangeInstance():
+                return await self._change(work, action.call)
+            case WriteLicence():
+                work.worker = await self._writes.licence(work.worker, action)
+                work.fresh = True
+                self._count_licence(action)
+            case RegisterLicence():
+                await self._make_sure(work)
+                self._licences.register(work.worker)
+            case ReleaseLicence():
+                await self._make_sure(work)
+                self._licences.release(work.worker)
+            case Drain():
+                await self._make_sure(work)
+                return await self._idleness.drain(work.worker, action)
+            case Audit():
+                await self._writes.audit(work.worker, action.label, action.reason)
+        return None
+
+    async def _check_idleness(self, work: Work) -> Decision | None:
+        """What was found, and whether scale-down acts on it: its skips are kept, its drain ends the pass."""
+        found = await self._idleness.check(work.worker, work.note)
+        for action in () if found is None else found.actions:
+            follows = await self._do(work, action)
+            if follows is not None:
+                for consequence in follows.actions:
+                    await self._do(work, consequence)
+                return follows
+        return found
+
+    # The record
+
+    async def _write(self, work: Work, action: WriteStatus, decision: Decision | None) -> None:
+        before = work.worker
+        conditions = None if decision is None else merged(before.conditions, decision.conditions, clock.now())
+        report = None if decision is None else report_of(decision, clock.now())
+        work.worker = await self._writes.status(before, action, conditions=conditions, decision=report)
+        work.fresh = True
+        if decision is not None:
+            self._telling.told(work.note, decision)
+        if work.worker.status is not before.status:
+            work.note.status, work.note.since = work.worker.status, work.worker.status_since
+            work.note.moved = False
+            work.note.touched = clock.boottime()
+            log.info(
+                "status written",
+                worker=before.id,
+                name=before.name,
+                before=before.status.value,
+                status=action.status.value,
+                reason=action.reason,
+            )
+            self._count_status(action)
+
+    async def _say(self, work: Work, decision: Decision) -> None:
+        """Keep conditions that changed, with the decision; a decision alone is told with others, later."""
+        now = clock.now()
+        conditions = merged(work.worker.conditions, decision.conditions, now)
+        if conditions is None:
+            self._telling.note(work.worker, work.note, decision)
+            return
+        write = WriteStatus(work.worker.status, decision.reason)
+        work.worker = await self._writes.status(
+            work.worker, write, conditions=conditions, decision=report_of(decision, now)
+        )
+        self._telling.told(work.note, decision)
+
+    def _count_status(self, action: WriteStatus) -> None:
+        counters = self._counters
+        if action.status is WorkerStatus.RUNNING:
+            counters.started_count += 1
+        elif action.status is WorkerStatus.STOPPED:
+            counters.stopped_count += 1
+        elif action.status is WorkerStatus.TERMINATED:
+            counters.terminated_count += 1
+            if action.nature is Nature.LOSS and action.fields.get("terminated_by") == BY_DISCOVERY:
+                counters.orphans_terminated_count += 1
+
+    def _count_licence(self, action: WriteLicence) -> None:
+        if action.status is LicenseStatus.REGISTERED:
+            self._counters.license_registered_count += 1
+        elif action.status is LicenseStatus.DEREGISTERED:
+            self._counters.license_deregistered_count += 1
+
+    # The world
+
+    async def _make_sure(self, work: Work) -> None:
+        """Nobody has asked for anything else, and nobody has put a hold on it, up to a moment ago."""
+        now = clock.now()
+        hold = (await self._internal.fleet()).hold
+        if hold is not None and hold.active(now):
+            raise Interrupted(f"the fleet is on hold by {hold.by}: {hold.reason}")
+        if not work.fresh:
+            current = await self._internal.worker(work.worker.id)
+            if current.version != work.worker.version:
+                raise Interrupted("it was changed meanwhile")
+
+    async def _change(self, work: Work, call: CloudCall) -> Decision | None:
+        worker = work.worker
+        instance_id = worker.instance_id
+        assert instance_id is not None
+        await self._make_sure(work)
+
+        async def change() -> InstanceState:
+            try:
+                if call is CloudCall.START:
+                    return await self._cloud.start_instance(worker.aws_region, instance_id)
+                if call is CloudCall.STOP:
+                    return await self._cloud.stop_instance(worker.aws_region, instance_id)
+                return await self._cloud.terminate_instance(worker.aws_region, instance_id)
+            finally:
+                work.note.touched = clock.boottime()
+
+        try:
+            await self._effect(change)
+        except NotLeader:
+            raise
+        except (CloudError, EffectTimeout) as error:
+            log.warning("call failed", worker=worker.id, call=call.value, instance=instance_id, error=str(error))
+            return call_failed(call, error)
+        finally:
+            self._track(worker.aws_region, instance_id)
+        log.info("instance told", worker=worker.id, name=worker.name, call=call.value, instance=instance_id)
+        return None
+
+    async def _launch(self, work: Work, action: Launch) -> Decision:
+        await self._make_sure(work)
+        note = work.note
+        if note.calls is None or note.calls.attempt != action.attempt:
+            # An intent that another process stored may have been acted upon by it.
+            note.calls = Calls(action.attempt, self._began(), unsure=not work.intent_stored)
+        calls, before = note.calls, note.calls.unsure
+
+        async def launch() -> Instance:
+            calls.deadline = float("inf")
+            try:
+                return await self._cloud.launch_instance(action.parameters)
+            finally:
+                calls.deadline = clock.boottime()
+
+        calls.unsure = True  # until an answer says otherwise: this pass may be cut off before it hears one
+        try:
+            instance = await self._effect(launch)
+        except NotLeader:
+            calls.unsure = before
+            raise
+        except (CloudError, EffectTimeout) as error:
+            if not isinstance(error, OutcomeUnknown | EffectTimeout | TokenMismatch):
+                calls.unsure = before
+            calls.refusal = error if isinstance(error, _DEFINITE) else None
+            log.warning("launch failed", worker=work.worker.id, attempt=action.attempt, error=str(error))
+            return launch_failed(work.worker, error, certain=not calls.unsure)
+        return await self._launched(work, instance)
+
+    async def _launched(self, work: Work, instance: Instance) -> Decision:
+        """Keep the id of what was launched. Whoever changed the record meanwhile did not change that."""
+        self._counters.provisioned_count += 1
+        self._track(work.worker.aws_region, instance.id)
+        log.info("instance launched", worker=work.worker.id, name=work.worker.name, instance=instance.id)
+        decision = launched(instance, None)
+        write = decision.actions[0]
+        assert isinstance(write, WriteStatus)
+        for _ in range(_LAUNCH_WRITES):
+            try:
+                await self._write(work, write, decision)
+                break
+            except VersionConflict:
+                work.worker = await self._internal.worker(work.worker.id)
+                if work.worker.instance_id is not None or work.worker.status is not WorkerStatus.PENDING:
+                    raise
+        return decision.without(write)

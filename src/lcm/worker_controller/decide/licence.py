@@ -1,0 +1,100 @@
+"""The licence of a worker that runs: registered as long as there is a token, given back when that is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.cml.licensing import LicensePhase
+from lcm.model.conditions import ConditionStatus, ConditionType
+from lcm.model.status import LicenseOperation, LicenseStatus
+from lcm.worker_controller.decision import (
+    Decision,
+    Nature,
+    RegisterLicence,
+    ReleaseLicence,
+    WantedCondition,
+    WriteLicence,
+)
+from lcm.worker_controller.observation import LicenceTask
+
+if TYPE_CHECKING:
+    from lcm.model.worker import Worker
+    from lcm.worker_controller.decision import Action
+    from lcm.worker_controller.observation import Observation
+
+LICENCE_SOON = 10.0
+
+
+def licence_step(worker: Worker, seen: Observation) -> Decision | None:
+    """What is to be done about the licence now; None: CML has not said anything about it."""
+    progress = seen.cml.license
+    if progress is None:
+        return None
+    pending = worker.pending_license_operation
+    if pending is not None and pending.operation is LicenseOperation.DEREGISTER:
+        return _give_back(seen, progress.phase)
+    if progress.phase is LicensePhase.REGISTERED:
+        return _registered(worker, progress.reason)
+    if progress.phase is LicensePhase.UNKNOWN:
+        said = WantedCondition(ConditionType.LICENSED, ConditionStatus.UNKNOWN, "Unknown", progress.reason)
+        return Decision("licence.unknown", progress.reason, conditions=(said,))
+    if not worker.has_license_token:
+        return _unlicensed(worker, progress.phase, progress.reason)
+    return _register(worker, seen, progress.phase, progress.reason)
+
+
+def _registered(worker: Worker, reason: str) -> Decision:
+    said = WantedCondition(ConditionType.LICENSED, ConditionStatus.TRUE, "Registered", reason)
+    actions: tuple[Action, ...] = ()
+    if worker.license_status is not LicenseStatus.REGISTERED or worker.pending_license_operation is not None:
+        actions = (WriteLicence(LicenseStatus.REGISTERED, reason, clear_pending=True),)
+    return Decision("licence.registered", "CML is registered", actions, (said,))
+
+
+def _unlicensed(worker: Worker, phase: LicensePhase, reason: str) -> Decision:
+    said = WantedCondition(ConditionType.LICENSED, ConditionStatus.FALSE, "NoToken", reason)
+    under_way = phase is LicensePhase.REGISTERING
+    stale = worker.license_status in (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING) and not under_way
+    actions = (WriteLicence(LicenseStatus.UNREGISTERED, reason),) if stale else ()
+    return Decision("licence.none", "there is no licence token", actions, (said,))
+
+
+def _register(worker: Worker, seen: Observation, phase: LicensePhase, reason: str) -> Decision:
+    if seen.licence_task is LicenceTask.RUNNING or phase is LicensePhase.REGISTERING:
+        said = WantedCondition(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering", reason)
+        known = worker.license_status is LicenseStatus.REGISTERING
+        actions: tuple[Action, ...] = () if known else (WriteLicence(LicenseStatus.REGISTERING),)
+        return Decision("licence.registering", "CML is registering", actions, (said,), after=LICENCE_SOON)
+    # Asked for in this life of the record: what CML says now is the answer to that.
+    asked = worker.license_status is LicenseStatus.REGISTERING and seen.licence_asked_at is not None
+    if phase is LicensePhase.FAILED and asked:
+        said = WantedCondition(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
+        write = WriteLicence(LicenseStatus.FAILED, reason, clear_pending=True)
+        return Decision("licence.failed", f"CML could not register: {reason}", (write,), (said,))
+    if worker.license_status is LicenseStatus.FAILED and worker.license_failed_generation == worker.generation:
+        said = WantedCondition(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
+        why = "registration failed and is not tried again until the token or the worker is changed"
+        return Decision("licence.given_up", why, conditions=(said,))
+    said = WantedCondition(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering")
+    known = worker.license_status is LicenseStatus.REGISTERING
+    before: tuple[Action, ...] = () if known else (WriteLicence(LicenseStatus.REGISTERING, nature=Nature.INTENT),)
+    return Decision(
+        "licence.register",
+        "it has a token and is not registered",
+        (*before, RegisterLicence()),
+        (said,),
+        after=LICENCE_SOON,
+    )
+
+
+def _give_back(seen: Observation, phase: LicensePhase) -> Decision:
+    if seen.licence_task is LicenceTask.RUNNING:
+        return Decision("licence.releasing", "the licence is being given back", after=LICENCE_SOON)
+    leaked = seen.licence_task is LicenceTask.LEAKED
+    released = seen.licence_task is LicenceTask.RELEASED or phase is LicensePhase.UNREGISTERED
+    if leaked or released:
+        said = WantedCondition(ConditionType.LICENSED, ConditionStatus.FALSE, "GivenBack")
+        message = "CML gave it up without Cisco knowing" if leaked else "given back"
+        write = WriteLicence(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=leaked)
+        return Decision("licence.released", message, (write,), (said,))
+    return Decision("licence.release", "it was asked to give the licence back", (ReleaseLicence(),), after=LICENCE_SOON)

@@ -1,0 +1,43 @@
+"""UNKNOWN: EC2 showed a state that nobody knows; whatever it shows next is believed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.cloud.types import InstanceState
+from lcm.model.status import DesiredStatus, WorkerStatus
+from lcm.worker_controller.decide.facts import NOT_STUCK, addresses, in_status_for, instance_ready, stuck
+from lcm.worker_controller.decide.leaving import elsewhere, follow, terminate
+from lcm.worker_controller.decide.starting import BOOTING
+from lcm.worker_controller.decision import Nature, WriteStatus, wait
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lcm.model.worker import Worker
+    from lcm.worker_controller.decision import Decision
+    from lcm.worker_controller.observation import Observation
+    from lcm.worker_controller.policy import Policy
+
+
+def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
+    """Follow what EC2 shows as soon as it is something known."""
+    if worker.desired_status is DesiredStatus.TERMINATED:
+        return terminate(worker, seen, policy)
+    state = seen.sight.state
+    if state is InstanceState.RUNNING:
+        write = WriteStatus(
+            WorkerStatus.RUNNING, "EC2 shows the instance as running", Nature.RECORD, addresses(worker, seen.sight)
+        )
+        said = (instance_ready(True, "Running"), BOOTING, NOT_STUCK)
+        return wait("unknown.running", "EC2 shows the instance as running", write, after=0.0, conditions=said)
+    if state in (InstanceState.PENDING, InstanceState.STOPPING, InstanceState.STOPPED):
+        return follow(worker, seen)
+    if state is not InstanceState.UNKNOWN:
+        decided = elsewhere(worker, seen, policy)
+        assert decided is not None
+        return decided
+    reason = f"EC2 still shows a state that nobody knows {seen.sight.state_reason}".rstrip()
+    if in_status_for(worker, now) > policy.stuck_after:
+        return wait("unknown.wait", reason, conditions=(stuck("UnknownState", reason),))
+    return wait("unknown.wait", reason)

@@ -1,0 +1,66 @@
+"""One call for all who ask for the same thing at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Hashable
+
+K = TypeVar("K", bound="Hashable")
+R = TypeVar("R")
+
+
+class _Call(Generic[R]):
+    """A call under way, and how many wait for it."""
+
+    def __init__(self, task: asyncio.Task[R]) -> None:
+        self.task = task
+        self.waiting = 0
+
+
+class SharedCalls(Generic[K, R]):
+    """Calls under way by key. Who gives up takes nothing from the others; a call that nobody waits for is cancelled."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[K, _Call[R]] = {}
+
+    def under_way(self, key: K) -> bool:
+        """Whether somebody waits for an answer that others may share."""
+        return key in self._under_way
+
+    async def ask(self, key: K, make: Callable[[], Coroutine[object, object, R]], name: str) -> R:
+        """The answer of the call that is under way, or of a new one."""
+        call = self._under_way.get(key)
+        if call is None:
+            call = self._under_way[key] = _Call(asyncio.create_task(make(), name=name))
+            call.task.add_done_callback(_look_at)
+        call.waiting += 1
+        try:
+            await asyncio.wait({call.task})
+        finally:
+            call.waiting -= 1
+            if not call.waiting:
+                self._end(key, call)
+        return call.task.result()
+
+    def part(self, key: K) -> None:
+        """Who asks from now on gets a call of its own: the one under way may answer with what is outdated."""
+        self._under_way.pop(key, None)
+
+    def mine(self, key: K) -> bool:
+        """From within a call: whether its answer is still the one that all get who ask now."""
+        call = self._under_way.get(key)
+        return call is not None and call.task is asyncio.current_task()
+
+    def _end(self, key: K, call: _Call[R]) -> None:
+        if self._under_way.get(key) is call:
+            del self._under_way[key]
+        if not call.task.done():
+            call.task.cancel()
+
+
+def _look_at(task: asyncio.Task[R]) -> None:
+    if not task.cancelled():
+        task.exception()  # looked at: everybody who waited may have given up

@@ -1,0 +1,108 @@
+"""Writes to the control plane in the name of the present leader, each fenced by its term."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+
+from lcm.client.errors import StaleLeader
+from lcm.core.leadership import StaleTerm
+from lcm.model.decisions import DecisionReport
+from lcm.model.requests import LaunchWrite, LicenseStatusWrite, StatusWrite
+from lcm.worker_controller.words import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from lcm.client.asking import Leader
+    from lcm.client.internal import Internal
+    from lcm.model.conditions import Condition
+    from lcm.model.idle import DetectionResult
+    from lcm.model.requests import DetectIdle
+    from lcm.model.worker import Worker
+    from lcm.worker_controller.decision import Decision, StoreIntent, WriteLicence, WriteStatus
+
+R = TypeVar("R")
+_REASON, _MESSAGE, _LONG = 500, 1000, 300
+
+
+class Writes:
+    """What a controller writes. A refusal as stale is told as `StaleTerm`, so that whoever leads steps down."""
+
+    def __init__(self, internal: Internal, leader: Callable[[], Leader]) -> None:
+        self._internal = internal
+        self._leader = leader
+
+    async def status(
+        self,
+        worker: Worker,
+        write: WriteStatus,
+        *,
+        conditions: tuple[Condition, ...] | None = None,
+        decision: DecisionReport | None = None,
+    ) -> Worker:
+        """Write a status; the answer is the worker after it."""
+        fields = dict(write.fields)
+        for name in ("terminated_by", "terminated_reason"):
+            if fields.get(name) is not None:
+                fields[name] = one_line(str(fields[name]), _LONG if name == "terminated_reason" else 100)
+        if conditions is not None:
+            fields["conditions"] = conditions
+        if decision is not None:
+            fields["decision"] = decision
+        body = StatusWrite(status=write.status, version=worker.version, reason=_reason(write.reason), **fields)
+        return await told(self._internal.write_status(self._leader(), worker.id, body))
+
+    async def intent(self, worker: Worker, intent: StoreIntent) -> Worker:
+        """Keep what is about to be launched."""
+        body = LaunchWrite(version=worker.version, attempt=intent.attempt, parameters=intent.parameters.to_json())
+        return await told(self._internal.write_launch(self._leader(), worker.id, body))
+
+    async def licence(self, worker: Worker, write: WriteLicence) -> Worker:
+        """Write down where the licence stands."""
+        body = LicenseStatusWrite(
+            status=write.status,
+            version=worker.version,
+            clear_pending=write.clear_pending,
+            leaked=write.leaked,
+            message=one_line(write.message, _MESSAGE),
+        )
+        return await told(self._internal.write_license_status(self._leader(), worker.id, body))
+
+    async def detect_idle(self, worker: Worker, body: DetectIdle) -> DetectionResult:
+        """Send telemetry, and hear what followed from it."""
+        return await told(self._internal.detect_idle(self._leader(), worker.id, body))
+
+    async def drain(self, worker: Worker, reason: str) -> Worker:
+        """Take a worker out of service."""
+        return await told(self._internal.drain(self._leader(), worker.id, _reason(reason)))
+
+    async def audit(self, worker: Worker, label: str, reason: str) -> None:
+        """Keep a decision that changes no record."""
+        await told(self._internal.audit(self._leader(), label, worker.id, _reason(reason)))
+
+
+async def told(write: Awaitable[R]) -> R:
+    """The answer to a write; a newer leader is told in the words of the election."""
+    try:
+        return await write
+    except StaleLeader as error:
+        raise StaleTerm(str(error)) from error
+
+
+def report_of(decision: Decision, now: datetime) -> DecisionReport:
+    """A decision as it is told to people."""
+    after = decision.after
+    return DecisionReport(
+        rule=decision.rule,
+        reason=one_line(decision.reason, _MESSAGE),
+        inputs=dict(decision.inputs),
+        actions=tuple(one_line(str(action), _LONG) for action in decision.actions),
+        decided_at=now,
+        next_look_at=None if after is None else now + timedelta(seconds=after),
+    )
+
+
+def _reason(text: str) -> str:
+    return one_line(text, _REASON) or "no reason was given"

@@ -1,0 +1,7 @@
+"""The whole platform in one process. Time is virtual here too, but hours of it take seconds: too long for unit tests."""
+
+from __future__ import annotations
+
+from tests.unit.conftest import plain_tracebacks, pytest_asyncio_loop_factories, registry, virtual_clock
+
+__all__ = ["plain_tracebacks", "pytest_asyncio_loop_factories", "registry", "virtual_clock"]

@@ -1,0 +1,191 @@
+"""A controller dies at each step of what it does, and another one takes over: once is once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.cloud.simulated.faults import HideNew, LoseReplies, Refuse, Throttle
+from lcm.model.requests import HoldRequest
+from lcm.model.status import LicenseStatus, WorkerStatus
+from tests.support.fleet import Fleet, a_fleet
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+LAUNCH_STEPS = [
+    ("before", "/launch"),
+    ("after", "/launch"),
+    ("before", "/status"),
+    ("after", "/status"),
+    ("before", "/audit"),
+    ("after", "/audit"),
+]
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with a_fleet() as fleet:
+        yield fleet
+
+
+@pytest.mark.parametrize(("when", "request_"), LAUNCH_STEPS)
+async def test_a_crash_in_the_launch_leaves_one_instance(fleet: Fleet, when: str, request_: str) -> None:
+    """SPEC §1.3: never two instances for one worker, and none forgotten, whatever crashes in between."""
+    await fleet.start("one")
+    await fleet.start("two")
+    await asyncio.sleep(30)
+    fleet.wires["one"].die(when, request_)
+    fleet.wires["two"].die(when, request_) if fleet.controllers["two"].is_leader else None
+    worker = await fleet.create()
+    worker = await fleet.until_ready(worker.id, within=900)
+    assert fleet.world.live_instances() == [worker.instance_id]
+    assert fleet.wires["one"].dead
+
+
+async def test_a_lost_reply_to_the_launch_leaves_one_instance(fleet: Fleet) -> None:
+    """SPEC §1.3: a timeout never moves the attempt on; the replay has the same token."""
+    await fleet.start()
+    fleet.world.strike("eu-west-1", LoseReplies(1))
+    fleet.world.strike("eu-west-1", HideNew(120))
+    worker = await fleet.running()
+    assert fleet.world.live_instances() == [worker.instance_id]
+    assert worker.launch_attempt == 1
+
+
+async def test_an_instance_is_found_although_it_is_to_be_terminated_before_anybody_knew_of_it(fleet: Fleet) -> None:
+    """SPEC §1.3 item 4: PENDING with a stored intent settles it first, whatever is desired."""
+    await fleet.start("one")
+    await asyncio.sleep(30)
+    fleet.world.strike("eu-west-1", HideNew(100))
+    fleet.wires["one"].die("before", "/status")
+    worker = await fleet.create()
+    await fleet.until(lambda: len(fleet.world.live_instances()) == 1, "launched", within=60)
+    await fleet.people.workers.terminate(worker.id)
+    await fleet.start("two")
+    await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=1200)
+    assert fleet.world.live_instances() == []
+    assert fleet.calls("RunInstances") == 1
+    assert "PROVISIONING" in await fleet.steps(worker.id)
+
+
+async def test_what_was_never_launched_ends_only_when_that_is_certain(fleet: Fleet) -> None:
+    """SPEC §1.3 item 4: absent until 5 minutes after the last call's deadline."""
+    await fleet.start("one")
+    await asyncio.sleep(30)
+    fleet.wires["one"].die("after", "/launch")
+    worker = await fleet.create()
+    await fleet.until(lambda: fleet.wires["one"].dead, "dead", within=60)
+    await fleet.people.workers.terminate(worker.id)
+    await fleet.start("two")
+    await asyncio.sleep(240)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.PENDING
+    await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
+    assert fleet.calls("RunInstances") == 0
+
+
+async def test_a_definite_refusal_fails_and_a_retry_is_another_attempt(fleet: Fleet) -> None:
+    """SPEC §1.3: bad parameters, no permission, quota: FAILED; retry: the next attempt."""
+    await fleet.start()
+    fleet.world.strike("eu-west-1", Refuse("RunInstances", "VcpuLimitExceeded"))
+    worker = await fleet.create()
+    worker = await fleet.until_status(worker.id, WorkerStatus.FAILED, within=120)
+    assert worker.launch_intent is None
+    await fleet.people.workers.retry(worker.id)
+    worker = await fleet.until_ready(worker.id, within=300)
+    assert worker.launch_attempt == 2
+
+
+async def test_a_refusal_after_an_unknown_end_waits_until_it_is_certain(fleet: Fleet) -> None:
+    """SPEC §1.3: the first call may have launched; FAILED would forget its instance."""
+    await fleet.start()
+    fleet.world.strike("eu-west-1", LoseReplies(1))
+    fleet.world.strike("eu-west-1", HideNew(200))
+    fleet.world.strike("eu-west-1", Refuse("RunInstances", "UnauthorizedOperation", 1))
+    worker = await fleet.create()
+    worker = await fleet.until_ready(worker.id, within=1200)
+    assert fleet.world.live_instances() == [worker.instance_id]
+    assert "FAILED" not in await fleet.steps(worker.id)
+
+
+async def test_no_capacity_tries_the_next_subnet(fleet: Fleet) -> None:
+    """SPEC §1.3: capacity: RETRY, stay PENDING, a condition says so; only a new attempt may change the subnet."""
+    await fleet.start()
+    fleet.world.strike("eu-west-1", Refuse("RunInstances", "InsufficientInstanceCapacity", 3))
+    worker = await fleet.running()
+    assert worker.launch_attempt == 4
+    assert fleet.machine(worker).subnet_id == "subnet-b"
+    assert await fleet.steps(worker.id) == ["PENDING", "PROVISIONING", "STARTING", "RUNNING"]
+
+
+async def test_throttling_is_waited_out_in_the_same_attempt(fleet: Fleet) -> None:
+    """SPEC §1.3: throttling: RETRY."""
+    await fleet.start()
+    fleet.world.strike("eu-west-1", Throttle("RunInstances", 3))
+    assert (await fleet.running()).launch_attempt == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("request_", ["/status", "/license-status"])
+async def test_a_crash_in_the_termination_gives_the_licence_back(fleet: Fleet, when: str, request_: str) -> None:
+    """SPEC §1.6: before terminating, a registered licence is given back, by whichever leader."""
+    await fleet.start("one")
+    worker = await fleet.running(license_token="good-token")
+
+    async def registered() -> bool:
+        return (await fleet.worker(worker.id)).license_status is LicenseStatus.REGISTERED
+
+    await fleet.until(registered, "registered", within=300)
+    await fleet.start("two")
+    fleet.wires["one"].die(when, request_)
+    await fleet.people.workers.terminate(worker.id)
+    ended = await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=900)
+    assert fleet.wires["one"].dead
+    assert fleet.world.live_instances() == []
+    assert fleet.cml.licensed() == []
+    assert "license_leaked" not in await fleet.audits(ended.id)
+
+
+async def test_a_licence_that_cannot_be_given_back_is_told(fleet: Fleet) -> None:
+    """SPEC §1.6: a licence is leaked whenever its instance ends without a confirmed deregistration; never silent."""
+    await fleet.start()
+    worker = await fleet.running(license_token="good-token")
+    await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
+    await asyncio.sleep(120)
+    fleet.cml_of(worker).hanging.update({"deregister"})
+    began = asyncio.get_running_loop().time()
+    await fleet.people.workers.terminate(worker.id)
+    await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=900)
+    assert asyncio.get_running_loop().time() - began >= 120
+    assert (await fleet.audits(worker.id)).count("license_leaked") == 1
+
+
+async def test_a_hold_stops_what_is_about_to_happen_and_a_release_lets_it_go_on(fleet: Fleet) -> None:
+    """SPEC §1.8: hold stops cloud and CML changes; observing and explaining go on."""
+    await fleet.start()
+    worker = await fleet.running()
+    await fleet.people.workers.hold(worker.id, HoldRequest(reason="an exam runs on it"))
+    await fleet.people.workers.stop(worker.id)
+    await asyncio.sleep(600)
+    held = await fleet.worker(worker.id)
+    assert (held.status, fleet.calls("StopInstances")) == (WorkerStatus.RUNNING, 0)
+    explained = await fleet.people.workers.explain(worker.id)
+    assert explained.decision is not None
+    assert explained.decision.rule == "held"
+    await fleet.people.workers.release(worker.id)
+    await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
+
+
+async def test_a_fleet_hold_is_heard_before_the_next_list(fleet: Fleet) -> None:
+    """SPEC §1.8: whoever is about to act asks first."""
+    await fleet.start()
+    await asyncio.sleep(40)
+    await fleet.people.fleet.hold(HoldRequest(reason="stop!"))
+    worker = await fleet.create()
+    await asyncio.sleep(600)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.PENDING
+    assert fleet.calls("RunInstances") == 0
+    await fleet.people.fleet.release()
+    await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=300)

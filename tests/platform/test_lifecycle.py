@@ -1,0 +1,187 @@
+"""A worker's whole life, on the real control plane, the simulated cloud and virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.cloud.simulated.faults import Action
+from lcm.model.requests import LicenseRequest
+from lcm.model.status import LicenseOperation, LicenseStatus, WorkerStatus
+from tests.support.fleet import Fleet, a_fleet
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with a_fleet() as fleet:
+        await fleet.start()
+        yield fleet
+
+
+async def test_a_worker_is_launched_and_becomes_ready(fleet: Fleet) -> None:
+    """Seed 000 §3 and §4: PENDING, launched, PROVISIONING, STARTING, RUNNING; SPEC §1.1: ready when CML answers."""
+    worker = await fleet.create()
+    worker = await fleet.until_ready(worker.id, within=300)
+    assert await fleet.steps(worker.id) == ["PENDING", "PROVISIONING", "STARTING", "RUNNING"]
+    assert fleet.calls("RunInstances") == 1
+    assert worker.instance_id in fleet.world.live_instances()
+    assert worker.public_ip == fleet.machine(worker).public_ip
+    assert "provisioned" in await fleet.audits(worker.id)
+
+
+async def test_the_first_cloud_call_follows_at_once(fleet: Fleet) -> None:
+    """SPEC §2: a user's change overtakes a resync and waits for nothing."""
+    await asyncio.sleep(60)
+    await fleet.create()
+    waited = await fleet.until(lambda: fleet.calls("RunInstances") == 1, "launched", within=30)
+    assert waited <= 2
+
+
+async def test_stop_start_and_terminate(fleet: Fleet) -> None:
+    """Seed 000 §6 and §7; seed 001 §5."""
+    worker = await fleet.running()
+    await fleet.people.workers.stop(worker.id)
+    worker = await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
+    assert worker.public_ip is None
+    await fleet.people.workers.start(worker.id)
+    worker = await fleet.until_ready(worker.id, within=300)
+    await fleet.people.workers.terminate(worker.id)
+    worker = await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
+    assert fleet.world.live_instances() == []
+    assert await fleet.steps(worker.id) == [
+        "PENDING", "PROVISIONING", "STARTING", "RUNNING", "STOPPING", "STOPPED", "STARTING", "RUNNING",
+        "TERMINATING", "TERMINATED",
+    ]  # fmt: skip
+    stats = fleet.controllers["one"].stats()
+    assert (stats["provisioned_count"], stats["started_count"], stats["stopped_count"]) == (1, 2, 1)
+    assert stats["terminated_count"] == 1
+
+
+async def test_a_licence_is_registered_and_given_back(fleet: Fleet) -> None:
+    """Seed 000 §9, SPEC §1.5 and §1.6."""
+    worker = await fleet.running(license_token="good-token")
+    await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
+
+    async def known() -> bool:
+        return (await fleet.worker(worker.id)).license_status is LicenseStatus.REGISTERED
+
+    await fleet.until(known, "the record says so", within=300)
+    await fleet.people.workers.terminate(worker.id)
+    worker = await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=600)
+    assert fleet.cml.licensed() == []
+    assert worker.license_status is LicenseStatus.DEREGISTERED
+    assert "license_leaked" not in await fleet.audits(worker.id)
+
+
+async def test_a_bad_token_fails_once_and_is_not_tried_again(fleet: Fleet) -> None:
+    """SPEC §1.5: CML takes a bad token; what it says then counts, and is not repeated until somebody asks anew."""
+    worker = await fleet.running(license_token="bad-token")
+
+    async def failed() -> bool:
+        return (await fleet.worker(worker.id)).license_status is LicenseStatus.FAILED
+
+    await fleet.until(failed, "failed", within=600)
+    asked = fleet.cml_of(worker).asked["register"]
+    await asyncio.sleep(1800)
+    assert fleet.cml_of(worker).asked["register"] == asked == 1
+    token = LicenseRequest(operation=LicenseOperation.REGISTER, token="good-token")  # type: ignore[arg-type]
+    await fleet.people.workers.license(worker.id, token)
+    await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
+
+
+async def test_a_deregistration_is_executed_and_withdraws_the_token(fleet: Fleet) -> None:
+    """Seed 000 §9."""
+    worker = await fleet.running(license_token="good-token")
+    await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
+    await fleet.people.workers.license(worker.id, LicenseRequest(operation=LicenseOperation.DEREGISTER))
+
+    async def given_back() -> bool:
+        return (await fleet.worker(worker.id)).license_status is LicenseStatus.DEREGISTERED
+
+    await fleet.until(given_back, "given back", within=300)
+    assert fleet.cml.licensed() == []
+    await asyncio.sleep(900)
+    assert fleet.cml.licensed() == []
+    assert not (await fleet.worker(worker.id)).has_license_token
+
+
+async def test_an_instance_that_is_stopped_from_outside_is_started_again(fleet: Fleet) -> None:
+    """SPEC §1.5: drift to STOPPED with desired RUNNING is restored."""
+    worker = await fleet.running()
+    fleet.disturb(Action.STOP, worker)
+    await asyncio.sleep(300)
+    assert (await fleet.worker(worker.id)).ready
+    assert (await fleet.steps(worker.id))[-3:] == ["STOPPED", "STARTING", "RUNNING"]
+    assert fleet.calls("StartInstances") == 1
+
+
+async def test_the_fourth_stop_from_outside_within_an_hour_is_left_alone(fleet: Fleet) -> None:
+    """SPEC §1.5: three times an hour, then Stuck."""
+    worker = await fleet.running()
+    for _ in range(4):
+        fleet.disturb(Action.STOP, worker)
+        await asyncio.sleep(400)
+        worker = await fleet.worker(worker.id)
+    assert worker.status is WorkerStatus.STOPPED
+    assert [str(condition.type) for condition in worker.conditions if condition.status == "True"] == ["Stuck"]
+    await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=3600)
+
+
+async def test_a_stop_from_outside_is_accepted_where_that_is_the_policy(fleet: Fleet) -> None:
+    """SPEC §1.5: DRIFT_POLICY=accept lets the desired status follow."""
+    await fleet.change_settings(discovery={"drift_policy": "accept"})
+    worker = await fleet.running()
+    fleet.disturb(Action.STOP, worker)
+    worker = await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
+    await asyncio.sleep(120)
+    worker = await fleet.worker(worker.id)
+    assert (worker.status, worker.desired_status) == ("STOPPED", "STOPPED")
+    assert fleet.calls("StartInstances") == 0
+
+
+async def test_a_termination_from_outside_is_recorded(fleet: Fleet) -> None:
+    """SPEC §1.5: EC2 says terminated; policy terminate."""
+    worker = await fleet.running()
+    fleet.disturb(Action.TERMINATE, worker)
+    worker = await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
+    assert (worker.desired_status, worker.terminated_by) == ("RUNNING", "worker-controller")
+    assert fleet.calls("TerminateInstances") == 0
+
+
+async def test_a_lost_instance_is_replaced_where_that_is_the_policy(fleet: Fleet) -> None:
+    """Seed 001 §5: RUNNING wanted, EC2 not found: launch a new instance."""
+    worker = await fleet.running(lost_instance_policy="replace")
+    fleet.disturb(Action.TERMINATE, worker)
+    await fleet.until_status(worker.id, WorkerStatus.PENDING, within=300)
+    again = await fleet.until_ready(worker.id, within=600)
+    assert again.instance_id != worker.instance_id
+    assert fleet.world.live_instances() == [again.instance_id]
+    assert again.launch_attempt == 2
+
+
+async def test_a_drain_waits_for_nodes_and_then_stops(fleet: Fleet) -> None:
+    """Seed 000 §6, SPEC §1.6."""
+    worker = await fleet.running()
+    await fleet.people.workers.drain(worker.id)
+    await asyncio.sleep(120)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.DRAINING
+    server = fleet.cml_of(worker)
+    server.stats = replace(server.stats, running_nodes=0)
+    await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
+
+
+async def test_a_steady_worker_writes_nothing_and_costs_one_call_a_cycle(fleet: Fleet) -> None:
+    """SPEC §4: AWS calls grow with pages; a steady fleet writes nothing but metrics."""
+    worker = await fleet.running()
+    await asyncio.sleep(600)
+    before, described = await fleet.worker(worker.id), fleet.calls("DescribeInstances")
+    await asyncio.sleep(300)
+    after = await fleet.worker(worker.id)
+    assert after.version == before.version
+    assert fleet.calls("DescribeInstances") - described <= 2 * 11

@@ -1,0 +1,194 @@
+"""CML servers, the control plane's secrets and the cloud's figures, small and slow, each failing when told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from lcm.client.errors import NotFound
+from lcm.cloud.types import InstanceMetrics
+from lcm.cml.errors import AuthFailed, Conflict, NotReady
+from lcm.cml.types import (
+    Activity,
+    ActivityEvent,
+    Credentials,
+    Deregistration,
+    LicenseState,
+    SystemHealth,
+    SystemInformation,
+    SystemStats,
+    Usage,
+)
+from lcm.core import clock
+from lcm.model.answers import CmlCredentials
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+DEFAULT = Credentials("admin", "default-pw-7b3")
+STATS = SystemStats(3, 12, 7, 8, 41.5, Usage(4_000, 16_000), Usage(10_000, 100_000))
+UNREGISTERED = LicenseState("NOT_REGISTERED", "EVAL", "CML_Enterprise", True, (), "", None, False)
+
+
+@dataclass
+class FakeServer:
+    """One CML. An operation takes `seconds`, fails with its entry in `failures`, or hangs while named in `hanging`."""
+
+    version: str = "2.9.1+build.7"
+    ready: bool = True
+    seconds: float = 0.1
+    stats: SystemStats = STATS
+    licence: LicenseState = UNREGISTERED
+    registers_in: float = 5.0
+    good_token: str = "good-token"
+    deregistration: Deregistration = Deregistration.DONE
+    events: tuple[ActivityEvent, ...] = ()
+    account: Credentials = DEFAULT
+    failures: dict[str, Exception] = field(default_factory=dict)
+    hanging: set[str] = field(default_factory=set)
+    asked: Counter[str] = field(default_factory=Counter)
+
+    async def serve(self, operation: str) -> None:
+        self.asked[operation] += 1
+        await asyncio.sleep(self.seconds)
+        while operation in self.hanging:
+            await asyncio.sleep(1)
+        if operation in self.failures:
+            raise self.failures[operation]
+
+
+class FakeCml:
+    """`CMLSystemSPI` for servers by address; where there is none, nobody answers."""
+
+    def __init__(self, **servers: FakeServer) -> None:
+        self.servers = servers
+        self.forgotten: list[str] = []
+        self.dialled: list[str] = []
+        self.busy = 0  # calls under way
+        self.most_at_once = 0
+
+    async def get_system_information(self, address: str) -> SystemInformation:
+        server = await self._at(address, "information")
+        return SystemInformation(server.version, server.ready)
+
+    async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
+        await self._at(address, "health", credentials)
+        return SystemHealth(True, None, None, None, ())
+
+    async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
+        return (await self._at(address, "stats", credentials)).stats
+
+    async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
+        return (await self._at(address, "license", credentials)).licence
+
+    async def register_license(
+        self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
+    ) -> None:
+        server = await self._at(address, "register", credentials)
+        if server.licence.registration == "COMPLETED" and not reregister:
+            raise Conflict(address, "it is registered already")
+        # As the real one: any token is taken, and only later it shows whether it was good.
+        end = ("COMPLETED", "") if token == server.good_token else ("FAILED", "no such token")
+        server.licence = replace(server.licence, registration="IN_PROGRESS")
+        asyncio.get_running_loop().call_later(server.registers_in, self._settle, server, *end)
+
+    async def deregister_license(self, address: str, credentials: Credentials) -> Deregistration:
+        server = await self._at(address, "deregister", credentials)
+        if server.licence.registration != "COMPLETED":
+            return Deregistration.WAS_NOT_REGISTERED
+        server.licence = replace(server.licence, registration="NOT_REGISTERED")
+        return server.deregistration
+
+    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> Activity:
+        server = await self._at(address, "activity", credentials)
+        events = tuple(event for event in server.events if since is None or event.at > since)
+        return Activity(events, len(server.events), 0)
+
+    async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
+        await self._at(address, "definitions", credentials)
+        return ()
+
+    def forget(self, address: str) -> None:
+        self.forgotten.append(address)
+
+    async def _at(self, address: str, operation: str, credentials: Credentials | None = None) -> FakeServer:
+        self.dialled.append(address)
+        self.busy += 1
+        self.most_at_once = max(self.most_at_once, self.busy)
+        try:
+            server = self.servers.get(address)
+            if server is None:
+                await asyncio.sleep(5)
+                raise NotReady(address, "no connection within 5 s")
+            await server.serve(operation)
+        finally:
+            self.busy -= 1
+        if credentials is not None and credentials != server.account:
+            raise AuthFailed(address, f"user name or password of {credentials.username!r} refused")
+        return server
+
+    @staticmethod
+    def _settle(server: FakeServer, registration: str, failure: str) -> None:
+        server.licence = replace(server.licence, registration=registration, failure=failure)
+
+
+class FakeSecrets:
+    """The control plane's secrets of workers. `failure` is raised instead of any answer."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[str, Credentials] = {}
+        self.tokens: dict[str, str] = {}
+        self.failure: Exception | None = None
+        self.seconds = 0.05
+        self.asked: Counter[str] = Counter()
+
+    async def cml_credentials(self, worker_id: str) -> CmlCredentials:
+        await self._ask(f"account {worker_id}")
+        if worker_id not in self.accounts:
+            raise NotFound(404, "not_found", f"worker {worker_id} has no cml username")
+        account = self.accounts[worker_id]
+        return CmlCredentials(username=account.username, password=SecretStr(account.password))
+
+    async def license_token(self, worker_id: str) -> SecretStr:
+        await self._ask(f"token {worker_id}")
+        if worker_id not in self.tokens:
+            raise NotFound(404, "not_found", f"worker {worker_id} has no license token")
+        return SecretStr(self.tokens[worker_id])
+
+    async def _ask(self, what: str) -> None:
+        self.asked[what] += 1
+        await asyncio.sleep(self.seconds)
+        if self.failure is not None:
+            raise self.failure
+
+
+class FakeFigures:
+    """`MetricsSPI`: the same figures for every instance but those it does not know."""
+
+    def __init__(self, **figures: float) -> None:
+        self.figures = figures or {"cpu_utilization": 20.0, "network_in": 1_000.0}
+        self.unknown: set[str] = set()
+        self.failures: dict[str, Exception] = {}
+        self.hanging: set[str] = set()
+        self.seconds = 0.5
+        self.calls: list[tuple[str, int]] = []
+        self.busy = 0
+
+    async def get_instance_metrics(self, region: str, instance_ids: Sequence[str]) -> dict[str, InstanceMetrics]:
+        self.calls.append((region, len(instance_ids)))
+        self.busy += 1
+        try:
+            await asyncio.sleep(self.seconds)
+            while region in self.hanging:
+                await asyncio.sleep(1)
+        finally:
+            self.busy -= 1
+        if region in self.failures:
+            raise self.failures[region]
+        known = [i for i in instance_ids if i not in self.unknown]
+        return {i: InstanceMetrics(i, clock.now(), **self.figures) for i in known}
