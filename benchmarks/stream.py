@@ -1,0 +1,146 @@
+"""The event stream: how soon 1,000 listeners hear of a change, and what they cost the server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import time
+from array import array
+
+from benchmarks.figures import percentile, say
+from benchmarks.plane import STATUSES, TOKEN, Served, served_plane, worker_id
+from benchmarks.store import WORKERS, waits
+from benchmarks.wire import Connection, head
+from lcm.model.status import WorkerStatus
+
+LISTENERS = 1_000
+CHANGES_PER_SECOND = 5
+SECONDS = 30
+CHANGES = CHANGES_PER_SECOND * SECONDS
+SETTLERS = 8
+SETTLING = 400  # changes that each of them makes before anybody listens
+TOGETHER = 50  # listeners that come at a time
+PATIENCE = 60.0
+
+_MARK = b'"hold":{"reason":"change '
+_DIGITS = 6
+
+
+class Log:
+    """When each change was asked for, and how long after that each listener knew of it."""
+
+    def __init__(self) -> None:
+        self.asked: dict[bytes, float] = {}
+        self.delays = array("d")
+        self.complete = asyncio.Event()
+
+    def heard(self, mark: bytes) -> None:
+        began = self.asked.get(mark)
+        if began is None:
+            return
+        self.delays.append((time.perf_counter() - began) * 1000)
+        if len(self.delays) == CHANGES * LISTENERS:
+            self.complete.set()
+
+
+class Listener(asyncio.Protocol):
+    """Looks for the mark of a change in whatever comes; each is counted when its event is complete."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._rest = b""
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.transport: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.write(head("GET", "/api/events/stream", TOKEN))
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        *events, self._rest = data.split(b"\n\n")
+        for event in events:
+            if not self.greeted.done():
+                assert b" 200 OK\r\n" in event, event
+                self.greeted.set_result(None)
+            place = event.find(_MARK)
+            if place >= 0:
+                begin = place + len(_MARK)
+                self._log.heard(event[begin : begin + _DIGITS])
+
+
+async def all_listening(port: int, log: Log) -> list[Listener]:
+    """Some at a time: a thousand that dial in one moment measure the queue of the socket."""
+    loop = asyncio.get_running_loop()
+    listeners: list[Listener] = []
+    while len(listeners) < LISTENERS:
+        some = await asyncio.gather(
+            *(loop.create_connection(lambda: Listener(log), "127.0.0.1", port) for _ in range(TOGETHER))
+        )
+        listeners += [listener for _, listener in some]
+        await asyncio.wait_for(asyncio.gather(*(listener.greeted for _, listener in some)), PATIENCE)
+    return listeners
+
+
+async def settle(port: int) -> None:
+    """Make changes until the store's caches are full: what grows after that is what listeners cost."""
+    connections = [await Connection.to(port, TOKEN) for _ in range(SETTLERS)]
+
+    async def change(number: int) -> None:
+        await hold(connections[number // SETTLING], number, f"settling {number}")
+
+    await waits(change, SETTLERS, SETTLING)
+    for connection in connections:
+        await connection.close()
+
+
+async def hold(connection: Connection, number: int, reason: str) -> None:
+    """Change one of the running workers; the reason is in the event."""
+    running = STATUSES.index(WorkerStatus.RUNNING) + number * len(STATUSES) % WORKERS
+    await connection.ask("POST", f"/api/workers/{worker_id(running)}/hold", json.dumps({"reason": reason}).encode())
+
+
+async def changes(connection: Connection, log: Log, numbers: range) -> None:
+    """At an even pace, whatever each of them takes."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for turn, number in enumerate(numbers):
+        await asyncio.sleep(began + turn / CHANGES_PER_SECOND - loop.time())
+        mark = f"{number:0{_DIGITS}}"
+        log.asked[mark.encode()] = time.perf_counter()
+        await hold(connection, number, f"change {mark}")
+
+
+async def measure(served: Served) -> None:
+    await settle(served.port)
+    log, half = Log(), CHANGES // 2
+    alone = served.rss
+    listeners = await all_listening(served.port, log)
+    connection = await Connection.to(served.port, TOKEN)
+    begin = served.rss
+    await changes(connection, log, range(half))
+    middle = served.rss
+    await changes(connection, log, range(half, CHANGES))
+    await asyncio.wait_for(log.complete.wait(), PATIENCE)
+    end = served.rss
+    for listener in listeners:
+        assert listener.transport is not None
+        listener.transport.close()
+    name = f"stream: change to each of {LISTENERS:,} listeners"
+    say(f"{name}, p50", percentile(log.delays, 50), "ms")
+    say(f"{name}, p99", percentile(log.delays, 99), "ms", aim="300")
+    say(f"{name}, longest", max(log.delays), "ms", aim="1,000")
+    name = "stream: memory of the server"
+    say(f"{name}, nobody listens", alone, "MiB")
+    say(f"{name}, all listen", begin, "MiB", beside=f"{(begin - alone) * 1024 / LISTENERS:.0f} KiB each")
+    say(f"{name}, after {half} changes", middle, "MiB")
+    say(f"{name}, after {CHANGES} changes", end, "MiB", aim=f"{1.02 * middle:.3g}")
+
+
+def main() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with served_plane() as served:
+        asyncio.run(measure(served))

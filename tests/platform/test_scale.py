@@ -1,0 +1,48 @@
+"""A thousand running workers: what a cycle of a steady fleet costs the cloud, the control plane and coordination."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.core import clock
+from lcm.core.reconciliation import ReconciliationConfig
+from tests.support.fleet import Fleet, a_fleet
+from tests.support.standing import standing_workers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+WORKERS = 1000
+CYCLE = 30.0
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with a_fleet(config=ReconciliationConfig(interval_seconds=CYCLE)) as fleet:
+        fleet.cml.boot = 0.0
+        await standing_workers(fleet, WORKERS)
+        await fleet.start()
+        yield fleet
+
+
+async def test_a_cycle_of_a_steady_fleet(fleet: Fleet) -> None:
+    """SPEC §4: at most 18 calls at N = 1,000 in the fullest cycle; the next cycle writes nothing but metrics."""
+    await asyncio.sleep(420)
+    wire, server = fleet.wires["one"], fleet.server
+    most = 0
+    for _ in range(12):
+        calls, written, revision = Counter(fleet.world.calls()), len(wire.sent), server.revision
+        await asyncio.sleep(CYCLE)
+        made = Counter(fleet.world.calls()) - calls
+        most = max(most, sum(made.values()))
+        writes = Counter(line.rpartition("/")[2] for line in wire.sent[written:] if line.startswith("POST"))
+        assert set(writes) <= {"metrics", "detect-idle"}, writes
+        assert server.revision == revision, "a steady fleet causes no event"
+    assert most <= 18
+    stats = fleet.controllers["one"].stats()
+    assert stats["running_worker_count"] == WORKERS
+    assert clock.now() is not None
