@@ -13,7 +13,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 up: $(VENV)/.ready-run ## set up and run the platform on embedded defaults
-	$(BIN)/lcm up --controller examples.notes:NotesController
+	$(BIN)/lcm up
 
 test: $(VENV)/.ready-dev ## set up and run every test
 	$(BIN)/python -m pytest tests/unit tests/platform tests/contract tests/integration -n 2 --dist loadfile

@@ -1,4 +1,4 @@
-"""The whole platform in one process. Time is virtual here too, but hours of it take seconds: too long for unit tests."""
+"""The whole platform in one process. Time is virtual, but hours of it take seconds: too long for unit tests."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.core import clock
 from lcm.core.reconciliation import ReconciliationConfig
 from tests.support.fleet import Fleet, a_fleet
 from tests.support.standing import standing_workers
@@ -25,16 +24,18 @@ async def fleet() -> AsyncIterator[Fleet]:
     async with a_fleet(config=ReconciliationConfig(interval_seconds=CYCLE)) as fleet:
         fleet.cml.boot = 0.0
         await standing_workers(fleet, WORKERS)
+        await fleet.change_settings(discovery={"discovery_interval": 2 * CYCLE})  # so that some cycles have one
         await fleet.start()
         yield fleet
 
 
+@pytest.mark.timeout(600)
 async def test_a_cycle_of_a_steady_fleet(fleet: Fleet) -> None:
     """SPEC §4: at most 18 calls at N = 1,000 in the fullest cycle; the next cycle writes nothing but metrics."""
-    await asyncio.sleep(420)
+    await asyncio.sleep(100)
     wire, server = fleet.wires["one"], fleet.server
     most = 0
-    for _ in range(12):
+    for _ in range(5):
         calls, written, revision = Counter(fleet.world.calls()), len(wire.sent), server.revision
         await asyncio.sleep(CYCLE)
         made = Counter(fleet.world.calls()) - calls
@@ -45,4 +46,3 @@ async def test_a_cycle_of_a_steady_fleet(fleet: Fleet) -> None:
     assert most <= 18
     stats = fleet.controllers["one"].stats()
     assert stats["running_worker_count"] == WORKERS
-    assert clock.now() is not None

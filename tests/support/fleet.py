@@ -125,6 +125,8 @@ class Fleet:
     policy: Policy
     metrics_interval: float = 60.0
     config: ReconciliationConfig = field(default_factory=ReconciliationConfig)
+    watch: WatchConfig = field(default_factory=lambda: WatchConfig(prefix="/workers/"))
+    sites: dict[str, LaunchSite] = field(default_factory=lambda: {region: _site(region) for region in REGIONS})
     providers: dict[str, SimulatedProvider] = field(default_factory=dict)
     controllers: dict[str, WorkerReconciler] = field(default_factory=dict)
     registries: dict[str, CollectorRegistry] = field(default_factory=dict)
@@ -150,17 +152,14 @@ class Fleet:
             coordination.break_watches()
 
         wire.on_death = cut_off
-        election = LeaderElectionConfig(
-            election_key_prefix="/lcm", service_name="worker-controller", instance_id=name
-        )
-        sites = {region: LaunchSite(region, subnet_ids=("subnet-a", "subnet-b")) for region in REGIONS}
+        election = LeaderElectionConfig(election_key_prefix="/lcm", service_name="worker-controller", instance_id=name)
         registry = self.registries[name] = CollectorRegistry()
         reconciler = WorkerReconciler(
             coordination,
             election,
-            WatchConfig(prefix="/workers/"),
+            self.watch,
             self.config,
-            Outside(control, provider, provider, self.cml, sites),
+            Outside(control, provider, provider, self.cml, self.sites),
             Rules(DEFAULT, policy=self.policy, metrics_interval=self.metrics_interval),
             registry=registry,
         )
@@ -246,6 +245,10 @@ class Fleet:
         """An admin changes settings at run time."""
         answer = await self.plane.ask("PATCH", "/api/settings", role=Role.ADMIN, json=groups)
         assert answer.status_code == 200, answer.text
+
+
+def _site(region: str) -> LaunchSite:
+    return LaunchSite(region, subnet_ids=("subnet-a", "subnet-b"))
 
 
 @asynccontextmanager

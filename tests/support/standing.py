@@ -28,15 +28,17 @@ if TYPE_CHECKING:
 _LONG_AGO = timedelta(hours=2)
 
 
-async def standing_workers(fleet: Fleet, count: int, *, region: str = "eu-west-1", ghosts: int = 0) -> list[Worker]:
-    """So many workers, RUNNING since hours; the last `ghosts` of them without a machine any more."""
+async def standing_workers(
+    fleet: Fleet, count: int, *, region: str = "eu-west-1", ghosts: int = 0, first: int = 0
+) -> list[Worker]:
+    """So many workers, RUNNING since hours, numbered from `first`; the last `ghosts` have no machine any more."""
     place = fleet.world.regions[region]
     image = next(iter(place.images))
     answer = await fleet.plane.ask("GET", "/api/internal/installation", role=Role.CONTROLLER)
     installation = answer.json()["installation_id"]
     since = clock.now() - _LONG_AGO
     made: list[Worker] = []
-    for number in range(count):
+    for number in range(first, first + count):
         worker_id = f"w-standing{number:05d}"
         parameters = LaunchParameters(
             region=region,
@@ -80,7 +82,7 @@ async def standing_workers(fleet: Fleet, count: int, *, region: str = "eu-west-1
                 updated_at=since,
             )
         )
-        if number >= count - ghosts:
+        if number >= first + count - ghosts:
             del place.machines[launched.id]
 
     for begin in range(0, count, 100):

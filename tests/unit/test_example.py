@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from examples.notes import NotesController
 from lcm.coordination.memory import MemoryCoordination
-from lcm.wiring.controllers import Runtime, UpSettings
+from lcm.wiring.controllers import Runtime
+from lcm.wiring.up import UpSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,7 +11,8 @@ from lcm.coordination.memory import MemoryCoordination
 from lcm.core.reconciliation import ReconciliationConfig
 from lcm.core.watching import WatchConfig
 from lcm.wiring.connections import connect
-from lcm.wiring.controllers import ProcessSettings, Runtime, StandaloneSettings, UpSettings
+from lcm.wiring.controllers import ProcessSettings, Runtime, StandaloneSettings
+from lcm.wiring.up import UpSettings
 
 
 def test_coordination_is_etcd_unless_everything_runs_in_one_process() -> None:

@@ -26,12 +26,23 @@ Port = Annotated[str | None, typer.Option("--port", help="Where health, readines
 
 
 @app.command()
-def up(controller: Controllers = None, config: Config = None, port: Port = None) -> None:
-    """Run everything in this one process, on embedded defaults."""
-    from lcm.cli.running import run
-    from lcm.wiring.controllers import UpSettings
+def up(
+    controller: Controllers = None,
+    config: Config = None,
+    empty: Annotated[bool, typer.Option("--empty", help="Begin without the demo's workers and people.")] = False,
+    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="How many times faster the simulated world is.")] = 1.0,
+    cloud: Annotated[str | None, typer.Option(metavar="simulated|aws", help="Where instances run.")] = None,
+    region: Annotated[str | None, typer.Option(help="The region of workers that name none.")] = None,
+    port: Annotated[str | None, typer.Option("--port", help="Where the API is served.")] = None,
+) -> None:
+    """Run everything in this one process, on embedded defaults: a control plane, a controller, a simulated cloud.
 
-    raise typer.Exit(run(UpSettings, controller or [], config, port))
+    What it keeps stands in LCM_DATA_DIR; started again, it goes on where it was.
+    """
+    from lcm.cli.up import run_up
+
+    flags = {"control_plane_port": port, "cloud_provider": cloud, "aws_default_region": region}
+    raise typer.Exit(run_up(config, flags, controller or [], demo=not empty, speed=speed))
 
 
 @app.command("controller")
@@ -53,6 +64,19 @@ def control_plane(config: Config = None, port: Port = None) -> None:
     from lcm.cli.running import run_control_plane
 
     raise typer.Exit(run_control_plane(config, port))
+
+
+@app.command("worker-controller")
+def worker_controller(config: Config = None, port: Port = None) -> None:
+    """Run the worker controller: it keeps every worker, and the instance behind it, as it is wanted.
+
+    Several may run at once: one leads, the others stand by.
+
+    It needs etcd, AWS, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
+    """
+    from lcm.cli.running import run_worker_controller
+
+    raise typer.Exit(run_worker_controller(config, port))
 
 
 @app.command("cml-simulator")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import os
 import resource
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from lcm.cli.main import FAILED, USAGE
@@ -17,6 +19,8 @@ from lcm.wiring.controllers import ControllerFactory, ProcessSettings, serve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+AWS_THREADS = "lcm-aws"
 
 
 class UsageError(Exception):
@@ -49,15 +53,71 @@ def run_control_plane(config: str | None, port: str | None) -> int:
     except SettingsError as error:
         return complain(str(error), USAGE)
     configure_logging(settings.log_level, settings.log_format)
-    # Each client of the event stream holds a descriptor: take as many as the system grants.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    take_all_descriptors()  # each client of the event stream holds one
     try:
         return asyncio.run(serve_control_plane(settings, greet_plane))
     except (KeyProblem, WrongInstallation, WrongRegions) as error:
         return complain(str(error), USAGE)
     except (PortTaken, OSError, StoreError) as error:
         return complain(str(error), FAILED)
+
+
+def run_worker_controller(config: str | None, port: str | None) -> int:
+    """Load settings and serve; returns the exit code."""
+    from lcm.wiring.worker_controller import (
+        MissingExtra,
+        WorkerControllerProcess,
+        WrongSettings,
+        serve_worker_controller,
+    )
+
+    overrides = {"worker_controller_port": port}
+    try:
+        settings = load(WorkerControllerProcess, config_file=config, overrides=overrides).settings
+    except SettingsError as error:
+        return complain(str(error), USAGE)
+    configure_logging(settings.log_level, settings.log_format)
+    take_all_descriptors()  # each CML server that is asked holds one
+    try:
+        code = asyncio.run(serve_worker_controller(settings, greet_worker_controller))
+    except WrongSettings as error:
+        return complain(str(error), USAGE)
+    except (PortTaken, PermissionError, MissingExtra) as error:
+        return complain(str(error), FAILED)
+    _leave_threads_behind(code)
+    return code
+
+
+def _leave_threads_behind(code: int) -> None:
+    """A call to AWS that nobody waits for any more cannot be cancelled, and would keep the process for a minute."""
+    if any(thread.name.startswith(AWS_THREADS) for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def take_all_descriptors() -> None:
+    """Each connection holds a descriptor, and the soft limit is meant for shells."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def greet_worker_controller(url: str, about: Mapping[str, object]) -> None:
+    """What runs where, for people."""
+    regions = about["regions"]
+    assert isinstance(regions, list)
+    sys.stdout.write(
+        f"LCM {about['version']} worker controller {about['instance_id']}\n"
+        f"  control plane  {about['control_plane']}\n"
+        f"  coordination   {about['coordination']}\n"
+        f"  cloud          {about['cloud']}: {', '.join(regions)}\n"
+        f"  health         {url}/health\n"
+        f"  readiness      {url}/ready\n"
+        f"  metrics        {url}/metrics\n"
+        f"  statistics     {url}/admin/stats (with an admin's token)\n"
+        "Ctrl-C stops it.\n"
+    )
+    settle_down()
 
 
 def greet_plane(url: str, about: Mapping[str, object]) -> None:
@@ -72,7 +132,7 @@ def greet_plane(url: str, about: Mapping[str, object]) -> None:
         f"  metrics        {url}/metrics\n"
         "Ctrl-C stops it.\n"
     )
-    _settle_down()
+    settle_down()
 
 
 def complain(text: str, code: int) -> int:
@@ -93,10 +153,10 @@ def greet(url: str, about: Mapping[str, object]) -> None:
         f"  metrics        {url}/metrics\n"
         "Ctrl-C stops it.\n"
     )
-    _settle_down()
+    settle_down()
 
 
-def _settle_down() -> None:
+def settle_down() -> None:
     """What start-up made stays for good: the collector need not look at it again, which stalls the loop each time."""
     sys.stdout.flush()
     gc.collect()

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from prometheus_client import REGISTRY, CollectorRegistry
-
-from lcm.client.access import Access
-from lcm.client.events import Events
-from lcm.client.fleet import Fleet
-from lcm.client.internal import Internal
-from lcm.client.probes import Probes
-from lcm.client.templates import Templates
 from lcm.client.transport import Limits, Transport
-from lcm.client.workers import Workers
 
 if TYPE_CHECKING:
     import ssl
@@ -21,10 +13,22 @@ if TYPE_CHECKING:
     from typing import Self
 
     import httpx
+    from prometheus_client import CollectorRegistry
+
+    from lcm.client.access import Access
+    from lcm.client.events import Events
+    from lcm.client.fleet import Fleet
+    from lcm.client.internal import Internal
+    from lcm.client.probes import Probes
+    from lcm.client.templates import Templates
+    from lcm.client.workers import Workers
 
 
 class Client:
-    """All that can be asked, by subject. It holds connections: close it, or use it in an `async with`."""
+    """All that can be asked, by subject. It holds connections: close it, or use it in an `async with`.
+
+    A subject is imported when it is first asked about: a command that asks about one does not wait for all.
+    """
 
     def __init__(
         self,
@@ -34,17 +38,62 @@ class Client:
         limits: Limits | None = None,
         wire: httpx.AsyncBaseTransport | None = None,
         verify: ssl.SSLContext | bool = True,
-        registry: CollectorRegistry = REGISTRY,
+        registry: CollectorRegistry | None = None,
+        counted: bool = True,
     ) -> None:
         """`wire` replaces the network, such as by the app itself in a simulation."""
-        self._transport = Transport(url, token, limits=limits, wire=wire, verify=verify, registry=registry)
-        self.workers = Workers(self._transport)
-        self.templates = Templates(self._transport)
-        self.fleet = Fleet(self._transport)
-        self.access = Access(self._transport)
-        self.internal = Internal(self._transport)
-        self.events = Events(self._transport)
-        self.probes = Probes(self._transport)
+        self._transport = Transport(
+            url, token, limits=limits, wire=wire, verify=verify, registry=registry, counted=counted
+        )
+
+    @cached_property
+    def workers(self) -> Workers:
+        """Workers, as people ask for them."""
+        from lcm.client.workers import Workers
+
+        return Workers(self._transport)
+
+    @cached_property
+    def templates(self) -> Templates:
+        """What workers can be made from."""
+        from lcm.client.templates import Templates
+
+        return Templates(self._transport)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """What concerns no single worker."""
+        from lcm.client.fleet import Fleet
+
+        return Fleet(self._transport)
+
+    @cached_property
+    def access(self) -> Access:
+        """Who is calling, tokens, and the key of stored secrets."""
+        from lcm.client.access import Access
+
+        return Access(self._transport)
+
+    @cached_property
+    def internal(self) -> Internal:
+        """For the role `controller` alone."""
+        from lcm.client.internal import Internal
+
+        return Internal(self._transport)
+
+    @cached_property
+    def events(self) -> Events:
+        """The event stream."""
+        from lcm.client.events import Events
+
+        return Events(self._transport)
+
+    @cached_property
+    def probes(self) -> Probes:
+        """What anybody may ask of the process."""
+        from lcm.client.probes import Probes
+
+        return Probes(self._transport)
 
     async def __aenter__(self) -> Self:
         return self

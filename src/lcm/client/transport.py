@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import httpx
-import structlog
-from prometheus_client import REGISTRY, CollectorRegistry
 
+from lcm.client.asking import bearer
 from lcm.client.errors import ClientError, OutcomeUnknown, ProtocolError, Refused, TimedOut, Unreachable
-from lcm.client.meters import meters_of
 from lcm.client.replies import Call, M, Reply, decode, judge, settles, unreadable, worth_repeating
 from lcm.core.backoff import Backoff
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+    from contextlib import AbstractContextManager
 
-log = structlog.get_logger(__name__)
+    from prometheus_client import CollectorRegistry
 
 # Shorter than servers keep idle connections: a write on one that is just being closed would be lost.
 _KEPT_IDLE = 3.0
@@ -45,7 +44,10 @@ class Limits:
 
 
 class Transport:
-    """Sends calls to one control plane over one pool of connections. `wire` replaces the network."""
+    """Sends calls to one control plane over one pool of connections. `wire` replaces the network.
+
+    Calls are counted in `registry`, or in the one of the process; not at all where nobody would read it.
+    """
 
     def __init__(
         self,
@@ -55,12 +57,13 @@ class Transport:
         limits: Limits | None = None,
         wire: httpx.AsyncBaseTransport | None = None,
         verify: ssl.SSLContext | bool = True,
-        registry: CollectorRegistry = REGISTRY,
+        registry: CollectorRegistry | None = None,
+        counted: bool = True,
     ) -> None:
         self.limits = limits or Limits()
         self._base = _checked_url(url)
-        self._authorization = {} if token is None else {"Authorization": f"Bearer {_checked_token(token)}"}
-        self._meters = meters_of(registry)
+        self._authorization = {} if token is None else bearer(token)
+        self._measured = _meter(registry) if counted else _unmeasured
         self._http = httpx.AsyncClient(
             transport=wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL, trust_env=False),
             timeout=httpx.Timeout(self.limits.attempt, connect=self.limits.connect, pool=self.limits.connect),
@@ -74,19 +77,19 @@ class Transport:
 
     async def ask(self, call: Call, answer: type[M]) -> M:
         """The answer to a call, tried again where that is safe and may help."""
-        with self._meters.measured(call.operation):
+        with self._measured(call.operation):
             return decode(call, await self._persist(call), answer)
 
     async def read(self, call: Call) -> bytes:
         """The answer as it came, for what is not data of the contract."""
-        with self._meters.measured(call.operation):
+        with self._measured(call.operation):
             return (await self._persist(call)).body
 
     @asynccontextmanager
     async def listen(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of an answer without end. It is lost when nothing came for `silence` seconds."""
         request = self._request(call, accept="text/event-stream", timeout=silence)
-        with self._meters.measured(call.operation):
+        with self._measured(call.operation):
             response = await self._opened(call, request)
         try:
             yield self._chunks(call, response, silence)
@@ -106,7 +109,7 @@ class Transport:
                     raise doubt from error  # what was not heard now may have been heard before
                 if pause is None:
                     raise
-                log.info("asking the control plane again", operation=call.operation, error=str(error))
+                _note_repeat(call, error)
             await asyncio.sleep(pause)
             attempt += 1
 
@@ -176,7 +179,7 @@ class Transport:
     def _request(
         self, call: Call, *, accept: str = "application/json, application/problem+json", timeout: float | None = None
     ) -> httpx.Request:
-        headers = {**call.headers, **self._authorization, "Accept": accept, "Accept-Encoding": "identity"}
+        headers = {**self._authorization, **call.headers, "Accept": accept, "Accept-Encoding": "identity"}
         if call.body is not None:
             headers["Content-Type"] = "application/json"
         if call.idempotency_key is not None:
@@ -205,6 +208,25 @@ class Transport:
         return OutcomeUnknown(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
 
 
+def _meter(registry: CollectorRegistry | None) -> Callable[[str], AbstractContextManager[None]]:
+    from prometheus_client import REGISTRY
+
+    from lcm.client.meters import meters_of
+
+    return meters_of(registry or REGISTRY).measured
+
+
+def _unmeasured(_: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _note_repeat(call: Call, error: ClientError) -> None:
+    import structlog  # here, as a command that is answered at once should not wait for it
+
+    log = structlog.get_logger(__name__)
+    log.info("asking the control plane again", operation=call.operation, error=str(error))
+
+
 def _words(error: Exception) -> str:
     return str(error) or type(error).__name__
 
@@ -219,13 +241,6 @@ def _checked_url(url: str) -> str:
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise ValueError("the address of the control plane must have no user, question mark or hash sign")
     return str(parsed).rstrip("/")
-
-
-def _checked_token(token: str) -> str:
-    # A header that cannot be sent is quoted in the error of whoever tried, and the token with it.
-    if not token or any(not "!" <= letter <= "~" for letter in token):
-        raise ValueError("the token for the control plane must be printable ASCII without spaces")
-    return token
 
 
 def _seconds(retry_after: str | None) -> float | None:

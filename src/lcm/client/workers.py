@@ -6,10 +6,6 @@ from typing import TYPE_CHECKING
 
 from lcm.client.asking import PAGE, Group, Page, asked, encoded, fresh_key, matching, path_to
 from lcm.client.replies import Call
-from lcm.model.audit import HistoryEntry
-from lcm.model.explaining import Explanation
-from lcm.model.metrics import MetricsSample
-from lcm.model.requests import Because, CreateWorker, HoldRequest, LicenseRequest, PatchWorker
 from lcm.model.worker import Worker
 
 if TYPE_CHECKING:
@@ -18,11 +14,18 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from lcm.model.audit import HistoryEntry
+    from lcm.model.explaining import Explanation
+    from lcm.model.metrics import MetricsSample
+    from lcm.model.requests import CreateWorker, HoldRequest, LicenseRequest, PatchWorker
     from lcm.model.status import WorkerStatus
 
 
 class Workers(Group):
-    """Commands send a fresh Idempotency-Key unless given one, so they survive a lost answer."""
+    """Commands send a fresh Idempotency-Key unless given one, so they survive a lost answer.
+
+    What only some methods need is imported by them: to list workers is quick.
+    """
 
     def list(
         self,
@@ -73,37 +76,37 @@ class Workers(Group):
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
         """Want it running; a drain under way is cancelled."""
-        return await self._command(worker_id, "start", Because(reason=reason), version, key)
+        return await self._because(worker_id, "start", reason, version, key)
 
     async def stop(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
         """Want it stopped, without waiting for lablets."""
-        return await self._command(worker_id, "stop", Because(reason=reason), version, key)
+        return await self._because(worker_id, "stop", reason, version, key)
 
     async def terminate(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
         """Want it gone for good."""
-        return await self._command(worker_id, "terminate", Because(reason=reason), version, key)
+        return await self._because(worker_id, "terminate", reason, version, key)
 
     async def drain(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
         """Take no new lablets, wait for those there, then stop."""
-        return await self._command(worker_id, "drain", Because(reason=reason), version, key)
+        return await self._because(worker_id, "drain", reason, version, key)
 
     async def cancel_drain(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
         """Take lablets again."""
-        return await self._command(worker_id, "cancel-drain", Because(reason=reason), version, key)
+        return await self._because(worker_id, "cancel-drain", reason, version, key)
 
     async def retry(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
         """Try a failed worker again."""
-        return await self._command(worker_id, "retry", Because(reason=reason), version, key)
+        return await self._because(worker_id, "retry", reason, version, key)
 
     async def hold(
         self, worker_id: str, body: HoldRequest, *, version: int | None = None, key: str | None = None
@@ -115,7 +118,7 @@ class Workers(Group):
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
         """Let changes go on after a hold."""
-        return await self._command(worker_id, "release", Because(reason=reason), version, key)
+        return await self._because(worker_id, "release", reason, version, key)
 
     async def license(
         self, worker_id: str, body: LicenseRequest, *, version: int | None = None, key: str | None = None
@@ -125,6 +128,8 @@ class Workers(Group):
 
     def history(self, worker_id: str, *, page_size: int = PAGE) -> AsyncIterator[HistoryEntry]:
         """Its steps so far, oldest first."""
+        from lcm.model.audit import HistoryEntry
+
         path = path_to("workers", worker_id, "history")
         return self._pages("workers.history", path, Page[HistoryEntry], {}, page_size)
 
@@ -132,13 +137,24 @@ class Workers(Group):
         self, worker_id: str, *, since: datetime | None = None, limit: int | None = None
     ) -> tuple[MetricsSample, ...]:
         """Its figures, oldest first; without `since` those of the last hour."""
+        from lcm.model.metrics import MetricsSample
+
         query = asked(since=None if since is None else since.isoformat(), limit=limit)
         call = Call("workers.metrics", "GET", path_to("workers", worker_id, "metrics"), query)
         return (await self._ask(call, Page[MetricsSample])).items
 
     async def explain(self, worker_id: str) -> Explanation:
         """Why it is as it is, and what happens next."""
+        from lcm.model.explaining import Explanation
+
         return await self._ask(Call("workers.explain", "GET", path_to("workers", worker_id, "explain")), Explanation)
+
+    async def _because(
+        self, worker_id: str, name: str, reason: str | None, version: int | None, key: str | None
+    ) -> Worker:
+        from lcm.model.requests import Because
+
+        return await self._command(worker_id, name, Because(reason=reason), version, key)
 
     async def _command(
         self, worker_id: str, name: str, body: BaseModel, version: int | None, key: str | None

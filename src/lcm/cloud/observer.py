@@ -136,6 +136,11 @@ class RegionObserver:
         """The account that the last complete sweep ran as; empty before the first."""
         return self._account()
 
+    @property
+    def latest(self) -> Sweep | None:
+        """The last sweep, complete or not."""
+        return self._sightings.latest
+
     def is_gone(self, instance_id: str, since: float, now: float) -> bool:
         """Whether it is certainly gone; `since` is its launch call or import. See `Sightings.is_gone`."""
         return self._sightings.is_gone(instance_id, since, now)

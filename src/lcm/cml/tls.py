@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -74,6 +75,7 @@ class Insecure:
 
 Trust = CaBundle | Pinned | FirstUse | Insecure
 Settled = CaBundle | Pinned | Insecure
+OpenTls = Callable[[str, int, ssl.SSLContext], Awaitable[asyncio.StreamWriter]]
 
 
 def make_context(trust: Settled) -> ssl.SSLContext:
@@ -97,11 +99,19 @@ def make_context(trust: Settled) -> ssl.SSLContext:
         raise ValueError(f"the CA bundle {trust.path} cannot be used: {error}") from None
 
 
-async def first_certificate(address: str, host: str, port: int, timeout: float) -> str:
+async def open_directly(host: str, port: int, context: ssl.SSLContext) -> asyncio.StreamWriter:
+    """A TLS connection without anybody in between."""
+    _, writer = await asyncio.open_connection(host, port, ssl=context)
+    return writer
+
+
+async def first_certificate(
+    address: str, host: str, port: int, timeout: float, open_tls: OpenTls = open_directly
+) -> str:
     """The certificate (PEM) that a server shows. Nothing but the handshake is exchanged."""
     try:
         async with asyncio.timeout(timeout):
-            _, writer = await asyncio.open_connection(host, port, ssl=_unverified())
+            writer = await open_tls(host, port, _unverified())
     except ssl.SSLError as error:
         raise TlsError(address, f"no certificate to be had: {error}") from error
     except (OSError, TimeoutError) as error:

@@ -14,7 +14,17 @@ import structlog
 
 from lcm.cml.answers import Answer, Reply, judge, readable
 from lcm.cml.errors import CMLError, Invalid, NotReady, OutcomeUnknown, ProtocolError, TlsError
-from lcm.cml.tls import FirstUse, Pinned, Settled, Trust, fingerprint, first_certificate, make_context
+from lcm.cml.tls import (
+    FirstUse,
+    OpenTls,
+    Pinned,
+    Settled,
+    Trust,
+    fingerprint,
+    first_certificate,
+    make_context,
+    open_directly,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +42,7 @@ _HTTPS_PORT = 443
 _LARGEST_PORT = 65_535
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _PORT = re.compile(r"\d{1,5}")
-_POOL = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=20.0)
+POOL = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=20.0)
 
 Dial = Callable[[str], str]
 Wire = Callable[[ssl.SSLContext], httpx.AsyncBaseTransport]
@@ -60,14 +70,14 @@ def dial_directly(address: str) -> str:
 
 
 def _over_network(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
-    return httpx.AsyncHTTPTransport(verify=context, limits=_POOL, trust_env=False)
+    return httpx.AsyncHTTPTransport(verify=context, limits=POOL, trust_env=False)
 
 
 class Transport:
     """Exchanges with any number of servers. Servers that are trusted in the same way share connections and TLS.
 
     `dial` gives the base URL of an address and may raise OSError for one that nobody can reach. `wire` replaces
-    the network.
+    the network, and `open_tls` the way to a server whose certificate is not known yet.
     """
 
     def __init__(
@@ -76,12 +86,14 @@ class Transport:
         *,
         dial: Dial = dial_directly,
         wire: Wire = _over_network,
+        open_tls: OpenTls = open_directly,
         connect_seconds: float = CONNECT_SECONDS,
         read_seconds: float = READ_SECONDS,
     ) -> None:
         self._trust = trust
         self._dial = dial
         self._wire = wire
+        self._open_tls = open_tls
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
         self._clients: dict[Settled, httpx.AsyncClient] = {}
@@ -179,7 +191,7 @@ class Transport:
             if pem is None:
                 target = httpx.URL(url)
                 port = target.port or _HTTPS_PORT
-                pem = await first_certificate(address, target.host, port, self._connect_seconds)
+                pem = await first_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
                 trust.pins.put(address, pem)
                 log.warning("trusting a CML server on first use", address=address, sha256=fingerprint(pem))
         self._introductions.pop(address, None)
@@ -225,6 +237,8 @@ def _translate(error: httpx.HTTPError, address: str, method: str) -> tuple[CMLEr
         return TlsError(address, f"certificate or handshake refused: {refused}"), False
     if isinstance(error, httpx.ConnectTimeout):
         return NotReady(address, "no connection in time"), False
+    if isinstance(error, httpx.ProxyError):
+        return NotReady(address, f"the proxy gives no way to it ({readable(str(error))})"), False
     if isinstance(error, httpx.ConnectError | httpx.PoolTimeout):
         return NotReady(address, f"no connection ({error})"), False
     if isinstance(error, httpx.TimeoutException):

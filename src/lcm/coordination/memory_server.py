@@ -66,6 +66,10 @@ class MemoryServer:
         # Leases are measured by the server's own clock, not by that of whichever client happens to call.
         self._context = copy_context()
 
+    def skip_to(self, revision: int) -> None:
+        """Go on from a later revision, so that what is written from now on is newer than anything anybody remembers."""
+        self.revision = max(self.revision, revision)
+
     def get(self, key: str) -> KeyValue | None:
         """The key as it is now."""
         self._expire()

@@ -35,6 +35,8 @@ _SECRET = re.compile(
 )
 _HEAD = ("ts", "level", "logger", "event")
 _DEEPEST = 8
+# Every call of a client, with its address, is no news: calls are counted where they are made.
+_CHATTY = ("httpx", "httpcore")
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access")
 
 # One list for good: loggers keep the list that they were first used with.
@@ -78,6 +80,8 @@ def _install(handler: logging.Handler, level: int) -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
     logging.captureWarnings(capture=True)
 
 

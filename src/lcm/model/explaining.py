@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lcm.model.fleet_settings import FleetSettings
     from lcm.model.worker import Worker
 
-_OVERDUE = timedelta(minutes=2)
 _MINUTE = timedelta(minutes=1)
 _MOST_ACTIONS = 3
 _BY_HAND = ("manual", "drain")  # reasons that stand for none
@@ -240,10 +239,8 @@ def _decided(known: Known) -> Iterator[str]:
         return
     doing = "; ".join(quoted(action) for action in decision.actions[:_MOST_ACTIONS])
     to_do = f" (to do: {doing})" if doing else ""
-    yield f"The controller last looked {ago(decision.decided_at, now)}: {quoted(decision.reason)}{to_do}."
-    if decision.next_look_at is not None and now - decision.next_look_at > _OVERDUE:
-        late = span(now - decision.next_look_at)
-        yield f"Its next look is {late} overdue: check that a worker controller leads."
+    # A decision is told when it changes: it may stand for hours, though it is made anew with every look.
+    yield f"For {span(now - decision.decided_at)} the controller has said: {quoted(decision.reason)}{to_do}."
 
 
 # What happens next

@@ -4,7 +4,14 @@ Whatever must start fast imports this only where it is needed.
 """
 
 from lcm.settings.base import Conflict, Settings
+from lcm.settings.controller_groups import (
+    CloudSettings,
+    CmlSettings,
+    PlaneAddressSettings,
+    WorkerControllerSettings,
+)
 from lcm.settings.groups import (
+    ControllerTokenSettings,
     CoordinationSettings,
     DataSettings,
     ElectionSettings,
@@ -12,6 +19,7 @@ from lcm.settings.groups import (
     InstanceSettings,
     LogSettings,
     ReconcileSettings,
+    RegionSettings,
     WatchSettings,
 )
 from lcm.settings.loading import CONFIG_VARIABLE, Loaded, SettingsError, load
@@ -22,7 +30,10 @@ __all__ = [
     "CONFIG_VARIABLE",
     "AccessSettings",
     "Allowed",
+    "CloudSettings",
+    "CmlSettings",
     "Conflict",
+    "ControllerTokenSettings",
     "CoordinationSettings",
     "DataSettings",
     "ElectionSettings",
@@ -32,12 +43,15 @@ __all__ = [
     "InstanceSettings",
     "Loaded",
     "LogSettings",
+    "PlaneAddressSettings",
     "ReconcileSettings",
+    "RegionSettings",
     "SettingDoc",
     "Settings",
     "SettingsError",
     "StoreSettings",
     "WatchSettings",
+    "WorkerControllerSettings",
     "describe",
     "load",
 ]

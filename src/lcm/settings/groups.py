@@ -162,6 +162,22 @@ class HttpSettings(Settings):
     worker_controller_port: Port = Field(default=8083, description="The port of the worker controller.")
 
 
+class ControllerTokenSettings(Settings):
+    """What controllers show to the control plane."""
+
+    lcm_controller_token: SecretStr | None = Field(default=None, description="The token of the controllers.")
+
+
+class RegionSettings(Settings):
+    """Where workers may be."""
+
+    aws_default_region: Word = Field(
+        default="us-east-1",
+        description="The region of workers that name none; the only one without AWS_REGION_CONFIGS.",
+    )
+    aws_region_configs: str | None = Field(default=None, description="The regions: the path of a YAML file, or JSON.")
+
+
 class LogSettings(Settings):
     """What is logged, and in which form."""
 

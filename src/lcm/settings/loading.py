@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from lcm.settings.base import CONFLICT, Conflict, Settings
 from lcm.settings.words import MASK, default_of, plain, variable_of
@@ -75,6 +75,8 @@ class _Reading(Generic[M]):
         self.model = model
         self.values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
+        self.given_as: dict[str, str] = {}  # the name under which a value was given
+        self.fields = {each: name for name, kind in model.kinds().items() for each in (name, *kind.other_names)}
         self.problems: list[str] = []
 
     def read_file(self, argument: str | Path | None, variable: str | None) -> None:
@@ -96,7 +98,7 @@ class _Reading(Generic[M]):
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
         """Values of environment variables."""
-        for name in self.model.model_fields:
+        for name in self.fields:
             value = environ.get(variable_of(name))
             if value:
                 self._take(name, value, _ENVIRONMENT)
@@ -104,8 +106,8 @@ class _Reading(Generic[M]):
     def read_flags(self, overrides: Mapping[str, object]) -> None:
         """Values of flags, the highest layer."""
         for name, value in overrides.items():
-            if name not in self.model.model_fields:
-                self._unknown(name, self.model.model_fields, _FLAG)
+            if name not in self.fields:
+                self._unknown(name, self.fields, _FLAG)
             elif value is not None:
                 self._take(name, value, _FLAG)
 
@@ -118,21 +120,36 @@ class _Reading(Generic[M]):
 
     def _source(self, name: str) -> str:
         source = self.sources[name]
-        return f"{source} {variable_of(name)}" if source == _ENVIRONMENT else source
+        return f"{source} {variable_of(self.given_as[name])}" if source == _ENVIRONMENT else source
 
     def _take(self, name: str, value: object, source: str) -> None:
-        self.values[name] = value
-        self.sources[name] = source
+        """Keep a value. A source that gives two under two names of one setting contradicts itself if they differ."""
+        field = self.fields[name]
+        before = self.given_as.get(field)
+        if self.sources.get(field) == source and before not in (None, name) and self._differ(field, value):
+            both = f"{self._given(field)}, {self._shown(field, name, value, source)}"
+            self.problems.append(f"{both}: are two names of one setting and must not differ")
+        self.values[field], self.sources[field], self.given_as[field] = value, source, name
+
+    def _differ(self, field: str, value: object) -> bool:
+        """Whether it means something else than the value before: `true` and `1` are the same."""
+        before = self.values[field]
+        annotation: Any = self.model.model_fields[field].annotation
+        reader: TypeAdapter[Any] = TypeAdapter(annotation)
+        try:
+            return bool(reader.validate_python(before) != reader.validate_python(value))
+        except ValidationError:
+            return bool(before != value)
 
     def _take_file(self, content: dict[str, Any], source: str) -> None:
-        known = _known_names(Settings) | set(self.model.model_fields)
+        known = _known_names(Settings) | set(self.fields)
         seen: set[str] = set()
         for name, value in _without_tables(content, known):
             if name in seen:
                 self.problems.append(f"{_one_line(name)} ({source}): must be given once")
             elif name not in known:
                 self._unknown(name, known, source)
-            elif name in self.model.model_fields:
+            elif name in self.fields:
                 self._take(name, value, source)
             seen.add(name)
 
@@ -162,17 +179,20 @@ class _Reading(Generic[M]):
 
     def _given(self, name: str) -> str:
         """The setting with its value and source, as it stands at the beginning of a problem's line."""
-        variable, source = variable_of(name), self.sources.get(name, _DEFAULT)
         value = self.values[name] if name in self.values else default_of(self.model.model_fields[name])
+        given_as = self.given_as.get(name, name)
         if value is None:
-            return f"{variable} (not set)"
-        shown = f'"{MASK}"' if self.model.kinds()[name].secret else _quoted(value)
-        return f"{variable}={shown} ({source})"
+            return f"{variable_of(given_as)} (not set)"
+        return self._shown(name, given_as, value, self.sources.get(name, _DEFAULT))
+
+    def _shown(self, field: str, given_as: str, value: object, source: str) -> str:
+        shown = f'"{MASK}"' if self.model.kinds()[field].secret else _quoted(value)
+        return f"{variable_of(given_as)}={shown} ({source})"
 
 
 def _known_names(root: type[Settings]) -> set[str]:
     """All settings there are: a file may serve several services, each with settings of its own."""
-    names = set(root.model_fields)
+    names = {each for name, kind in root.kinds().items() for each in (name, *kind.other_names)}
     for group in root.__subclasses__():
         names |= _known_names(group)
     return names

@@ -7,7 +7,7 @@ from pydantic import Field, SecretStr
 
 from lcm.settings.base import Conflict, Settings
 from lcm.settings.kinds import ReadableFile, Seconds, SecondsOrNone, Word
-from lcm.settings.words import Allowed
+from lcm.settings.words import Allowed, AlsoCalled
 
 Minutes = Annotated[float, Field(gt=0, le=525_600)]
 MinutesOrNone = Annotated[float, Field(ge=0, le=525_600)]
@@ -21,6 +21,11 @@ HttpUrl = Annotated[
     str,
     Field(pattern=r"^(https://|http://(127\.|localhost|\[::1\]))\S+$"),
     Allowed("an address that starts with https://, or with http:// on this machine"),
+]
+InstallationId = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9][a-z0-9-]{2,62}$"),
+    Allowed("3 to 63 lower-case letters, digits and dashes, the first no dash"),
 ]
 
 
@@ -37,8 +42,18 @@ class StoreSettings(Settings):
         default=None,
         description="A file with such keys, one a line: the first encrypts, all decrypt; if unset, one is made.",
     )
+    lcm_installation_id: InstallationId | None = Field(
+        default=None,
+        description="The id that instances are tagged with; kept in the store from the first start, made up if unset.",
+    )
     metrics_retention_hours: Annotated[float, Field(gt=0, le=8760)] = Field(
         default=48.0, description="Hours for which figures of workers are kept."
+    )
+    journal_retention_days: Annotated[float, Field(ge=0, le=36_500)] = Field(
+        default=90.0, description="Days for which audit and history are kept; 0 keeps them for ever."
+    )
+    event_retention_hours: Annotated[float, Field(ge=1, le=8760)] = Field(
+        default=24.0, description="Hours for which the event stream can be resumed without reading everything again."
     )
 
     def conflicts(self) -> Iterator[Conflict]:
@@ -53,7 +68,6 @@ class AccessSettings(Settings):
     lcm_bootstrap_token: SecretStr | None = Field(
         default=None, description="An admin token that is accepted from the first start."
     )
-    lcm_controller_token: SecretStr | None = Field(default=None, description="The token of the controllers.")
     oidc_issuer: HttpUrl | None = Field(default=None, description="Whose sign-ins are accepted besides tokens.")
     oidc_audience: Word | None = Field(default=None, description="For whom those sign-ins must have been made.")
     oidc_jwks_url: HttpUrl | None = Field(default=None, description="Where the issuer's public keys are.")
@@ -82,7 +96,7 @@ class FleetDefaults(Settings):
     idle_action: Literal["pause", "drain"] = Field(
         default="pause", description="Who acts on an idle worker when both auto-pause and scale-down are on."
     )
-    worker_discovery_enabled: bool = Field(
+    worker_discovery_enabled: Annotated[bool, AlsoCalled("auto_import_enabled")] = Field(
         default=True, description="Whether instances that are not ours yet are looked for, and lost ones marked."
     )
     discovery_interval: Seconds = Field(default=300, description="Seconds between two discoveries.")
@@ -117,11 +131,6 @@ class FleetSources(Settings):
     worker_templates_config_path: ReadableFile | None = Field(
         default=None, description="A YAML file with templates, taken over at each start; if unset, built-in ones."
     )
-    aws_default_region: Word = Field(
-        default="us-east-1",
-        description="The region of workers that name none; the only one without AWS_REGION_CONFIGS.",
-    )
-    aws_region_configs: str | None = Field(default=None, description="The regions: the path of a YAML file, or JSON.")
     cml_account_user_id: Word | None = Field(
         default=None, description="The id of our account on CML, if it is used by nobody else."
     )

@@ -32,14 +32,22 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True)
+class AlsoCalled:
+    """Stands in `Annotated` of a setting that may be given under another name too."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
-    """The form of a setting's value, with its words."""
+    """The form of a setting's value, with its words, and other names of the setting."""
 
     form: str
     type_words: str
     allowed: str
     secret: bool = False
     choices: Mapping[str, object] = field(default_factory=dict)
+    other_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ class SettingDoc:
     default: str | None
     description: str
     secret: bool
+    other_variables: tuple[str, ...] = ()
 
 
 def describe(model: type[Settings]) -> list[SettingDoc]:
@@ -78,7 +87,9 @@ def plain(value: object) -> str:
 
 def kind_of(info: FieldInfo) -> Kind:
     """The kind of a field, from its annotation and constraints."""
-    return _kind(info.annotation, list(_flat(info.metadata)))
+    metadata = list(_flat(info.metadata))
+    names = tuple(mark.name for mark in metadata if isinstance(mark, AlsoCalled))
+    return replace(_kind(info.annotation, metadata), other_names=names)
 
 
 def default_of(info: FieldInfo) -> Any:
@@ -97,6 +108,7 @@ def _doc(name: str, info: FieldInfo, kind: Kind) -> SettingDoc:
         default=MASK if shown and kind.secret else shown,
         description=info.description or "",
         secret=kind.secret,
+        other_variables=tuple(variable_of(other) for other in kind.other_names),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -58,11 +59,12 @@ from lcm.settings import (
 from lcm.wiring.connections import Connection, Greeting, Standalone, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric
 
     from lcm.control_plane.store.port import Store
+    from lcm.core.ports import Coordination
     from lcm.wiring.connections import Started
 
 log = structlog.get_logger(__name__)
@@ -70,19 +72,22 @@ log = structlog.get_logger(__name__)
 START_UP = Actor(kind=ActorKind.SYSTEM, name="start-up")
 
 
-class ControlPlaneSettings(
-    Standalone,
+class PlaneSettings(
     StoreSettings,
     AccessSettings,
-    ControllerTokenSettings,
     FleetDefaults,
     FleetSources,
     RegionSettings,
+    ControllerTokenSettings,
     HttpSettings,
     LogSettings,
     DataSettings,
 ):
-    """What the control plane is told."""
+    """What a control plane is told, wherever it runs."""
+
+
+class ControlPlaneSettings(Standalone, PlaneSettings):
+    """What a control plane in a process of its own is told."""
 
 
 class WrongRegions(Exception):
@@ -115,7 +120,7 @@ def fleet_defaults(settings: FleetDefaults) -> FleetSettings:
     return FleetSettings.model_validate(groups)
 
 
-def open_store(settings: ControlPlaneSettings) -> Store:
+def open_store(settings: PlaneSettings) -> Store:
     """The store that the settings name; a file in the data folder if they name none."""
     url = settings.store_url or f"sqlite:///{settings.lcm_data_dir / 'lcm.db'}"
     if url.startswith("sqlite:///"):
@@ -130,7 +135,7 @@ def open_store(settings: ControlPlaneSettings) -> Store:
     return MongoStore(url)
 
 
-def secret_box(settings: ControlPlaneSettings) -> SecretBox:
+def secret_box(settings: PlaneSettings) -> SecretBox:
     """The keys for secrets at rest; without any in the settings a file is made, once, in the data folder."""
     key = None if settings.lcm_secret_key is None else settings.lcm_secret_key.get_secret_value()
     path = settings.lcm_secret_key_file
@@ -145,7 +150,7 @@ def secret_box(settings: ControlPlaneSettings) -> SecretBox:
 class _OpenStore(HostedService):
     """Opens the store first and closes it last; ready while it answers."""
 
-    def __init__(self, store: Store, parts: Parts, settings: ControlPlaneSettings, about: dict[str, object]) -> None:
+    def __init__(self, store: Store, parts: Parts, settings: PlaneSettings, about: dict[str, object]) -> None:
         """`about` is told which installation this is, once that is known."""
         super().__init__("store")
         self._store = store
@@ -224,7 +229,7 @@ class _PlaneFigures(Collector):
             yield CounterMetricFamily(f"lcm_stream_{name}", f"Event stream: {name}", value=getattr(stream, name))
 
 
-def _gate(settings: ControlPlaneSettings, store: Store, client: httpx.AsyncClient) -> Gate:
+def _gate(settings: PlaneSettings, store: Store, client: httpx.AsyncClient) -> Gate:
     bootstrap, controller = settings.lcm_bootstrap_token, settings.lcm_controller_token
     configured = settings_tokens(
         None if bootstrap is None else bootstrap.get_secret_value(),
@@ -238,35 +243,51 @@ def _gate(settings: ControlPlaneSettings, store: Store, client: httpx.AsyncClien
     return Gate(tokens, Sessions(store, tokens), Throttle(), oidc)
 
 
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """A control plane that was put together. `services` are to be started in this order, coordination before them."""
+
+    parts: Parts
+    services: Sequence[HostedService]
+    server: HttpServer
+    about: dict[str, object]
+
+
+def make_control_plane(settings: PlaneSettings, coordination: Coordination, client: httpx.AsyncClient) -> ControlPlane:
+    """Put a control plane together, for whichever process runs it. `client` fetches the keys of sign-ins."""
+    store = open_store(settings)
+    feed = JournalFeed(store)
+    plane = Plane(
+        store,
+        Records(store, feed.wake),
+        secret_box(settings),
+        region_names(settings),
+        fleet_defaults(settings),
+        settings.cml_account_user_id,
+    )
+    gate = _gate(settings, store, client)
+    mirror, stream = Mirror(store, coordination, feed), EventStream(store, feed)
+    parts = Parts.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours)
+    about: dict[str, object] = {
+        "service": "control-plane",
+        "version": version("lcm"),
+        "coordination": coordination.description,
+        "regions": list(plane.regions),
+    }
+    opened = _OpenStore(store, parts, settings, about)
+    REGISTRY.register(_PlaneFigures(mirror, stream))
+    app = make_app(parts, version("lcm"))
+    app.include_router(open_routes([opened, feed, mirror, stream], about))
+    server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
+    services = [opened, feed, mirror, server, stream, tidying(settings, store, parts)]
+    return ControlPlane(parts, services, server, about)
+
+
 async def serve_control_plane(settings: ControlPlaneSettings, started: Started) -> int:
     """Run the control plane until told to stop; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    store, coordination = open_store(settings), connect(settings)
-    feed = JournalFeed(store)
+    coordination = connect(settings)
     async with httpx.AsyncClient(timeout=5.0) as client:
-        plane = Plane(
-            store,
-            Records(store, feed.wake),
-            secret_box(settings),
-            region_names(settings),
-            fleet_defaults(settings),
-            settings.cml_account_user_id,
-        )
-        gate = _gate(settings, store, client)
-        mirror, stream = Mirror(store, coordination, feed), EventStream(store, feed)
-        parts = Parts.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours)
-        about: dict[str, object] = {
-            "service": "control-plane",
-            "version": version("lcm"),
-            "coordination": coordination.description,
-            "regions": list(plane.regions),
-        }
-        opened = _OpenStore(store, parts, settings, about)
-        REGISTRY.register(_PlaneFigures(mirror, stream))
-        app = make_app(parts, version("lcm"))
-        app.include_router(open_routes([opened, feed, mirror, stream], about))
-        server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
-        greeting = Greeting(lambda: started(server.url, about))
-        tidy = tidying(settings, store, parts)
-        services = [Connection(coordination), opened, feed, mirror, server, stream, tidy, greeting]
-        return await Host(services).run()
+        made = make_control_plane(settings, coordination, client)
+        greeting = Greeting(lambda: started(made.server.url, made.about))
+        return await Host([Connection(coordination), *made.services, greeting]).run()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client import disable_created_metrics
-from pydantic import Field
 
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService
@@ -50,14 +49,6 @@ class ProcessSettings(
 
 class StandaloneSettings(Standalone, ProcessSettings):
     """A controller in a process of its own."""
-
-
-class UpSettings(ProcessSettings):
-    """Everything in one process: it elects among its own unless told otherwise."""
-
-    coordination: Literal["etcd", "memory"] = Field(
-        default="memory", description=ProcessSettings.model_fields["coordination"].description
-    )
 
 
 @dataclass(frozen=True, slots=True)

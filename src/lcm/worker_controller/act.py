@@ -198,7 +198,7 @@ class Acting:
                 status=action.status.value,
                 reason=action.reason,
             )
-            self._count_status(action)
+            self._count_status(before, action)
 
     async def _say(self, work: Work, decision: Decision) -> None:
         """Keep conditions that changed, with the decision; a decision alone is told with others, later."""
@@ -213,16 +213,20 @@ class Acting:
         )
         self._telling.told(work.note, decision)
 
-    def _count_status(self, action: WriteStatus) -> None:
+    def _count_status(self, before: Worker, action: WriteStatus) -> None:
+        """Instances are counted: a worker that ends without one is none, and one that is only missing has a count."""
         counters = self._counters
         if action.status is WorkerStatus.RUNNING:
             counters.started_count += 1
+        elif before.instance_id is None:
+            return
         elif action.status is WorkerStatus.STOPPED:
             counters.stopped_count += 1
         elif action.status is WorkerStatus.TERMINATED:
-            counters.terminated_count += 1
             if action.nature is Nature.LOSS and action.fields.get("terminated_by") == BY_DISCOVERY:
                 counters.orphans_terminated_count += 1
+            else:
+                counters.terminated_count += 1
 
     def _count_licence(self, action: WriteLicence) -> None:
         if action.status is LicenseStatus.REGISTERED:

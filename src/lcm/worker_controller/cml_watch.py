@@ -97,7 +97,7 @@ class CmlWatch:
     async def look(self, worker: Worker, *, max_age: float, licence: bool) -> CmlSight:
         """What its CML says, asked at most `max_age` seconds ago; a failed look counts like any other.
 
-        Who asks while a look is under way shares it.
+        There is one look at a time: who asks meanwhile shares it, unless it began too long ago.
         """
         memory = self._memory(worker)
         if memory is None:
@@ -105,13 +105,11 @@ class CmlWatch:
         if memory.address is None:
             return CmlSight(trouble=_NO_ADDRESS)
         earliest, address = clock.boottime() - max_age, memory.address
-        while not memory.fresh(earliest, licence=licence):
+        # The look under way may have begun too early, or without the licence: then the next one is waited for.
+        while self._current(memory) and not memory.fresh(earliest, licence=licence):
             if not self._looks.under_way(memory):
                 memory.asking_licence = licence
-            shared = memory.asking_licence or not licence
             await self._looks.ask(memory, lambda: self._look(memory, address), f"cml-look:{worker.id}")
-            if shared:
-                break
         return memory.sight
 
     async def activity(self, worker: Worker) -> tuple[ActivityEvent, ...] | None:

@@ -59,6 +59,7 @@ class Surroundings:
     effect: Effect
     installation: str
     ami_owners: Sequence[str] = ("self",)
+    private_addresses: bool = False
 
 
 class Discovery:
@@ -76,7 +77,12 @@ class Discovery:
         self._on_stale = on_stale
         self._importers = {
             region: Importer(
-                region, around.internal, around.probe, leader=around.leader, installation=around.installation
+                region,
+                around.internal,
+                around.probe,
+                leader=around.leader,
+                installation=around.installation,
+                private_addresses=around.private_addresses,
             )
             for region in watches
         }

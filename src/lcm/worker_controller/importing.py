@@ -61,13 +61,21 @@ class Importer:
     """Imports of one region."""
 
     def __init__(
-        self, region: str, internal: Internal, probe: Probe, *, leader: Callable[[], Leader], installation: str
+        self,
+        region: str,
+        internal: Internal,
+        probe: Probe,
+        *,
+        leader: Callable[[], Leader],
+        installation: str,
+        private_addresses: bool = False,
     ) -> None:
         self._region = region
         self._internal = internal
         self._probe = probe
         self._leader = leader
         self._installation = installation
+        self._private_addresses = private_addresses
         self._at_once = asyncio.Semaphore(PROBES_AT_ONCE)
         # A TERMINATED worker never changes: whose an instance was need be asked once, as long as nobody has it.
         self._past: dict[str, _Past] = {}
@@ -124,7 +132,8 @@ class Importer:
             return None
 
     async def _ask_for_cml(self, instance: Instance) -> SystemInformation | None:
-        address = instance.public_ip or instance.private_ip
+        public = None if self._private_addresses else instance.public_ip
+        address = public or instance.private_ip
         if address is None:
             return None
         async with self._at_once:

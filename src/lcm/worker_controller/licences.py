@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.cml.errors import AuthFailed, CMLError, OutcomeUnknown
+from lcm.cml.errors import AuthFailed, CMLError, Invalid, OutcomeUnknown
 from lcm.cml.types import Deregistration
 from lcm.core import clock
 from lcm.core.hosting import cancel_and_wait
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 AT_ONCE: Final = 200
+AGAIN_AFTER: Final = 10.0
 
 
 class TokenSource(Protocol):
@@ -61,6 +62,7 @@ class _Errand:
     state: LicenceTask = LicenceTask.NONE
     failure: str = ""
     asked_at: datetime | None = None
+    failed_at: float = float("-inf")
     task: asyncio.Task[None] | None = None
 
 
@@ -108,7 +110,7 @@ class Licences:
     # Doing
 
     def register(self, worker: Worker, *, reregister: bool = False) -> None:
-        """Ask CML to register with the worker's token. Nothing happens while a task of the worker runs."""
+        """Ask CML to register with the worker's token. Nothing happens while a task runs or has failed just now."""
 
         async def call(address: str, account: Credentials, errand: _Errand) -> None:
             await self._register(address, account, errand, reregister=reregister)
@@ -118,7 +120,7 @@ class Licences:
             errand.asked_at = clock.now()
 
     def release(self, worker: Worker) -> None:
-        """Give the licence back. Nothing happens while a task of the worker runs; a failed one may be tried again."""
+        """Give the licence back. Nothing happens while a task runs or has failed just now: later it is tried again."""
         self._begin(worker, "release", self._release)
 
     def forget(self, worker_id: str) -> None:
@@ -148,7 +150,7 @@ class Licences:
         errand = self._of(worker.id, worker.instance_id)
         if errand is None:
             errand = self._errands[worker.id] = _Errand(worker.id, worker.instance_id)
-        elif errand.state is LicenceTask.RUNNING:
+        elif errand.state is LicenceTask.RUNNING or clock.boottime() - errand.failed_at < AGAIN_AFTER:
             return None
         errand.state, errand.failure = LicenceTask.RUNNING, ""
         task = asyncio.create_task(self._run(worker, errand, what, call), name=f"licence-{what}:{worker.id}")
@@ -207,6 +209,7 @@ class Licences:
             self._notes.note_asked(errand.worker_id)
 
     def _fail(self, errand: _Errand, error: Exception | None, why: str) -> None:
-        errand.state, errand.failure = LicenceTask.FAILED, why
+        errand.state = LicenceTask.REFUSED if isinstance(error, Invalid) else LicenceTask.FAILED
+        errand.failure, errand.failed_at = why, clock.boottime()
         if isinstance(error, AuthFailed):
             self._accounts.drop(errand.worker_id)  # it may have been changed: the next task asks for it anew

@@ -94,6 +94,7 @@ class LicenceTask(Enum):
     RELEASED = "released"  # given back, and Cisco knows
     LEAKED = "leaked"  # the server forgot it, Cisco still counts it
     FAILED = "failed"
+    REFUSED = "refused"  # CML does not take what it was sent; the same again would end the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,7 @@ class Observation:
     loss: Loss = Loss.UNJUDGED
     loss_trouble: str = ""
     licence_task: LicenceTask = LicenceTask.NONE
+    licence_trouble: str = ""
     licence_asked_at: datetime | None = None
     traces: Traces | None = None
     resolution: Resolution | None = None

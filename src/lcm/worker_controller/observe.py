@@ -66,6 +66,7 @@ class Observing:
             loss=loss,
             loss_trouble=trouble,
             licence_task=self._licences.state(worker.id, worker.instance_id),
+            licence_trouble=self._licences.failure(worker.id, worker.instance_id),
             licence_asked_at=self._licences.asked_at(worker.id, worker.instance_id),
             boottime=clock.boottime(),
         )

@@ -39,7 +39,7 @@ from lcm.worker_controller.telling import Telling
 from lcm.worker_controller.writes import Writes, told
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 
     from lcm.client.client import Client
     from lcm.cloud.spi import CloudProviderSPI, MetricsSPI
@@ -180,6 +180,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
         asked_at = clock.boottime()
         workers = [worker async for worker in self.internal.workers(exclude_statuses=[WorkerStatus.TERMINATED])]
         await self._read_fleet()
+        self._forget(self.records.keys() - {worker.id for worker in workers})
         self.records = {worker.id: worker for worker in workers}
         self._by_instance = {worker.instance_id: worker.id for worker in workers if worker.instance_id}
         self._notes.take_in(workers, asked_at)
@@ -287,6 +288,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
                 effect=self._effect_on,
                 installation=await self._launching.installation(),
                 ami_owners=self._rules.images.owners,
+                private_addresses=self._rules.private_addresses,
             )
             self.discovery = Discovery(around, self.regions)
         await self.discovery.run()
@@ -363,10 +365,17 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
     def _remember(self, worker: Worker) -> None:
         if worker.status is WorkerStatus.TERMINATED:
             self.records.pop(worker.id, None)
+            self._forget({worker.id})
             return
         self.records[worker.id] = worker
         if worker.instance_id:
             self._by_instance[worker.instance_id] = worker.id
+
+    def _forget(self, worker_ids: Set[str]) -> None:
+        """Workers that are no more leave nothing behind."""
+        for worker_id in worker_ids:
+            self._cml.forget(worker_id)
+            self._licences.forget(worker_id)
 
     def _running(self) -> int:
         return sum(
@@ -388,6 +397,11 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
 
     def _track(self, region: str, instance_id: str) -> None:
         self.regions[region].observer.track(instance_id)
+
+    def health(self) -> dict[str, object]:
+        """What the machinery says, and how many workers are looked after: by a standby, none."""
+        managed, drifting = (len(self.records), self._notes.drifting()) if self.is_leader else (0, 0)
+        return {**super().health(), "workers_managed": managed, "workers_with_drift": drifting}
 
     def stats(self) -> dict[str, int]:
         """The twelve counters."""

@@ -27,13 +27,14 @@ class SharedCalls(Generic[K, R]):
         self._under_way: dict[K, _Call[R]] = {}
 
     def under_way(self, key: K) -> bool:
-        """Whether somebody waits for an answer that others may share."""
-        return key in self._under_way
+        """Whether there is a call whose answer others may still wait for."""
+        call = self._under_way.get(key)
+        return call is not None and not call.task.done()
 
     async def ask(self, key: K, make: Callable[[], Coroutine[object, object, R]], name: str) -> R:
         """The answer of the call that is under way, or of a new one."""
         call = self._under_way.get(key)
-        if call is None:
+        if call is None or call.task.done():  # an answer that is here already is too old for who asks only now
             call = self._under_way[key] = _Call(asyncio.create_task(make(), name=name))
             call.task.add_done_callback(_look_at)
         call.waiting += 1

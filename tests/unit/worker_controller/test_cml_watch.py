@@ -142,6 +142,22 @@ async def test_those_who_ask_at_once_share_a_look(scene: Scene) -> None:
     assert scene.server.asked == {"information": 1, "stats": 1, "license": 1}
 
 
+async def test_a_look_under_way_is_shared_only_by_those_for_whom_it_began_late_enough(scene: Scene) -> None:
+    scene.server.seconds = 10
+    first = asyncio.create_task(scene.look())
+    await asyncio.sleep(5)
+    patient = asyncio.create_task(scene.look(max_age=6))
+    strict, stricter = asyncio.create_task(scene.look()), asyncio.create_task(scene.look())
+    asked_at = clock.now()
+    assert await patient == await first
+    assert scene.server.asked["information"] == 1
+    seen = (await strict).asked_at
+    assert (await stricter).asked_at == seen
+    assert seen is not None
+    assert seen >= asked_at, "who drains must not go by what was so before"
+    assert scene.server.asked["information"] == 2
+
+
 async def test_who_wants_the_licence_is_not_content_with_a_look_without(scene: Scene) -> None:
     without, sight = await asyncio.gather(scene.look(licence=False), scene.look())
     assert without.license is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from lcm.cloud.types import INSTALLATION_TAG, WORKER_TAG
 from lcm.cml.types import SystemInformation
 from lcm.core import clock
 from lcm.model.status import DesiredStatus, Origin, WorkerStatus
+from lcm.worker_controller.discovery import Discovery
 from tests.unit.worker_controller.region_scene import (
     REGION,
     RegionScene,
@@ -205,3 +207,12 @@ async def test_one_whose_worker_was_to_be_terminated_is_a_leak_and_not_imported(
     [leak] = discovery.leaks.current
     assert (leak.instance_id, leak.worker_id, leak.endable) == (instance_id, worker.id, False)
     assert scene.effects == []
+
+
+async def test_where_private_addresses_are_asked_for_no_other_is_dialled(scene: RegionScene) -> None:
+    [instance_id] = await scene.up(scene.launch())
+    machine = scene.machine(instance_id)
+    known = scene.discovery()
+    discovery = Discovery(replace(known._around, private_addresses=True), known._watches)
+    await discovery.scan()
+    assert scene.servers.asked == [machine.private_ip]

@@ -112,9 +112,9 @@ async def test_a_control_plane_that_is_away_is_a_failure_too(scene: Scene) -> No
 
 
 async def test_a_server_that_refuses_is_a_failure_and_may_be_tried_again(scene: Scene) -> None:
-    scene.server.failures["register"] = Invalid(HERE, "HTTP 400: not now")
-    assert await scene.register() is LicenceTask.FAILED
-    assert "not now" in scene.licences.failure("w-1")
+    scene.server.failures["register"] = Invalid(HERE, "HTTP 400: no such characters")
+    assert await scene.register() is LicenceTask.REFUSED
+    assert "no such characters" in scene.licences.failure("w-1")
     scene.server.failures.clear()
     assert await scene.register() is LicenceTask.NONE
     assert scene.licences.failure("w-1") == ""

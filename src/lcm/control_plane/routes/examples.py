@@ -185,8 +185,8 @@ def _answers() -> dict[str, Any]:
         "Explanation": {
             "worker_id": _WORKER,
             "summary": (
-                "lab-042 has been RUNNING for 1 hour 28 minutes and is ready. The controller last looked 12 seconds"
-                " ago: it runs as wanted and CML answers. Nobody has used it for 19 minutes; it is paused at about"
+                "lab-042 has been RUNNING for 1 hour 28 minutes and is ready. For 12 seconds the controller has"
+                " said: it runs as wanted and CML answers. Nobody has used it for 19 minutes; it is paused at about"
                 " 11:11 UTC, in 41 minutes, unless somebody uses it."
             ),
             "next": (

@@ -22,7 +22,7 @@ from lcm.control_plane.routes.answers import (
 from lcm.control_plane.routes.callers import IfMatch, Operator, TheKey, Viewer
 from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.store.port import Sort, Where
-from lcm.model.base import Moment
+from lcm.model.base import Moment, Text
 from lcm.model.explaining import Explanation
 from lcm.model.problems import ProblemCode
 from lcm.model.requests import Because, CreateWorker, HoldRequest, LicenseRequest, PatchWorker
@@ -88,7 +88,7 @@ async def list_workers(
     exclude_statuses: Statuses = None,
     aws_region: Regions = None,
     template: Annotated[list[str] | None, Query(description="Names of templates; repeated, or with commas")] = None,
-    q: Annotated[str | None, Query(max_length=100, description="Part of the name")] = None,
+    q: Annotated[Text | None, Query(max_length=100, description="Part of the name")] = None,
     sort: SortBy = None,
     limit: Limit = 100,
     cursor: Cursor = None,

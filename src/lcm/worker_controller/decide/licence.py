@@ -67,7 +67,8 @@ def _register(worker: Worker, seen: Observation, phase: LicensePhase, reason: st
         return Decision("licence.registering", "CML is registering", actions, (said,), after=LICENCE_SOON)
     # Asked for in this life of the record: what CML says now is the answer to that.
     asked = worker.license_status is LicenseStatus.REGISTERING and seen.licence_asked_at is not None
-    if phase is LicensePhase.FAILED and asked:
+    if asked and (phase is LicensePhase.FAILED or seen.licence_task is LicenceTask.REFUSED):
+        reason = reason if phase is LicensePhase.FAILED else seen.licence_trouble
         said = WantedCondition(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
         write = WriteLicence(LicenseStatus.FAILED, reason, clear_pending=True)
         return Decision("licence.failed", f"CML could not register: {reason}", (write,), (said,))
@@ -80,7 +81,7 @@ def _register(worker: Worker, seen: Observation, phase: LicensePhase, reason: st
     before: tuple[Action, ...] = () if known else (WriteLicence(LicenseStatus.REGISTERING, nature=Nature.INTENT),)
     return Decision(
         "licence.register",
-        "it has a token and is not registered",
+        _once_more("it has a token and is not registered", seen),
         (*before, RegisterLicence()),
         (said,),
         after=LICENCE_SOON,
@@ -97,4 +98,10 @@ def _give_back(seen: Observation, phase: LicensePhase) -> Decision:
         message = "CML gave it up without Cisco knowing" if leaked else "given back"
         write = WriteLicence(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=leaked)
         return Decision("licence.released", message, (write,), (said,))
-    return Decision("licence.release", "it was asked to give the licence back", (ReleaseLicence(),), after=LICENCE_SOON)
+    # What failed is tried again. Meanwhile the record says what is: as long as CML is registered, so is the worker.
+    why = _once_more("it was asked to give the licence back", seen)
+    return Decision("licence.release", why, (ReleaseLicence(),), after=LICENCE_SOON)
+
+
+def _once_more(why: str, seen: Observation) -> str:
+    return f"{why}; the last try failed: {seen.licence_trouble}" if seen.licence_trouble else why

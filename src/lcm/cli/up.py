@@ -1,0 +1,67 @@
+"""`lcm up`: everything in one process, and what a person sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from lcm.cli.main import FAILED, USAGE
+from lcm.cli.running import UsageError, complain, find_factory, settle_down, take_all_descriptors
+from lcm.control_plane.installation import WrongInstallation
+from lcm.control_plane.secret_keys import KeyProblem
+from lcm.control_plane.store.port import StoreError
+from lcm.core.logs import configure_logging
+from lcm.core.surface import PortTaken
+from lcm.settings import SettingsError, load
+from lcm.wiring.control_plane import WrongRegions
+from lcm.wiring.simulated_world import WrongWorld
+from lcm.wiring.up import UpSettings, Wishes, serve_up
+from lcm.wiring.worker_controller import MissingExtra, WrongSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lcm.wiring.up import Running
+
+
+def run_up(
+    config: str | None, flags: Mapping[str, str | None], controllers: Sequence[str], *, demo: bool, speed: float
+) -> int:
+    """Load settings and serve; returns the exit code. What is wrong is said in one line each."""
+    try:
+        loaded = load(UpSettings, config_file=config, overrides=flags)
+        wishes = Wishes(demo, speed, [find_factory(name) for name in controllers])
+    except (SettingsError, UsageError) as error:
+        return complain(str(error), USAGE)
+    configure_logging(loaded.settings.log_level, loaded.settings.log_format)
+    take_all_descriptors()
+    try:
+        return asyncio.run(serve_up(loaded, wishes, greet))
+    except (KeyProblem, WrongInstallation, WrongRegions, WrongSettings) as error:
+        return complain(str(error), USAGE)
+    except (PortTaken, StoreError, WrongWorld, MissingExtra) as error:
+        return complain(str(error), FAILED)
+    except OSError as error:
+        folder = loaded.settings.lcm_data_dir
+        text = f"{error.filename or folder}: {error.strerror}; LCM_DATA_DIR must name a folder that can be written"
+        return complain(text, FAILED)
+
+
+def greet(running: Running) -> None:
+    """What runs where, and what to try next."""
+    fleet = "a demo fleet; its first workers are being launched now" if running.demo else "no demo"
+    sys.stdout.write(
+        f"LCM {running.version} is up\n"
+        f"  API             {running.url}/api/workers   (document: {running.url}/openapi.json)\n"
+        f"  worker control  {running.controller_url}/health\n"
+        f"  cloud           {running.cloud}: {', '.join(running.regions)} ({fleet})\n"
+        f"  kept in         {running.data_dir}\n"
+        f"  admin token     {running.data_dir / 'admin.token'}\n"
+        "Try, in another terminal:\n"
+        "  lcm workers list\n"
+        "  lcm workers explain alpha\n"
+        "  lcm watch\n"
+        "Ctrl-C stops it; started again, it goes on where it was.\n"
+    )
+    settle_down()

@@ -1,0 +1,127 @@
+"""A small lively fleet to look at: a few workers, people who use them, and somebody who stops one now and then."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from pydantic import SecretStr
+
+from lcm.client.errors import NameTaken
+from lcm.cloud.simulated.faults import Action, Disturb
+from lcm.cloud.types import LaunchParameters
+from lcm.core import clock
+from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
+from lcm.model.requests import CreateWorker
+from lcm.model.status import DesiredStatus, LostInstancePolicy
+
+if TYPE_CHECKING:
+    from lcm.client.client import Client
+    from lcm.wiring.simulated_world import SimulatedWorld
+
+log = structlog.get_logger(__name__)
+
+PEOPLE: Final = ("ada", "grace", "edsger", "barbara", "ken")
+LICENCE: Final = "demo-licence-token"
+_SOMETHING_EVERY: Final = (15.0, 45.0)
+_DISTURBED_EVERY: Final = (300.0, 600.0)
+_UNMANAGED: Final = "found-by-discovery"
+
+
+def first_workers(regions: tuple[str, ...]) -> list[CreateWorker]:
+    """Who is there on the first start: several regions, sizes and wishes."""
+    home, second, third = (regions * 3)[:3]
+    licence = SecretStr(LICENCE)
+    return [
+        CreateWorker(name="alpha", template_name="small", aws_region=home, license_token=licence),
+        CreateWorker(name="bravo", template_name="medium", aws_region=second, license_token=licence),
+        CreateWorker(
+            name="charlie",
+            template_name="large",
+            aws_region=second,
+            lost_instance_policy=LostInstancePolicy.REPLACE,
+            tags={"course": "routing-101"},
+        ),
+        CreateWorker(name="delta", template_name="small", aws_region=third, desired_status=DesiredStatus.STOPPED),
+        CreateWorker(name="echo", template_name="metal", aws_region=home),
+    ]
+
+
+class Demo(HostedService):
+    """Creates the first workers, in a store that has none, then lets the world live."""
+
+    def __init__(self, control: Client, world: SimulatedWorld, regions: tuple[str, ...], *, speed: float) -> None:
+        super().__init__("demo")
+        self._control = control
+        self._world = world
+        self._regions = regions
+        self._speed = speed
+        self._living: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin beside everything else: a demo that does not come up must not keep the platform from it."""
+        self._living = self._spawn(keep_running("demo", self._live), "live")
+
+    async def stop(self) -> None:
+        if self._living is not None:
+            await cancel_and_wait([self._living])
+
+    async def _live(self) -> None:
+        await self._create_first()
+        await asyncio.gather(self._people(), self._disturbances())
+
+    async def _create_first(self) -> None:
+        async for _ in self._control.workers.list(page_size=1):
+            return  # somebody has worked with this store: nothing is added to it
+        for wanted in first_workers(self._regions):
+            try:
+                await self._control.workers.create(wanted)
+            except NameTaken:
+                continue
+        self._launch_unmanaged()
+
+    def _launch_unmanaged(self) -> None:
+        """An instance that somebody launched by hand and tagged for discovery."""
+        region = self._world.cloud.region(self._regions[0])
+        parameters = LaunchParameters(
+            region=region.name,
+            client_token=f"demo-{region.serials}",
+            image_id=next(iter(region.images)),
+            instance_type="t3.medium",
+            subnet_id=None,
+            security_group_ids=(),
+            key_name=None,
+            tags={"Name": _UNMANAGED, "cml-managed": "true", "cml-environment": "demo"},
+        )
+        region.run_instance(parameters, self._world.cloud.time())
+
+    async def _people(self) -> None:
+        """People start labs, and leave them or stop them."""
+        while True:
+            await self._pause(_SOMETHING_EVERY)
+            chance = clock.chance()
+            ready = [server for _, _, server in self._world.running() if server.world.boot.listens]
+            if not ready:
+                continue
+            world = chance.choice(ready).world
+            world.time.advance()
+            going = [lab for lab in world.labs.all if lab.state == "STARTED"]
+            if going and chance.random() < 0.6:
+                lab = chance.choice(going)
+                world.labs.stop(lab, lab.owner)
+            elif len(going) < 3:
+                world.person_starts_lab(chance.choice(PEOPLE))
+
+    async def _disturbances(self) -> None:
+        """Now and then somebody stops an instance from outside."""
+        while True:
+            await self._pause(_DISTURBED_EVERY)
+            running = self._world.running()
+            if running:
+                region, machine, _ = clock.chance().choice(running)
+                log.info("demo: somebody stops an instance from outside", instance=machine.id, region=region)
+                self._world.cloud.strike(region, Disturb(Action.STOP, machine.id))
+
+    async def _pause(self, span: tuple[float, float]) -> None:
+        await asyncio.sleep(clock.chance().uniform(*span) / self._speed)

@@ -1,0 +1,165 @@
+"""The simulated world of `lcm up`: a cloud that is kept on disk, and a CML server on each of its running machines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing, snapshot
+from lcm.cloud.types import InstanceState
+from lcm.cml.simulator.certificate import make_identity
+from lcm.cml.simulator.licence import SmartAccount
+from lcm.cml.simulator.server import CmlSimulator
+from lcm.cml.simulator.world import WorldSettings
+from lcm.core import clock
+from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from lcm.cloud.simulated.machines import Machine
+
+log = structlog.get_logger(__name__)
+
+IMAGE: Final = "cml-2.9.1-simulated"
+_TEND_EVERY: Final = 0.5
+_BRISK: Final = Timing(pending=(4.0, 9.0), stopping=(6.0, 15.0), shutting_down=(5.0, 12.0), metal_factor=6.0)
+
+
+def timing(speed: float) -> Timing:
+    """How long things take in a world that is so many times faster than real time; requests stay as they are."""
+    brisk = _BRISK
+    return replace(
+        brisk,
+        pending=(brisk.pending[0] / speed, brisk.pending[1] / speed),
+        stopping=(brisk.stopping[0] / speed, brisk.stopping[1] / speed),
+        shutting_down=(brisk.shutting_down[0] / speed, brisk.shutting_down[1] / speed),
+    )
+
+
+class WrongWorld(Exception):
+    """The file of the simulated world cannot be used; the text says why and what to do."""
+
+
+class SimulatedWorld(HostedService):
+    """The cloud and its CML servers. It must be made where the loop runs; whatever fell due meanwhile has happened."""
+
+    def __init__(self, path: Path, regions: Sequence[str], *, speed: float = 1.0, password: str = "") -> None:
+        super().__init__("simulated world")
+        self.cloud = _restored(path, speed) if path.exists() else SimulatedCloud(seed=_seed(), timing=timing(speed))
+        self.provider = SimulatedProvider(self.cloud)
+        self.account = SmartAccount()
+        self.servers: dict[str, CmlSimulator] = {}  # by machine
+        self._path = path
+        self._settings = WorldSettings(speed=speed, boot_seconds=8.0, password=password or WorldSettings.password)
+        self._identity = make_identity()
+        self._addresses: dict[str, str] = {}  # which machine has an address
+        self._powered: set[str] = set()
+        self._saved = ""
+        self._tending: asyncio.Task[None] | None = None
+        for region in regions:
+            if region not in self.cloud.regions:
+                self.cloud.add_region(region)
+                self.cloud.add_image(region, IMAGE, created_at=clock.now())
+
+    async def start(self) -> None:
+        """Bring the servers up that should be up, and keep them in step with their machines."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        await self._tend()
+        self._save()
+        self._tending = self._spawn(keep_running("simulated world", self._tend_on), "tend")
+
+    async def stop(self) -> None:
+        """Keep the world for the next start."""
+        if self._tending is not None:
+            await cancel_and_wait([self._tending])
+        self._save()
+        await asyncio.gather(*(server.stop() for server in self.servers.values()))
+        self.servers.clear()
+
+    def dial(self, address: str) -> str:
+        """The base URL of the server at an address, for the CML transport."""
+        machine_id = self._addresses.get(address)
+        server = self.servers.get(machine_id) if machine_id is not None else None
+        if server is None or machine_id not in self._powered:
+            raise OSError(f"no machine at {address}")
+        return server.url
+
+    def running(self) -> list[tuple[str, Machine, CmlSimulator]]:
+        """Region, machine and server of everything that runs."""
+        return [
+            (region, machine, self.servers[machine.id])
+            for region, machine in self._machines()
+            if machine.state is InstanceState.RUNNING and machine.id in self.servers
+        ]
+
+    def _machines(self) -> Iterator[tuple[str, Machine]]:
+        now = self.cloud.time()
+        for name, region in self.cloud.regions.items():
+            for machine in list(region.machines.values()):
+                yield name, region.settle(machine, now)
+
+    async def _tend_on(self) -> None:
+        while True:
+            await asyncio.sleep(_TEND_EVERY)
+            await self._tend()
+            self._save()
+
+    async def _tend(self) -> None:
+        """Switch servers on and off as their machines are, and let them go with them."""
+        addresses: dict[str, str] = {}
+        present = set()
+        for _, machine in self._machines():
+            if machine.state is InstanceState.TERMINATED:
+                continue
+            present.add(machine.id)
+            if machine.state is InstanceState.RUNNING:
+                addresses.update({ip: machine.id for ip in (machine.public_ip, machine.private_ip) if ip})
+                await self._power_on(machine.id)
+            elif machine.state is not InstanceState.PENDING:
+                await self._power_off(machine.id)
+        self._addresses = addresses
+        for machine_id in self.servers.keys() - present:
+            self._powered.discard(machine_id)
+            await self.servers.pop(machine_id).stop()
+
+    async def _power_on(self, machine_id: str) -> None:
+        if machine_id in self._powered:
+            return
+        self._powered.add(machine_id)
+        server = self.servers.get(machine_id)
+        if server is None:
+            server = CmlSimulator(self._settings, identity=self._identity, account=self.account)
+            self.servers[machine_id] = server
+            await server.start()
+        else:
+            await server.power_on()
+
+    async def _power_off(self, machine_id: str) -> None:
+        if machine_id in self._powered:
+            self._powered.discard(machine_id)
+            await self.servers[machine_id].power_off()
+
+    def _save(self) -> None:
+        """Keep what changed: a process that is killed must find its machines again."""
+        picture = self.cloud.to_json()
+        text = json.dumps(picture, sort_keys=True)
+        if text != self._saved:
+            snapshot.write(self._path, picture)
+            self._saved = text
+
+
+def _restored(path: Path, speed: float) -> SimulatedCloud:
+    try:
+        return SimulatedCloud.from_json(snapshot.read(path), timing=timing(speed))
+    except (ValueError, KeyError, TypeError) as error:
+        raise WrongWorld(f"{path} is no simulated cloud of this version ({error}); remove it to begin anew") from None
+
+
+def _seed() -> int:
+    return clock.chance().randrange(2**31)

@@ -1,0 +1,214 @@
+"""Everything in one process: control plane, worker controller, and the simulated world unless a real cloud is named."""
+
+from __future__ import annotations
+
+import json
+import secrets as token_source
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final, Literal
+
+import httpx
+import structlog
+from prometheus_client import disable_created_metrics
+from pydantic import Field, SecretStr
+
+from lcm.client.client import Client
+from lcm.cloud.types import LaunchSite
+from lcm.cml.session import Session
+from lcm.cml.system import CMLSystemClient
+from lcm.cml.tls import Insecure
+from lcm.cml.transport import Transport
+from lcm.control_plane.kinds import LEADERSHIPS
+from lcm.coordination.memory import MemoryCoordination, MemoryServer
+from lcm.core.hosting import Host, HostedService
+from lcm.core.surface import HttpServer
+from lcm.model.fleet import LeaderSeen
+from lcm.wiring.connections import Connection, Greeting, connect
+from lcm.wiring.control_plane import PlaneSettings, make_control_plane, region_names
+from lcm.wiring.controllers import ProcessSettings, Runtime
+from lcm.wiring.demo import Demo
+from lcm.wiring.simulated_world import SimulatedWorld
+from lcm.wiring.worker_controller import (
+    Cloud,
+    CmlServers,
+    WorkerControllerParts,
+    aws_cloud,
+    cml_servers,
+    make_worker_controller,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from lcm.control_plane.store.port import Store
+    from lcm.core.ports import Coordination
+    from lcm.settings import Loaded
+    from lcm.wiring.controllers import ControllerFactory
+
+log = structlog.get_logger(__name__)
+
+SIMULATED_REGIONS: Final = ("us-east-1", "eu-west-1", "ap-southeast-2")
+# In a demo an hour without anything to see would be a long one.
+_DEMO_MINUTES: Final = {"worker_idle_timeout_minutes": 12.0, "worker_auto_pause_snooze_minutes": 4.0}
+_DEMO_SECONDS: Final = {"idle_detection_interval": 30.0, "discovery_interval": 60.0, "metrics_collect_interval": 15.0}
+_WORLD_PASSWORD: Final = "simulated"  # noqa: S105 - of servers that only this process can reach
+_PASSWORD_SETTINGS: Final = "cml_default_password"  # noqa: S105 - a name
+
+
+class UpSettings(ProcessSettings, PlaneSettings, WorkerControllerParts):
+    """What `lcm up` is told: everything that its parts are. It elects among its own unless told otherwise."""
+
+    coordination: Literal["etcd", "memory"] = Field(
+        default="memory", description=ProcessSettings.model_fields["coordination"].description
+    )
+    cloud_provider: Literal["aws", "simulated"] = Field(
+        default="simulated", description=WorkerControllerParts.model_fields["cloud_provider"].description
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the command line adds to the settings."""
+
+    demo: bool = True
+    speed: float = 1.0
+    controllers: Sequence[ControllerFactory] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What runs where, once it runs."""
+
+    version: str
+    url: str
+    controller_url: str
+    token: str
+    cloud: str
+    regions: tuple[str, ...]
+    store: str
+    data_dir: Path
+    demo: bool
+
+
+def settled(loaded: Loaded[UpSettings], wishes: Wishes) -> UpSettings:
+    """The settings, with what nobody has set made fit for one process, and in a demo for something to see."""
+    settings = loaded.settings
+    fitting: dict[str, object] = {}
+    if settings.lcm_controller_token is None:
+        fitting["lcm_controller_token"] = SecretStr(token_source.token_urlsafe(32))
+    if settings.cloud_provider == "simulated":
+        if settings.aws_region_configs is None:
+            names = dict.fromkeys((settings.aws_default_region, *SIMULATED_REGIONS))
+            fitting["aws_region_configs"] = json.dumps({name: {} for name in names})
+        fitting[_PASSWORD_SETTINGS] = SecretStr(_WORLD_PASSWORD)
+        if wishes.demo:
+            for name, value in (*_DEMO_MINUTES.items(), *_DEMO_SECONDS.items()):
+                if loaded.source_of(name) == "default":
+                    fitting[name] = max(value / wishes.speed, 0.2)
+    return settings.model_copy(update=fitting)
+
+
+def admin_token(settings: UpSettings) -> str:
+    """The admin token: the one that is set, or one that is made once and kept in the data folder."""
+    if settings.lcm_bootstrap_token is not None:
+        return settings.lcm_bootstrap_token.get_secret_value()
+    path = settings.lcm_data_dir / "admin.token"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        pass
+    token = token_source.token_urlsafe(32)
+    path.touch(mode=0o600, exist_ok=True)
+    path.write_text(token + "\n", encoding="ascii")
+    return token
+
+
+async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable[[Running], None]) -> int:
+    """Run everything until told to stop; returns the exit code."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    settings = settled(loaded, wishes)
+    token = admin_token(settings)
+    settings = settings.model_copy(update={"lcm_bootstrap_token": SecretStr(token)})
+    server = MemoryServer()
+    coordination: Coordination = (
+        MemoryCoordination(server)
+        if settings.coordination == "memory"
+        else connect(settings, lease_ttl=settings.leader_lease_ttl)
+    )
+    async with httpx.AsyncClient(timeout=5.0) as http:
+        plane = make_control_plane(settings, coordination, http)
+        wire = httpx.ASGITransport(plane.server.app)
+        regions = region_names(settings)
+        world = _world(settings, regions, wishes) if settings.cloud_provider == "simulated" else None
+        cloud = _simulated_cloud(world) if world is not None else aws_cloud(settings)
+        cml = _simulated_servers(world) if world is not None else cml_servers(settings)
+        runtime = Runtime(coordination, settings)
+        controller_token = settings.lcm_controller_token
+        assert controller_token is not None
+        control = Client("http://lcm.local", controller_token.get_secret_value(), wire=wire)
+        made = make_worker_controller(runtime, settings, control, cloud, cml)
+        surface = HttpServer(
+            made.app, settings.bind_host, settings.worker_controller_port, port_setting="WORKER_CONTROLLER_PORT"
+        )
+        services: list[HostedService] = [Connection(coordination), *plane.services]
+        services.append(_TermsAbove(plane.parts.plane.store, server))
+        if world is not None:
+            services.append(world)
+        services += [surface, *made.services, *(factory(runtime) for factory in wishes.controllers)]
+        if world is not None and wishes.demo:
+            people = Client("http://lcm.local", token, wire=wire)
+            services.append(Demo(people, world, regions, speed=wishes.speed))
+        services.append(
+            Greeting(
+                lambda: started(
+                    Running(
+                        version=version("lcm"),
+                        url=plane.server.url,
+                        controller_url=surface.url,
+                        token=token,
+                        cloud=settings.cloud_provider,
+                        regions=regions,
+                        store=settings.store_url or str(settings.lcm_data_dir / "lcm.db"),
+                        data_dir=settings.lcm_data_dir,
+                        demo=world is not None and wishes.demo,
+                    )
+                )
+            )
+        )
+        return await Host(services).run()
+
+
+def _world(settings: UpSettings, regions: Sequence[str], wishes: Wishes) -> SimulatedWorld:
+    path = settings.lcm_data_dir / "simulated-cloud.json"
+    return SimulatedWorld(path, regions, speed=wishes.speed, password=_WORLD_PASSWORD)
+
+
+def _simulated_cloud(world: SimulatedWorld) -> Cloud:
+    sites: Mapping[str, LaunchSite] = {region: LaunchSite(region) for region in world.cloud.regions}
+    return Cloud(world.provider, world.provider, sites, world.provider.close)
+
+
+def _simulated_servers(world: SimulatedWorld) -> CmlServers:
+    # The servers are parts of this process, each under a port of its own: there is nobody to mistake them for.
+    transport = Transport(Insecure(), dial=world.dial)
+    return CmlServers(CMLSystemClient(Session(transport)), transport.aclose)
+
+
+class _TermsAbove(HostedService):
+    """Lets terms grow across restarts: coordination in memory begins above the highest term that the store knows."""
+
+    def __init__(self, store: Store, server: MemoryServer) -> None:
+        super().__init__("terms")
+        self._store = store
+        self._server = server
+
+    async def start(self) -> None:
+        page = await self._store.find(LEADERSHIPS)
+        terms = [LeaderSeen.model_validate_json(item.body).term for item in page.items]
+        self._server.skip_to(max(terms, default=0) + 1)
+
+    async def stop(self) -> None:
+        """Nothing to do."""

@@ -1,0 +1,158 @@
+"""`lcm up` as a person runs it: a process, its data folder, signals, and a cable that is pulled."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.etcd import free_ports
+from tests.support.processes import LcmProcess, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TOKEN = "a-token-that-nobody-can-guess-1234"
+
+
+class Up:
+    """One `lcm up`, and questions to it."""
+
+    def __init__(self, folder: Path, name: str = "up", *arguments: str, **env: str) -> None:
+        self.plane_port = int(env.pop("CONTROL_PLANE_PORT", "") or free_ports(1)[0])
+        settings = {
+            "CONTROL_PLANE_PORT": str(self.plane_port),
+            "LCM_DATA_DIR": str(folder / "data"),
+            "LCM_BOOTSTRAP_TOKEN": TOKEN,
+            **env,
+        }
+        self.process = LcmProcess(folder, name, "up", *arguments, env=settings)
+
+    def start(self) -> Up:
+        """Start it, and wait until it answers."""
+        self.process.start()
+        wait_until(lambda: self.process.running and self.answers(), "lcm up answers")
+        return self
+
+    def answers(self) -> bool:
+        """Whether the API is there."""
+        try:
+            return bool(self.ask("GET", "/ready")["ready"])
+        except OSError:
+            return False
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """One request as admin."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.plane_port}{path}",
+            None if body is None else json.dumps(body).encode(),
+            {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """All workers by name."""
+        return {worker["name"]: worker for worker in self.ask("GET", "/api/workers")["items"]}
+
+    def until(self, condition: Callable[[dict[str, dict[str, Any]]], bool], what: str) -> dict[str, dict[str, Any]]:
+        """Wait for the workers to be so."""
+        wait_until(lambda: condition(self.workers()), what, patience=120)
+        return self.workers()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Callable[..., Up]]:
+    made: list[Up] = []
+
+    def start(name: str = "up", *arguments: str, **env: str) -> Up:
+        made.append(Up(folder, name, *arguments, **env))
+        return made[-1].start()
+
+    yield start
+    for up in made:
+        up.process.end()
+
+
+def ready(*names: str) -> Callable[[dict[str, dict[str, Any]]], bool]:
+    return lambda workers: all(workers.get(name, {}).get("ready") for name in names)
+
+
+def test_a_fleet_comes_up_by_itself_and_is_the_same_after_a_restart(start: Callable[..., Up]) -> None:
+    first = start("first", "--speed", "10")
+    before = first.until(ready("alpha", "bravo", "charlie"), "the demo's workers are ready")
+    assert before["delta"]["status"] == "PENDING"
+    before = first.until(lambda workers: "found-by-discovery" in workers, "an instance is discovered")
+    log = first.process.log_path.read_text()
+    assert "lcm workers list" in log
+    assert TOKEN not in log
+    first.process.signal(signal.SIGINT)
+    assert first.process.wait() == 0
+
+    second = start("second", "--speed", "10")
+    after = second.until(ready("alpha", "bravo", "charlie"), "they are ready again")
+    assert {name: worker["instance_id"] for name, worker in after.items()} == {
+        name: worker["instance_id"] for name, worker in before.items()
+    }
+
+
+def test_pulling_the_plug_in_the_middle_of_everything_loses_and_doubles_nothing(start: Callable[..., Up]) -> None:
+    up = start("first", "--empty", "--speed", "5")
+    for name in ("stops", "drains", "ends"):
+        up.ask("POST", "/api/workers", {"name": name, "template_name": "small"})
+    workers = up.until(ready("stops", "drains", "ends"), "three are ready")
+    up.ask("POST", f"/api/workers/{workers['stops']['id']}/stop")
+    up.ask("POST", f"/api/workers/{workers['drains']['id']}/drain")
+    up.ask("POST", f"/api/workers/{workers['ends']['id']}/terminate")
+    for number in range(3):
+        up.ask("POST", "/api/workers", {"name": f"launched-{number}", "template_name": "small"})
+    up.process.signal(signal.SIGKILL)
+    up.process.wait()
+
+    again = start("second", "--empty", "--speed", "5")
+    launched = [f"launched-{number}" for number in range(3)]
+    after = again.until(ready(*launched), "the launches have come to their end")
+    settled = {"stops": "STOPPED", "drains": "STOPPED", "ends": "TERMINATED"}
+    after = again.until(lambda now: all(now[name]["status"] == at for name, at in settled.items()), "all has settled")
+    live = {worker["instance_id"] for name, worker in after.items() if name != "ends"}
+    picture = json.loads((again.process.log_path.parent / "data" / "simulated-cloud.json").read_text())
+    machines = [machine for region in picture["regions"].values() for machine in region["machines"]]
+    assert {machine["id"] for machine in machines if machine["state"] not in ("shutting-down", "terminated")} == live
+
+
+def test_a_second_one_on_the_same_folder_is_refused_in_one_line(start: Callable[..., Up], folder: Path) -> None:
+    start("first", "--empty")
+    other = LcmProcess(
+        folder,
+        "other",
+        "up",
+        env={"CONTROL_PLANE_PORT": str(free_ports(1)[0]), "LCM_DATA_DIR": str(folder / "data")},
+    )
+    other.start()
+    assert other.wait() == 1
+    complaints = [line for line in other.log_path.read_text().splitlines() if line.startswith("lcm: ")]
+    assert len(complaints) == 1
+    assert "in use by process" in complaints[0]
+
+
+def test_a_port_that_is_taken_and_a_folder_that_cannot_be_written(start: Callable[..., Up], folder: Path) -> None:
+    up = start("first", "--empty")
+    taken = LcmProcess(folder, "taken", "up", env={"CONTROL_PLANE_PORT": str(up.plane_port)})
+    taken.start()
+    assert taken.wait() == 1
+    assert "CONTROL_PLANE_PORT" in taken.log_path.read_text()
+    (folder / "file").write_text("no folder")
+    barred = LcmProcess(folder, "barred", "up", env={"LCM_DATA_DIR": str(folder / "file")})
+    barred.start()
+    assert barred.wait() in (1, 2)
+    assert "LCM_DATA_DIR" in barred.log_path.read_text()
