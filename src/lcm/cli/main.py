@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lcm.cli.nouns import Nouns
+
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
@@ -15,6 +17,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    cls=Nouns,  # daily work: its commands stand in their own modules
+    rich_markup_mode=None,  # help without colours comes in half the time
 )
 
 Controllers = Annotated[
@@ -34,6 +38,7 @@ def up(
     cloud: Annotated[str | None, typer.Option(metavar="simulated|aws", help="Where instances run.")] = None,
     region: Annotated[str | None, typer.Option(help="The region of workers that name none.")] = None,
     port: Annotated[str | None, typer.Option("--port", help="Where the API is served.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="On a real cloud, begin without asking first.")] = False,
 ) -> None:
     """Run everything in this one process, on embedded defaults: a control plane, a controller, a simulated cloud.
 
@@ -42,7 +47,7 @@ def up(
     from lcm.cli.up import run_up
 
     flags = {"control_plane_port": port, "cloud_provider": cloud, "aws_default_region": region}
-    raise typer.Exit(run_up(config, flags, controller or [], demo=not empty, speed=speed))
+    raise typer.Exit(run_up(config, flags, controller or [], demo=not empty, speed=speed, yes=yes))
 
 
 @app.command("controller")

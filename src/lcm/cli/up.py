@@ -22,18 +22,28 @@ from lcm.wiring.worker_controller import MissingExtra, WrongSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lcm.wiring.asking_first import Found
     from lcm.wiring.up import Running
 
 
 def run_up(
-    config: str | None, flags: Mapping[str, str | None], controllers: Sequence[str], *, demo: bool, speed: float
+    config: str | None,
+    flags: Mapping[str, str | None],
+    controllers: Sequence[str],
+    *,
+    demo: bool,
+    speed: float,
+    yes: bool,
 ) -> int:
     """Load settings and serve; returns the exit code. What is wrong is said in one line each."""
     try:
         loaded = load(UpSettings, config_file=config, overrides=flags)
-        wishes = Wishes(demo, speed, [find_factory(name) for name in controllers])
+        asking = None if yes else ask
+        wishes = Wishes(demo, speed, [find_factory(name) for name in controllers], asking)
     except (SettingsError, UsageError) as error:
         return complain(str(error), USAGE)
+    if loaded.settings.cloud_provider == "aws" and not yes and not sys.stdin.isatty():
+        return complain("--cloud aws asks before it changes anything, and nobody can answer here: give --yes", USAGE)
     configure_logging(loaded.settings.log_level, loaded.settings.log_format)
     take_all_descriptors()
     try:
@@ -46,6 +56,29 @@ def run_up(
         folder = loaded.settings.lcm_data_dir
         text = f"{error.filename or folder}: {error.strerror}; LCM_DATA_DIR must name a folder that can be written"
         return complain(text, FAILED)
+
+
+async def ask(found: Found) -> bool:
+    """Show what is there and what would be done, and let the person decide. Nothing is changed before the yes."""
+    out = sys.stdout.write
+    out("\nBefore anything is changed, this is what is there:\n")
+    for place in found.regions:
+        account = place.account_id or "unknown"
+        out(f"  {place.region}  account {account}: {place.instances} instances, {place.workers} workers\n")
+        if place.trouble:
+            out(f"    not everything could be seen: {place.trouble}\n")
+        for name in place.importable:
+            out(f"    would be imported, once its CML answers: {name}\n")
+    out("And this would be done now:\n" if found.would else "Nothing would be done now.\n")
+    for line in found.would:
+        out(f"  {line}\n")
+    out("Shall it run? [y/N] ")
+    sys.stdout.flush()
+    answer = await asyncio.to_thread(sys.stdin.readline)
+    agreed = answer.strip().lower() in ("y", "yes")
+    out("It runs. Ctrl-C stops it.\n" if agreed else "Nothing was changed.\n")
+    sys.stdout.flush()
+    return agreed
 
 
 def greet(running: Running) -> None:

@@ -24,6 +24,7 @@ from lcm.coordination.memory import MemoryCoordination, MemoryServer
 from lcm.core.hosting import Host, HostedService
 from lcm.core.surface import HttpServer
 from lcm.model.fleet import LeaderSeen
+from lcm.wiring.asking_first import AskFirst
 from lcm.wiring.connections import Connection, Greeting, connect
 from lcm.wiring.control_plane import PlaneSettings, make_control_plane, region_names
 from lcm.wiring.controllers import ProcessSettings, Runtime
@@ -39,12 +40,13 @@ from lcm.wiring.worker_controller import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     from lcm.control_plane.store.port import Store
     from lcm.core.ports import Coordination
     from lcm.settings import Loaded
+    from lcm.wiring.asking_first import Found
     from lcm.wiring.controllers import ControllerFactory
 
 log = structlog.get_logger(__name__)
@@ -75,6 +77,7 @@ class Wishes:
     demo: bool = True
     speed: float = 1.0
     controllers: Sequence[ControllerFactory] = ()
+    ask: Callable[[Found], Awaitable[bool]] | None = None  # None: nobody is asked before a real account is changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,11 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
                 )
             )
         )
-        return await Host(services).run()
+        host = Host(services)
+        if world is None and wishes.ask is not None:
+            people = Client("http://lcm.local", token, wire=wire)
+            services.append(AskFirst(made.reconciler, people, wishes.ask, lambda: host.ask_to_stop("nobody said yes")))
+        return await host.run()
 
 
 def _world(settings: UpSettings, regions: Sequence[str], wishes: Wishes) -> SimulatedWorld:

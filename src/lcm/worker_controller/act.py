@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lcm.client.internal import Internal
     from lcm.cloud.spi import CloudProviderSPI
     from lcm.cloud.types import Instance, InstanceState
-    from lcm.model.worker import Worker
+    from lcm.model.worker import Hold, Worker
     from lcm.worker_controller.counters import Counters
     from lcm.worker_controller.decision import Action, Decision
     from lcm.worker_controller.idleness import Idleness
@@ -96,6 +96,7 @@ class Acting:
         counters: Counters,
         track: Callable[[str, str], None],
         began: Callable[[], float],
+        standstill: Callable[[], Hold | None],
     ) -> None:
         self._internal = internal
         self._writes = writes
@@ -107,6 +108,7 @@ class Acting:
         self._counters = counters
         self._track = track
         self._began = began
+        self._standstill = standstill
 
     async def carry_out(self, worker: Worker, decision: Decision, note: Note) -> ReconciliationResult:
         """Do what was decided; what comes of it may be decided and done in the same pass."""
@@ -239,7 +241,7 @@ class Acting:
     async def _make_sure(self, work: Work) -> None:
         """Nobody has asked for anything else, and nobody has put a hold on it, up to a moment ago."""
         now = clock.now()
-        hold = (await self._internal.fleet()).hold
+        hold = self._standstill() or (await self._internal.fleet()).hold
         if hold is not None and hold.active(now):
             raise Interrupted(f"the fleet is on hold by {hold.by}: {hold.reason}")
         if not work.fresh:

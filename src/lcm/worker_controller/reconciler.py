@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lcm.model.fleet_settings import FleetSettings
     from lcm.model.metrics import BatchResult
     from lcm.model.requests import MetricsBatch
-    from lcm.model.worker import Worker
+    from lcm.model.worker import Hold, Worker
     from lcm.worker_controller.decision import Decision
 
 R = TypeVar("R")
@@ -108,6 +108,9 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
         self.settings: FleetSettings | None = None
         self.fleet: FleetState | None = None
         self.records: dict[str, Worker] = {}
+        self.installation = ""  # whose instances are ours; known from the first term on
+        self.startup_sweep_done = False  # whether all workers were verified in this term
+        self.standstill: Hold | None = None  # until it is lifted here, all is looked at and decided and nothing done
         self.internal = outside.control.internal
         self._outside = outside
         self._rules = rules
@@ -145,7 +148,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
             writes=writes,
             watch=self._cml,
             counters=self.counters,
-            settings=lambda: self.settings,
+            settings=self._settings_to_act_by,
             running=self._running,
         )
         self._acting = Acting(
@@ -159,6 +162,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
             counters=self.counters,
             track=self._track,
             began=lambda: self._notes.began,
+            standstill=lambda: self.standstill,
         )
         self.discovery: Discovery | None = None  # from the first term on: it needs to know whose instances are ours
         self.metrics = MetricsCollector(
@@ -239,8 +243,12 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
             log.warning("pass not finished; trying again", worker=key, error=reason)
         return ReconciliationResult.retry(reason)
 
+    def _settings_to_act_by(self) -> FleetSettings | None:
+        """None during a standstill: as long as nobody has read what is wanted, nobody is paused, imported or marked."""
+        return self.settings if self.standstill is None else None
+
     def _policy(self) -> Policy:
-        hold = None if self.fleet is None else self.fleet.hold
+        hold = self.standstill or (None if self.fleet is None else self.fleet.hold)
         return replace(self._rules.policy, settings=self.settings, fleet_hold=hold)
 
     def _note_drift(self, worker: Worker, decision: Decision) -> None:
@@ -256,16 +264,23 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
     async def announce_leadership(self, term: int) -> None:
         """Announce the term, and begin with a clean memory: what was seen before may be outdated."""
         await told(self.internal.announce_leadership(Leader(self.name, term)))
-        await self._launching.installation()
+        self.startup_sweep_done = False
+        self.installation = await self._launching.installation()
         await self._read_fleet()
         self._notes = Notes()
         self._telling.forget()
         for region in self.regions.values():
             region.begin()
 
+    def _passed(self, key: str, result: ReconciliationResult) -> None:
+        """A pass in which the cloud could not be asked verifies nobody: the start-up sweep waits for a later one."""
+        if self._notes.verified(key):
+            super()._passed(key, result)
+
     async def on_startup_sweep_done(self) -> None:
         """Others may rely on what the records say now."""
         await told(self.internal.announce_leadership(self._leader(), startup_sweep_done=True))
+        self.startup_sweep_done = True
 
     def start_leader_loops(self) -> None:
         """Metrics, then sweeps and discovery, beside the passes."""
@@ -283,7 +298,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
                 probe=self._outside.cml,
                 internal=self.internal,
                 leader=self._leader,
-                settings=lambda: self.settings,
+                settings=self._settings_to_act_by,
                 wake=self._wake_known,
                 effect=self._effect_on,
                 installation=await self._launching.installation(),

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from lcm.worker_controller.decision import Action, Decision
 
 
+HELD = "held"
+
+
 def under_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
     """The same without anything that changes the world or gives an instance up.
 
@@ -34,7 +37,7 @@ def under_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
     begun = any(isinstance(action, WriteStatus | ChangeInstance | Launch) for action in held)
     return replace(
         decision,
-        rule="held",
+        rule=HELD,
         reason=f"on hold by {hold.by} ({hold.reason}); it would: {would}, because {decision.reason}",
         actions=tuple(kept),
         conditions=() if begun else decision.conditions,

@@ -1,0 +1,154 @@
+"""`lcm up --cloud aws` on a terminal: it looks, shows, asks, and only then acts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.core import clock
+from tests.support.aws_bed import ACCOUNT, AwsBed
+from tests.support.aws_credentials import CREDENTIALS, REGION, dummy_credentials
+from tests.support.cloud_bed import RUN
+from tests.support.etcd import free_ports
+from tests.support.processes import ROOT, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PATIENCE = 90.0
+
+
+@pytest.fixture
+def aws() -> Iterator[AwsBed]:
+    with dummy_credentials():
+        bed = AwsBed()
+        bed._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available")
+        yield bed
+        asyncio.run(bed.close())
+
+
+class Terminal:
+    """A command on a pseudo-terminal: what it has shown, and a keyboard."""
+
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+        ours, theirs = pty.openpty()
+        self._terminal = ours
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=env, stdin=theirs, stdout=theirs, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        self.shown = ""
+
+    def wait_for(self, text: str) -> None:
+        """Until the text is on the screen."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self._read():
+            assert time.monotonic() < deadline, f"{text!r} was not shown:\n{self.shown}"
+            time.sleep(0.1)
+
+    def type(self, text: str) -> None:
+        """As a person would."""
+        os.write(self._terminal, text.encode())
+
+    def end(self, number: signal.Signals | None = signal.SIGTERM) -> int:
+        """The exit code; without a signal it must end by itself."""
+        if number is not None and self._process.poll() is None:
+            os.kill(self._process.pid, number)
+        deadline = time.monotonic() + PATIENCE
+        while self._process.poll() is None:
+            assert time.monotonic() < deadline, f"it does not end:\n{self.shown}"
+            self._read()
+            time.sleep(0.1)
+        self._read()
+        os.close(self._terminal)
+        return self._process.returncode
+
+    def _read(self) -> str:
+        with contextlib.suppress(OSError):  # nothing new, or the other end is closed
+            self.shown += os.read(self._terminal, 65536).decode(errors="replace")
+        return self.shown
+
+
+@pytest.fixture
+def command(tmp_path: Path, aws: AwsBed) -> Callable[..., Terminal]:
+    ports = free_ports(2)
+    env = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("ETCD_", "LCM_", "AWS_"))},
+        **CREDENTIALS,
+        "AWS_ENDPOINT_URL": aws.server.url,
+        "LCM_DATA_DIR": str(tmp_path / "data"),
+        "CONTROL_PLANE_PORT": str(ports[0]),
+        "WORKER_CONTROLLER_PORT": str(ports[1]),
+        "LOG_LEVEL": "error",
+        "RECONCILE_INTERVAL": "2",
+    }
+
+    def start(*more: str) -> Terminal:
+        return Terminal([sys.executable, "-m", "lcm", "up", "--cloud", "aws", "--region", REGION, *more], env)
+
+    return start
+
+
+def launches(aws: AwsBed) -> int:
+    return aws.calls().get(RUN, 0)
+
+
+def test_a_no_changes_nothing(command: Callable[..., Terminal], aws: AwsBed) -> None:
+    terminal = command()
+    terminal.wait_for("Shall it run? [y/N]")
+    assert f"{REGION}  account {ACCOUNT}: 0 instances, 0 workers" in terminal.shown
+    assert "Nothing would be done now." in terminal.shown
+    terminal.type("n\n")
+    terminal.wait_for("Nothing was changed.")
+    assert terminal.end(None) == 0
+    assert launches(aws) == 0
+
+
+def test_after_a_yes_it_does_what_it_said(command: Callable[..., Terminal], aws: AwsBed, tmp_path: Path) -> None:
+    first = command()
+    first.wait_for("Shall it run? [y/N]")
+    port = first.shown.partition("API             http://127.0.0.1:")[2].partition("/")[0]
+    token = (tmp_path / "data" / "admin.token").read_text().strip()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/api/workers",
+        json.dumps({"name": "alpha", "template_name": "small"}).encode(),
+        {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 201
+    first.type("\n")
+    assert first.end(None) == 0
+    assert launches(aws) == 0
+
+    second = command()
+    second.wait_for("Shall it run? [y/N]")
+    assert "alpha: store the intent of launch attempt 1, launch t3.small" in " ".join(second.shown.split())
+    assert launches(aws) == 0
+    second.type("yes\n")
+    wait_until(lambda: launches(aws) >= 1, "it launches after the yes", patience=PATIENCE)
+    assert second.end() == 0
+    assert len(asyncio.run(aws.live_instances())) == 1
+
+
+def test_without_a_terminal_it_wants_to_be_told(aws: AwsBed, tmp_path: Path) -> None:
+    env = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": aws.server.url, "LCM_DATA_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "lcm", "up", "--cloud", "aws"],
+        cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
