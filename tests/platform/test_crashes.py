@@ -87,7 +87,7 @@ async def test_what_was_never_launched_ends_only_when_that_is_certain(fleet: Fle
 
 
 async def test_a_definite_refusal_fails_and_a_retry_is_another_attempt(fleet: Fleet) -> None:
-    """SPEC §1.3: bad parameters, no permission, quota: FAILED; retry: the next attempt."""
+    """Seed 000 §3, SPEC §1.3: bad parameters, no permission, quota: FAILED; retry: the next attempt."""
     await fleet.start()
     fleet.world.strike("eu-west-1", Refuse("RunInstances", "VcpuLimitExceeded"))
     worker = await fleet.create()

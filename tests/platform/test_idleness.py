@@ -42,7 +42,7 @@ async def nobody_runs_nodes(fleet: Fleet, worker: Worker) -> None:
 
 
 async def test_an_idle_worker_is_paused_and_can_be_resumed(fleet: Fleet) -> None:
-    """SPEC §5: more than WORKER_IDLE_TIMEOUT_MINUTES without activity; after a resume it is snoozed."""
+    """Seed 000 §5, SPEC §5: more than WORKER_IDLE_TIMEOUT_MINUTES without activity; after a resume it is snoozed."""
     worker = await fleet.running()
     somebody_works(fleet, worker)
     began = asyncio.get_running_loop().time()
@@ -80,7 +80,7 @@ async def test_nobody_is_paused_for_telemetry_that_cannot_be_had(fleet: Fleet, t
 
 
 async def test_scale_down_drains_down_to_the_floor_and_keeps_its_cooldown(fleet: Fleet) -> None:
-    """SPEC §5: five guards in order, each skip under its label; MIN_WORKERS holds inside one pass."""
+    """Seed 000 §5, SPEC §5: five guards in order, each skip under its label; MIN_WORKERS holds inside one pass."""
     await fleet.change_settings(
         idle={"worker_auto_pause_enabled": False},
         scaling={"scale_down_enabled": True, "min_workers": 1, "scale_down_cooldown_seconds": 1200},

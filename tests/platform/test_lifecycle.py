@@ -25,7 +25,7 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 async def test_a_worker_is_launched_and_becomes_ready(fleet: Fleet) -> None:
-    """Seed 000 §3 and §4: PENDING, launched, PROVISIONING, STARTING, RUNNING; SPEC §1.1: ready when CML answers."""
+    """Seed 000 §3 and §4, seed 001 §2 and §4: launched, followed until it runs; SPEC §1.1: ready when CML answers."""
     worker = await fleet.create()
     worker = await fleet.until_ready(worker.id, within=300)
     assert await fleet.steps(worker.id) == ["PENDING", "PROVISIONING", "STARTING", "RUNNING"]
@@ -36,7 +36,7 @@ async def test_a_worker_is_launched_and_becomes_ready(fleet: Fleet) -> None:
 
 
 async def test_the_first_cloud_call_follows_at_once(fleet: Fleet) -> None:
-    """SPEC §2: a user's change overtakes a resync and waits for nothing."""
+    """Seed 002 §5, SPEC §2: a user's change overtakes a resync and waits for nothing."""
     await asyncio.sleep(60)
     await fleet.create()
     waited = await fleet.until(lambda: fleet.calls("RunInstances") == 1, "launched", within=30)
@@ -44,7 +44,7 @@ async def test_the_first_cloud_call_follows_at_once(fleet: Fleet) -> None:
 
 
 async def test_stop_start_and_terminate(fleet: Fleet) -> None:
-    """Seed 000 §6 and §7; seed 001 §5."""
+    """Seed 000 §5, step 1, §6 and §7; seed 001 §4 and §5."""
     worker = await fleet.running()
     await fleet.people.workers.stop(worker.id)
     worker = await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
@@ -64,7 +64,7 @@ async def test_stop_start_and_terminate(fleet: Fleet) -> None:
 
 
 async def test_a_licence_is_registered_and_given_back(fleet: Fleet) -> None:
-    """Seed 000 §9, SPEC §1.5 and §1.6."""
+    """Seed 001 §4 and §5; seed 000 §9, SPEC §1.5 and §1.6."""
     worker = await fleet.running(license_token="good-token")
     await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
 
@@ -112,7 +112,7 @@ async def test_a_deregistration_is_executed_and_withdraws_the_token(fleet: Fleet
 
 
 async def test_an_instance_that_is_stopped_from_outside_is_started_again(fleet: Fleet) -> None:
-    """SPEC §1.5: drift to STOPPED with desired RUNNING is restored."""
+    """Seed 001 §5, SPEC §1.5: drift to STOPPED with desired RUNNING is restored."""
     worker = await fleet.running()
     fleet.disturb(Action.STOP, worker)
     await asyncio.sleep(300)
@@ -146,7 +146,7 @@ async def test_a_stop_from_outside_is_accepted_where_that_is_the_policy(fleet: F
 
 
 async def test_a_termination_from_outside_is_recorded(fleet: Fleet) -> None:
-    """SPEC §1.5: EC2 says terminated; policy terminate."""
+    """Seed 004 problem, SPEC §1.5: EC2 says terminated; policy terminate."""
     worker = await fleet.running()
     fleet.disturb(Action.TERMINATE, worker)
     worker = await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
@@ -177,7 +177,7 @@ async def test_a_drain_waits_for_nodes_and_then_stops(fleet: Fleet) -> None:
 
 
 async def test_a_steady_worker_writes_nothing_and_costs_one_call_a_cycle(fleet: Fleet) -> None:
-    """SPEC §4: AWS calls grow with pages; a steady fleet writes nothing but metrics."""
+    """Seed 001 §5, SPEC §4: AWS calls grow with pages; a steady fleet writes nothing but metrics."""
     worker = await fleet.running()
     await asyncio.sleep(600)
     before, described = await fleet.worker(worker.id), fleet.calls("DescribeInstances")

@@ -22,10 +22,20 @@ from lcm.model.worker import Worker
 from tests.support.plane import SYSTEM
 
 if TYPE_CHECKING:
+    from lcm.cloud.simulated.machines import Machine
     from lcm.control_plane.records import Change
     from tests.support.fleet import Fleet
 
 _LONG_AGO = timedelta(hours=2)
+
+
+def vanish(fleet: Fleet, worker: Worker) -> Machine:
+    """EC2 knows nothing of the instance any more. The machine can be added again."""
+    assert worker.instance_id is not None
+    place = fleet.world.regions[worker.aws_region]
+    machine = place.machines.pop(worker.instance_id)
+    place._in_order.remove(machine)
+    return machine
 
 
 async def standing_workers(
@@ -83,7 +93,7 @@ async def standing_workers(
             )
         )
         if number >= first + count - ghosts:
-            del place.machines[launched.id]
+            vanish(fleet, made[-1])
 
     for begin in range(0, count, 100):
         some = made[begin : begin + 100]

@@ -47,6 +47,7 @@ class Note:
     calls: Calls | None = None
     idle_checked: float = float("-inf")
     drift: str = ""
+    unseen: bool = False  # whether the cloud could not be asked for its instance in the last pass
     reported: tuple[str, ...] = field(default=())
 
 
@@ -93,6 +94,11 @@ class Notes:
         if intent is not None and note.calls is not None and note.calls.attempt == intent.attempt:
             return note.calls.known
         return LaunchCalls(self.began, unsure=True)
+
+    def verified(self, worker_id: str) -> bool:
+        """Whether the last pass over a worker saw what the cloud shows of it, if there is anything to see."""
+        note = self._notes.get(worker_id)
+        return note is None or not note.unseen
 
     def drifting(self) -> int:
         """How many workers' last pass found drift that is not undone yet."""

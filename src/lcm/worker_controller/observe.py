@@ -58,6 +58,7 @@ class Observing:
             return Observation(Sight(Visibility.NO_LOOK, trouble=_NO_REGION))
         sight = await region.look(worker, note.touched) if worker.instance_id else Sight(Visibility.NO_LOOK)
         notes.saw(note, sight)
+        note.unseen = worker.instance_id is not None and sight.visibility is Visibility.NO_LOOK
         loss, trouble = region.loss(worker) if sight.gone else (Loss.UNJUDGED, "")
         return Observation(
             sight=sight,

@@ -27,6 +27,7 @@ async def _terminate(bed: CloudBed, instance_id: str) -> None:
 
 
 async def test_an_instance_is_what_was_asked_for(bed: CloudBed) -> None:
+    """Seed 001 §7: launch."""
     parameters = bed.parameters("w1")
     instance = await bed.cloud.launch_instance(parameters)
     assert instance.state is InstanceState.PENDING

@@ -35,6 +35,7 @@ def figures(instance_id: str, minutes_ago: float = 2) -> InstanceMetrics:
 
 
 async def test_all_seven_figures_are_told(bed: CloudBed) -> None:
+    """Seed 001 §7: processor, memory, disk, network and disk traffic."""
     put = figures(ID)
     await bed.put_metrics(put)
     got = (await bed.metrics.get_instance_metrics(bed.region, [ID]))[ID]

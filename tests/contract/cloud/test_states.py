@@ -52,6 +52,7 @@ async def terminated(bed: CloudBed) -> Instance:
 
 
 async def test_a_launched_instance_is_pending_and_then_runs(bed: CloudBed) -> None:
+    """Seed 001 §7: describe."""
     bed.hold_transitions(True)
     launched = await bed.cloud.launch_instance(bed.parameters("w1"))
     await reach(bed, launched.id, InstanceState.PENDING)
@@ -62,6 +63,7 @@ async def test_a_launched_instance_is_pending_and_then_runs(bed: CloudBed) -> No
 
 
 async def test_stopping_takes_a_while(bed: CloudBed) -> None:
+    """Seed 001 §7: stop."""
     instance = await running(bed)
     bed.hold_transitions(True)
     assert await bed.cloud.stop_instance(bed.region, instance.id) is InstanceState.STOPPING
@@ -73,6 +75,7 @@ async def test_stopping_takes_a_while(bed: CloudBed) -> None:
 
 
 async def test_a_started_instance_has_another_public_address(bed: CloudBed) -> None:
+    """Seed 001 §7: start."""
     instance = await running(bed)
     await bed.cloud.stop_instance(bed.region, instance.id)
     await reach(bed, instance.id, InstanceState.STOPPED)
@@ -88,6 +91,7 @@ async def test_a_started_instance_has_another_public_address(bed: CloudBed) -> N
 
 
 async def test_terminating_takes_a_while_and_is_seen(bed: CloudBed) -> None:
+    """Seed 001 §7: terminate."""
     instance = await running(bed)
     bed.hold_transitions(True)
     assert await bed.cloud.terminate_instance(bed.region, instance.id) is InstanceState.SHUTTING_DOWN

@@ -47,6 +47,7 @@ async def session(world: World) -> AsyncIterator[Session]:
 
 
 async def test_five_minutes_of_booting_take_five_minutes(world: World, session: Session) -> None:
+    """Seed 001 §7: system information."""
     system = CMLSystemClient(session)
     world.power_on()
     began, ready = clock.now(), False
@@ -60,6 +61,7 @@ async def test_five_minutes_of_booting_take_five_minutes(world: World, session: 
 
 
 async def test_a_day_of_polling_renews_the_session_in_time(world: World, session: Session) -> None:
+    """Seed 001 §7: statistics, with an account."""
     world.power_on()
     await asyncio.sleep(300)
     system = CMLSystemClient(session)
@@ -70,6 +72,7 @@ async def test_a_day_of_polling_renews_the_session_in_time(world: World, session
 
 
 async def test_a_licence_is_believed_when_the_server_says_so(world: World, session: Session) -> None:
+    """Seed 001 §7: register and deregister."""
     world.power_on()
     await asyncio.sleep(300)
     system = CMLSystemClient(session)

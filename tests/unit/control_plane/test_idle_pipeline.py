@@ -68,6 +68,7 @@ async def test_hours_without_telemetry_pause_nobody(idle_desk: Desk) -> None:
 
 
 async def test_an_idle_worker_is_paused(idle_desk: Desk) -> None:
+    """Seed 000 §5, step 5: the four stages."""
     result = await detect(idle_desk, events((NOISE, 1), ("start_lab", 90)))
     assert result.model_dump(exclude={"checked_at", "worker_id"}) == {
         "telemetry_fetched": True,

@@ -32,6 +32,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_a_worker_appears_changes_and_goes_at_once(world: World) -> None:
+    """Seed 002 §5 and §7: what the watch sees."""
     plane = await world.plane()
     await plane.add(a_worker(tags={"secret": "canary"}))
     await asyncio.sleep(SOON)

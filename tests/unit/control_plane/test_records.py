@@ -177,6 +177,7 @@ async def test_an_old_leader_cannot_slip_in_while_the_new_one_announces_itself(d
 
 
 async def test_the_sweep_is_reported_for_the_present_term_only(desk: Desk) -> None:
+    """Seed 003 decision 4: who waits for it relies on the present leader."""
     await announce(desk, 7)
     await announce(desk, 7, swept=True)
     await announce(desk, 7)

@@ -64,6 +64,7 @@ def actual(server: MemoryServer) -> dict[str, bytes]:
 
 
 async def test_it_lists_then_watches_from_that_revision() -> None:
+    """Seed 002 §5: the stream of a prefix."""
     server = MemoryServer()
     user = MemoryCoordination(server)
     await user.put("/p/a", b"1")
@@ -77,6 +78,7 @@ async def test_it_lists_then_watches_from_that_revision() -> None:
 
 
 async def test_a_broken_stream_is_resumed_where_it_ended() -> None:
+    """Seed 002 §2: the watch comes back by itself."""
     server = MemoryServer()
     user = MemoryCoordination(server)
     async with following(server) as (copy, network, follower):
@@ -128,6 +130,7 @@ async def test_reconnects_wait_longer_each_time_and_it_never_gives_up() -> None:
 
 
 async def test_a_success_resets_the_delay() -> None:
+    """Seed 002 §5: a success resets the attempts."""
     server = MemoryServer()
     async with following(server) as (copy, network, _):
         for _ in range(4):

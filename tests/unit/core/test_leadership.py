@@ -106,6 +106,7 @@ async def test_the_first_candidate_leads_and_the_second_stands_by(stage: Stage) 
 
 
 async def test_the_lease_is_renewed_every_third_of_its_ttl(stage: Stage) -> None:
+    """Seed 002 §3: keepalive."""
     await stage.enter("one", lease_ttl=15)
     await asyncio.sleep(150.5)
     assert stage.networks[0].calls["keep_alive"] == 30
@@ -124,6 +125,7 @@ async def test_a_graceful_hand_over_takes_well_under_a_second(stage: Stage) -> N
 
 
 async def test_a_crash_is_taken_over_within_the_ttl_and_two_seconds(stage: Stage) -> None:
+    """Seed 002 §3: the lease of a crashed leader ends."""
     one, two = await stage.enter("one"), await stage.enter("two")
     await asyncio.sleep(10.4)
     async with never_two_leaders(stage):
@@ -211,6 +213,7 @@ async def test_once_lost_a_lease_does_not_come_back_by_a_late_answer(virtual_clo
 
 
 async def test_after_a_loss_it_campaigns_again_without_a_restart(stage: Stage) -> None:
+    """Seed 002 §3: the life of a leader."""
     one = await stage.enter("one")
     await asyncio.sleep(1)
     first = one.term
@@ -251,7 +254,7 @@ async def test_on_loss_no_new_pass_starts_and_waiting_ones_are_dropped(stage: St
 
 
 async def test_coordination_configured_but_unreachable_never_makes_a_leader(stage: Stage) -> None:
-    """One line with the endpoint, not ready, few attempts, and it comes back by itself."""
+    """Seed 002 §3: one line with the endpoint, not ready, few attempts, and it comes back by itself."""
     with capture_logs() as logs:
         network = FaultyCoordination(MemoryCoordination(stage.server))
         network.cut = True

@@ -96,5 +96,6 @@ async def test_two_controllers_share_a_process_and_a_prefix(registry: CollectorR
 
 
 def test_families_of_a_prefix_are_made_once(registry: CollectorRegistry) -> None:
+    """Seed 002 §8: made on first use."""
     assert metric_families("x", registry) is metric_families("x", registry)
     assert metric_families("x", registry) is not metric_families("x", CollectorRegistry())

@@ -53,6 +53,7 @@ def test_defaults_are_those_of_the_seeds() -> None:
 
 
 async def test_everything_listed_gets_a_pass_each_interval_after_the_initial_delay(registry: CollectorRegistry) -> None:
+    """Seed 002 §2 and §4: the polling loop."""
     world = World()
     world.put(Thing("a"), Thing("b"))
     began = asyncio.get_running_loop().time()
@@ -72,6 +73,7 @@ async def test_a_listed_resource_is_not_fetched_again(registry: CollectorRegistr
 
 
 async def test_at_most_max_concurrent_passes_run_side_by_side(registry: CollectorRegistry) -> None:
+    """Seed 002 §4: max_concurrent."""
     world = World(behave=lambda _: slow(1))
     world.put(*(Thing(f"t{number}") for number in range(25)))
 
@@ -121,6 +123,7 @@ async def test_a_pass_that_does_not_end_is_cut_off_and_retried(registry: Collect
 
 
 async def test_retry_backs_off_by_a_timer_of_its_own_not_at_the_next_poll(registry: CollectorRegistry) -> None:
+    """Seed 000 §2, seed 002 §4: RETRY."""
     world = World(behave=scripted(ReconciliationResult.retry("not yet")))
     world.put(Thing("a"))
     async with running(world, registry, ReconciliationConfig(initial_delay=0, interval_seconds=20)):
@@ -133,6 +136,7 @@ async def test_retry_backs_off_by_a_timer_of_its_own_not_at_the_next_poll(regist
 
 
 async def test_success_resets_the_backoff(registry: CollectorRegistry) -> None:
+    """Seed 000 §2, seed 002 §4: SUCCESS."""
     retry, success = ReconciliationResult.retry("no"), ReconciliationResult.success()
     world = World(behave=scripted(retry, retry, retry, success, retry, success))
     world.put(Thing("a"))
@@ -190,6 +194,7 @@ async def test_a_generation_that_moves_during_a_failing_pass_is_tried_at_once(re
 
 
 async def test_polling_does_not_cut_a_backoff_short(registry: CollectorRegistry) -> None:
+    """Seed 002 §4: what waits out a backoff is left alone."""
     world = World(behave=scripted(ReconciliationResult.retry("no")))
     world.put(Thing("a"))
     async with running(world, registry, ReconciliationConfig(initial_delay=0, interval_seconds=1)):
@@ -198,6 +203,7 @@ async def test_polling_does_not_cut_a_backoff_short(registry: CollectorRegistry)
 
 
 async def test_requeue_with_a_delay_comes_back_then(registry: CollectorRegistry) -> None:
+    """Seed 000 §2: REQUEUE, with a delay."""
     world = World(behave=scripted(ReconciliationResult.requeue("waiting", after=5), ReconciliationResult.success()))
     world.put(Thing("a"))
     async with running(world, registry):
@@ -209,6 +215,7 @@ async def test_requeue_with_a_delay_comes_back_then(registry: CollectorRegistry)
 async def test_requeue_without_a_delay_comes_back_with_the_next_poll_even_if_no_longer_listed(
     registry: CollectorRegistry,
 ) -> None:
+    """Seed 000 §2, seed 002 §4: REQUEUE."""
     world = World(behave=scripted(ReconciliationResult.requeue("waiting"), ReconciliationResult.success()))
     world.put(Thing("a"))
     async with running(world, registry) as poller:
@@ -238,6 +245,7 @@ async def test_requeue_without_a_delay_and_without_polling_comes_back_after_the_
 
 
 async def test_skip_is_neither_failure_nor_retry(registry: CollectorRegistry) -> None:
+    """Seed 000 §2, seed 002 §4: SKIP."""
     world = World(behave=scripted(ReconciliationResult.skip("not mine")))
     world.put(Thing("a"))
     async with running(world, registry):
@@ -268,6 +276,7 @@ async def test_memory_of_what_is_no_longer_listed_is_dropped(registry: Collector
 
 
 async def test_a_failed_list_is_tried_again_soon_and_said_once(registry: CollectorRegistry) -> None:
+    """Seed 002 §2: polling fails gently."""
     world = World(fail_lists="control plane unreachable")
     world.put(Thing("a"))
     with capture_logs() as logs:

@@ -41,6 +41,7 @@ async def test_ready_says_why_not(registry: CollectorRegistry) -> None:
 
 
 async def test_health_info_and_metrics(registry: CollectorRegistry) -> None:
+    """Seed 001 §6 and §11: what anybody may ask."""
     Counter("things", "Things", registry=registry).inc(3)
     async with client(Service(), registry) as http:
         assert (await http.get("/health")).json() == {"status": "healthy", "is_leader": True}

@@ -69,6 +69,7 @@ def test_defaults_are_those_of_the_seeds() -> None:
 
 
 async def test_a_lone_change_is_reconciled_at_once(stage: Stage) -> None:
+    """Seed 002 §2: a change leads to a pass over the one that changed."""
     async with stage.settled():
         changed = await stage.change(Thing("a"))
         await until(lambda: bool(stage.world.passes))
@@ -86,6 +87,7 @@ async def test_a_burst_of_changes_is_two_passes_and_the_last_sees_the_end(stage:
 
 
 async def test_a_change_is_looked_at_as_it_is_now_not_as_it_was_listed(stage: Stage) -> None:
+    """Seed 002 §5: the resource is fetched as it is then."""
     stage.world.put(Thing("a", note="old"))
     async with stage.settled():
         await stage.change(Thing("a", note="new"))
@@ -144,6 +146,7 @@ async def test_a_deleted_key_wakes_its_resource(stage: Stage) -> None:
 
 
 async def test_keys_that_are_nobodys_are_ignored(stage: Stage) -> None:
+    """Seed 002 §5: a key leads to its resource."""
     async with stage.settled() as watcher:
         assert watcher.parse_watch_key(PREFIX + "a") == "a"
         assert watcher.parse_watch_key(PREFIX) is None
@@ -165,7 +168,7 @@ async def test_the_generation_of_an_event_is_read_from_its_value(stage: Stage) -
 
 
 async def test_a_dead_watch_leaves_polling_and_is_said(stage: Stage) -> None:
-    """Graceful degradation: the change is found by the next poll."""
+    """Seed 002 §5: graceful degradation: the change is found by the next poll."""
     async with stage.settled(ReconciliationConfig(interval_seconds=30)) as watcher:
         stage.network.fail_watches = True
         stage.network.break_watches()
@@ -186,7 +189,10 @@ async def test_without_watching_nothing_is_watched(stage: Stage) -> None:
 
 
 async def test_office_is_taken_in_the_order_of_adr_043(stage: Stage) -> None:
-    """Announce, watch, own loops, start-up sweep with the flag up, then polling with the flag down."""
+    """Announce, watch, own loops, start-up sweep with the flag up, then polling with the flag down.
+
+    Seed 003 start-up sequence.
+    """
     stage.world.put(Thing("a"))
     async with stage.watcher(ReconciliationConfig()) as watcher:
         await asyncio.sleep(1)
@@ -199,6 +205,8 @@ async def test_office_is_taken_in_the_order_of_adr_043(stage: Stage) -> None:
 
 
 async def test_the_sweep_is_done_when_every_listed_resource_had_a_pass_that_did_not_fail(stage: Stage) -> None:
+    """Seed 003 decision 1: the flag is up until all are verified."""
+
     async def behave(thing: Thing) -> ReconciliationResult:
         await asyncio.sleep(1)
         failing = thing.id == "t7" and asyncio.get_running_loop().time() < 1020
@@ -251,6 +259,7 @@ async def test_every_leadership_begins_with_a_sweep_of_its_own(stage: Stage) -> 
 
 
 async def test_the_sweep_can_be_switched_off(stage: Stage) -> None:
+    """Seed 003 decision 1: STARTUP_RECONCILE_ENABLED."""
     config = ReconciliationConfig(startup_reconcile_enabled=False)
     async with stage.watcher(config) as watcher:
         await asyncio.sleep(40)

@@ -36,6 +36,7 @@ async def test_a_key_added_many_times_while_waiting_runs_once() -> None:
 
 
 async def test_a_busy_key_is_not_handed_out_again_and_runs_once_more_after() -> None:
+    """Seed 002 §4: what is under way is left alone."""
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert await queue.get() == "a"

@@ -31,6 +31,7 @@ def expected() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(WorkerStatus, WorkerStatus)))
 def test_every_pair(source: WorkerStatus, target: WorkerStatus) -> None:
+    """Seed 000 §1: the arrows, and what SPEC adds to them."""
     legal = target.value in expected()[source.value] or source is target
     assert is_legal(source, target) == legal
     if legal:

@@ -159,7 +159,7 @@ def test_the_same_observation_gives_the_same_decision(variant: Variant) -> None:
 
 @whatever_else
 def test_each_sequence_of_statuses_is_legal(variant: Variant) -> None:
-    """SPEC 1.1: the table of transitions."""
+    """Seed 000 §1, SPEC 1.1: the table of transitions."""
 
     def legal(each: Cell, decision: Decision) -> bool:
         return all(is_legal(*step) for step in pairwise((each.worker.status, *statuses(decision))))
@@ -300,12 +300,13 @@ def test_a_hold_that_has_expired_holds_nothing() -> None:
 @whatever_else
 @pytest.mark.parametrize("loss", [Loss.BLOCKED, Loss.UNJUDGED])
 def test_nobody_is_lost_unless_that_is_allowed(variant: Variant, loss: Loss) -> None:
-    """SPEC 1.8: losses are counted over the whole sweep before any is written; with an open breaker none is."""
+    """SPEC 1.8: losses are counted over the whole sweep before any is written; with an open breaker none is.
+
+    Seed 000 §6, seed 004 alternatives.
+    """
     blocked = replace(variant, seen={**variant.seen, "loss": loss})
     # A worker without an instance has none to lose.
-    assert not blocked.broken(
-        lambda each, decision: each.column == NO_INSTANCE or Nature.LOSS not in natures(decision)
-    )
+    assert not blocked.broken(lambda each, decision: each.column == NO_INSTANCE or Nature.LOSS not in natures(decision))
 
 
 @pytest.mark.parametrize("loss", [Loss.BLOCKED, Loss.UNJUDGED])
@@ -331,7 +332,10 @@ def test_an_instance_that_was_to_end_is_no_loss(loss: Loss) -> None:
 
 @pytest.mark.parametrize("policy", [Policy(), UNDISCOVERED], ids=["settings never read", "discovery switched off"])
 def test_no_orphan_is_marked_without_discovery(policy: Policy) -> None:
-    """SPEC 3 and 6: settings never read = no orphan marking; disabled by WORKER_DISCOVERY_ENABLED=false."""
+    """SPEC 3 and 6: settings never read = no orphan marking; disabled by WORKER_DISCOVERY_ENABLED=false.
+
+    Seed 004 consequences.
+    """
     assert noted(cell("RUNNING", "RUNNING", "absent").decided(policy)) == "wait"
 
 
@@ -342,7 +346,10 @@ def test_what_ec2_calls_terminated_is_no_orphan(policy: Policy) -> None:
 
 
 def test_an_orphan_says_who_marked_it() -> None:
-    """SPEC 6, seed 004: terminated_by and terminated_reason of an instance that is not seen any more."""
+    """SPEC 6, seed 004: terminated_by and terminated_reason of an instance that is not seen any more.
+
+    Seed 004 component 3.
+    """
     fields = only_write(cell("RUNNING", "RUNNING", "absent").decided()).fields
     assert fields["terminated_by"] == "discovery-gc"
     assert fields["terminated_reason"] == "EC2 instance not found during discovery"
@@ -351,7 +358,7 @@ def test_an_orphan_says_who_marked_it() -> None:
 @pytest.mark.parametrize("column", ["absent", "terminated"])
 @pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
 def test_a_failed_worker_only_loses_its_instance_id(desired: str, column: str) -> None:
-    """SPEC 1.4: the instance id stays on the record unless it is gone."""
+    """Seed 000 §1, SPEC 1.4: the instance id stays on the record unless it is gone."""
     seen = cell("FAILED", desired, column)
     after = carried_out(seen.worker, seen.decided())
     assert after.status is WorkerStatus.FAILED
@@ -371,7 +378,10 @@ def test_a_failed_worker_only_loses_its_instance_id(desired: str, column: str) -
     ],
 )
 def test_what_does_not_come_up_in_time_fails(status: str, column: str, *, addressed: bool) -> None:
-    """SPEC 1.4: PROVISIONING_TIMEOUT and STARTING_TIMEOUT, then FAILED with what was last seen; the id stays."""
+    """SPEC 1.4: PROVISIONING_TIMEOUT and STARTING_TIMEOUT, then FAILED with what was last seen; the id stays.
+
+    Seed 000 §1.
+    """
     seen = seeing(column, addressed=addressed)
     early, late = being(status, status_since=ago(899)), being(status, status_since=ago(901))
     assert WorkerStatus.FAILED not in statuses(decided(early, seen))
@@ -437,7 +447,7 @@ def test_the_addresses_are_recorded_with_the_status() -> None:
 def test_what_does_not_end_in_time_is_stuck_and_is_tried_on(
     status: str, desired: str, column: str, expected: str
 ) -> None:
-    """SPEC 1.4: STOPPING and TERMINATING past STUCK_AFTER get condition Stuck, and go on trying."""
+    """Seed 000 §6, SPEC 1.4: STOPPING and TERMINATING past STUCK_AFTER get condition Stuck, and go on trying."""
     early = decided(being(status, desired, status_since=ago(899)), seeing(column))
     late = decided(being(status, desired, status_since=ago(901)), seeing(column))
     assert (noted(early), is_stuck(early)) == (expected, False)
@@ -490,7 +500,7 @@ def test_a_replaced_instance_is_first_waited_for(status: str) -> None:
 @pytest.mark.parametrize("status", REPLACED_FROM)
 @pytest.mark.parametrize("column", ["absent", "terminated"])
 def test_a_lost_instance_is_replaced(status: str, column: str) -> None:
-    """SPEC 1.5: gone is PENDING with id and addresses cleared."""
+    """Seed 001 §5, SPEC 1.5: gone is PENDING with id and addresses cleared."""
     worker = of_replaceable(status, public_ip="203.0.113.7")
     decision = decided(worker, seeing(column))
     assert noted(decision) == "PENDING"
@@ -638,7 +648,7 @@ def test_starting_and_found_stopping_is_drift_only_after_it_moved() -> None:
     ],
 )
 def test_cml_is_ready_when_it_says_so(cml: CmlSight, expected: ConditionStatus) -> None:
-    """SPEC 1.1: running is not ready."""
+    """Seed 001 §4, SPEC 1.1: running is not ready."""
     assert said(decided(being("RUNNING"), seeing("running", cml=cml)), ConditionType.CML_READY) is expected
 
 
@@ -758,7 +768,7 @@ def test_a_deadline_needs_no_patience_without_an_instance(status: str) -> None:
 
 
 def test_what_stopped_without_an_instance_is_launched_again() -> None:
-    """Seed 003 section 2: if the desired status differs, the fitting transition begins."""
+    """Seed 003 decision 2: if the desired status differs, the fitting transition begins."""
     worker = without_instance("STOPPED", status_since=NOW - timedelta(days=1))
     after = carried_out(worker, decided(worker, seeing_no_launch()))
     assert after.status is WorkerStatus.PENDING

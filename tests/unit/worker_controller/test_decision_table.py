@@ -87,7 +87,7 @@ GRIDS = {
         not-visible    wait         wait         TERMINATING
         no-look        wait         wait         TERMINATING
     """,
-    # Seed 003 section 2: what EC2 does meanwhile is recorded, and stopped again from RUNNING.
+    # Seed 003 decision 2: what EC2 does meanwhile is recorded, and stopped again from RUNNING.
     "STOPPED": """
         wanted         RUNNING         STOPPED      TERMINATED
         pending        STARTING        wait         TERMINATING
@@ -202,12 +202,14 @@ def test_no_cell_is_missing() -> None:
 
 @pytest.mark.parametrize(("status", "desired", "column", "expected"), WITH)
 def test_with_an_instance(status: str, desired: str, column: str, expected: str) -> None:
+    """Seed 000 §5, §6 and §7, seed 003 decision 2: every cell of the grids."""
     decision = cell(status, desired, column).decided()
     assert noted(decision) in expected.split("/"), f"{decision.rule}: {decision.reason}"
 
 
 @pytest.mark.parametrize(("status", "desired", "expected"), WITHOUT)
 def test_without_an_instance(status: str, desired: str, expected: str) -> None:
+    """Seed 000 §4, §6 and §7: the branches without an instance."""
     decision = cell(status, desired, NO_INSTANCE).decided()
     assert noted(decision) == expected, f"{decision.rule}: {decision.reason}"
 

@@ -40,6 +40,7 @@ def instances(workers: list[Worker]) -> list[str]:
 
 
 async def test_ten_ghosts_among_thirteen_are_marked_after_the_second_agreeing_scan(scene: RegionScene) -> None:
+    """Seed 004 problem: the ten of thirteen that its log shows."""
     workers = await scene.fleet_of(13)
     scene.hide(*instances(workers[:10]))
     discovery = scene.discovery()
@@ -58,6 +59,7 @@ async def test_ten_ghosts_among_thirteen_are_marked_after_the_second_agreeing_sc
 
 
 async def test_three_ghosts_among_thirteen_are_marked_at_once(scene: RegionScene) -> None:
+    """Seed 004 design, step 4: marked."""
     workers = await scene.fleet_of(13)
     scene.hide(*instances(workers[:3]))
     discovery = scene.discovery()
@@ -82,6 +84,7 @@ async def test_an_empty_scan_at_fifty_workers_marks_nobody_and_opens_the_breaker
 
 
 async def test_a_partial_scan_at_fifty_workers_marks_nobody(scene: RegionScene) -> None:
+    """Seed 004 component 2: only what a whole scan did not find."""
     workers = await scene.fleet_of(50)
     scene.hide(*instances(workers[:2]))
     scene.world.strike(REGION, FailPage(2, times=1000))
@@ -95,6 +98,7 @@ async def test_a_partial_scan_at_fifty_workers_marks_nobody(scene: RegionScene) 
 
 
 async def test_a_failing_scan_at_fifty_workers_marks_nobody(scene: RegionScene) -> None:
+    """Seed 004 component 2: a scan that failed has found nothing out."""
     await scene.fleet_of(50)
     scene.world.strike(REGION, Outage(1e9))
     discovery = scene.discovery()
@@ -194,6 +198,7 @@ async def test_a_hold_keeps_a_lost_worker(scene: RegionScene, whose: str) -> Non
 
 
 async def test_replace_provisioning_and_terminated_ones_are_only_woken(scene: RegionScene) -> None:
+    """Seed 004 design, step 1: who is compared."""
     workers = await scene.fleet_of(1)
     replace = await scene.plane.create("replace", lost_instance_policy="replace")
     replace = await scene.plane.report(replace, "PROVISIONING", instance_id="i-0a")
@@ -232,6 +237,7 @@ async def test_who_was_changed_meanwhile_is_left_for_the_next_scan(scene: Region
 
 
 async def test_the_first_scan_is_5_s_after_leadership_then_every_interval(scene: RegionScene) -> None:
+    """Seed 002 §6, seed 003 decision 3: soon after an election, then each interval."""
     discovery = scene.discovery()
     began = clock.boottime()
     running = asyncio.create_task(discovery.run())

@@ -16,7 +16,7 @@ from lcm.cml.types import Credentials, Deregistration
 from lcm.core import clock
 from lcm.worker_controller.cml_watch import CmlWatch
 from lcm.worker_controller.credentials import CmlAccounts
-from lcm.worker_controller.licences import Licences
+from lcm.worker_controller.licences import AGAIN_AFTER, Licences
 from lcm.worker_controller.observation import LicenceTask
 from lcm.worker_controller.scrubbing import without_secret
 from tests.support.cml_fake import DEFAULT, UNREGISTERED, FakeCml, FakeSecrets, FakeServer
@@ -108,6 +108,7 @@ async def test_a_control_plane_that_is_away_is_a_failure_too(scene: Scene) -> No
     scene.secrets.failure = Unreachable("no connection")
     assert await scene.register() is LicenceTask.FAILED
     scene.secrets.failure = None
+    await asyncio.sleep(AGAIN_AFTER)
     assert await scene.register() is LicenceTask.NONE
 
 
@@ -116,6 +117,7 @@ async def test_a_server_that_refuses_is_a_failure_and_may_be_tried_again(scene: 
     assert await scene.register() is LicenceTask.REFUSED
     assert "no such characters" in scene.licences.failure("w-1")
     scene.server.failures.clear()
+    await asyncio.sleep(AGAIN_AFTER)
     assert await scene.register() is LicenceTask.NONE
     assert scene.licences.failure("w-1") == ""
 
@@ -130,6 +132,7 @@ async def test_a_lost_answer_is_no_refusal_what_came_of_it_is_seen_at_the_server
 async def test_a_registered_server_registers_again_only_when_told_so(scene: Scene) -> None:
     scene.server.licence = REGISTERED
     assert await scene.register() is LicenceTask.FAILED
+    await asyncio.sleep(AGAIN_AFTER)
     assert await scene.register(reregister=True) is LicenceTask.NONE
 
 
@@ -137,6 +140,7 @@ async def test_a_refused_account_is_asked_for_anew_by_the_next_task(scene: Scene
     scene.server.account = Credentials("ops", "own-pw")
     assert await scene.register() is LicenceTask.FAILED
     scene.secrets.accounts["w-1"] = scene.server.account
+    await asyncio.sleep(AGAIN_AFTER)
     assert await scene.register() is LicenceTask.NONE
 
 
@@ -164,12 +168,15 @@ async def test_how_giving_back_ends(
     assert scene.ended == [("w-1", state)]
 
 
-async def test_giving_back_that_failed_may_be_tried_again(scene: Scene) -> None:
+async def test_giving_back_that_failed_may_be_tried_again_but_not_at_once(scene: Scene) -> None:
     scene.server.licence = REGISTERED
     scene.server.failures["deregister"] = NotReady(HERE, "no answer")
     assert await scene.release() is LicenceTask.FAILED
     assert "no answer" in scene.licences.failure("w-1")
     scene.server.failures.clear()
+    assert await scene.release() is LicenceTask.FAILED
+    assert scene.server.asked["deregister"] == 1
+    await asyncio.sleep(AGAIN_AFTER)
     assert await scene.release() is LicenceTask.RELEASED
     assert [state for _, state in scene.ended] == [LicenceTask.FAILED, LicenceTask.RELEASED]
 

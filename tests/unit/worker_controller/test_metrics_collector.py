@@ -118,6 +118,7 @@ async def test_every_interval_brings_a_newer_sample() -> None:
 
 
 async def test_only_workers_that_run_and_have_an_instance_are_measured() -> None:
+    """Seed 000 §8: who can be measured."""
     scene = Scene(1)
     scene.add(1, status="DRAINING")
     scene.add(2, status="STOPPED")
@@ -129,6 +130,7 @@ async def test_only_workers_that_run_and_have_an_instance_are_measured() -> None
 
 
 async def test_the_cloud_fails_alone_region_by_region_and_is_said_once() -> None:
+    """Seed 000 §8: CloudWatch fails alone."""
     scene = Scene(1)
     scene.add(1, aws_region="us-east-1")
     scene.figures.failures["eu-west-1"] = Throttled("slow down")
@@ -141,6 +143,7 @@ async def test_the_cloud_fails_alone_region_by_region_and_is_said_once() -> None
 
 
 async def test_cml_fails_alone() -> None:
+    """Seed 000 §8: CML fails alone."""
     scene = Scene(2)
     await scene.run(50)
     scene.server(0).failures["information"] = NotReady("10.0.0.0", "refused")

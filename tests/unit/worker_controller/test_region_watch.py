@@ -289,6 +289,7 @@ async def test_a_leader_that_was_overtaken_hears_it(scene: RegionScene) -> None:
 
 
 async def test_all_that_a_sweep_does_not_show_is_asked_for_in_one_call(scene: RegionScene) -> None:
+    """Seed 004 design, step 3: verified by id."""
     workers = await scene.fleet_of(20)
     scene.hide(*(worker.instance_id or "" for worker in workers))
     before = scene.world.calls()["DescribeInstances"]

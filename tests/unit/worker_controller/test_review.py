@@ -53,6 +53,7 @@ FITTING = {
 @pytest.mark.parametrize("status", FITTING)
 @pytest.mark.parametrize("state", InstanceState)
 def test_a_status_fits_one_state_and_every_other_is_a_mismatch(status: WorkerStatus, state: InstanceState) -> None:
+    """Seed 000 §1, the column of EC2 states."""
     found = reviewed([worker(1, status)], sweep(w1=state))
     assert (found.mismatched == {"w-1"}) == (state is not FITTING[status])
 
@@ -77,6 +78,7 @@ def test_a_pending_worker_is_left_alone() -> None:
 
 
 def test_terminated_or_gone_is_lost_and_not_visible_is_not() -> None:
+    """Seed 004 design, step 2: records compared with a scan."""
     found = reviewed([worker(1), worker(2), worker(3), worker(4)], sweep(w1=TERMINATED, w2=STOPPED), 3)
     assert found.lost == {"w-1", "w-3"}
     assert found.absent == {"w-3"}
