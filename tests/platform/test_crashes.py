@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.simulated.faults import HideNew, LoseReplies, Refuse, Throttle
-from lcm.model.requests import HoldRequest
+from lcm.core import clock
+from lcm.model.requests import HoldRequest, PatchWorker
 from lcm.model.status import LicenseStatus, WorkerStatus
 from tests.support.fleet import Fleet, a_fleet
 
@@ -103,8 +104,9 @@ async def test_a_refusal_after_an_unknown_end_waits_until_it_is_certain(fleet: F
     await fleet.start()
     fleet.world.strike("eu-west-1", LoseReplies(1))
     fleet.world.strike("eu-west-1", HideNew(200))
-    fleet.world.strike("eu-west-1", Refuse("RunInstances", "UnauthorizedOperation", 1))
     worker = await fleet.create()
+    await fleet.until(lambda: len(fleet.world.live_instances()) == 1, "launched, and nobody knows", within=60)
+    fleet.world.strike("eu-west-1", Refuse("RunInstances", "UnauthorizedOperation", 100))
     worker = await fleet.until_ready(worker.id, within=1200)
     assert fleet.world.live_instances() == [worker.instance_id]
     assert "FAILED" not in await fleet.steps(worker.id)
@@ -189,3 +191,40 @@ async def test_a_fleet_hold_is_heard_before_the_next_list(fleet: Fleet) -> None:
     assert fleet.calls("RunInstances") == 0
     await fleet.people.fleet.release()
     await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=300)
+
+
+async def test_nothing_is_stopped_for_somebody_who_has_changed_his_mind(fleet: Fleet) -> None:
+    """SPEC §1.2: no handler stops an instance unless STOPPED is desired, up to the moment of the call."""
+    await fleet.start()
+    worker = await fleet.running()
+    fleet.world.strike("eu-west-1", Throttle("StopInstances", 1))
+    await fleet.people.workers.stop(worker.id)
+    await fleet.until(lambda: fleet.calls("StopInstances") == 1, "the first try is refused", within=60)
+    fleet.wires["one"].meanwhile("GET /api/internal/fleet", lambda: fleet.people.workers.start(worker.id))
+    await fleet.until_ready(worker.id, within=300)
+    assert fleet.calls("StopInstances") == 1
+    assert fleet.machine(await fleet.worker(worker.id)).id == worker.instance_id
+
+
+async def test_a_change_during_the_launch_does_not_lose_its_instance(fleet: Fleet) -> None:
+    """SPEC §1.3 item 5: on a version conflict re-read and write the same id again."""
+    await fleet.start()
+    await asyncio.sleep(30)
+    worker = await fleet.create(desired_status="STOPPED")
+    renamed = PatchWorker(name="renamed")
+    fleet.wires["one"].meanwhile("/status", lambda: fleet.people.workers.patch(worker.id, renamed))
+    await fleet.people.workers.start(worker.id)
+    worker = await fleet.until_ready(worker.id, within=300)
+    assert (worker.name, worker.launch_attempt, fleet.calls("RunInstances")) == ("renamed", 1, 1)
+    assert fleet.world.live_instances() == [worker.instance_id]
+
+
+async def test_what_was_seen_before_our_own_write_decides_nothing(fleet: Fleet) -> None:
+    """SPEC §1.2: an observation whose call began before the worker's last status write decides nothing."""
+    reconciler = await fleet.start()
+    worker = await fleet.running()
+    region = reconciler.regions[worker.aws_region]
+    note = reconciler._notes.of(worker)
+    age = (clock.now() - worker.status_since).total_seconds()
+    assert note.touched >= clock.boottime() - age - 0.5
+    assert region.sight(worker, note.touched) is not None

@@ -87,13 +87,20 @@ class MortalWire(httpx.AsyncBaseTransport):
         self.sent: list[str] = []
         self.on_death: Callable[[], None] = lambda: None
         self._doom: tuple[str, str] | None = None
+        self._errands: dict[str, Callable[[], Awaitable[object]]] = {}
 
     def die(self, when: str, request: str) -> None:
         """`before` or `after` the next request whose method and path end like this."""
         self._doom = (when, request)
 
+    def meanwhile(self, request: str, errand: Callable[[], Awaitable[object]]) -> None:
+        """Do something else first when the next such request is on its way."""
+        self._errands[request] = errand
+
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         line = f"{request.method} {request.url.path}"
+        for suffix in [known for known in self._errands if line.endswith(known)]:
+            await self._errands.pop(suffix)()
         doomed = self._doom is not None and line.endswith(self._doom[1])
         if doomed and self._doom is not None and self._doom[0] == "before":
             self.kill()
