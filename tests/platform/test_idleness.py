@@ -79,6 +79,18 @@ async def test_nobody_is_paused_for_telemetry_that_cannot_be_had(fleet: Fleet, t
     assert (held.status, held.desired_status, held.auto_pause_count) == ("RUNNING", "RUNNING", 0)
 
 
+async def test_our_own_account_keeps_nobody_running_where_it_is_ours_alone() -> None:
+    """SPEC §5: CML_DEDICATED_ACCOUNT=true."""
+    async with a_fleet(dedicated_account=True) as fleet:
+        await fleet.start()
+        worker = await fleet.running()
+        server = fleet.cml_of(worker)
+        for _ in range(16):
+            server.events = (*server.events, ActivityEvent("start_lab", clock.now(), "id-of-admin"))
+            await asyncio.sleep(300)
+        assert (await fleet.worker(worker.id)).status is WorkerStatus.STOPPED
+
+
 async def test_scale_down_drains_down_to_the_floor_and_keeps_its_cooldown(fleet: Fleet) -> None:
     """Seed 000 §5, SPEC §5: five guards in order, each skip under its label; MIN_WORKERS holds inside one pass."""
     await fleet.change_settings(

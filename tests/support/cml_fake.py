@@ -113,6 +113,10 @@ class FakeCml:
         await self._at(address, "definitions", credentials)
         return ()
 
+    async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
+        await self._at(address, "users", credentials)
+        return f"id-of-{credentials.username}"
+
     def forget(self, address: str) -> None:
         self.forgotten.append(address)
 

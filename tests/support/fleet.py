@@ -131,6 +131,7 @@ class Fleet:
     people: Client
     policy: Policy
     metrics_interval: float = 60.0
+    dedicated_account: bool = False
     config: ReconciliationConfig = field(default_factory=ReconciliationConfig)
     watch: WatchConfig = field(default_factory=lambda: WatchConfig(prefix="/workers/"))
     sites: dict[str, LaunchSite] = field(default_factory=lambda: {region: _site(region) for region in REGIONS})
@@ -167,7 +168,12 @@ class Fleet:
             self.watch,
             self.config,
             Outside(control, provider, provider, self.cml, self.sites),
-            Rules(DEFAULT, policy=self.policy, metrics_interval=self.metrics_interval),
+            Rules(
+                DEFAULT,
+                policy=self.policy,
+                metrics_interval=self.metrics_interval,
+                dedicated_account=self.dedicated_account,
+            ),
             registry=registry,
         )
         self.controllers[name] = reconciler
@@ -260,7 +266,11 @@ def _site(region: str) -> LaunchSite:
 
 @asynccontextmanager
 async def a_fleet(
-    *, policy: Policy | None = None, seed: int = 1, config: ReconciliationConfig | None = None
+    *,
+    policy: Policy | None = None,
+    seed: int = 1,
+    dedicated_account: bool = False,
+    config: ReconciliationConfig | None = None,
 ) -> AsyncIterator[Fleet]:
     """A platform without a controller yet; start one, or several."""
     world = SimulatedCloud(seed=seed)
@@ -274,6 +284,7 @@ async def a_fleet(
         await mirror.start()
         fleet = Fleet(plane, server, world, ParkedCml(world), None, policy or Policy())  # type: ignore[arg-type]
         fleet.people = fleet.connect(Role.ADMIN)
+        fleet.dedicated_account = dedicated_account
         if config is not None:
             fleet.config = config
         try:

@@ -47,5 +47,8 @@ class CMLSystemSPI(Protocol):
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
         """The kinds of nodes that the server can run, in the order of their names."""
 
+    async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
+        """The id by which the server's events name this account; None: it does not tell."""
+
     def forget(self, address: str) -> None:
         """Drop sessions with an address, because another machine has it now."""

@@ -134,6 +134,16 @@ class CMLSystemClient:
             ),
         )
 
+    async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
+        """The id by which the server's events name this account; None: it does not tell."""
+
+        def read(reply: Reply) -> str | None:
+            users = [record(entry, "a user") for entry in items(reply.content, "the users")]
+            named = [user for user in users if maybe_text(user, "username") == credentials.username]
+            return maybe_text(named[0], "id") if named else None
+
+        return await self._session.call("users", address, credentials, "GET", "/users", read=read)
+
     def forget(self, address: str) -> None:
         """Drop sessions with an address, because another machine has it now."""
         self._session.forget(address)

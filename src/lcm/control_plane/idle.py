@@ -27,7 +27,6 @@ async def detect_idle(
     request: DetectIdle,
     settings: FleetSettings,
     *,
-    own_user_id: str | None,
     lablets: Callable[[str], Awaitable[int]],
 ) -> DetectionResult:
     """The four steps. A failed fetch, or a list without a single event of any kind, ends it at the first."""
@@ -36,7 +35,7 @@ async def detect_idle(
     if not request.events:
         return found.model_copy(update={"error": NO_TELEMETRY})
     found = found.model_copy(update={"telemetry_fetched": True})
-    latest = latest_activity(request.events, own_user_id)
+    latest = latest_activity(request.events)
     updated = _with_activity(worker, latest)
     found = found.model_copy(update={"activity_updated": updated is not worker})
     if _too_soon(worker, settings, change.now):

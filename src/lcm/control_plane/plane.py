@@ -32,7 +32,6 @@ class Plane:
     box: SecretBox
     regions: tuple[str, ...]
     base_settings: FleetSettings = field(default_factory=FleetSettings)
-    own_user_id: str | None = None
     lablets: Callable[[str], Awaitable[int]] = no_lablets
 
     async def settings(self) -> FleetSettings:

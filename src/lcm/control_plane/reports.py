@@ -128,9 +128,7 @@ class Reports:
         plane = self._plane
 
         async def attempt(change: Change) -> DetectionResult:
-            return await detect_idle(
-                change, worker_id, request, settings, own_user_id=plane.own_user_id, lablets=plane.lablets
-            )
+            return await detect_idle(change, worker_id, request, settings, lablets=plane.lablets)
 
         return await self._fenced(leader, attempt)
 

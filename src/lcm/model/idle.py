@@ -85,14 +85,9 @@ class IdleVerdict(Answer):
         return self.is_idle and not self.obstacles_to_drain
 
 
-def latest_activity(events: Iterable[ActivityEvent], own_user_id: str | None = None) -> datetime | None:
-    """When a person last did something; events of our own account are left out where it is dedicated to us."""
-    times = [
-        event.at
-        for event in events
-        if event.category in ACTIVITY_CATEGORIES and (own_user_id is None or event.user_id != own_user_id)
-    ]
-    return max(times, default=None)
+def latest_activity(events: Iterable[ActivityEvent]) -> datetime | None:
+    """When a person last did something."""
+    return max((event.at for event in events if event.category in ACTIVITY_CATEGORIES), default=None)
 
 
 def judge_idle(

@@ -75,6 +75,10 @@ class CmlSettings(Settings):
         default="admin", description="The account on CML servers whose workers have none of their own."
     )
     cml_default_password: SecretStr = Field(default=SecretStr(""), description="The password of that account.")
+    cml_dedicated_account: bool = Field(
+        default=False,
+        description="Whether nobody else uses our account on CML, so that what it does is no sign of a person.",
+    )
     cml_tls: Literal["pin", "ca", "insecure"] = Field(
         default="pin",
         description=(

@@ -131,6 +131,3 @@ class FleetSources(Settings):
     worker_templates_config_path: ReadableFile | None = Field(
         default=None, description="A YAML file with templates, taken over at each start; if unset, built-in ones."
     )
-    cml_account_user_id: Word | None = Field(
-        default=None, description="The id of our account on CML, if it is used by nobody else."
-    )

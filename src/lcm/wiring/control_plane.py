@@ -263,7 +263,6 @@ def make_control_plane(settings: PlaneSettings, coordination: Coordination, clie
         secret_box(settings),
         region_names(settings),
         fleet_defaults(settings),
-        settings.cml_account_user_id,
     )
     gate = _gate(settings, store, client)
     mirror, stream = Mirror(store, coordination, feed), EventStream(store, feed)

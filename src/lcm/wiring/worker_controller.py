@@ -34,6 +34,7 @@ from lcm.settings import (
 )
 from lcm.wiring.connections import Connection, Greeting, connect
 from lcm.wiring.controllers import Runtime, StandaloneSettings
+from lcm.worker_controller.alarms import Alarms
 from lcm.worker_controller.doorkeeper import Doorkeeper
 from lcm.worker_controller.http import make_surface
 from lcm.worker_controller.launching import Images
@@ -201,6 +202,7 @@ def rules_of(settings: WorkerControllerParts) -> Rules:
         images=Images(settings.ami_name_pattern, settings.ami_owners),
         metrics_interval=settings.metrics_collect_interval,
         private_addresses=settings.cml_use_private_address,
+        dedicated_account=settings.cml_dedicated_account,
     )
 
 
@@ -223,6 +225,7 @@ def make_worker_controller(
         rules_of(settings),
         registry=registry,
     )
+    Alarms(reconciler, registry)
     plane = PlaneCheck(control)
     about: dict[str, object] = {
         "service": SERVICE,

@@ -49,6 +49,7 @@ class CmlMemory:
     stats: SystemStats | None = None
     trouble: str = ""
     activity_trouble: str = ""
+    own_user_id: str | None = None  # by which its events name our account, where that was asked
     refused: Credentials | None = None  # the account that CML refused last
     asking_licence: bool = False  # whether the look under way asks for the licence
     licence_era: int = 0  # moves when the licence is given back: what was asked before does not count

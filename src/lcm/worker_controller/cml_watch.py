@@ -44,6 +44,7 @@ class CmlWatch:
         accounts: CmlAccounts,
         address_of: Callable[[Worker], str | None],
         *,
+        dedicated: bool = False,
         at_once: int = AT_ONCE,
         look_seconds: float = LOOK_SECONDS,
     ) -> None:
@@ -52,6 +53,7 @@ class CmlWatch:
         self._address_of = address_of
         self._slots = asyncio.Semaphore(at_once)
         self._look_seconds = look_seconds
+        self._dedicated = dedicated  # whether our account is used by nobody else, so that its events say nothing
         self._known: dict[str, CmlMemory] = {}
         self._holders: dict[str, str] = {}  # which worker is known under an address
         self._looks: SharedCalls[CmlMemory, None] = SharedCalls()
@@ -122,6 +124,8 @@ class CmlWatch:
             async with self._slots, asyncio.timeout(self._look_seconds):
                 account = await self._accounts.get(worker.id)
                 found = await self._cml.get_activity_events(memory.address, account, None)
+                if self._dedicated and memory.own_user_id is None:
+                    memory.own_user_id = await self._cml.get_own_user_id(memory.address, account)
         except TimeoutError:
             self._note_no_telemetry(memory, self._late)
             return None
@@ -130,7 +134,7 @@ class CmlWatch:
             self._note_no_telemetry(memory, str(error))
             return None
         memory.activity_trouble = ""
-        return telemetry(found.events)
+        return telemetry(found.events, memory.own_user_id)
 
     def _note_no_telemetry(self, memory: CmlMemory, trouble: str) -> None:
         if not memory.activity_trouble:

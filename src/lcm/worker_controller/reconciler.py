@@ -81,6 +81,7 @@ class Rules:
     images: Images = field(default_factory=Images)
     metrics_interval: float = 60.0
     private_addresses: bool = False
+    dedicated_account: bool = False
 
     def address_of(self, worker: Worker) -> str | None:
         """Under which address a worker's CML is dialled."""
@@ -128,7 +129,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
             for region in outside.sites
         }
         accounts = CmlAccounts(self.internal, rules.account)
-        self._cml = CmlWatch(outside.cml, accounts, rules.address_of)
+        self._cml = CmlWatch(outside.cml, accounts, rules.address_of, dedicated=rules.dedicated_account)
         self._licences = Licences(
             outside.cml, accounts, self.internal, rules.address_of, on_end=self._news, notes=self._cml
         )

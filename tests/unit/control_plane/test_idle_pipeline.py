@@ -30,7 +30,7 @@ def events(*told: tuple[str, float]) -> list[dict[str, Any]]:
 
 
 async def detect(
-    desk: Desk, telemetry: list[dict[str, Any]] | None, *, lablets: int = 0, own: str | None = None, **told: Any
+    desk: Desk, telemetry: list[dict[str, Any]] | None, *, lablets: int = 0, **told: Any
 ) -> DetectionResult:
     settings = FleetSettings.model_validate(told)
     request = DetectIdle.model_validate({"events": telemetry, "observed_at": clock.now()})
@@ -39,7 +39,7 @@ async def detect(
         return lablets
 
     async def attempt(change: Change) -> DetectionResult:
-        return await detect_idle(change, "w-1", request, settings, own_user_id=own, lablets=assigned)
+        return await detect_idle(change, "w-1", request, settings, lablets=assigned)
 
     return await desk.records.change(CONTROLLER, attempt)
 
@@ -124,9 +124,3 @@ async def test_an_assigned_lablet_or_the_floor_keep_it_running(idle_desk: Desk) 
     await asyncio.sleep(300)
     result = await detect(idle_desk, events((NOISE, 1)), scaling={"min_workers": 1})
     assert (result.is_idle, result.eligible_for_pause, result.auto_pause_triggered) == (True, False, False)
-
-
-async def test_our_own_account_is_left_out_only_where_it_is_ours_alone(idle_desk: Desk) -> None:
-    ours = [{**events(("start_lab", 1))[0], "user_id": "us"}]
-    assert not (await detect(idle_desk, ours, own="us")).activity_updated
-    assert (await detect(idle_desk, ours)).activity_updated

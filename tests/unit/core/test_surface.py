@@ -49,3 +49,12 @@ async def test_health_info_and_metrics(registry: CollectorRegistry) -> None:
         metrics = await http.get("/metrics")
         assert "things_total 3.0" in metrics.text
         assert metrics.headers["content-type"].startswith("text/plain")
+
+
+async def test_whether_it_is_ready_is_a_metric_too(registry: CollectorRegistry) -> None:
+    service, other = Service(), Service()
+    async with client(service, registry) as http, client(other, registry) as neighbour:
+        assert "\nlcm_ready 1.0\n" in (await http.get("/metrics")).text
+        service.reasons = ["toy: the disk is full"]
+        assert "\nlcm_ready 0.0\n" in (await http.get("/metrics")).text
+        assert "\nlcm_ready 1.0\n" in (await neighbour.get("/metrics")).text

@@ -113,7 +113,6 @@ def test_only_events_of_a_persons_intent_count() -> None:
         ActivityEvent(category="stop_node", at=ago(20), user_id="us"),
     ]
     assert latest_activity(events) == ago(20)
-    assert latest_activity(events, own_user_id="us") == ago(30)
     assert latest_activity(events[:2]) is None
     assert "boot_node" not in ACTIVITY_CATEGORIES
     assert len(ACTIVITY_CATEGORIES) == 12

@@ -80,7 +80,7 @@ DEFAULTS = {
     "worker_templates_config_path": None,
     "aws_default_region": "us-east-1",
     "aws_region_configs": None,
-    "cml_account_user_id": None,
+    "cml_dedicated_account": False,
     "control_plane_api_url": "http://localhost:8080",
     "metrics_collect_interval": 60.0,
     "provisioning_timeout": 900.0,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from lcm.cml.types import ActivityEvent
-from lcm.worker_controller.activity import MOST_EVENTS, telemetry
+from lcm.model.idle import ACTIVITY_CATEGORIES
+from lcm.worker_controller.activity import MOST_EVENTS, OWN, telemetry
 from tests.support.workers import NOW
 
 
@@ -24,6 +25,14 @@ def test_oldest_first_whatever_the_order() -> None:
 
 def test_no_events_are_no_events() -> None:
     assert telemetry([]) == ()
+
+
+def test_what_our_own_account_did_is_no_sign_of_a_person_but_one_of_telemetry() -> None:
+    """SPEC §5: our own account's events are left out only where it is ours alone."""
+    events = [event("start_lab", 1, "us"), event("start_lab", 2, "ada")]
+    assert [one.category for one in telemetry(events, "us")] == [OWN, "start_lab"]
+    assert [one.category for one in telemetry(events)] == ["start_lab", "start_lab"]
+    assert OWN not in ACTIVITY_CATEGORIES
 
 
 def test_the_newest_are_sent() -> None:

@@ -1,0 +1,264 @@
+"""An HTTP proxy that keeps a chosen request waiting, on its way there or back, and remembers what went through it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import urllib.parse
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from types import TracebackType
+    from typing import Self
+
+R = TypeVar("R")
+
+PATIENCE = 120.0
+_LONGEST_HOLD = 600.0
+_HEAD_ENDS = b"\r\n\r\n"
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for tests whose own thread waits for processes."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="test-loop", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.run(self._loop.shutdown_asyncgens())
+        self.run(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Do something there and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+
+@dataclass(eq=False)
+class Exchange:
+    """A request, and the answer if one came."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    status: int = 0
+    reply: bytes = b""
+
+    @property
+    def form(self) -> dict[str, str]:
+        """Of a request to EC2."""
+        return dict(urllib.parse.parse_qsl(self.body.decode()))
+
+    @property
+    def operation(self) -> str:
+        """What AWS is asked for, or the last part of a path with the status that is to be written there."""
+        if "x-amz-target" in self.headers:
+            return self.headers["x-amz-target"].rsplit(".", 1)[-1]
+        if self.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            return self.form.get("Action", "")
+        name = self.path.partition("?")[0].rpartition("/")[2]
+        return f"{name} {self.told['status']}" if name == "status" else name
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The body, if it is JSON."""
+        told: dict[str, Any] = json.loads(self.body)
+        return told
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """The answer, if it is JSON."""
+        answer: dict[str, Any] = json.loads(self.reply)
+        return answer
+
+    @property
+    def term(self) -> int:
+        """Of the leader that writes; 0 if it does not write as one."""
+        return int(self.headers.get("x-lcm-leader-term", "0"))
+
+
+class Hold:
+    """Keeps the first exchange of an operation waiting until the test has decided what becomes of it."""
+
+    def __init__(self, operation: str, *, after: bool) -> None:
+        self.operation = operation
+        self.after = after
+        self.exchange: Exchange | None = None
+        self._arrived = threading.Event()
+        self._decided = threading.Event()
+        self._ended = threading.Event()
+        self._passes = False
+
+    def wait(self) -> Exchange | None:
+        """Wait until it is held."""
+        assert self._arrived.wait(PATIENCE), f"nobody asked for {self.operation}"
+        return self.exchange
+
+    def let_go(self) -> None:
+        """It goes on as if nothing had been, and is waited for until it has."""
+        self._decide(passes=True)
+
+    def drop(self) -> None:
+        """What is held never gets any further."""
+        self._decide(passes=False)
+
+    def _decide(self, *, passes: bool) -> None:
+        self._passes = passes
+        self._decided.set()
+        assert self._ended.wait(PATIENCE), f"{self.operation} did not end"
+
+    def abandon(self) -> None:
+        """Nobody will decide any more."""
+        self._decided.set()
+
+    # For whoever keeps it waiting
+
+    async def reached(self, exchange: Exchange | None = None) -> bool:
+        """Wait for the decision; whether it goes on."""
+        self.exchange = exchange
+        self._arrived.set()
+        await asyncio.to_thread(self._decided.wait, _LONGEST_HOLD)
+        return self._passes
+
+    def ended(self) -> None:
+        """All that follows from the decision has been done."""
+        self._ended.set()
+
+
+class Holds:
+    """Each is for the next of its kind, and for one only."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Hold] = []
+        self._taken: list[Hold] = []
+
+    def add(self, operation: str, *, after: bool) -> Hold:
+        """Hold the next one before or after it is carried out."""
+        hold = Hold(operation, after=after)
+        self._waiting.append(hold)
+        return hold
+
+    def take(self, operation: str, *, after: bool) -> Hold | None:
+        """The hold for this, which nothing else runs into."""
+        for hold in list(self._waiting):
+            if (hold.operation, hold.after) == (operation, after):
+                self._waiting.remove(hold)
+                self._taken.append(hold)
+                return hold
+        return None
+
+    def clear(self) -> None:
+        """Hold nothing any more; what is held and nobody has let go is dropped."""
+        self._waiting.clear()
+        while self._taken:
+            self._taken.pop().abandon()
+
+
+class HttpGate:
+    """Stands before an HTTP server. Every request has a connection of its own behind it."""
+
+    def __init__(self, port: int) -> None:
+        self.exchanges: list[Exchange] = []
+        self.holds = Holds()
+        self._target = port
+        self._port = 0
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def open(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Cut all connections."""
+        assert self._server is not None
+        self.holds.clear()
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def of(self, chosen: Callable[[Exchange], bool]) -> list[Exchange]:
+        """Those that were chosen, in order."""
+        return [exchange for exchange in list(self.exchanges) if chosen(exchange)]
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held: list[Hold] = []
+        try:
+            exchange = await _request(reader)
+            self.exchanges.append(exchange)
+            await self._pass(exchange, writer, held)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            for hold in held:
+                hold.ended()
+
+    async def _pass(self, exchange: Exchange, writer: asyncio.StreamWriter, held: list[Hold]) -> None:
+        if not await self._let_through(exchange, held, after=False):
+            return
+        answer = await self._forward(exchange)
+        if not await self._let_through(exchange, held, after=True):
+            return
+        writer.write(answer)
+        await writer.drain()
+
+    async def _let_through(self, exchange: Exchange, held: list[Hold], *, after: bool) -> bool:
+        hold = self.holds.take(exchange.operation, after=after) if exchange.method == "POST" else None
+        if hold is None:
+            return True
+        held.append(hold)
+        return await hold.reached(exchange)
+
+    async def _forward(self, exchange: Exchange) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            kept = {name: value for name, value in exchange.headers.items() if name != "connection"}
+            lines = [f"{exchange.method} {exchange.path} HTTP/1.1", "connection: close"]
+            lines += [f"{name}: {value}" for name, value in kept.items()]
+            writer.write("\r\n".join(lines).encode() + _HEAD_ENDS + exchange.body)
+            answer = await reader.read(-1)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+        head, _, exchange.reply = answer.partition(_HEAD_ENDS)
+        exchange.status = int(head.split(b" ", 2)[1]) if head else 0
+        return answer
+
+
+async def _request(reader: asyncio.StreamReader) -> Exchange:
+    head = (await reader.readuntil(_HEAD_ENDS)).decode("latin-1")
+    first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+    method, path, _ = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Exchange(method, path, headers, body)
