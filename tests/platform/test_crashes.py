@@ -21,8 +21,6 @@ LAUNCH_STEPS = [
     ("after", "/launch"),
     ("before", "/status"),
     ("after", "/status"),
-    ("before", "/audit"),
-    ("after", "/audit"),
 ]
 
 

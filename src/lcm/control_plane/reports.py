@@ -90,6 +90,9 @@ class Reports:
             if write.decision is not None:
                 await keep_decision(change, worker_id, write.decision)
             leaks.note(change, worker, write.reason, happened=reporting.loses_license(worker, write))
+            label = reporting.label_of(worker, write)
+            if label:
+                change.audit(label, worker_id, write.reason, instance_id=after.instance_id)
             return change.save(after, "status_reported", write.reason, status=write.status.value)
 
         return leaks.count(await self._fenced(leader, attempt))

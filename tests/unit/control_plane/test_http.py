@@ -135,7 +135,7 @@ async def test_a_worker_goes_through_its_life(plane: TestPlane) -> None:
         "PENDING", "PROVISIONING", "STARTING", "RUNNING", "STOPPING", "STOPPED",
     ]  # fmt: skip
     audit = (await plane.ask("GET", f"/api/audit?subject={worker['id']}&newest_first=false", role=VIEWER)).json()
-    assert [line["action"] for line in audit["items"]][:2] == ["created", "status_reported"]
+    assert [line["action"] for line in audit["items"]][:3] == ["created", "provisioned", "status_reported"]
     assert {line["actor"]["name"] for line in audit["items"]} == {"operator", "worker-controller"}
 
 

@@ -76,6 +76,15 @@ def loses_license(worker: Worker, write: StatusWrite) -> bool:
     return worker.instance_id is not None and (write.status is WorkerStatus.TERMINATED or given_up)
 
 
+def label_of(worker: Worker, write: StatusWrite) -> str:
+    """Under which label a step of automation is kept besides; none: the empty text. One commit, so none is lost."""
+    if (worker.status, write.status) == (WorkerStatus.PENDING, WorkerStatus.PROVISIONING):
+        return "provisioned"
+    if (worker.status, write.status) == (WorkerStatus.DRAINING, WorkerStatus.STOPPING) and worker.paused_by_policy:
+        return "drained"
+    return ""
+
+
 def store_intent(worker: Worker, write: LaunchWrite, now: datetime) -> Worker:
     """Store the intent of an attempt before its call; a replay of the stored one is no change."""
     check_version(worker, write.version)

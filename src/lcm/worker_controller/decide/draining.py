@@ -9,7 +9,7 @@ from lcm.model.conditions import ConditionStatus, ConditionType
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import NOT_DRAINING, SOON, in_status_for
 from lcm.worker_controller.decide.leaving import elsewhere, follow, not_seen, stop, terminate
-from lcm.worker_controller.decision import Audit, Nature, WantedCondition, WriteStatus, wait
+from lcm.worker_controller.decision import Nature, WantedCondition, WriteStatus, wait
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,10 +48,7 @@ def _drain(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> 
     reason = (
         f"the drain has lasted {policy.drain_timeout:g} s, though {busy}" if busy else "nothing runs on it any more"
     )
-    decided = stop(reason)
-    if worker.paused_by_policy:
-        return decided.adding(Audit("drained", reason))
-    return decided
+    return stop(reason)
 
 
 def _busy(seen: Observation) -> str:

@@ -10,7 +10,7 @@ from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import SOON, instance_ready, within_the_hour
 from lcm.worker_controller.decide.lost import BY_CONTROLLER
 from lcm.worker_controller.decide.stopped import RESTORED_AN_HOUR
-from lcm.worker_controller.decision import Audit, Launch, Nature, StoreIntent, WriteStatus, retry, success, wait
+from lcm.worker_controller.decision import Launch, Nature, StoreIntent, WriteStatus, retry, success, wait
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -134,7 +134,7 @@ def _adopt(found: Instance) -> Decision:
     if found.state is InstanceState.TERMINATED:
         reason += " and has ended since"
     write = WriteStatus(WorkerStatus.PROVISIONING, reason, Nature.RECORD, fields)
-    return wait("pending.adopt", reason, write, Audit("provisioned", reason), after=0.0)
+    return wait("pending.adopt", reason, write, after=0.0)
 
 
 def _cannot_look(seen: Observation) -> Decision:
@@ -158,7 +158,7 @@ def launched(instance: Instance, account_id: str | None) -> Decision:
     reason = f"launched instance {instance.id}"
     write = WriteStatus(WorkerStatus.PROVISIONING, reason, Nature.RECORD, launched_fields(instance, account_id))
     said = instance_ready(False, "Pending", "EC2 is starting the instance")
-    return wait("pending.launched", reason, write, Audit("provisioned", reason), after=SOON, conditions=(said,))
+    return wait("pending.launched", reason, write, after=SOON, conditions=(said,))
 
 
 def launch_failed(worker: Worker, error: Exception, *, certain: bool) -> Decision:
