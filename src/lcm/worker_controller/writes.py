@@ -9,6 +9,7 @@ from lcm.client.errors import StaleLeader
 from lcm.core.leadership import StaleTerm
 from lcm.model.decisions import DecisionReport
 from lcm.model.requests import LaunchWrite, LicenseStatusWrite, StatusWrite
+from lcm.worker_controller import decision as decided
 from lcm.worker_controller.words import one_line
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def report_of(decision: Decision, now: datetime) -> DecisionReport:
         rule=decision.rule,
         reason=one_line(decision.reason, _MESSAGE),
         inputs=dict(decision.inputs),
-        actions=tuple(one_line(str(action), _LONG) for action in decision.actions),
+        # To look whether anybody uses it is a part of every look, and nothing that is done to the worker.
+        actions=tuple(one_line(str(a), _LONG) for a in decision.actions if not isinstance(a, decided.DetectIdle)),
         decided_at=now,
         next_look_at=None if after is None else now + timedelta(seconds=after),
     )
