@@ -46,6 +46,7 @@ class LcmProcess:
             "WORKER_CONTROLLER_INSTANCE_ID": name,
             "LCM_DATA_DIR": str(folder / f"{name}.data"),
             "LOG_FORMAT": "json",
+            "XDG_CONFIG_HOME": str(folder / f"{name}.config"),
             "DIARY": str(self.diary_path),
             **env,
         }

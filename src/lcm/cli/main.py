@@ -34,7 +34,9 @@ def up(
     controller: Controllers = None,
     config: Config = None,
     empty: Annotated[bool, typer.Option("--empty", help="Begin without the demo's workers and people.")] = False,
-    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="How many times faster the simulated world is.")] = 1.0,
+    speed: Annotated[
+        float, typer.Option(min=0.1, max=1000, help="How many times faster the simulated world is.")
+    ] = 1.0,
     cloud: Annotated[str | None, typer.Option(metavar="simulated|aws", help="Where instances run.")] = None,
     region: Annotated[str | None, typer.Option(help="The region of workers that name none.")] = None,
     port: Annotated[str | None, typer.Option("--port", help="Where the API is served.")] = None,

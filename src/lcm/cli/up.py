@@ -6,6 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
+from lcm.cli import contexts
 from lcm.cli.main import FAILED, USAGE
 from lcm.cli.running import UsageError, complain, find_factory, settle_down, take_all_descriptors
 from lcm.control_plane.installation import WrongInstallation
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from lcm.wiring.asking_first import Found
     from lcm.wiring.up import Running
+
+CONTEXT = "local"
 
 
 def run_up(
@@ -83,6 +86,7 @@ async def ask(found: Found) -> bool:
 
 def greet(running: Running) -> None:
     """What runs where, and what to try next."""
+    hint = _remember(running)
     fleet = "a demo fleet; its first workers are being launched now" if running.demo else "no demo"
     sys.stdout.write(
         f"LCM {running.version} is up\n"
@@ -95,6 +99,19 @@ def greet(running: Running) -> None:
         "  lcm workers list\n"
         "  lcm workers explain alpha\n"
         "  lcm watch\n"
+        f"{hint}"
         "Ctrl-C stops it; started again, it goes on where it was.\n"
     )
     settle_down()
+
+
+def _remember(running: Running) -> str:
+    """Let `lcm` find this one in other terminals; says what to do where it will not."""
+    try:
+        contexts.save(CONTEXT, running.url, running.token, make_current=False)
+        chosen = contexts.current()
+    except contexts.ContextsProblem as problem:
+        return f"  (for that, set LCM_URL={running.url} and LCM_TOKEN, because {problem})\n"
+    if chosen is None or chosen.name == CONTEXT:
+        return ""
+    return f"  (for that, first: lcm contexts use {CONTEXT}; {chosen.name} is chosen now)\n"

@@ -94,6 +94,7 @@ def command(tmp_path: Path, aws: AwsBed) -> Callable[..., Terminal]:
         "CONTROL_PLANE_PORT": str(ports[0]),
         "WORKER_CONTROLLER_PORT": str(ports[1]),
         "LOG_LEVEL": "error",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "RECONCILE_INTERVAL": "2",
     }
 

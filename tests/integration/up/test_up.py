@@ -96,6 +96,9 @@ def test_a_fleet_comes_up_by_itself_and_is_the_same_after_a_restart(start: Calla
     log = first.process.log_path.read_text()
     assert "lcm workers list" in log
     assert TOKEN not in log
+    (kept,) = first.process.log_path.parent.glob("first.config/lcm/contexts.json")
+    assert kept.stat().st_mode & 0o077 == 0
+    assert TOKEN in kept.read_text()
     first.process.signal(signal.SIGINT)
     assert first.process.wait() == 0
 

@@ -1,0 +1,100 @@
+"""A terminal that is drawn on: keys as they are pressed, a screen of its own, and everything put back at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import termios
+import tty
+from contextlib import contextmanager
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+UP, DOWN, ENTER, ESCAPE, ERASE, RESIZED = "up", "down", "enter", "escape", "erase", "resized"
+
+_NAMED = {
+    "\x1b[A": UP,
+    "\x1bOA": UP,
+    "\x1b[B": DOWN,
+    "\x1bOB": DOWN,
+    "\r": ENTER,
+    "\n": ENTER,
+    "\x7f": ERASE,
+    "\b": ERASE,
+    "\x1b": ESCAPE,
+}
+_ENTER_SCREEN, _LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _REST_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+def keys_of(text: str) -> list[str]:
+    """What was pressed: single letters, and words for keys that are not letters. Unknown ones are left out."""
+    keys = []
+    while text:
+        if text in ("\x1b[", "\x1bO"):
+            break
+        named = next((name for name in sorted(_NAMED, key=len, reverse=True) if text.startswith(name)), None)
+        if named == "\x1b" and text[1:2] in ("[", "O"):
+            text = text[3:]  # a key that means nothing here
+            continue
+        if named is not None:
+            keys.append(_NAMED[named])
+            text = text[len(named) :]
+            continue
+        if text[0].isprintable():
+            keys.append(text[0])
+        text = text[1:]
+    return keys
+
+
+class Terminal:
+    """The screen and the keyboard, while somebody looks."""
+
+    def __init__(self) -> None:
+        self.keys: asyncio.Queue[str] = asyncio.Queue()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines."""
+        size = get_terminal_size()
+        return size.columns, size.lines
+
+    def draw(self, text: str) -> None:
+        """A whole screen, in one go and without a flicker. Lines that do not fit below are left out."""
+        _, height = self.size
+        lines = text.rstrip("\n").split("\n")[:height]
+        sys.stdout.write(_HOME + f"{_REST_OF_LINE}\n".join(lines) + _REST_OF_LINE + _BELOW)
+        sys.stdout.flush()
+
+    def read(self) -> None:
+        """Take what was pressed."""
+        data = os.read(sys.stdin.fileno(), 1024)
+        for key in keys_of(data.decode(errors="ignore")):
+            self.keys.put_nowait(key)
+
+
+@contextmanager
+def taken() -> Iterator[Terminal]:
+    """Take the terminal, and give it back as it was, whatever happens. Ctrl-C stays what it is."""
+    terminal = Terminal()
+    loop = asyncio.get_running_loop()
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    try:
+        tty.setcbreak(keyboard)
+        sys.stdout.write(_ENTER_SCREEN)
+        sys.stdout.flush()
+        loop.add_reader(keyboard, terminal.read)
+        loop.add_signal_handler(signal.SIGWINCH, lambda: terminal.keys.put_nowait(RESIZED))
+        yield terminal
+    finally:
+        loop.remove_reader(keyboard)
+        loop.remove_signal_handler(signal.SIGWINCH)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+        sys.stdout.write(_LEAVE_SCREEN)
+        sys.stdout.flush()

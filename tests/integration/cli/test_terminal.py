@@ -1,0 +1,215 @@
+"""The daily work, typed at a real terminal against a real control plane: what is seen, and what is then so."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from lcm.model.status import DesiredStatus, WorkerStatus
+from tests.support.processes import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.lcm_plane import LcmPlane, StandIn
+    from tests.support.pseudo_terminal import Typed
+
+    Terminal = Callable[..., Typed]
+
+
+AWAY = {"LCM_URL": "", "LCM_TOKEN": ""}
+
+
+def test_a_day_of_a_worker(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
+    empty = terminal("workers", "list")
+    empty.expect("No workers. Make one: lcm workers create NAME --template small")
+    assert empty.end() == 0
+
+    created = terminal("workers", "create", "day", "--template", "sma", "--tag", "team=blue")
+    created.expect("day is created in eu-west-1, wanted RUNNING.")
+    assert created.end() == 0
+    assert plane.worker("day").tags == {"team": "blue"}
+
+    waiting = terminal("workers", "wait", "day", "--for", "ready", "--timeout", "5m")
+    waiting.expect("day  PENDING → RUNNING  waiting for ready")
+    controller.boot("day", ready=False)
+    waiting.expect("RUNNING (CmlReady=False)")
+    controller.cml("day")
+    waiting.expect("day is ready at 192.0.2.7 after")
+    assert waiting.end() == 0
+
+    listed = terminal("workers", "list")
+    listed.expect("RUNNING")
+    assert listed.end() == 0
+    assert "\x1b[32mRUNNING" in listed.raw, "green on a terminal"
+
+    explained = terminal("workers", "explain", "day")
+    explained.expect("day: RUNNING, ready")
+    explained.expect("What happens next")
+    explained.expect("CmlReady")
+    explained.expect("it runs and CML answers (running.steady")
+    assert explained.end() == 0
+
+    stopped = terminal("workers", "stop", "day", "--reason", "the day is over")
+    stopped.expect("day is RUNNING, wanted STOPPED. Instance i-")
+    assert stopped.end() == 0
+    assert plane.worker("day").desired_status is DesiredStatus.STOPPED
+    controller.report("day", WorkerStatus.STOPPING)
+    controller.report("day", WorkerStatus.STOPPED)
+
+    history = terminal("workers", "history", "day")
+    history.expect("PENDING")
+    history.expect("bootstrap")
+    history.expect("STOPPED")
+    assert history.end() == 0
+
+    started = terminal("workers", "start", "day")
+    started.expect("day is STOPPED, wanted RUNNING.")
+    assert started.end() == 0
+
+    plan = terminal("plan")
+    plan.expect("1 worker is not at rest.")
+    plan.expect("day")
+    assert plan.end() == 0
+
+
+def test_termination_asks_first_and_says_what_is_lost(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
+    plane.lcm("workers", "create", "doomed", "--template", "small")
+    controller.boot("doomed")
+    controller.measure("doomed", labs=3, nodes=12)
+
+    refused = terminal("workers", "terminate", "doomed")
+    refused.expect("12 of 12 nodes, in 3 labs")
+    refused.expect("so far, $0.0208 an hour")
+    refused.expect("Terminate doomed for good? [y/N]")
+    refused.type("n\n")
+    refused.expect("nothing was changed")
+    assert refused.end() == 1
+    assert plane.worker("doomed").desired_status is DesiredStatus.RUNNING
+
+    interrupted = terminal("workers", "terminate", "doomed")
+    interrupted.expect("[y/N]")
+    interrupted.type("\x03")
+    assert interrupted.end() == 130
+    assert plane.worker("doomed").desired_status is DesiredStatus.RUNNING
+
+    accepted = terminal("workers", "terminate", "doomed")
+    accepted.expect("[y/N]")
+    accepted.type("y\n")
+    accepted.expect("doomed is RUNNING, wanted TERMINATED.")
+    assert accepted.end() == 0
+    assert plane.worker("doomed").desired_status is DesiredStatus.TERMINATED
+
+
+def test_waiting_ends_with_the_explanation(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
+    plane.lcm("workers", "create", "unlucky", "--template", "small")
+    late = terminal("workers", "wait", "unlucky", "--timeout", "2s")
+    late.expect("lcm: unlucky is not ready after 2s")
+    late.expect("unlucky has been PENDING")
+    assert late.end() == 1
+
+    interrupted = terminal("workers", "wait", "unlucky")
+    interrupted.expect("waiting for ready")
+    interrupted.interrupt()
+    assert interrupted.end() == 130
+
+    failing = terminal("workers", "wait", "unlucky")
+    failing.expect("waiting for ready")
+    controller.report("unlucky", WorkerStatus.FAILED, "EC2 refused the launch: quota exceeded")
+    failing.expect("lcm: unlucky is FAILED")
+    failing.expect("quota exceeded")
+    assert failing.end() == 1
+
+
+def test_the_live_fleet(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
+    for name in ("live-a", "live-b"):
+        plane.lcm("workers", "create", name, "--template", "small")
+    controller.boot("live-a")
+    live = terminal("watch")
+    live.expect("q quit")
+    live.type("/")
+    live.expect("Enter keeps it")
+    live.type("live\n")
+    live.expect("filter: live")
+    assert "unlucky" not in live.picture
+
+    controller.boot("live-b")  # seen without asking
+    wait_until(lambda: bool(_drawn(live) and re.search(r"live-b +RUNNING", live.picture)), "live-b is shown RUNNING")
+
+    live.type("\x1b[B")
+    live.type("p")
+    live.expect("Stop live-b without waiting for what runs on it? y / n")
+    live.type("n")
+    live.expect("Nothing was changed.")
+    assert plane.worker("live-b").desired_status is DesiredStatus.RUNNING
+    live.type("py")
+    live.expect("live-b is wanted STOPPED.")
+    assert plane.worker("live-b").desired_status is DesiredStatus.STOPPED
+    live.type("\x1b[A")
+    live.type("e")
+    live.expect("live-a: RUNNING, ready")
+    live.expect("Any key goes back.")
+    live.type(" ")
+    live.expect("q quit")
+    live.resize(60, 20)
+    live.type("q")
+    assert live.end() == 0
+    assert live.raw.rstrip().endswith("\x1b[?25h\x1b[?1049l"), "the terminal is as it was"
+
+
+def _drawn(live: Typed) -> bool:
+    live.expect("q quit")
+    return True
+
+
+def test_a_watched_list_is_drawn_again(plane: LcmPlane, terminal: Terminal) -> None:
+    watched = terminal("workers", "list", "--name", "late-comer", "--watch")
+    watched.expect("No worker fits.")
+    plane.lcm("workers", "create", "late-comer", "--template", "small", "--stopped")
+    watched.expect("late-comer")
+    watched.interrupt()
+    assert watched.end() == 130
+
+
+def test_signing_in_without_showing_the_token(plane: LcmPlane, terminal: Terminal) -> None:
+    token = "bootstrap-token-for-tests-0123456789"
+    wrong = terminal("login", plane.url, LCM_URL="", LCM_TOKEN="")
+    wrong.expect("Token: ")
+    wrong.type("no-such-token-0123456789\n")
+    wrong.expect("Sign in: lcm login")
+    assert wrong.end() == 1
+
+    right = terminal("login", plane.url, "--name", "here", LCM_URL="", LCM_TOKEN="")
+    right.expect("Token: ")
+    right.type(f"{token}\n")
+    right.expect(f"Signed in to {plane.url} as bootstrap (admin). Kept as context here.")
+    assert right.end() == 0
+    assert token not in right.raw
+
+    kept = plane.home / ".config" / "lcm" / "contexts.json"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    me = plane.lcm("whoami", env=AWAY)
+    assert "context here" in me.stdout
+    kept.chmod(0o644)
+    refused = plane.lcm("whoami", check=False, env=AWAY)
+    assert refused.returncode == 1
+    assert f"chmod 600 {kept}" in refused.stderr
+    kept.chmod(0o600)
+
+
+def test_a_narrow_terminal_shows_what_matters_most(plane: LcmPlane, terminal: Terminal) -> None:
+    plane.lcm("workers", "create", "narrow-but-with-a-name-that-is-long", "--template", "small", "--stopped")
+    narrow = terminal("workers", "list", "-q", "narrow", columns=40)
+    assert narrow.end() == 0
+    lines = [line for line in narrow.text.splitlines() if line.strip()]
+    assert all(len(line.rstrip()) <= 40 for line in lines)
+    assert "STATUS" in lines[0]
+    assert "LICENCE" not in lines[0]
+
+    wide = terminal("workers", "list", "-q", "narrow", "-o", "wide", columns=40)
+    assert wide.end() == 0
+    assert plane.worker("narrow-but-with-a-name-that-is-long").id in wide.text, "wide leaves nothing out"
+
+    plain = terminal("workers", "list", "-q", "narrow", NO_COLOR="1")
+    assert plain.end() == 0
+    assert "\x1b[3" not in plain.raw
