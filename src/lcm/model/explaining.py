@@ -83,6 +83,10 @@ def next_sentence(known: Known) -> str:
     worker, course = known.worker, course_of(known.worker)
     if course.rests:
         return _sentence(course.clause)
+    stuck = find_condition(worker.conditions, ConditionType.STUCK)
+    if worker.drifted and stuck is not None and stuck.status is ConditionStatus.TRUE:
+        settle = f"lcm workers stop {worker.name}, then lcm workers start {worker.name}"
+        return f"It is not started again by itself for now{_next_look(known)}; a person settles it: {settle}."
     held = _holds(known)
     if held and course.acts:
         return f"Nothing is changed while the hold lasts; after it, {course.clause}."

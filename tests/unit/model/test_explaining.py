@@ -522,3 +522,12 @@ def test_the_end_says_who_ended_it() -> None:
 def test_a_failure_without_an_instance() -> None:
     told = explain(seen("FAILED", "TERMINATED", instance_id=None))
     assert told.next.startswith("Next, it becomes TERMINATED, as it has no instance")
+
+
+def test_who_is_stopped_from_outside_too_often_is_not_said_to_be_started() -> None:
+    stuck = condition("Stuck", message="stopped from outside 4 times within an hour", since=2)
+    told = explain(seen("STOPPED", "RUNNING", conditions=(stuck,), drifted=True, decision={"next_look_at": None}))
+    assert told.next == (
+        "It is not started again by itself for now; a person settles it: lcm workers stop lab-042, then lcm workers "
+        "start lab-042."
+    )
