@@ -6,7 +6,7 @@ UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help up test test-unit check bench lock clean
+.PHONY: help up test test-unit check docs bench lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -27,6 +27,9 @@ check: $(VENV)/.ready-dev ## style, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.ready-dev ## write docs/settings.md anew from the code
+	$(BIN)/python -m docs.settings_page
+
 bench: $(VENV)/.ready-dev ## measure; one line a figure
 	$(BIN)/python -m benchmarks
 
@@ -36,6 +39,7 @@ lock: $(VENV)/.ready-uv ## write requirements/*.txt anew
 	for version in 2.8 2.9 2.10; do $(COMPILE) requirements/virl2-$$version.in -o requirements/virl2-$$version.txt; done
 	$(COMPILE) pyproject.toml requirements/build.in -o requirements/run.txt
 	$(COMPILE) --extra aws --extra mongo --extra dev pyproject.toml requirements/build.in -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) --extra aws --extra mongo pyproject.toml requirements/build.in -c requirements/run.txt -c requirements/dev.txt -o requirements/deploy.txt
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -185,8 +185,10 @@ async def test_a_fleet_hold_is_heard_before_the_next_list(fleet: Fleet) -> None:
     await fleet.people.fleet.hold(HoldRequest(reason="stop!"))
     worker = await fleet.create()
     await asyncio.sleep(600)
-    assert (await fleet.worker(worker.id)).status is WorkerStatus.PENDING
+    held = await fleet.worker(worker.id)
+    assert (held.status, held.launch_intent) == (WorkerStatus.PENDING, None)
     assert fleet.calls("RunInstances") == 0
+    assert sum(line.startswith("GET /api/internal/workers/") for line in fleet.wires["one"].sent) < 60
     await fleet.people.fleet.release()
     await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=300)
 
@@ -226,3 +228,17 @@ async def test_what_was_seen_before_our_own_write_decides_nothing(fleet: Fleet) 
     age = (clock.now() - worker.status_since).total_seconds()
     assert note.touched >= clock.boottime() - age - 0.5
     assert region.sight(worker, note.touched) is not None
+
+
+async def test_under_a_fleet_hold_a_start_is_not_even_begun(fleet: Fleet) -> None:
+    """SPEC §1.8: what has not begun is not begun, and the record does not say so."""
+    await fleet.start()
+    worker = await fleet.running()
+    await fleet.people.workers.stop(worker.id)
+    await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
+    await asyncio.sleep(40)
+    await fleet.people.fleet.hold(HoldRequest(reason="stop!"))
+    await fleet.people.workers.start(worker.id)
+    await asyncio.sleep(120)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.STOPPED
+    assert fleet.calls("StartInstances") == 0

@@ -11,6 +11,7 @@ from lcm.coordination.memory import MemoryCoordination
 from lcm.core.reconciliation import ReconciliationConfig
 from lcm.core.watching import WatchConfig
 from lcm.wiring.connections import connect
+from lcm.wiring.control_plane import database_of
 from lcm.wiring.controllers import ProcessSettings, Runtime, StandaloneSettings
 from lcm.wiring.up import UpSettings
 
@@ -75,3 +76,16 @@ def test_every_setting_of_the_machinery_reaches_it() -> None:
     assert election.instance_id == "me"
     assert runtime.watch("/ignored/") == WatchConfig(False, "/mine/", 4, 2, 0)
     assert runtime.data_dir == Path("/tmp/data")
+
+
+@pytest.mark.parametrize(
+    ("url", "database"),
+    [
+        ("mongodb://a:27017,b:27017/?replicaSet=rs0", "lcm"),
+        ("mongodb://a:27017", "lcm"),
+        ("mongodb://user:p%40ss@a:27017,b:27017/second?replicaSet=rs0", "second"),
+        ("mongodb+srv://cluster.example/third", "third"),
+    ],
+)
+def test_two_installations_on_one_replica_set_have_a_database_each(url: str, database: str) -> None:
+    assert database_of(url) == database

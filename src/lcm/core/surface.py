@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 import uvicorn
 from fastapi import APIRouter, FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from lcm.core.hosting import HostedService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from prometheus_client.metrics_core import Metric
 
 _STOP_SECONDS = 3
 
@@ -95,6 +99,9 @@ def open_routes(
 ) -> APIRouter:
     """What anybody may ask of a process: is it alive, can it work, what is it, what did it count."""
     router = APIRouter(tags=["process"])
+    # Of this surface alone: where several share a process and a registry, each tells of itself.
+    own = CollectorRegistry()
+    own.register(_Readiness(services))
 
     @router.get("/health")
     async def health() -> dict[str, object]:
@@ -107,7 +114,7 @@ def open_routes(
     @router.get("/ready", responses={503: {"description": "Not ready; `reasons` says why"}})
     async def ready(response: Response) -> dict[str, object]:
         """Whether it can do its work now, and if not, why."""
-        reasons = [reason for service in services for reason in service.readiness()]
+        reasons = _reasons(services)
         if reasons:
             response.status_code = 503
         return {"ready": not reasons, "reasons": reasons}
@@ -120,9 +127,23 @@ def open_routes(
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus metrics."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(registry) + generate_latest(own), media_type=CONTENT_TYPE_LATEST)
 
     return router
+
+
+class _Readiness(Collector):
+    """What `/ready` would answer, read when somebody scrapes."""
+
+    def __init__(self, services: Sequence[HostedService]) -> None:
+        self._services = services
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("lcm_ready", "1 while /ready says yes", value=not _reasons(self._services))
+
+
+def _reasons(services: Sequence[HostedService]) -> list[str]:
+    return [reason for service in services for reason in service.readiness()]
 
 
 def make_app(

@@ -8,6 +8,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx
 import structlog
@@ -132,7 +133,12 @@ def open_store(settings: PlaneSettings) -> Store:
     except ModuleNotFoundError:
         raise StoreError("STORE_URL names MongoDB, whose driver is missing: install lcm with the extra mongo") from None
 
-    return MongoStore(url)
+    return MongoStore(url, database_of(url))
+
+
+def database_of(url: str) -> str:
+    """The database that the address names after its hosts; `lcm` if it names none."""
+    return urlsplit(url).path.strip("/") or "lcm"
 
 
 def secret_box(settings: PlaneSettings) -> SecretBox:

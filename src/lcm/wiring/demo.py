@@ -14,7 +14,7 @@ from lcm.cloud.types import LaunchParameters
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
 from lcm.model.requests import CreateWorker
-from lcm.model.status import DesiredStatus, LostInstancePolicy
+from lcm.model.status import DesiredStatus, LostInstancePolicy, WorkerStatus
 
 if TYPE_CHECKING:
     from lcm.client.client import Client
@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 PEOPLE: Final = ("ada", "grace", "edsger", "barbara", "ken")
 LICENCE: Final = "demo-licence-token"
 _SOMETHING_EVERY: Final = (15.0, 45.0)
+_BACK_EVERY: Final = (90.0, 240.0)
 _DISTURBED_EVERY: Final = (300.0, 600.0)
 _UNMANAGED: Final = "found-by-discovery"
 
@@ -69,7 +70,7 @@ class Demo(HostedService):
 
     async def _live(self) -> None:
         await self._create_first()
-        await asyncio.gather(self._people(), self._disturbances())
+        await asyncio.gather(self._people(), self._disturbances(), self._returning())
 
     async def _create_first(self) -> None:
         async for _ in self._control.workers.list(page_size=1):
@@ -112,6 +113,19 @@ class Demo(HostedService):
                 world.labs.stop(lab, lab.owner)
             elif len(going) < 3:
                 world.person_starts_lab(chance.choice(PEOPLE))
+
+    async def _returning(self) -> None:
+        """Somebody comes back to a worker that was paused because nobody used it."""
+        while True:
+            await self._pause(_BACK_EVERY)
+            paused = [
+                worker
+                async for worker in self._control.workers.list(status=[WorkerStatus.STOPPED])
+                if worker.paused_by_policy
+            ]
+            if paused:
+                worker = clock.chance().choice(paused)
+                await self._control.workers.start(worker.id, f"{clock.chance().choice(PEOPLE)} needs it again")
 
     async def _disturbances(self) -> None:
         """Now and then somebody stops an instance from outside."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from lcm.client.internal import Internal
     from lcm.cloud.spi import CloudProviderSPI
     from lcm.cloud.types import Instance, InstanceState
+    from lcm.model.fleet import FleetState
     from lcm.model.worker import Hold, Worker
     from lcm.worker_controller.counters import Counters
     from lcm.worker_controller.decision import Action, Decision
@@ -97,6 +98,7 @@ class Acting:
         track: Callable[[str, str], None],
         began: Callable[[], float],
         standstill: Callable[[], Hold | None],
+        heard: Callable[[FleetState], None],
     ) -> None:
         self._internal = internal
         self._writes = writes
@@ -109,6 +111,7 @@ class Acting:
         self._track = track
         self._began = began
         self._standstill = standstill
+        self._heard = heard  # whoever decides next must know what was heard here, or it would be decided again
 
     async def carry_out(self, worker: Worker, decision: Decision, note: Note) -> ReconciliationResult:
         """Do what was decided; what comes of it may be decided and done in the same pass."""
@@ -123,6 +126,8 @@ class Acting:
     async def _run(self, work: Work, decision: Decision) -> ReconciliationResult:
         writes = [number for number, action in enumerate(decision.actions) if isinstance(action, WriteStatus)]
         for number, action in enumerate(decision.actions):
+            if action.nature is not Nature.RECORD:
+                await self._make_sure(work)
             if isinstance(action, WriteStatus):
                 await self._write(work, action, decision if number == writes[-1] else None)
                 continue
@@ -155,13 +160,10 @@ class Acting:
                 work.fresh = True
                 self._count_licence(action)
             case RegisterLicence():
-                await self._make_sure(work)
                 self._licences.register(work.worker)
             case ReleaseLicence():
-                await self._make_sure(work)
                 self._licences.release(work.worker)
             case Drain():
-                await self._make_sure(work)
                 return await self._idleness.drain(work.worker, action)
             case Audit():
                 await self._writes.audit(work.worker, action.label, action.reason)
@@ -171,6 +173,8 @@ class Acting:
         """What was found, and whether scale-down acts on it: its skips are kept, its drain ends the pass."""
         found = await self._idleness.check(work.worker, work.note)
         for action in () if found is None else found.actions:
+            if action.nature is not Nature.RECORD:
+                await self._make_sure(work)
             follows = await self._do(work, action)
             if follows is not None:
                 for consequence in follows.actions:
@@ -240,8 +244,10 @@ class Acting:
 
     async def _make_sure(self, work: Work) -> None:
         """Nobody has asked for anything else, and nobody has put a hold on it, up to a moment ago."""
+        state = await self._internal.fleet()
+        self._heard(state)
         now = clock.now()
-        hold = self._standstill() or (await self._internal.fleet()).hold
+        hold = self._standstill() or state.hold
         if hold is not None and hold.active(now):
             raise Interrupted(f"the fleet is on hold by {hold.by}: {hold.reason}")
         if not work.fresh:
@@ -253,7 +259,6 @@ class Acting:
         worker = work.worker
         instance_id = worker.instance_id
         assert instance_id is not None
-        await self._make_sure(work)
 
         async def change() -> InstanceState:
             try:
@@ -278,7 +283,6 @@ class Acting:
         return None
 
     async def _launch(self, work: Work, action: Launch) -> Decision:
-        await self._make_sure(work)
         note = work.note
         if note.calls is None or note.calls.attempt != action.attempt:
             # An intent that another process stored may have been acted upon by it.

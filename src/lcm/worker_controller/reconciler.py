@@ -164,6 +164,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
             track=self._track,
             began=lambda: self._notes.began,
             standstill=lambda: self.standstill,
+            heard=self._hear,
         )
         self.discovery: Discovery | None = None  # from the first term on: it needs to know whose instances are ours
         self.metrics = MetricsCollector(
@@ -407,6 +408,9 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
             self.fleet = await self.internal.fleet()
         except ClientError as error:
             log.warning("settings cannot be read", error=str(error), known=self.settings is not None)
+
+    def _hear(self, state: FleetState) -> None:
+        self.fleet = state
 
     async def _write_metrics(self, batch: MetricsBatch) -> BatchResult:
         return await told(self.internal.write_metrics(self._leader(), batch))

@@ -1,8 +1,8 @@
 """A copy of an SQLite store while a control plane uses it: `python -m lcm.control_plane.store.sqlite_backup FROM TO`.
 
 The newest changes stand in a second file beside the store, the log, until they are moved over. A plain copy of the
-store alone lacks them, and one of both may be torn. This reads both as one, as they were at one moment, and keeps nobody
-waiting.
+store alone lacks them, and one of both may be torn. This reads both as one, as they were at one moment, and nobody has
+to wait for it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,114 @@
+"""Writes docs/settings.md from the code: every setting of every service. `make docs` runs it, a test compares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lcm.settings import Settings, describe
+from lcm.wiring.control_plane import ControlPlaneSettings
+from lcm.wiring.controllers import StandaloneSettings
+from lcm.wiring.up import UpSettings
+from lcm.wiring.worker_controller import WorkerControllerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lcm.settings import SettingDoc
+
+PAGE = Path(__file__).with_name("settings.md")
+SERVICES: dict[str, type[Settings]] = {
+    "up": UpSettings,
+    "control-plane": ControlPlaneSettings,
+    "worker-controller": WorkerControllerProcess,
+    "controller": StandaloneSettings,
+}
+
+_INTRODUCTION = """\
+# Settings
+
+Made from the code by `make docs`; do not edit.
+
+A setting is an environment variable, or a line of a TOML file under its key: the variable's name in lower case, at the
+top level or in any table. The file is named by `--config` or `LCM_CONFIG` and may serve several services: each takes
+what it reads. A flag beats the environment, the environment beats the file, the file beats the default; a variable that
+is empty is not set. A wrong value stops the start with a line that names the setting, the value and what is allowed.
+`lcm config show` prints what counts and where it came from.
+
+Columns: **allowed** completes "must be …"; **read by** names the commands, `up` for `lcm up` and so on. The ports of
+others are read by all, but each service listens on its own alone. Lists are separated by commas, choices may be in any
+case. In the demo of `lcm up` the spans of idleness, discovery and figures that nobody has set are shorter than here.
+
+"""
+
+_OTHERS = """\
+## Variables that are not settings of a service
+
+| variable | what it is |
+|---|---|
+| `LCM_CONFIG` | The TOML file with settings, where no `--config` is given. |
+| `LCM_URL` | The control plane that `lcm workers`, `lcm fleet` and the like ask. |
+| `LCM_TOKEN` | The token that they show there. |
+| `AWS_ACCESS_KEY_ID`, `AWS_PROFILE` and their like | Credentials for AWS, as for any program on boto3. |
+| `FORWARDED_ALLOW_IPS` | Addresses of load balancers, separated by commas, whose word on the client's address and \
+scheme (`X-Forwarded-For`, `X-Forwarded-Proto`) is taken; if unset, only this machine's own. |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return _INTRODUCTION + "".join(_section(group) for group in _groups()) + _OTHERS
+
+
+def _groups() -> list[type[Settings]]:
+    """The groups that services combine, each once, in the order of their first use."""
+    found: dict[type[Settings], None] = {}
+    for service in SERVICES.values():
+        for base in service.__mro__:
+            if issubclass(base, Settings) and base.__module__.startswith("lcm.settings.") and base is not Settings:
+                found.setdefault(base)
+    return list(found)
+
+
+def _section(group: type[Settings]) -> str:
+    heading = (group.__doc__ or "").split("\n\n", maxsplit=1)[0].strip().rstrip(".")
+    lines = [
+        f"## {heading}",
+        "",
+        "| variable | key | default | allowed | what it is | read by |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [_row(doc) for doc in describe(group)]
+    return "\n".join(lines) + "\n\n"
+
+
+def _row(doc: SettingDoc) -> str:
+    variables = ", ".join(f"`{name}`" for name in (doc.variable, *doc.other_variables))
+    text = doc.description + (" Secret." if doc.secret else "")
+    cells = (variables, f"`{doc.name}`", _defaults(doc), doc.allowed, text, ", ".join(_readers(doc.name)))
+    return f"| {' | '.join(cells)} |"
+
+
+def _readers(name: str) -> Iterator[str]:
+    return (service for service, model in SERVICES.items() if name in model.model_fields)
+
+
+def _defaults(doc: SettingDoc) -> str:
+    """The default, and that of a service that has another."""
+    others = [
+        f"{service}: {_shown(own.default)}"
+        for service, model in SERVICES.items()
+        for own in describe(model)
+        if own.name == doc.name and own.default != doc.default
+    ]
+    return "; ".join([_shown(doc.default), *others])
+
+
+def _shown(default: str | None) -> str:
+    if default is None:
+        return "unset"
+    return f"`{default}`" if default else "empty"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
