@@ -36,13 +36,14 @@ class LcmProcess:
 
     def __init__(self, folder: Path, name: str, *arguments: str, env: Mapping[str, str]) -> None:
         self.name = name
-        self.port = free_ports(1)[0]
+        self.port, plane_port = free_ports(2)
         self.diary_path = folder / f"{name}.diary"
         self.log_path = folder / f"{name}.log"
         self._arguments = arguments
         self._env = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("ETCD_", "LCM_"))},
             "WORKER_CONTROLLER_PORT": str(self.port),
+            "CONTROL_PLANE_PORT": str(plane_port),
             "WORKER_CONTROLLER_INSTANCE_ID": name,
             "LCM_DATA_DIR": str(folder / f"{name}.data"),
             "LOG_FORMAT": "json",

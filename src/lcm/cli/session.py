@@ -117,11 +117,11 @@ def ask_yes(question: str) -> bool:
     """Whether a person says yes. Where nobody can be asked, nobody has."""
     can_ask()
     sys.stdout.flush()
-    sys.stderr.write(f"{question} [y/N] ")
-    sys.stderr.flush()
-    # While the loop waits in here, its own handler would only note a Ctrl-C and go on waiting.
+    # While the loop waits in here, its own handler would only note a Ctrl-C and go on waiting; from the question on.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        sys.stderr.write(f"{question} [y/N] ")
+        sys.stderr.flush()
         answer = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)

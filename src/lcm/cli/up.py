@@ -77,11 +77,27 @@ async def ask(found: Found) -> bool:
         out(f"  {line}\n")
     out("Shall it run? [y/N] ")
     sys.stdout.flush()
-    answer = await asyncio.to_thread(sys.stdin.readline)
+    answer = await _typed_line()
     agreed = answer.strip().lower() in ("y", "yes")
     out("It runs. Ctrl-C stops it.\n" if agreed else "Nothing was changed.\n")
     sys.stdout.flush()
     return agreed
+
+
+async def _typed_line() -> str:
+    """What somebody types. Not in a thread: one that waits for a key could not be ended by Ctrl-C."""
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[str] = loop.create_future()
+
+    def read() -> None:
+        if not typed.done():
+            typed.set_result(sys.stdin.readline())
+
+    loop.add_reader(sys.stdin.fileno(), read)
+    try:
+        return await typed
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
 
 
 def greet(running: Running) -> None:
@@ -100,7 +116,7 @@ def greet(running: Running) -> None:
         "  lcm workers explain alpha\n"
         "  lcm watch\n"
         f"{hint}"
-        "Ctrl-C stops it; started again, it goes on where it was.\n"
+        "Ctrl-C stops it. Started again, it goes on where it was.\n"
     )
     settle_down()
 

@@ -119,6 +119,13 @@ def test_a_no_changes_nothing(command: Callable[..., Terminal], aws: AwsBed) -> 
     assert launches(aws) == 0
 
 
+def test_ctrl_c_at_the_question_changes_nothing_and_ends(command: Callable[..., Terminal], aws: AwsBed) -> None:
+    terminal = command()
+    terminal.wait_for("Shall it run? [y/N]")
+    assert terminal.end(signal.SIGINT) == 0
+    assert launches(aws) == 0
+
+
 def test_after_a_yes_it_does_what_it_said(command: Callable[..., Terminal], aws: AwsBed, tmp_path: Path) -> None:
     first = command()
     first.wait_for("Shall it run? [y/N]")
