@@ -242,3 +242,20 @@ async def test_under_a_fleet_hold_a_start_is_not_even_begun(fleet: Fleet) -> Non
     await asyncio.sleep(120)
     assert (await fleet.worker(worker.id)).status is WorkerStatus.STOPPED
     assert fleet.calls("StartInstances") == 0
+
+
+async def test_a_change_of_mind_between_our_write_and_the_call_is_heard(fleet: Fleet) -> None:
+    """SPEC §1.2: no handler stops an instance unless STOPPED is desired, also after STOPPING was written."""
+    await fleet.start()
+    worker = await fleet.running()
+    wire = fleet.wires["one"]
+
+    async def written() -> None:
+        wire.meanwhile("GET /api/internal/fleet", lambda: fleet.people.workers.start(worker.id))
+
+    wire.meanwhile("/status", written)
+    await fleet.people.workers.stop(worker.id)
+    await asyncio.sleep(5)
+    await fleet.until_ready(worker.id, within=300)
+    assert "STOPPING" in await fleet.steps(worker.id)
+    assert fleet.calls("StopInstances") == 0

@@ -28,8 +28,9 @@ from lcm.core.watching import WatchConfig
 from lcm.model.access import Role
 from lcm.model.requests import CreateWorker
 from lcm.model.worker import Worker
+from lcm.worker_controller.given import Outside, Rules
 from lcm.worker_controller.policy import Policy
-from lcm.worker_controller.reconciler import Outside, Rules, WorkerReconciler
+from lcm.worker_controller.reconciler import WorkerReconciler
 from tests.support.cml_fake import DEFAULT, FakeCml, FakeServer
 from tests.support.faulty import FaultyCoordination
 from tests.support.plane import TestPlane, serving_plane

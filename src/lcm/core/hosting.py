@@ -93,6 +93,15 @@ async def keep_running(name: str, run: Callable[[], Awaitable[None]], backoff: B
         await asyncio.sleep(delay)
 
 
+async def wait_for(event: asyncio.Event, seconds: float | None) -> None:
+    """Wait for the event, at most so many seconds; None: as long as it takes."""
+    try:
+        async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
 class Host:
     """Starts services in order, stops them in reverse; SIGTERM and SIGINT stop it, a second one at once."""
 

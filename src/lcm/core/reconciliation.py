@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from lcm.core import clock
 from lcm.core.effects import Effects
-from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
+from lcm.core.hosting import HostedService, cancel_and_wait, keep_running, wait_for
 from lcm.core.metrics import metric_families
 from lcm.core.resources import Outcome, ReconciliationConfig, ReconciliationResult, ResourceState, ResourceStatus
 from lcm.core.workqueue import Priority, WorkQueue
@@ -178,7 +178,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         pause = self._first_poll_delay()
         failures = 0
         while True:
-            await _wait_for(self._poll_now, pause)
+            await wait_for(self._poll_now, pause)
             self._poll_now.clear()
             began = loop.time()
             if not await self._poll_once():
@@ -387,11 +387,3 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self._listed.clear()
         for state in self._states.values():
             state.next_retry_at = None
-
-
-async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
-    try:
-        async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -36,10 +36,11 @@ from lcm.wiring.connections import Connection, Greeting, connect
 from lcm.wiring.controllers import Runtime, StandaloneSettings
 from lcm.worker_controller.alarms import Alarms
 from lcm.worker_controller.doorkeeper import Doorkeeper
+from lcm.worker_controller.given import Outside, Rules
 from lcm.worker_controller.http import make_surface
 from lcm.worker_controller.launching import Images
 from lcm.worker_controller.policy import Policy
-from lcm.worker_controller.reconciler import Outside, Rules, WorkerReconciler
+from lcm.worker_controller.reconciler import WorkerReconciler
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

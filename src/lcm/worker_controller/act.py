@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
@@ -76,9 +76,7 @@ class Work:
 
     worker: Worker
     note: Note
-    fresh: bool = False  # whether the record was written by us a moment ago, so that nobody has to ask for it again
     intent_stored: bool = False
-    told: bool = field(default=False)  # whether the decision stands in the control plane already
 
 
 class Acting:
@@ -150,14 +148,13 @@ class Acting:
         match action:
             case StoreIntent():
                 work.worker = await self._writes.intent(work.worker, action)
-                work.fresh = work.intent_stored = True
+                work.intent_stored = True
             case Launch():
                 return await self._launch(work, action)
             case ChangeInstance():
                 return await self._change(work, action.call)
             case WriteLicence():
                 work.worker = await self._writes.licence(work.worker, action)
-                work.fresh = True
                 self._count_licence(action)
             case RegisterLicence():
                 self._licences.register(work.worker)
@@ -189,7 +186,6 @@ class Acting:
         conditions = None if decision is None else merged(before.conditions, decision.conditions, clock.now())
         report = None if decision is None else report_of(decision, clock.now())
         work.worker = await self._writes.status(before, action, conditions=conditions, decision=report)
-        work.fresh = True
         if decision is not None:
             self._telling.told(work.note, decision)
         if work.worker.status is not before.status:
@@ -250,10 +246,9 @@ class Acting:
         hold = self._standstill() or state.hold
         if hold is not None and hold.active(now):
             raise Interrupted(f"the fleet is on hold by {hold.by}: {hold.reason}")
-        if not work.fresh:
-            current = await self._internal.worker(work.worker.id)
-            if current.version != work.worker.version:
-                raise Interrupted("it was changed meanwhile")
+        current = await self._internal.worker(work.worker.id)
+        if current.version != work.worker.version:
+            raise Interrupted("it was changed meanwhile")
 
     async def _change(self, work: Work, call: CloudCall) -> Decision | None:
         worker = work.worker

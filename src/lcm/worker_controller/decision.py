@@ -194,11 +194,6 @@ class Decision:
         """What is left after one action was done on its own."""
         return replace(self, actions=tuple(action for action in self.actions if action is not done), conditions=())
 
-    @property
-    def changes_world(self) -> bool:
-        """Whether it does more than write down what is."""
-        return any(action.nature is not Nature.RECORD for action in self.actions)
-
 
 def success(rule: str, reason: str, *actions: Action, **more: Any) -> Decision:
     """It is as it should be, or will be by these actions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +15,7 @@ from lcm.client.errors import ClientError, NotFound, StaleLeader
 from lcm.cloud.errors import CloudError
 from lcm.cloud.observer import RegionObserver
 from lcm.core import clock
+from lcm.core.hosting import wait_for
 from lcm.core.leadership import StaleTerm
 from lcm.core.resources import Outcome, ReconciliationResult
 from lcm.core.watching import WatchTriggeredHostedService
@@ -28,24 +29,19 @@ from lcm.worker_controller.decide import decide
 from lcm.worker_controller.discovery import Discovery, Surroundings
 from lcm.worker_controller.gauges import gauges_of
 from lcm.worker_controller.idleness import Idleness
-from lcm.worker_controller.launching import Images, Launching
+from lcm.worker_controller.launching import Launching
 from lcm.worker_controller.licences import Licences
 from lcm.worker_controller.metrics import MetricsCollector
 from lcm.worker_controller.notes import Notes
 from lcm.worker_controller.observe import Observing
-from lcm.worker_controller.policy import Policy
 from lcm.worker_controller.regions import RegionWatch
 from lcm.worker_controller.telling import Telling
 from lcm.worker_controller.writes import Writes, told
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+    from collections.abc import Awaitable, Callable, Sequence, Set
 
-    from lcm.client.client import Client
-    from lcm.cloud.spi import CloudProviderSPI, MetricsSPI
-    from lcm.cloud.types import Instance, LaunchSite
-    from lcm.cml.spi import CMLSystemSPI
-    from lcm.cml.types import Credentials
+    from lcm.cloud.types import Instance
     from lcm.core.leadership import LeaderElectionConfig
     from lcm.core.ports import Coordination
     from lcm.core.resources import ReconciliationConfig
@@ -56,38 +52,11 @@ if TYPE_CHECKING:
     from lcm.model.requests import MetricsBatch
     from lcm.model.worker import Hold, Worker
     from lcm.worker_controller.decision import Decision
+    from lcm.worker_controller.given import Outside, Rules
+    from lcm.worker_controller.policy import Policy
 
 R = TypeVar("R")
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What the controller works with: the control plane, the cloud and the CML servers."""
-
-    control: Client
-    cloud: CloudProviderSPI
-    metrics: MetricsSPI
-    cml: CMLSystemSPI
-    sites: Mapping[str, LaunchSite]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What it is told once, at the start."""
-
-    account: Credentials
-    policy: Policy = field(default_factory=Policy)
-    images: Images = field(default_factory=Images)
-    metrics_interval: float = 60.0
-    private_addresses: bool = False
-    dedicated_account: bool = False
-
-    def address_of(self, worker: Worker) -> str | None:
-        """Under which address a worker's CML is dialled."""
-        if self.private_addresses:
-            return worker.private_ip
-        return worker.public_ip or worker.private_ip
 
 
 class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
@@ -134,38 +103,9 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
             outside.cml, accounts, self.internal, rules.address_of, on_end=self._news, notes=self._cml
         )
         self._launching = Launching(self.internal, outside.cloud, outside.sites, rules.images)
-        self._observing = Observing(
-            regions=self.regions,
-            watch=self._cml,
-            licences=self._licences,
-            launching=self._launching,
-            settings=lambda: self.settings,
-            on_news=self._news,
-        )
-        writes = Writes(self.internal, self._leader)
         self._telling = Telling(self.internal, self._leader)
-        idleness = Idleness(
-            internal=self.internal,
-            writes=writes,
-            watch=self._cml,
-            counters=self.counters,
-            settings=self._settings_to_act_by,
-            running=self._running,
-        )
-        self._acting = Acting(
-            internal=self.internal,
-            writes=writes,
-            cloud=outside.cloud,
-            effect=self.effect,
-            licences=self._licences,
-            idleness=idleness,
-            telling=self._telling,
-            counters=self.counters,
-            track=self._track,
-            began=lambda: self._notes.began,
-            standstill=lambda: self.standstill,
-            heard=self._hear,
-        )
+        self._observing = self._make_eyes()
+        self._acting = self._make_hands()
         self.discovery: Discovery | None = None  # from the first term on: it needs to know whose instances are ours
         self.metrics = MetricsCollector(
             outside.metrics,
@@ -178,6 +118,41 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
         CounterExport(self.stats, registry)
         for region in self.regions.values():
             region.observer.on_change(self._instances_changed)
+
+    def _make_eyes(self) -> Observing:
+        return Observing(
+            regions=self.regions,
+            watch=self._cml,
+            licences=self._licences,
+            launching=self._launching,
+            settings=lambda: self.settings,
+            on_news=self._news,
+        )
+
+    def _make_hands(self) -> Acting:
+        writes = Writes(self.internal, self._leader)
+        idleness = Idleness(
+            internal=self.internal,
+            writes=writes,
+            watch=self._cml,
+            counters=self.counters,
+            settings=self._settings_to_act_by,
+            running=self._running,
+        )
+        return Acting(
+            internal=self.internal,
+            writes=writes,
+            cloud=self._outside.cloud,
+            effect=self.effect,
+            licences=self._licences,
+            idleness=idleness,
+            telling=self._telling,
+            counters=self.counters,
+            track=self._track,
+            began=lambda: self._notes.began,
+            standstill=lambda: self.standstill,
+            heard=self._hear,
+        )
 
     # What is reconciled
 
@@ -330,11 +305,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
         try:
             while True:
                 pause = None if self.config.polling_enabled else self.config.interval_seconds
-                try:
-                    async with asyncio.timeout(pause):
-                        await asked.wait()
-                except TimeoutError:
-                    pass
+                await wait_for(asked, pause)
                 asked.clear()
                 review = await watch.sweep(self.in_region(region))
                 for worker_id in sorted(review.mismatched if review is not None else ()):
