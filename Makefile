@@ -6,7 +6,7 @@ UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help up test test-unit check docs bench lock clean
+.PHONY: help up test test-unit check docs screenshots bench browser lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -15,7 +15,7 @@ help: ## show this list
 up: $(VENV)/.ready-run ## set up and run the platform on embedded defaults
 	$(BIN)/lcm up
 
-test: $(VENV)/.ready-dev ## set up and run every test
+test: $(VENV)/.ready-dev browser ## set up and run every test
 	$(BIN)/python -m pytest tests/unit tests/platform tests/contract tests/integration -n 2 --dist loadfile
 
 test-unit: $(VENV)/.ready-dev ## only the fast tests: virtual time, no sockets
@@ -30,8 +30,14 @@ check: $(VENV)/.ready-dev ## style, types, import contracts
 docs: $(VENV)/.ready-dev ## write docs/settings.md anew from the code
 	$(BIN)/python -m docs.settings_page
 
-bench: $(VENV)/.ready-dev ## measure; one line a figure
+screenshots: $(VENV)/.ready-dev browser ## take docs/images anew, of a demo fleet
+	$(BIN)/python -m docs.screenshots
+
+bench: $(VENV)/.ready-dev browser ## measure; one line a figure
 	$(BIN)/python -m benchmarks
+
+browser: $(VENV)/.ready-dev ## install Chromium if there is none
+	@$(BIN)/python -m tests.support.chromium
 
 lock: $(VENV)/.ready-uv ## write requirements/*.txt anew
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

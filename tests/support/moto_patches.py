@@ -102,6 +102,7 @@ def _run(self: Any) -> ActionResult:
         raise EC2ClientError("InvalidParameterValue", f"The client token is longer than {_LONGEST_TOKEN} characters")
     key = (self.current_account, self.region, _zone(self), token)
     parameters = {name: value for name, value in self._get_params().items() if name != "ClientToken"}
+    self.error_on_dryrun()  # which leaves the token as it was
     with RULES.lock:
         used = RULES.tokens.get(key)
         if used is not None:
@@ -174,20 +175,29 @@ def _look_up(backend: Any, instance_ids: list[str]) -> list[Any]:
     return [shown[instance_id] for instance_id in instance_ids]
 
 
+def _ids_to_change(self: Any) -> list[str]:
+    """Which instances are meant; what is only to be checked ends here."""
+    ids: list[str] = self._get_param("InstanceIds", [])
+    with RULES.lock:
+        _look_up(self.ec2_backend, ids)
+    self.error_on_dryrun()
+    return ids
+
+
 def _start(self: Any) -> ActionResult:
-    return ActionResult({"StartingInstances": change(self.ec2_backend, "start", self._get_param("InstanceIds", []))})
+    return ActionResult({"StartingInstances": change(self.ec2_backend, "start", _ids_to_change(self))})
 
 
 def _stop(self: Any) -> ActionResult:
-    return ActionResult({"StoppingInstances": change(self.ec2_backend, "stop", self._get_param("InstanceIds", []))})
+    return ActionResult({"StoppingInstances": change(self.ec2_backend, "stop", _ids_to_change(self))})
 
 
 def _terminate(self: Any) -> ActionResult:
-    ids = self._get_param("InstanceIds", [])
-    return ActionResult({"TerminatingInstances": change(self.ec2_backend, "terminate", ids)})
+    return ActionResult({"TerminatingInstances": change(self.ec2_backend, "terminate", _ids_to_change(self))})
 
 
 def _describe(self: Any) -> ActionResult:
+    self.error_on_dryrun()
     filters = filters_of(self)
     unknown = [name for name in filters if name not in filter_dict_attribute_mapping and not is_tag_filter(name)]
     if unknown:

@@ -41,7 +41,7 @@ class Reader:
         self.text = b""
         self.events: list[Event] = []
         self.last_id: str | None = None
-        self.comments = 0
+        self.heartbeats = 0
         self.ended = False
         self._task = asyncio.create_task(self._read())
 
@@ -54,10 +54,11 @@ class Reader:
         self.ended = True
 
     def _take(self, lines: list[str]) -> None:
-        self.comments += sum(line.startswith(":") for line in lines)
         fields = dict(line.split(": ", 1) for line in lines if not line.startswith(":"))
         self.last_id = fields.get("id", self.last_id)
-        if "data" in fields:
+        if fields.get("event") == "heartbeat":
+            self.heartbeats += 1
+        elif "data" in fields:
             self.events.append(Event(fields["event"], fields.get("id"), json.loads(fields["data"])))
 
     @property

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcm.cli.commands import command
-from lcm.cli.options import make_app
+from lcm.cli.options import Before, Since, make_app
 from lcm.cli.session import Session
 from lcm.cli.tables import Column
+from lcm.model.audit import ActorKind
 
 if TYPE_CHECKING:
     from lcm.model.audit import AuditEntry
@@ -26,19 +27,49 @@ async def audit(
     subject: Annotated[
         list[str] | None, typer.Option("--subject", metavar="ID", help="Only what is about these: an id, or fleet.")
     ] = None,
+    actor: Annotated[
+        list[str] | None, typer.Option("--actor", metavar="NAME", help="Only what these did: people, controllers.")
+    ] = None,
+    by: Annotated[
+        list[ActorKind] | None, typer.Option("--by", help="Only what people, or controllers, policies, the system did.")
+    ] = None,
+    action: Annotated[
+        list[str] | None, typer.Option("--action", metavar="WORD", help="Only these, such as stop or auto_paused.")
+    ] = None,
+    since: Since = None,
+    until: Before = None,
+    text: Annotated[
+        str | None, typer.Option("--text", "-q", metavar="TEXT", help="Only lines in which this is found.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many lines at most.")] = 50,
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="From the beginning on.")] = False,
 ) -> None:
     """Every change and decision: who, what, why, when. The newest come first."""
     from lcm.cli.again import shown
+    from lcm.cli.durations import parse_past
     from lcm.cli.resolving import find_worker
+    from lcm.core import clock
+
+    now = clock.now()
+    begin = None if since is None else parse_past(since, now, "--since")
+    end = None if until is None else parse_past(until, now, "--until")
 
     found = {name: await find_worker(session.client, name) for name in worker or []}
     subjects = [*(subject or []), *(each.id for each in found.values())]
 
     async def show() -> None:
         lines: list[AuditEntry] = []
-        pages = session.client.fleet.audit(subject=subjects, newest_first=not oldest_first, page_size=min(limit, 500))
+        pages = session.client.fleet.audit(
+            subject=subjects,
+            actor=actor or (),
+            actor_kind=by or (),
+            action=action or (),
+            since=begin,
+            until=end,
+            q=text,
+            newest_first=not oldest_first,
+            page_size=min(limit, 500),
+        )
         async for line in pages:
             lines.append(line)
             if len(lines) >= limit:

@@ -29,22 +29,23 @@ if TYPE_CHECKING:
     from lcm.cml.spi import CMLSystemSPI
     from lcm.model.worker import Worker
     from lcm.settings import Settings
-    from lcm.wiring.worker_controller import Cloud, WorkerControllerParts
+    from lcm.wiring.worker_controller import WorkerControllerParts
+
+PLANE = "control plane"
 
 _PATIENCE = 10.0
 _SERVERS_TRIED = 3
-_NO_INSTANCE = "i-00000000000000000"
-_POLICY = "give the credentials what deploy/iam-policy.json lists"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What trying one part showed."""
+    """What trying one part showed. A note says what could not be tried: neither right nor wrong."""
 
     part: str
     ok: bool
     says: str
     remedy: str = ""
+    note: bool = False
 
 
 async def findings(settings: Settings, tell: Callable[[Finding], None] | None = None) -> list[Finding]:
@@ -68,11 +69,15 @@ async def _all(settings: Settings) -> AsyncIterator[Finding]:
         yield check_keys(settings)
     if isinstance(settings, RegionSettings):
         yield check_regions(settings)
+    plane_answers = False
     if isinstance(settings, PlaneAddressSettings) and not isinstance(settings, StoreSettings):
         async for finding in check_plane(settings):
+            plane_answers = plane_answers or (finding.part == PLANE and finding.ok)
             yield finding
     if isinstance(settings, CloudSettings):
-        async for finding in check_cloud(settings):
+        from lcm.cli.checking_aws import check_cloud
+
+        async for finding in check_cloud(settings, plane_answers=plane_answers):
             yield finding
 
 
@@ -193,7 +198,7 @@ async def check_plane(settings: PlaneAddressSettings) -> AsyncIterator[Finding]:
     from lcm.wiring.worker_controller import WorkerControllerParts, WrongSettings, plane_client
 
     assert isinstance(settings, WorkerControllerParts)
-    part, url = "control plane", settings.control_plane_api_url
+    part, url = PLANE, settings.control_plane_api_url
     try:
         client = plane_client(settings)
     except WrongSettings as error:
@@ -212,68 +217,6 @@ async def check_plane(settings: PlaneAddressSettings) -> AsyncIterator[Finding]:
         yield Finding(part, True, f"{url} lets us in as {me.name}")
         async for finding in check_cml(settings, client):
             yield finding
-
-
-async def check_cloud(settings: CloudSettings) -> AsyncIterator[Finding]:
-    """Which account calls run as, and whether they are allowed, in each region."""
-    from lcm.wiring.worker_controller import MissingExtra, WorkerControllerParts, WrongSettings, aws_cloud
-
-    assert isinstance(settings, WorkerControllerParts)
-    if settings.cloud_provider == "simulated":
-        yield Finding("AWS", True, "not needed: the cloud is simulated")
-        return
-    try:
-        cloud = aws_cloud(settings)
-    except MissingExtra as error:
-        yield Finding("AWS", False, str(error), "pip install 'lcm[aws]'")
-        return
-    except WrongSettings as error:
-        yield Finding("AWS", False, str(error), "AWS_REGION_CONFIGS is the path of a YAML file, or JSON")
-        return
-    try:
-        for region in cloud.provider.regions:
-            async for finding in _check_region(settings, cloud, region):
-                yield finding
-    finally:
-        await cloud.close()
-
-
-async def _check_region(settings: WorkerControllerParts, cloud: Cloud, region: str) -> AsyncIterator[Finding]:
-    from lcm.cloud.errors import CloudError
-    from lcm.cloud.types import Selection
-
-    part, provider = f"AWS {region}", cloud.provider
-    try:
-        account = await provider.account_id(region)
-    except CloudError as error:
-        remedy = "give it credentials as any program on boto3 has them: AWS_PROFILE, a role, or environment variables"
-        yield Finding(part, False, str(error), remedy)
-        return
-    yield Finding(part, True, f"calls run as account {account}")
-    troubles = []
-    sweep = await provider.sweep(region, Selection())
-    troubles += [sweep.trouble or "instances cannot be listed"] if not sweep.complete else []
-    for look in (provider.health(region), cloud.metrics.get_instance_metrics(region, [_NO_INSTANCE])):
-        try:
-            await look
-        except CloudError as error:
-            troubles.append(str(error))
-    for trouble in troubles:
-        yield Finding(part, False, trouble, _POLICY)
-    if not troubles:
-        yield Finding(
-            part, True, f"reading is allowed; {len(sweep.instances)} of our instances. Changes were not tried"
-        )
-    try:
-        images = await provider.find_images(region, settings.ami_name_pattern, settings.ami_owners)
-    except CloudError as error:
-        yield Finding(part, False, str(error), _POLICY)
-        return
-    asked = f"{settings.ami_name_pattern} of {', '.join(settings.ami_owners)}"
-    if images:
-        yield Finding(part, True, f"{images[0].name} ({images[0].id}) is the newest image like {asked}")
-    else:
-        yield Finding(part, False, f"no image like {asked}", "share one, or set AMI_NAME_PATTERN and AMI_OWNERS")
 
 
 async def check_cml(settings: WorkerControllerParts, client: Client) -> AsyncIterator[Finding]:

@@ -154,7 +154,8 @@ def _say(screen: Screen, finding: Finding) -> None:
     for width in (5, 13):
         grid.add_column(no_wrap=True, min_width=width)
     grid.add_column(overflow="fold")
-    mark = Text("ok", style="green") if finding.ok else Text("WRONG", style="bold red")
+    mark = Text("note", style="yellow") if finding.note else Text("ok", style="green")
+    mark = mark if finding.ok else Text("WRONG", style="bold red")
     grid.add_row(mark, Text(finding.part, style="bold"), Text(finding.says))
     if finding.remedy:
         grid.add_row("", "", Text(finding.remedy, style="yellow"))

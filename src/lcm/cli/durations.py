@@ -37,6 +37,13 @@ def parse_moment(text: str, now: datetime, what: str = "a moment") -> datetime:
     return now + parse_span(text, what)
 
 
+def parse_past(text: str, now: datetime, what: str = "a moment") -> datetime:
+    """A span before now, such as `12h`, or a date and time, in UTC unless it says otherwise."""
+    if re.match(r"\d{4}-", text.strip()):
+        return parse_moment(text, now, what)
+    return now - parse_span(text, what)
+
+
 def short(span: timedelta) -> str:
     """`42s`, `12m`, `2h5m`, `3d4h`: as little as says enough."""
     seconds = max(0, int(span.total_seconds()))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cli.commands import command
-from lcm.cli.options import NeededReason, Until, make_app
+from lcm.cli.options import Before, NeededReason, Since, Until, make_app
 from lcm.cli.session import Session
 from lcm.cli.tables import Column
 
 if TYPE_CHECKING:
     from lcm.model.fleet import FleetState, FleetSummary
+    from lcm.model.overnight import Done, Overnight
 
 app = make_app("The fleet at a glance; hold all of it, and let it go on.", alone=True)
 
@@ -51,6 +52,20 @@ async def release(session: Session) -> None:
     """Let changes go on after a hold on the fleet. Holds on single workers stay."""
     session.forecast = [("then", "controllers bring workers to what is wanted, as of now")]
     _said(session, await session.client.fleet.release(), "The fleet is released: changes go on.")
+
+
+@command(app, "overnight")
+async def overnight(session: Session, since: Since = None, until: Before = None) -> None:
+    """What automation did while nobody looked, and what it saved: the last 12 hours, or any span."""
+    from lcm.cli.durations import parse_past
+    from lcm.core import clock
+
+    now = clock.now()
+    night = await session.client.fleet.overnight(
+        since=None if since is None else parse_past(since, now, "--since"),
+        until=None if until is None else parse_past(until, now, "--until"),
+    )
+    session.screen.one(night, "overnight", lambda each: _show_night(session, each))
 
 
 def _said(session: Session, state: FleetState, text: str) -> None:
@@ -101,3 +116,42 @@ def _count_column(fleet: FleetSummary, status: str, style: str) -> Column[str]:
         return str(next((count for each, count in fleet.by_region[region].items() if each.value == status), ""))
 
     return Column(status, cell, rank=1, style=lambda _: style, right=True)
+
+
+def _show_night(session: Session, night: Overnight) -> None:
+    from lcm.cli.durations import exact, short
+
+    screen = session.screen
+    cut = "" if night.complete else " (more happened before than one look takes in)"
+    by_policy, by_people = f"${night.saved_by_policy_usd:.2f}", f"${night.saved_by_people_usd:.2f}"
+    facts = [
+        ("time", f"{exact(night.since)} to {exact(night.until)}, {short(night.until - night.since)}{cut}"),
+        ("saved", f"${night.saved_usd:.2f}: {by_policy} by policies, {by_people} by people"),
+        ("stopped", f"{night.stopped_throughout} workers all the time"),
+    ]
+    screen.facts(facts, indent=0)
+    screen.say()
+    if night.automation:
+        screen.table(_night_columns("AUTOMATION"), night.automation)
+    else:
+        screen.say("Automation did nothing worth a word.")
+    screen.say()
+    if night.people:
+        screen.table(_night_columns("PEOPLE"), night.people)
+    else:
+        screen.say("People did nothing.")
+
+
+def _night_columns(title: str) -> list[Column[Done]]:
+    from lcm.model.overnight import in_words
+
+    return [
+        Column("TIMES", lambda done: str(done.count), right=True),
+        Column(title, lambda done: in_words(done.what)),
+        Column("TO", _concerned, rank=1, least=24),
+    ]
+
+
+def _concerned(done: Done) -> str:
+    named = ", ".join(each.name or each.id for each in done.concerned)
+    return f"{named}, …" if done.count > len(done.concerned) else named

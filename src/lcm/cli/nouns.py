@@ -28,6 +28,7 @@ NOUNS = {
     "secrets": ("secrets", "The key that stored secrets are encrypted with."),
     "breaker": ("breaker", "Let workers be marked as lost again after too many were."),
     "leadership": ("leadership", "Believe leaders again after etcd was replaced."),
+    "dashboard": ("dashboard", "A link that signs your browser in to the dashboard."),
     "login": ("login", "Sign in to a control plane and remember it."),
     "contexts": ("signing_in", "The control planes that you have signed in to."),
     "whoami": ("whoami", "Who you are to the control plane."),

@@ -46,6 +46,11 @@ Until = Annotated[
     str | None,
     typer.Option("--until", metavar="WHEN", help="When it ends by itself: 2h, or 2026-01-17T10:30Z. Else never."),
 ]
+SINCE_WORDS = "Not what was before: 12h ago as 12h, or 2026-01-17T20:00Z."
+Since = Annotated[str | None, typer.Option("--since", metavar="WHEN", help=SINCE_WORDS)]
+Before = Annotated[
+    str | None, typer.Option("--until", metavar="WHEN", help="Only what was before: 2h ago as 2h, or a date and time.")
+]
 Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings.")]
 
 

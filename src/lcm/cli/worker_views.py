@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.cli.durations import exact, short, stamp
 from lcm.cli.screen import status_style
 from lcm.cli.tables import Column
 from lcm.core import clock
+from lcm.model.losses import cost_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,18 +89,6 @@ def money(amount: float | None) -> str:
     if amount is None:
         return ""
     return f"{amount:.4f}" if 0 < amount < 0.1 else f"{amount:.2f}"
-
-
-def cost_so_far(worker: Worker, now: datetime) -> float | None:
-    """About what its instance has cost: while it was stopped it cost nothing."""
-    since = worker.instance_since or worker.created_at
-    if worker.cost_per_hour_usd is None or worker.instance_id is None:
-        return None
-    stopped = timedelta(seconds=worker.stopped_seconds)
-    if worker.status == "STOPPED":
-        stopped += now - worker.status_since
-    hours = max(timedelta(), now - since - stopped) / timedelta(hours=1)
-    return hours * worker.cost_per_hour_usd
 
 
 def show_worker(screen: Screen, worker: Worker) -> None:

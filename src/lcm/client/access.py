@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.client.asking import PAGE, Group, Page, bearer, encoded, path_to
 from lcm.client.replies import Call
-from lcm.model.access import MadeToken, NewToken, Role, TokenInfo, WhoAmI
+from lcm.model.access import MadeToken, NewToken, Role, SignInLink, TokenInfo, WhoAmI
 from lcm.model.answers import SecretsRotated
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ class Access(Group):
         """Who is calling and which role; with a token, whose that is. ValueError: no token can look like this."""
         headers = {} if token is None else bearer(token)
         return await self._ask(Call("access.whoami", "GET", path_to("whoami"), headers=headers), WhoAmI)
+
+    async def sign_in_link(self) -> SignInLink:
+        """The path of a link by which a browser signs in as whoever asks."""
+        return await self._ask(Call("access.sign-in-link", "POST", path_to("session", "links")), SignInLink)
 
     def tokens(self, *, page_size: int = PAGE) -> AsyncIterator[TokenInfo]:
         """All tokens, without their secrets."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 RESET = "reset"
+_SIGN_OF_LIFE = "heartbeat"
 _ENDINGS = frozenset({"overflow", "shutdown", "unavailable"})
 """The server's last words on a connection. Nothing is missed by them: the next one goes on from the same place."""
 
@@ -114,7 +115,7 @@ class Events(Group):
                         # The server has no place to go on from: asked with the old one it would only reset again.
                         place.last_id = None
                         parser.forget()
-                    if message.data is None:
+                    if message.data is None or message.event == _SIGN_OF_LIFE:
                         continue
                     if message.event in _ENDINGS:
                         log.info("the event stream ends for now", reason=message.event)

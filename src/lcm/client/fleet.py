@@ -13,8 +13,12 @@ from lcm.model.fleet_settings import FleetSettings, SettingsPatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
+    from datetime import datetime
 
+    from lcm.model.audit import ActorKind
+    from lcm.model.overnight import Overnight
     from lcm.model.requests import HoldRequest
+    from lcm.model.system import SystemHealth
 
 
 class Fleet(Group):
@@ -48,11 +52,43 @@ class Fleet(Group):
         return (await self._ask(call, ResetLeadership)).controller
 
     def audit(
-        self, *, subject: Iterable[str] = (), newest_first: bool = True, page_size: int = PAGE
+        self,
+        *,
+        subject: Iterable[str] = (),
+        actor: Iterable[str] = (),
+        actor_kind: Iterable[ActorKind] = (),
+        action: Iterable[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        q: str | None = None,
+        newest_first: bool = True,
+        page_size: int = PAGE,
     ) -> AsyncIterator[AuditEntry]:
-        """Every decision and change: who, what, why, when."""
-        query = asked(subject=subject, newest_first=newest_first)
+        """Every decision and change: who, what, why, when; those that fit all filters."""
+        query = asked(
+            subject=subject,
+            actor=actor,
+            actor_kind=actor_kind,
+            action=action,
+            since=_moment(since),
+            until=_moment(until),
+            q=q,
+            newest_first=newest_first,
+        )
         return self._pages("fleet.audit", path_to("audit"), Page[AuditEntry], query, page_size)
+
+    async def overnight(self, *, since: datetime | None = None, until: datetime | None = None) -> Overnight:
+        """What automation and people did in a span of time, and what stops saved; by default the last 12 hours."""
+        from lcm.model.overnight import Overnight
+
+        query = asked(since=_moment(since), until=_moment(until))
+        return await self._ask(Call("fleet.overnight", "GET", path_to("fleet", "overnight"), query), Overnight)
+
+    async def system(self) -> SystemHealth:
+        """The control plane, its controllers and what is suspended."""
+        from lcm.model.system import SystemHealth
+
+        return await self._ask(Call("fleet.system", "GET", path_to("system")), SystemHealth)
 
     async def settings(self) -> FleetSettings:
         """What counts now."""
@@ -62,3 +98,7 @@ class Fleet(Group):
         """Store values that beat the environment; null takes one back."""
         call = Call("fleet.change-settings", "PATCH", path_to("settings"), body=encoded(body))
         return await self._ask(call, FleetSettings)
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

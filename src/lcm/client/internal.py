@@ -20,6 +20,7 @@ from lcm.model.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    from lcm.model.controller_report import ControllerReport
     from lcm.model.requests import (
         BreakerReport,
         DecisionsBatch,
@@ -124,6 +125,10 @@ class Internal(Group):
     async def fleet(self) -> FleetState:
         """What holds for the fleet now: its hold, the open breakers, the last scale-down."""
         return await self._read("fleet", FleetState, "fleet")
+
+    async def report_controller(self, leader: Leader, body: ControllerReport) -> None:
+        """How the controller that leads is."""
+        await self._write("report", leader, body, Kept, "controllers", leader.controller, "report")
 
     async def report_breaker(self, leader: Leader, body: BreakerReport) -> FleetState:
         """A sweep would have marked too many as lost, or a later one agrees."""

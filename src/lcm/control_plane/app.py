@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.access.headers import SecurityHeaders
-from lcm.control_plane.routes import access, events, fleet, internal, problems, session, templates, workers
+from lcm.control_plane.routes import (
+    access,
+    activity,
+    events,
+    fleet,
+    internal,
+    problems,
+    session,
+    system,
+    templates,
+    workers,
+)
 from lcm.control_plane.routes.document import DocumentedApp
+from lcm.control_plane.web import site
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -25,10 +37,11 @@ def make_app(parts: Parts, version: str) -> FastAPI:
         redoc_url=None,
     )
     app.state.parts = parts
-    routers = [room.router for room in (workers, templates, fleet, events, access, session, internal)]
+    routers = [room.router for room in (workers, templates, fleet, activity, system, events, access, session, internal)]
     app.documented = routers
-    problems.install(app, routers)
+    problems.install(app, [*routers, *site.ROUTERS])
     for router in routers:
         app.include_router(router)
+    site.install(app)
     app.add_middleware(SecurityHeaders)
     return app

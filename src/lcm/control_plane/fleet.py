@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lcm.model.requests import BreakerReport, HoldRequest
 
 _SUMS = ("cost_per_hour_usd", "saved_usd", "stopped_since", "cpu_cores", "memory_gb", "storage_gb", "max_nodes")
-_PAYING = (
+PAYING = (
     WorkerStatus.PROVISIONING,
     WorkerStatus.STARTING,
     WorkerStatus.RUNNING,
@@ -205,7 +205,7 @@ class _Tally:
             return
         self.workers += count
         self.held += count if held else 0
-        if status in _PAYING:
+        if status in PAYING:
             self.cost += sums[0]
         if status is WorkerStatus.STOPPED:
             self.saved += sums[0]

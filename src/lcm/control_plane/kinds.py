@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.store.port import Kind
+from lcm.model.attention import urgency_of
 from lcm.model.status import WorkerStatus
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ WORKERS = Kind(
         "max_nodes",
         "saved_usd",
         "stopped_since",
+        "stopped_by_policy",
+        "urgency",
+        "attention",
     ),
     unique=("name", "instance_id", "requested_for"),
     grouped=(
@@ -45,6 +49,7 @@ WORKERS = Kind(
         "max_nodes",
         "saved_usd",
         "stopped_since",
+        "stopped_by_policy",
     ),
 )
 LEADERSHIPS = Kind("leaderships")
@@ -52,6 +57,7 @@ TEMPLATES = Kind("templates", fields=("enabled",))
 SETTINGS = Kind("settings")
 FLEET = Kind("fleet")
 DECISIONS = Kind("decisions")
+CONTROLLER_REPORTS = Kind("controller_reports")
 WORKER_SECRETS = Kind("worker_secrets")
 INSTALLATION = Kind("installation")
 FORGOTTEN = Kind("forgotten")
@@ -64,6 +70,7 @@ ALL_KINDS = (
     SETTINGS,
     FLEET,
     DECISIONS,
+    CONTROLLER_REPORTS,
     WORKER_SECRETS,
     ANSWERS,
     INSTALLATION,
@@ -80,6 +87,7 @@ def worker_fields(worker: Worker) -> dict[str, Value]:
     size = worker.capacity
     cost = worker.cost_per_hour_usd or 0.0
     stopped = worker.status is WorkerStatus.STOPPED
+    urgency = urgency_of(worker)
     return {
         "name": worker.name,
         "status": worker.status.value,
@@ -100,6 +108,9 @@ def worker_fields(worker: Worker) -> dict[str, Value]:
         # the savings of the whole fleet follow at any moment, without looking at a single record.
         "saved_usd": cost * worker.stopped_seconds / 3600,
         "stopped_since": cost * worker.status_since.timestamp() / 3600 if stopped else 0.0,
+        "stopped_by_policy": worker.stopped_by_policy,
+        "urgency": int(urgency),
+        "attention": f"{int(urgency)} {worker.name}",  # problems first, and among equals by name
     }
 
 

@@ -82,6 +82,7 @@ class Change:
                 reason=reason or action,
                 actor=self.actor,
                 version=worker.version,
+                stopped_by_policy=_stopped_by_policy(before, worker),
             )
             self._entry(HISTORY, worker.id, step.model_dump_json())
         self.audit(action, worker.id, reason, **details)
@@ -202,6 +203,11 @@ class Records:
                     raise _taken(taken) from None
                 # Somebody answered the same need a moment before: run again, and find their worker.
         raise Refusal(ProblemCode.VERSION_CONFLICT, "too many others change this at the same time; try again")
+
+
+def _stopped_by_policy(before: Worker | None, after: Worker) -> bool | None:
+    stopped = next((each for each in (after, before) if each and each.status is WorkerStatus.STOPPED), None)
+    return None if stopped is None else stopped.stopped_by_policy
 
 
 def _in_service(worker: Worker) -> bool:

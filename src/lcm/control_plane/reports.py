@@ -93,7 +93,9 @@ class Reports:
             label = reporting.label_of(worker, write)
             if label:
                 change.audit(label, worker_id, write.reason, instance_id=after.instance_id)
-            return change.save(after, "status_reported", write.reason, status=write.status.value)
+            event = reporting.event_of(worker, write)
+            details = {"status": write.status.value} | ({} if event is None else {"event": event.value})
+            return change.save(after, "status_reported", write.reason, **details)
 
         return leaks.count(await self._fenced(leader, attempt))
 

@@ -275,9 +275,12 @@ class EventStream(HostedService):
         return f"retry: {self._settings.retry * 1000:.0f}\n{place}\n".encode()
 
     def _heartbeat(self, client: Client) -> bytes:
-        """Whoever wants little keeps a fresh place, so that it is not too old one day."""
+        """Whoever wants little keeps a fresh place, so that it is not too old one day.
+
+        It is an event and not a comment: scripts in a browser do not hear of comments, and could not tell a dead line.
+        """
         places = [place for place in (client.place, self._place) if place is not None]
-        return f": still here\nid: {max(places)}\n\n".encode() if places else b": still here\n\n"
+        return frame("heartbeat", b"{}", max(places) if places else None)
 
     def _farewell(self) -> bytes:
         return notice("shutdown", "the server stops; come back with Last-Event-ID")

@@ -59,3 +59,10 @@ class MadeToken(Answer):
 
     token: ToldSecret
     info: TokenInfo
+
+
+class SignInLink(Answer):
+    """An address that signs a browser in, once and for some minutes. Whoever opens it is who asked for it."""
+
+    path: ToldSecret
+    expires_at: Moment

@@ -47,3 +47,6 @@ class HistoryEntry(Answer):
     reason: str
     actor: Actor
     version: int
+    stopped_by_policy: bool | None = Field(
+        default=None, description="Where it begins or ends a time in STOPPED: whether a policy wanted that."
+    )

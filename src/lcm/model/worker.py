@@ -108,6 +108,7 @@ class Worker(Answer):
     last_paused_at: Moment | None = None
     pause_reason: str | None = None
     paused_by_policy: bool = False
+    stopped_by_policy: bool = False
     stopped_seconds: float = 0.0
     auto_pause_count: int = 0
     manual_pause_count: int = 0

@@ -32,6 +32,7 @@ from lcm.control_plane.kinds import ALL_KINDS
 from lcm.control_plane.mirror import Mirror
 from lcm.control_plane.plane import Plane
 from lcm.control_plane.records import Records
+from lcm.control_plane.refilling import refill_fields
 from lcm.control_plane.routes.callers import Gate
 from lcm.control_plane.routes.parts import Parts
 from lcm.control_plane.secret_keys import ensure_key_file, load_keys
@@ -39,6 +40,7 @@ from lcm.control_plane.secrets import SecretBox
 from lcm.control_plane.store.port import StoreError
 from lcm.control_plane.store.sqlite import SqliteStore
 from lcm.control_plane.stream import EventStream
+from lcm.control_plane.system import Process
 from lcm.control_plane.templates import seed_templates
 from lcm.control_plane.tidying import Tidying
 from lcm.core import clock
@@ -136,6 +138,15 @@ def open_store(settings: PlaneSettings) -> Store:
     return MongoStore(url, database_of(url))
 
 
+def store_in_words(settings: PlaneSettings) -> str:
+    """Which store it is, without what lets one in."""
+    url = settings.store_url
+    if url is None or url.startswith("sqlite:///"):
+        return f"SQLite, {Path(url.removeprefix('sqlite:///')).name if url else 'lcm.db'}"
+    hosts = urlsplit(url).netloc.rpartition("@")[2]
+    return f"MongoDB, database {database_of(url)} at {hosts}"
+
+
 def database_of(url: str) -> str:
     """The database that the address names after its hosts; `lcm` if it names none."""
     return urlsplit(url).path.strip("/") or "lcm"
@@ -180,6 +191,7 @@ class _OpenStore(HostedService):
         change, settings = self._parts.plane.records.change, self._settings
         settled = await change(START_UP, lambda at: settle_installation(at, settings.lcm_installation_id))
         self._about["installation_id"] = settled.installation_id
+        await refill_fields(self._store)
         await change(START_UP, lambda at: seed_templates(at, settings.worker_templates_config_path))
 
     async def stop(self) -> None:
@@ -272,13 +284,14 @@ def make_control_plane(settings: PlaneSettings, coordination: Coordination, clie
     )
     gate = _gate(settings, store, client)
     mirror, stream = Mirror(store, coordination, feed), EventStream(store, feed)
-    parts = Parts.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours)
     about: dict[str, object] = {
         "service": "control-plane",
         "version": version("lcm"),
         "coordination": coordination.description,
         "regions": list(plane.regions),
     }
+    process = Process(about, store_in_words(settings), mirror)
+    parts = Parts.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process)
     opened = _OpenStore(store, parts, settings, about)
     REGISTRY.register(_PlaneFigures(mirror, stream))
     app = make_app(parts, version("lcm"))

@@ -27,6 +27,10 @@ LICENCE: Final = "demo-licence-token"
 _SOMETHING_EVERY: Final = (15.0, 45.0)
 _BACK_EVERY: Final = (90.0, 240.0)
 _DISTURBED_EVERY: Final = (300.0, 600.0)
+_AN_HOUR: Final = 3600.0
+_MOST_GOING: Final = 3
+_MOST_LEFT: Final = 4
+_MOST_DISTURBED: Final = 2  # an hour: one that is stopped more often is no longer started again by itself
 _UNMANAGED: Final = "found-by-discovery"
 
 
@@ -58,6 +62,7 @@ class Demo(HostedService):
         self._world = world
         self._regions = regions
         self._speed = speed
+        self._disturbed: dict[str, list[float]] = {}
         self._living: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -111,8 +116,13 @@ class Demo(HostedService):
             if going and chance.random() < 0.6:
                 lab = chance.choice(going)
                 world.labs.stop(lab, lab.owner)
-            elif len(going) < 3:
-                world.person_starts_lab(chance.choice(PEOPLE))
+            elif len(going) < _MOST_GOING:
+                left = [lab for lab in world.labs.all if lab.state != "STARTED"]
+                if len(left) >= _MOST_LEFT:
+                    lab = chance.choice(left)
+                    world.labs.start(lab, lab.owner)
+                else:
+                    world.person_starts_lab(chance.choice(PEOPLE))
 
     async def _returning(self) -> None:
         """Somebody comes back to a worker that was paused because nobody used it."""
@@ -131,9 +141,17 @@ class Demo(HostedService):
         """Now and then somebody stops an instance from outside."""
         while True:
             await self._pause(_DISTURBED_EVERY)
-            running = self._world.running()
+            now = asyncio.get_running_loop().time()
+            for machine_id, moments in self._disturbed.items():
+                self._disturbed[machine_id] = [moment for moment in moments if now - moment < _AN_HOUR]
+            running = [
+                (region, machine)
+                for region, machine, _ in self._world.running()
+                if len(self._disturbed.get(machine.id, [])) < _MOST_DISTURBED
+            ]
             if running:
-                region, machine, _ = clock.chance().choice(running)
+                region, machine = clock.chance().choice(running)
+                self._disturbed.setdefault(machine.id, []).append(now)
                 log.info("demo: somebody stops an instance from outside", instance=machine.id, region=region)
                 self._world.cloud.strike(region, Disturb(Action.STOP, machine.id))
 

@@ -1,4 +1,4 @@
-"""The simulated world of `lcm up`: a cloud that is kept on disk, and a CML server on each of its running machines."""
+"""The simulated world of `lcm up`: a cloud, and a CML server on each of its machines, all of it kept on disk."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from lcm.cml.simulator.server import CmlSimulator
 from lcm.cml.simulator.world import WorldSettings
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
+from lcm.wiring.kept_servers import KeptServers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 IMAGE: Final = "cml-2.9.1-simulated"
+FOLDER: Final = "simulated-cml"
 _TEND_EVERY: Final = 0.5
 _BRISK: Final = Timing(pending=(4.0, 9.0), stopping=(6.0, 15.0), shutting_down=(5.0, 12.0), metal_factor=6.0)
 
@@ -56,6 +58,7 @@ class SimulatedWorld(HostedService):
         self.account = SmartAccount()
         self.servers: dict[str, CmlSimulator] = {}  # by machine
         self._path = path
+        self._kept = KeptServers(path.with_name(FOLDER))
         self._settings = WorldSettings(speed=speed, boot_seconds=8.0, password=password or WorldSettings.password)
         self._identity = make_identity()
         self._addresses: dict[str, str] = {}  # which machine has an address
@@ -70,6 +73,7 @@ class SimulatedWorld(HostedService):
     async def start(self) -> None:
         """Bring the servers up that should be up, and keep them in step with their machines."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        await self._restore_servers()
         await self._tend()
         self._save()
         self._tending = self._spawn(keep_running("simulated world", self._tend_on), "tend")
@@ -104,6 +108,26 @@ class SimulatedWorld(HostedService):
             for machine in list(region.machines.values()):
                 yield name, region.settle(machine, now)
 
+    async def _restore_servers(self) -> None:
+        """The servers as they were, with their machines as these have become meanwhile."""
+        machines = {machine.id: machine for _, machine in self._machines()}
+        there = {name for name, machine in machines.items() if machine.state is not InstanceState.TERMINATED}
+        self._kept.open(there)
+        self._kept.restore_account(self.account)
+        for machine_id in sorted(there):
+            if not self._kept.has(machine_id):
+                continue
+            server = self._new_server()
+            if not self._kept.restore(machine_id, server.world):
+                await server.stop()
+                continue
+            if machines[machine_id].state is not InstanceState.RUNNING:
+                server.world.power_off()
+            self.servers[machine_id] = server
+
+    def _new_server(self) -> CmlSimulator:
+        return CmlSimulator(self._settings, identity=self._identity, account=self.account)
+
     async def _tend_on(self) -> None:
         while True:
             await asyncio.sleep(_TEND_EVERY)
@@ -134,8 +158,7 @@ class SimulatedWorld(HostedService):
         self._powered.add(machine_id)
         server = self.servers.get(machine_id)
         if server is None:
-            server = CmlSimulator(self._settings, identity=self._identity, account=self.account)
-            self.servers[machine_id] = server
+            server = self.servers[machine_id] = self._new_server()
             await server.start()
         else:
             await server.power_on()
@@ -152,6 +175,7 @@ class SimulatedWorld(HostedService):
         if text != self._saved:
             snapshot.write(self._path, picture)
             self._saved = text
+        self._kept.save({name: server.world for name, server in self.servers.items()}, self.account)
 
 
 def _restored(path: Path, speed: float) -> SimulatedCloud:

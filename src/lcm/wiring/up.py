@@ -56,6 +56,7 @@ SIMULATED_REGIONS: Final = ("us-east-1", "eu-west-1", "ap-southeast-2")
 _DEMO_MINUTES: Final = {"worker_idle_timeout_minutes": 12.0, "worker_auto_pause_snooze_minutes": 4.0}
 _DEMO_SECONDS: Final = {"idle_detection_interval": 30.0, "discovery_interval": 60.0, "metrics_collect_interval": 15.0}
 _WORLD_PASSWORD: Final = "simulated"  # noqa: S105 - of servers that only this process can reach
+_TOKEN_FILE: Final = "admin.token"  # noqa: S105 - a name
 _PASSWORD_SETTINGS: Final = "cml_default_password"  # noqa: S105 - a name
 
 
@@ -86,8 +87,10 @@ class Running:
 
     version: str
     url: str
+    sign_in: str
     controller_url: str
     token: str
+    token_from: str
     cloud: str
     regions: tuple[str, ...]
     store: str
@@ -117,7 +120,7 @@ def admin_token(settings: UpSettings) -> str:
     """The admin token: the one that is set, or one that is made once and kept in the data folder."""
     if settings.lcm_bootstrap_token is not None:
         return settings.lcm_bootstrap_token.get_secret_value()
-    path = settings.lcm_data_dir / "admin.token"
+    path = settings.lcm_data_dir / _TOKEN_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         return path.read_text(encoding="ascii").strip()
@@ -127,6 +130,13 @@ def admin_token(settings: UpSettings) -> str:
     path.touch(mode=0o600, exist_ok=True)
     path.write_text(token + "\n", encoding="ascii")
     return token
+
+
+def token_source_of(loaded: Loaded[UpSettings]) -> str:
+    """Where a person finds the admin token."""
+    if loaded.settings.lcm_bootstrap_token is None:
+        return str(loaded.settings.lcm_data_dir / _TOKEN_FILE)
+    return f"the one of {loaded.source_of('lcm_bootstrap_token')}"
 
 
 async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable[[Running], None]) -> int:
@@ -151,6 +161,7 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
         runtime = Runtime(coordination, settings)
         controller_token = settings.lcm_controller_token
         assert controller_token is not None
+        admin = await plane.parts.gate.tokens.verify(token)
         control = Client("http://lcm.local", controller_token.get_secret_value(), wire=wire)
         made = make_worker_controller(runtime, settings, control, cloud, cml)
         surface = HttpServer(
@@ -170,8 +181,10 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
                     Running(
                         version=version("lcm"),
                         url=plane.server.url,
+                        sign_in=plane.server.url + plane.parts.gate.links.address(admin).reveal(),
                         controller_url=surface.url,
                         token=token,
+                        token_from=token_source_of(loaded),
                         cloud=settings.cloud_provider,
                         regions=regions,
                         store=settings.store_url or str(settings.lcm_data_dir / "lcm.db"),

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from lcm.cloud.aws import RegionConfig
+    from lcm.cloud.aws.permissions import Permissions
     from lcm.cloud.spi import CloudProviderSPI, MetricsSPI
     from lcm.cml.spi import CMLSystemSPI
     from lcm.wiring.connections import Started
@@ -99,6 +100,7 @@ class Cloud:
     metrics: MetricsSPI
     sites: Mapping[str, LaunchSite]
     close: Callable[[], Awaitable[None]]
+    permissions: Callable[[str], Permissions] | None = None  # where a cloud can be asked what it would allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def aws_cloud(settings: WorkerControllerParts, registry: CollectorRegistry = REG
         config = AwsConfig(own, config.tuning)
     provider = AwsProvider(config, registry)
     sites = {name: launch_site(region) for name, region in config.regions.items()}
-    return Cloud(provider, provider, sites, provider.close)
+    return Cloud(provider, provider, sites, provider.close, provider.permissions)
 
 
 def launch_site(region: RegionConfig) -> LaunchSite:

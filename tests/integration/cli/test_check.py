@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
-from lcm.cli.checking import check_cloud, check_plane, check_store
+from lcm.cli.checking import check_plane, check_store
+from lcm.cli.checking_aws import check_cloud
 from lcm.wiring.control_plane import PlaneSettings
 from lcm.wiring.worker_controller import WorkerControllerParts
 from tests.support.aws_bed import ACCOUNT, AwsBed, open_bed
@@ -36,17 +37,21 @@ def on_aws(bed: AwsBed, pattern: str = "lcm-bed") -> WorkerControllerParts:
     )
 
 
-async def test_aws_is_asked_who_we_are_and_what_is_allowed(bed: AwsBed) -> None:
+async def test_aws_is_asked_who_we_are_and_what_may_be_read(bed: AwsBed) -> None:
     found = [finding async for finding in check_cloud(on_aws(bed))]
     assert all(finding.ok for finding in found), found
     assert f"account {ACCOUNT}" in found[0].says
-    assert "lcm-bed" in found[-1].says
-    assert not {"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"} & set(bed.calls())
+    assert "reading is allowed" in found[1].says
+    assert "lcm-bed" in found[2].says
 
 
 async def test_an_image_that_nobody_has(bed: AwsBed) -> None:
-    *_, last = [finding async for finding in check_cloud(on_aws(bed, "no-such-*"))]
-    assert (last.ok, "AMI_NAME_PATTERN" in last.remedy) == (False, True)
+    found = [finding async for finding in check_cloud(on_aws(bed, "no-such-*"))]
+    (wrong,) = [finding for finding in found if not finding.ok]
+    assert "AMI_NAME_PATTERN" in wrong.remedy
+    (note,) = [finding for finding in found if "launches" in finding.says]
+    assert (note.note, "there is no image" in note.says) == (True, True)
+    assert "RunInstances" not in bed.calls()
 
 
 async def test_what_is_not_allowed_is_told_with_the_policy(bed: AwsBed) -> None:

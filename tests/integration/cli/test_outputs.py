@@ -279,3 +279,25 @@ def test_without_a_terminal_each_change_is_a_line(plane: LcmPlane) -> None:
 
 def select_line(stream: Any, seconds: float) -> bool:
     return bool(select.select([stream], [], [], seconds)[0])
+
+
+def test_the_audit_is_narrowed_down(plane: LcmPlane) -> None:
+    told = json.loads(plane.lcm("audit", "--by", "person", "--action", "created", "--since", "1h", "-o", "json").stdout)
+    assert {line["action"] for line in told} == {"created"}
+    assert {line["actor"]["kind"] for line in told} == {"person"}
+    assert len(told) >= 3
+    found = json.loads(plane.lcm("audit", "-q", "QUOTA", "--actor", "worker-controller", "-o", "json").stdout)
+    assert found
+    assert all("quota" in line["reason"] for line in found)
+    assert json.loads(plane.lcm("audit", "--until", "2020-01-01T00:00Z", "-o", "json").stdout) == []
+
+
+def test_a_night_is_summed_up(plane: LcmPlane) -> None:
+    night = json.loads(plane.lcm("fleet", "overnight", "--since", "1h", "-o", "json").stdout)
+    assert {"what": "failed", "count": 1} in [
+        {name: done[name] for name in ("what", "count")} for done in night["automation"]
+    ]
+    assert "created" in [done["what"] for done in night["people"]]
+    shown = plane.lcm("fleet", "overnight").stdout
+    assert "by policies" in shown
+    assert "broken" in shown

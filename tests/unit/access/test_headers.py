@@ -61,7 +61,7 @@ async def test_every_answer_has_them_and_is_not_kept(path: str) -> None:
         assert answer.headers.get_list(name) == [value]
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["referrer-policy"] == "same-origin"
 
 
 async def test_what_the_application_set_stays() -> None:

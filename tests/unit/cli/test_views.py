@@ -12,7 +12,6 @@ import pytest
 
 from lcm.cli.asking import ReadsOnly, WouldSend, in_words
 from lcm.cli.errors import CommandError, WrongUsage
-from lcm.cli.losses import licence_words, running_words
 from lcm.cli.options import Format
 from lcm.cli.plan import UNSEEN, WAITING, grouped
 from lcm.cli.reaching import Reach
@@ -20,12 +19,13 @@ from lcm.cli.screen import Screen
 from lcm.cli.top import Load, bar, heat, order
 from lcm.cli.validating import valid
 from lcm.cli.waiting import Goal, goal_of, progress
-from lcm.cli.worker_views import cost_so_far, notes, show_explanation, status_words
+from lcm.cli.worker_views import notes, show_explanation, status_words
 from lcm.client.errors import Invalid, NotPossibleNow, NotSignedIn, OutcomeUnknown, TimedOut, Unreachable
 from lcm.model.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.decisions import DecisionReport
 from lcm.model.explaining import Explanation
 from lcm.model.fleet import PlannedWorker
+from lcm.model.losses import cost_so_far, licence_words, running_words
 from lcm.model.metrics import MetricsSample
 from lcm.model.problems import FieldProblem
 from lcm.model.requests import CreateWorker

@@ -44,7 +44,7 @@ async def take(client: Client, count: int, **options: Any) -> list[Event]:
 
 
 async def test_events_are_told_with_their_place_and_filters_are_sent(connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING, b": still here\n\n", told(11), told(12), 5.0])
+    server = StreamServer([GREETING, b": still here\n\n", b"event: heartbeat\ndata: {}\n\n", told(11), told(12), 5.0])
     events = await take(connect(server, "my-token"), 2, worker_id=["w-1", "w-2"], topic=["audit"])
     assert [(event.id, event.name, event.data) for event in events] == [
         ("11", "worker_changed", {"n": 11}),

@@ -13,6 +13,8 @@ from lcm.client import Client, Leader
 from lcm.client.errors import NotFound, NotSignedIn
 from lcm.core import clock
 from lcm.model.access import Role
+from lcm.model.audit import ActorKind
+from lcm.model.controller_report import ControllerReport
 from lcm.model.decisions import DecisionReport
 from lcm.model.fleet_settings import SettingsPatch
 from lcm.model.idle import ActivityEvent
@@ -155,6 +157,7 @@ class Tour:
         report = BreakerReport(region="eu-west-1", open=True, reason="ten are missing", affected=("w-1",))
         assert (await inside.report_breaker(LEADER, report)).breakers["eu-west-1"].open
         assert (await inside.fleet()).breakers["eu-west-1"].open
+        await inside.report_controller(LEADER, ControllerReport(instance_id="one", queue_depth=3))
         assert (await inside.template("small")).name == "small"
         assert (await inside.settings()).scaling.min_workers == 0
         assert (await inside.installation()).installation_id.startswith("lcm-")
@@ -168,6 +171,10 @@ class Tour:
         assert (await fleet.summary()).workers == 4
         assert {"alpha", "beta"} <= {planned.name async for planned in fleet.plan()}
         assert "skipped_not_idle" in [line.action async for line in fleet.audit(newest_first=False)]
+        found = [line.action async for line in fleet.audit(actor=["admin"], actor_kind=[ActorKind.PERSON], q="wait")]
+        assert found == ["fleet_held"]
+        assert "imported" in [done.what for done in (await fleet.overnight()).automation]
+        assert [each.report.queue_depth for each in (await fleet.system()).controllers if each.report] == [3]
         changed = await fleet.change_settings(SettingsPatch(scaling={"min_workers": 1}))
         assert changed == await fleet.settings()
         assert await fleet.reset_leadership("worker-controller") == "worker-controller"
@@ -178,6 +185,7 @@ class Tour:
         assert not (await admin.templates.disable("tiny")).enabled
         assert (await admin.templates.enable("tiny")).enabled
         assert (await admin.access.whoami()).role == "admin"
+        assert (await admin.access.sign_in_link()).path.get_secret_value().startswith("/sign-in#")
         rotated = await admin.access.rotate_secrets()
         assert (rotated.rotated, rotated.unreadable) == (0, ())
         made = await admin.access.make_token("ci", Role.VIEWER, expires_at=clock.after(60))

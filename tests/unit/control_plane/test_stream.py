@@ -113,10 +113,10 @@ async def test_heartbeats_come_every_15_seconds_and_keep_the_place_fresh(studio:
     reader = await studio.reader(Wanted(worker_ids=frozenset({"nobody"})))
     await studio.changes(3)
     await asyncio.sleep(15)
-    assert reader.comments == 1
+    assert reader.heartbeats == 1
     assert reader.last_id == (await studio.cursors())[-1]
     await asyncio.sleep(60)
-    assert (reader.comments, reader.events) == (5, [])
+    assert (reader.heartbeats, reader.events) == (5, [])
 
 
 async def test_the_end_is_told_and_is_at_once(studio: Studio) -> None:

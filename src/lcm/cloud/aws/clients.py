@@ -19,6 +19,8 @@ from botocore.credentials import (
 from botocore.exceptions import NoCredentialsError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lcm.cloud.aws.config import RegionConfig, Tuning
 
 
@@ -40,6 +42,24 @@ def new_client(
         endpoint_url=region.endpoint_url,
         config=client_config(tuning, attempts=1 if mutating else tuning.read_attempts),
     )
+
+
+def new_rehearsing_client(session: botocore.session.Session, region: RegionConfig, tuning: Tuning) -> Any:
+    """A client of EC2 that only asks whether it may: whatever it is told, its requests say DryRun, or are not sent."""
+    client = new_client(session, "ec2", region, tuning, mutating=False)
+    client.meta.events.register("provide-client-params.ec2", _only_ask)
+    client.meta.events.register_last("before-call.ec2", _refuse_to_act)
+    return client
+
+
+def _only_ask(params: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+    return {**params, "DryRun": True}
+
+
+def _refuse_to_act(params: Mapping[str, Any], **_: Any) -> None:
+    """The last look at a request: what does not say DryRun is not sent."""
+    if params["body"].get("DryRun") != "true":
+        raise RuntimeError("a request that should only ask would act; it was not sent")
 
 
 def client_config(tuning: Tuning, attempts: int) -> Config:

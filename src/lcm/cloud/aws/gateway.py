@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from botocore import xform_name
 
-from lcm.cloud.aws.clients import new_client, new_session
+from lcm.cloud.aws.clients import new_client, new_rehearsing_client, new_session
 from lcm.cloud.aws.failures import is_throttling, outcome_of, translate
 from lcm.cloud.buckets import OperationBuckets
 from lcm.cloud.errors import CloudError
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 
 Parameters: TypeAlias = "Mapping[str, Any]"
 Answer: TypeAlias = "Mapping[str, Any]"
+Invoke: TypeAlias = "Callable[[str, Parameters], Answer]"
 
 OUR_SHARE = 0.9
 
 _SERVICES = {"GetMetricData": "cloudwatch", "GetCallerIdentity": "sts"}
 _CHANGES = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
+# What a client is for: a read is repeated, a change is sent once, and a rehearsal only asks.
+_READING, _CHANGING, _REHEARSING = "reading", "changing", "rehearsing"
 
 
 class Gateway:
@@ -76,11 +79,21 @@ class Gateway:
 
         return await self._threads.run(work)
 
-    def _send(self, operation: str, parameters: Parameters) -> Answer:
+    async def rehearse(self, operation: str, parameters: Parameters, instances: int = 0) -> Answer:
+        """Ask EC2 whether a call would be allowed. It goes by a client that can do nothing but ask.
+
+        EC2 says yes by an error of the code DryRunOperation: an answer that is none comes from somebody who acted.
+        """
+        await self.pay(operation, instances)
+        answer = await self._threads.run(lambda: partial(self._send, operation, parameters, self._clients.rehearse))
+        assert answer is not None
+        return answer
+
+    def _send(self, operation: str, parameters: Parameters, invoke: Invoke | None = None) -> Answer:
         """In a thread: one call to its end."""
         began, outcome = clock.boottime(), "ok"
         try:
-            return self._clients.invoke(operation, parameters)
+            return (invoke or self._clients.invoke)(operation, parameters)
         except CloudError as error:
             outcome = outcome_of(error)
             raise
@@ -101,27 +114,42 @@ class _Clients:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._session: botocore.session.Session | None = None
-        self._made: dict[tuple[str, bool], Any] = {}
+        self._made: dict[tuple[str, str], Any] = {}
 
     def invoke(self, operation: str, parameters: Parameters) -> Answer:
         mutating = operation in _CHANGES
+        kind = _CHANGING if mutating else _READING
+        return self._invoke(_SERVICES.get(operation, "ec2"), kind, operation, parameters)
+
+    def rehearse(self, operation: str, parameters: Parameters) -> Answer:
+        """Nothing is changed by this, whatever happens to it on the way."""
+        return self._invoke("ec2", _REHEARSING, operation, parameters)
+
+    def _invoke(self, service: str, kind: str, operation: str, parameters: Parameters) -> Answer:
         try:
-            client = self._client(_SERVICES.get(operation, "ec2"), mutating)
+            client = self._client(service, kind)
             answer: Answer = getattr(client, xform_name(operation))(**parameters)
         except Exception as error:  # botocore's parsers and credential sources raise whatever they like
-            raise translate(error, operation=operation, region=self._region.region, mutating=mutating) from error
+            changing = kind == _CHANGING
+            raise translate(error, operation=operation, region=self._region.region, mutating=changing) from error
         return answer
 
-    def _client(self, service: str, mutating: bool) -> Any:
-        key = (service, mutating)
+    def _client(self, service: str, kind: str) -> Any:
+        key = (service, kind)
         with self._lock:
             if key not in self._made:
-                if self._session is None:
-                    self._session = new_session(self._region, self._tuning)
-                client = new_client(self._session, service, self._region, self._tuning, mutating=mutating)
-                client.meta.events.register(f"needs-retry.{service}", self._look_for_throttling)
-                self._made[key] = client
+                self._made[key] = self._make(service, kind)
             return self._made[key]
+
+    def _make(self, service: str, kind: str) -> Any:
+        if self._session is None:
+            self._session = new_session(self._region, self._tuning)
+        if kind == _REHEARSING:
+            client = new_rehearsing_client(self._session, self._region, self._tuning)
+        else:
+            client = new_client(self._session, service, self._region, self._tuning, mutating=kind == _CHANGING)
+        client.meta.events.register(f"needs-retry.{service}", self._look_for_throttling)
+        return client
 
     def _look_for_throttling(self, response: Any, operation: Any, **_: Any) -> None:
         """Sees each attempt's answer, also of those that are repeated."""

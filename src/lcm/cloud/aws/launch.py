@@ -25,10 +25,7 @@ class Launches:
 
     async def launch(self, parameters: LaunchParameters) -> Instance:
         """Send it once. The same parameters always make the same request, or EC2 would refuse the token."""
-        root_device = None
-        if parameters.root_volume_gb is not None:
-            root_device = await self._images.root_device(parameters.image_id)
-        request = run_request(parameters, root_device)
+        request = await self.request(parameters)
         answer = await self._gateway.call_prepared(OPERATION, lambda: request, instances=1)
         assert answer is not None
         launched = answer.get("Instances", ())
@@ -45,6 +42,13 @@ class Launches:
                 operation=OPERATION,
             )
         return instance
+
+    async def request(self, parameters: LaunchParameters) -> dict[str, Any]:
+        """What is sent for these parameters."""
+        root_device = None
+        if parameters.root_volume_gb is not None:
+            root_device = await self._images.root_device(parameters.image_id)
+        return run_request(parameters, root_device)
 
 
 def run_request(parameters: LaunchParameters, root_device: str | None) -> dict[str, Any]:

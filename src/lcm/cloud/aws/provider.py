@@ -13,6 +13,7 @@ from lcm.cloud.aws.identity import Identity
 from lcm.cloud.aws.images import Images
 from lcm.cloud.aws.launch import Launches
 from lcm.cloud.aws.mutations import Mutation
+from lcm.cloud.aws.permissions import Permissions
 from lcm.cloud.aws.poller import Poller
 from lcm.cloud.aws.sweeps import Sweeps
 from lcm.cloud.aws.telemetry import CallMetrics, call_metrics
@@ -49,6 +50,7 @@ class _Region:
         self.start = Mutation(self.gateway, "StartInstances", "StartingInstances")
         self.stop = Mutation(self.gateway, "StopInstances", "StoppingInstances")
         self.terminate = Mutation(self.gateway, "TerminateInstances", "TerminatingInstances")
+        self.permissions = Permissions(self.gateway, self.launches)
         self.health = Health(self.gateway)
         self.cloudwatch = CloudWatch(self.gateway)
 
@@ -112,6 +114,10 @@ class AwsProvider:
 
     async def get_instance_metrics(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
         return await self._in(region).cloudwatch.latest(instance_ids)
+
+    def permissions(self, region: str) -> Permissions:
+        """What would be allowed in a region; no part of the interface of clouds."""
+        return self._in(region).permissions
 
     async def close(self) -> None:
         if self._closed:

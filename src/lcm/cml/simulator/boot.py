@@ -50,10 +50,15 @@ class Boot:
         """Whether connections are accepted."""
         return self.phase not in (Phase.OFF, Phase.REFUSING)
 
-    def power_on(self) -> None:
-        """Begin to boot, unless it is on."""
+    @property
+    def up_for(self) -> float | None:
+        """How many simulated seconds it has been on; None: it is off."""
+        return None if self._since is None else self._time.now - self._since
+
+    def power_on(self, ago: float = 0.0) -> None:
+        """Begin to boot, or have begun so many seconds ago, unless it is on."""
         if self._since is None:
-            self._since = self._time.now
+            self._since = self._time.now - ago
 
     def power_off(self) -> None:
         """As if the plug was pulled."""

@@ -10,7 +10,7 @@ from lcm.cml.simulator.definitions import definition_of
 from lcm.cml.simulator.refusals import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from lcm.cml.simulator.profiles import Profile
@@ -28,15 +28,22 @@ STOP_SECONDS = 2.0
 WIPE_SECONDS = 0.5
 EVENTS_KEPT = 1_000
 
+_ARRIVALS = {BOOTED: "boot_node", STOPPED: "stop_node", NEW: "wipe_node"}
+
 
 @dataclass
 class Node:
-    """A machine in a lab. `errand` counts the orders it got: what an older order set off comes to nothing."""
+    """A machine in a lab. `errand` counts the orders it got: what an older order set off comes to nothing.
+
+    `aim` is the state that the last order leads to, at the simulated time `due`.
+    """
 
     plan: NodePlan
     state: str = NEW
     pending: bool = False
     errand: int = 0
+    aim: str = NEW
+    due: float = 0.0
 
     @property
     def id(self) -> str:
@@ -138,7 +145,7 @@ class Labs:
         if node.state in ACTIVE:
             return
         who = {"user_id": by.id, "lab_id": lab.id, "node_id": node.id}
-        number = self._order(node)
+        number = self._order(node, BOOTED, QUEUE_SECONDS + definition_of(node.plan.definition).boot_seconds)
         self._become(lab, node, QUEUED)
         self._telemetry.note("queue_node", **who)
 
@@ -164,7 +171,7 @@ class Labs:
         """Stop a node; one that was still queued too."""
         if node.state not in ACTIVE:
             return
-        number = self._order(node)
+        number = self._order(node, STOPPED, STOP_SECONDS)
 
         def finish() -> None:
             node.pending = False
@@ -186,7 +193,7 @@ class Labs:
             raise Refusal(400, f"Node is still running: {node.id}")
         if node.state == NEW:
             return
-        number = self._order(node)
+        number = self._order(node, NEW, WIPE_SECONDS)
 
         def finish() -> None:
             node.pending = False
@@ -206,14 +213,31 @@ class Labs:
         """What ran is found stopped after the next boot."""
         for lab in self._labs.values():
             for node in lab.nodes.values():
-                self._order(node)
+                self._order(node, STOPPED, 0.0)
                 node.pending = False
                 if node.state in ACTIVE:
                     self._become(lab, node, STOPPED)
 
-    def _order(self, node: Node) -> int:
+    def put_back(self, labs: Iterable[Lab], imported: int) -> None:
+        """Have these labs, as they were when the world was kept. What is pending is not on its way yet: `go_on`."""
+        self._labs = {lab.id: lab for lab in labs}
+        self.imported = imported
+
+    def go_on(self, lab: Lab, node: Node, seconds: float) -> None:
+        """Let a node that is on its way arrive in so many seconds; below 0, so long ago."""
+        number = self._order(node, node.aim, seconds)
+
+        def arrive() -> None:
+            node.pending = False
+            self._become(lab, node, node.aim)
+            self._telemetry.note(_ARRIVALS[node.aim], user_id=lab.owner.id, lab_id=lab.id, node_id=node.id)
+
+        self._later(node, number, seconds, arrive)
+
+    def _order(self, node: Node, aim: str, seconds: float) -> int:
         node.errand += 1
         node.pending = True
+        node.aim, node.due = aim, self._time.now + seconds
         return node.errand
 
     def _later(self, node: Node, number: int, seconds: float, action: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ NODE_FEATURE = "simulated.CML_NODES,1.0"
 _TOKEN = re.compile(r"[a-zA-Z\d+/%=-]{1,256}")
 _RETRY_SECONDS = 30.0
 _MOST_NODES = 300
+_ON_DISK = ("status", "authorization", "product", "transport", "nodes", "product_uuid")
 
 
 class LicensingMode(StrEnum):
@@ -102,6 +103,7 @@ class Licensing:
     _registering: _Attempts = field(default_factory=_Attempts)
     _renewing: _Attempts = field(default_factory=_Attempts)
     _attempt: int = 0
+    _bad: bool = False  # what was asked for last was asked for with a token that will be refused
 
     @property
     def registered(self) -> bool:
@@ -117,8 +119,30 @@ class Licensing:
             raise Refusal(400, "Already registered; ask for registering again to replace it")
         self.status, self._attempt = "IN_PROGRESS", self._attempt + 1
         self._registering = _Attempts(attempted=self._date())
+        self._bad = token.startswith(BAD_TOKEN)
         number = self._attempt
         self.time.later(self.register_seconds, lambda: self._answered(token, number))
+
+    def kept(self) -> dict[str, Any]:
+        """What is on the disk of the server; never a token."""
+        return {
+            **{name: getattr(self, name) for name in _ON_DISK},
+            "mode": self.mode.value,
+            "registering": asdict(self._registering),
+            "renewing": asdict(self._renewing),
+            "bad": self._bad,
+        }
+
+    def put_back(self, stored: dict[str, Any]) -> None:
+        """Be as `kept` said. The licensing service is asked anew where its answer was waited for; the account knows."""
+        for name in _ON_DISK:
+            setattr(self, name, stored[name])
+        self.mode = LicensingMode(stored["mode"])
+        self._registering, self._renewing = _Attempts(**stored["registering"]), _Attempts(**stored["renewing"])
+        self._bad, self._attempt = stored["bad"], self._attempt + 1
+        number = self._attempt
+        if self.status in ("IN_PROGRESS", "RETRY_IN_PROGRESS"):
+            self.time.later(self.register_seconds, lambda: self._answered(BAD_TOKEN if self._bad else "", number))
 
     async def deregister(self) -> bool:
         """Give the licence back; False when the licensing service was not reached and only this server forgot it."""

@@ -6,6 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lcm.cml.simulator.profiles import Profile
     from lcm.cml.simulator.timekeeper import Timekeeper
 
@@ -30,6 +32,11 @@ class Telemetry:
     def note(self, category: str, **data: object) -> None:
         """Something happened now."""
         self._events.append({"category": category, "timestamp": self._stamp(), "data": data})
+
+    def put_back(self, events: Iterable[dict[str, Any]]) -> None:
+        """Have had these events, and only these."""
+        self._events.clear()
+        self._events.extend(events)
 
     def tell(self, message: dict[str, Any]) -> None:
         """Send a message to all listeners."""

@@ -32,7 +32,8 @@ _ALWAYS = (
     ("content-security-policy", "; ".join(_POLICY)),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),  # for browsers that do not know frame-ancestors
-    ("referrer-policy", "no-referrer"),
+    # Not no-referrer: then browsers call the origin of our own forms null, and nobody could sign in with them.
+    ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),

@@ -18,6 +18,7 @@ from lcm.core import clock
 if TYPE_CHECKING:
     from lcm.control_plane.access.roles import Caller
 
+PATH = "/sign-in"
 SECONDS = 600.0
 MOST = 100
 _CODE_BYTES = 32
@@ -37,6 +38,10 @@ class SignInLinks:
         if len(self._open) > MOST:
             self._open.popitem(last=False)
         return Secret(code)
+
+    def address(self, caller: Caller) -> Secret:
+        """The path of a link that signs somebody in as `caller`."""
+        return Secret(f"{PATH}#{self.issue(caller).reveal()}")
 
     def redeem(self, code: str) -> Caller:
         """Whom the code signs in, once; raises `Unauthenticated` for one that is unknown, used or too old."""

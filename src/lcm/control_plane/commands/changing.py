@@ -35,6 +35,8 @@ def entering(worker: Worker, status: WorkerStatus, now: datetime) -> dict[str, A
     fields: dict[str, Any] = {"status": status, "status_since": now}
     if worker.status is WorkerStatus.STOPPED:
         fields["stopped_seconds"] = worker.stopped_seconds + (now - worker.status_since).total_seconds()
+    if status is WorkerStatus.STOPPED:
+        fields["stopped_by_policy"] = worker.paused_by_policy  # kept when it is resumed, so that savings can be told
     if status in _WITHOUT_PUBLIC_ADDRESS:
         fields["public_ip"] = None
     if status in (WorkerStatus.STARTING, WorkerStatus.RUNNING):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.commands.changing import changed, entering
 from lcm.control_plane.commands.refusal import Refusal
+from lcm.model.conditions import ConditionType, holds
 from lcm.model.fleet_settings import DriftPolicy
+from lcm.model.overnight import Event
 from lcm.model.problems import ProblemCode
 from lcm.model.status import DesiredStatus, LicenseStatus, WorkerStatus
 from lcm.model.worker import LaunchIntent
@@ -83,6 +85,24 @@ def label_of(worker: Worker, write: StatusWrite) -> str:
     if (worker.status, write.status) == (WorkerStatus.DRAINING, WorkerStatus.STOPPING) and worker.paused_by_policy:
         return "drained"
     return ""
+
+
+def event_of(worker: Worker, write: StatusWrite) -> Event | None:
+    """What a write amounts to for people who look back; None: one of the usual steps."""
+    entered = write.status is not worker.status
+    if entered and write.status is WorkerStatus.FAILED:
+        return Event.FAILED
+    if entered and write.status is WorkerStatus.TERMINATED and worker.desired_status is not DesiredStatus.TERMINATED:
+        return Event.GONE
+    if entered and write.status is WorkerStatus.PENDING and worker.instance_id is not None:
+        return Event.REPLACED
+    if entered and write.status is WorkerStatus.STARTING and worker.drifted:
+        return Event.RESTARTED
+    if write.desired_status is not None:
+        return Event.DRIFT_ACCEPTED
+    if holds(write.conditions or (), ConditionType.STUCK) and not holds(worker.conditions, ConditionType.STUCK):
+        return Event.STUCK
+    return None
 
 
 def store_intent(worker: Worker, write: LaunchWrite, now: datetime) -> Worker:

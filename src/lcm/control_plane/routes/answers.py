@@ -62,7 +62,12 @@ def joined_page(page: Page) -> Response:
 
 def joined_lines(lines: Sequence[Recorded], limit: int) -> Response:
     """A page of the journal; a full one may have a next."""
-    return _joined([line.body for line in lines], lines[-1].cursor if len(lines) == limit else None)
+    return joined_audit(lines, lines[-1].cursor if len(lines) == limit else None)
+
+
+def joined_audit(lines: Sequence[Recorded], following: str | None) -> Response:
+    """Lines of the journal, and where the next page begins."""
+    return _joined([line.body for line in lines], following)
 
 
 def joined_samples(samples: Sequence[Sample]) -> Response:

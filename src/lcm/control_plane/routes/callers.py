@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Header, Request
 from pydantic import WithJsonSchema
 
 from lcm.control_plane.access.cookies import session_id_in
+from lcm.control_plane.access.links import SignInLinks
 from lcm.control_plane.access.oidc import Oidc, looks_like_jwt
 from lcm.control_plane.access.roles import Caller, Unauthenticated
 from lcm.control_plane.access.sessions import Sessions, check_csrf
@@ -37,6 +38,7 @@ class Gate:
     sessions: Sessions
     throttle: Throttle
     oidc: Oidc | None = None
+    links: SignInLinks = field(default_factory=SignInLinks)
 
     async def admit(self, request: Request) -> Caller:
         """The caller, or a refusal. Failed attempts are counted before the next is looked at."""

@@ -91,4 +91,6 @@ def _show_examples(document: dict[str, Any]) -> None:
 def _named(schema: dict[str, Any]) -> str | None:
     """The model behind a schema; that of the first choice where there are several."""
     chosen = schema["anyOf"][0] if "anyOf" in schema else schema
-    return str(chosen["$ref"]).rpartition("/")[2] if "$ref" in chosen else None
+    name = str(chosen.get("$ref", "")).rpartition("/")[2]
+    # A model that is both asked for and answered may have two schemas.
+    return name.removesuffix("-Input").removesuffix("-Output") or None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lcm.control_plane.routes.manager_examples import manager_examples
+
 _NOW = "2026-01-17T10:30:00Z"
 _WORKER = "w-3f9k2m1xq0ab"
 _INSTANCE = "i-0f3a91c2d4e5b6a78"
@@ -113,7 +115,7 @@ _LEADER = {"controller": "worker-controller", "term": 4711, "announced_at": _NOW
 
 def examples() -> dict[str, Any]:
     """All of them."""
-    return {**_of_people(), **_of_controllers(), **_answers(), **_answers_about_the_fleet()}
+    return {**_of_people(), **_of_controllers(), **_answers(), **_answers_about_the_fleet(), **manager_examples()}
 
 
 def _page(*items: object) -> dict[str, object]:
@@ -205,6 +207,7 @@ def _answers() -> dict[str, Any]:
         "WhoAmI": {"name": "anna", "role": "admin", "kind": "token", "expires_at": None},
         "TokenInfo": _TOKEN,
         "TokenList": _page(_TOKEN),
+        "SignInLink": {"path": "/sign-in#made-up", "expires_at": "2026-01-17T10:40:00Z"},
         "MadeToken": {"token": "lcm_t-8h2k5m9xq1cd_made-up", "info": _TOKEN},
         "SignedIn": {"name": "anna", "role": "admin", "csrf": "made-up"},
         "SecretsRotated": {"rotated": 214, "already": 12, "unreadable": []},

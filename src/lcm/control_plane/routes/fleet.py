@@ -1,19 +1,17 @@
-"""The fleet, its settings, the audit and the plan."""
+"""The fleet, its settings and the plan."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from fastapi.responses import Response
 
 from lcm.control_plane.fleet_settings import patch_settings
-from lcm.control_plane.kinds import AUDIT
 from lcm.control_plane.records import Change
-from lcm.control_plane.routes.answers import AuditPage, documented, joined_lines
+from lcm.control_plane.routes.answers import documented
 from lcm.control_plane.routes.callers import Admin, Operator, Viewer
 from lcm.control_plane.routes.parts import parts
-from lcm.control_plane.routes.workers import Cursor, Limit, split
+from lcm.control_plane.routes.workers import Cursor, Limit
 from lcm.model.answers import ResetLeadership
 from lcm.model.base import Region
 from lcm.model.fleet import FleetPlan, FleetState, FleetSummary
@@ -66,26 +64,6 @@ async def reset_leadership(
     """Forget the newest term of a controller: for an etcd that was replaced and counts from the beginning."""
     await parts(request).plane.records.change(caller.actor, lambda change: change.reset_leadership(controller))
     return ResetLeadership(controller=controller)
-
-
-@router.get("/audit", response_model=AuditPage)
-async def audit(
-    request: Request,
-    caller: Viewer,
-    subject: Annotated[
-        list[str] | None, Query(description="What it is about, such as ids of workers; repeated, or with commas")
-    ] = None,
-    newest_first: Annotated[bool, Query(description="Whether the newest line comes first")] = True,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-) -> Response:
-    """Every decision and change: who, what, why, when."""
-    store = parts(request).plane.store
-    place = {"before": cursor} if newest_first else {"after": cursor}
-    lines = await store.journal(
-        topics=[AUDIT], subjects=split(subject), newest_first=newest_first, limit=limit, **place
-    )
-    return joined_lines(lines, limit)
 
 
 @router.get("/settings")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet import Fleet
 from lcm.control_plane.metrics import Metrics
+from lcm.control_plane.overnight import Nights
 from lcm.control_plane.reports import Reports
+from lcm.control_plane.system import Process, System
 from lcm.control_plane.workers import Workers
 
 if TYPE_CHECKING:
@@ -29,12 +31,32 @@ class Parts:
     fleet: Fleet
     metrics: Metrics
     stream: EventStream
+    nights: Nights
+    system: System
 
     @classmethod
-    def of(cls, plane: Plane, gate: Gate, stream: EventStream, *, metrics_retention_hours: float = 48.0) -> Parts:
+    def of(
+        cls,
+        plane: Plane,
+        gate: Gate,
+        stream: EventStream,
+        *,
+        metrics_retention_hours: float = 48.0,
+        process: Process | None = None,
+    ) -> Parts:
         """All of them over one store."""
-        metrics = Metrics(plane, metrics_retention_hours)
-        return cls(plane, gate, Workers(plane), Reports(plane), Fleet(plane), metrics, stream)
+        fleet = Fleet(plane)
+        return cls(
+            plane=plane,
+            gate=gate,
+            workers=Workers(plane),
+            reports=Reports(plane),
+            fleet=fleet,
+            metrics=Metrics(plane, metrics_retention_hours),
+            stream=stream,
+            nights=Nights(plane),
+            system=System(plane, fleet, stream, process or Process({})),
+        )
 
 
 def parts(request: Request) -> Parts:

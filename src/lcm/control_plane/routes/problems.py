@@ -18,9 +18,12 @@ from lcm.model.problems import MEDIA_TYPE, STATUS, TITLES, FieldProblem, Problem
 from lcm.model.transitions import IllegalTransition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
 
     from fastapi import APIRouter, FastAPI, Request
+
+    ErrorPage: TypeAlias = Callable[[Request, Problem], Response | None]
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +49,11 @@ def respond(
         errors=errors,
         current=current,
     )
+    error_page: ErrorPage | None = getattr(request.app.state, "error_page", None)
+    shown = None if error_page is None else error_page(request, problem)
+    if shown is not None:
+        shown.headers.update(headers or {})
+        return shown
     return Response(problem.model_dump_json(exclude_none=True), number, dict(headers or {}), media_type=MEDIA_TYPE)
 
 

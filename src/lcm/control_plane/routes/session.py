@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -9,10 +10,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field, SecretStr
 
 from lcm.control_plane.access.cookies import cleared_cookie, session_cookie, session_id_in
+from lcm.control_plane.access.links import SECONDS
 from lcm.control_plane.routes.answers import documented
-from lcm.control_plane.routes.callers import Anybody
+from lcm.control_plane.routes.callers import Anybody, Viewer
 from lcm.control_plane.routes.parts import parts
-from lcm.model.access import Role
+from lcm.core import clock
+from lcm.model.access import Role, SignInLink
 from lcm.model.base import Answer, Data
 
 router = APIRouter(prefix="/api/session", tags=["access"], responses=documented(401, 403, 422, 429))
@@ -41,6 +44,13 @@ async def sign_in(request: Request, body: SignIn) -> Response:
     secure = request.url.scheme == "https"
     answer = {"name": caller.name, "role": caller.role.value, "csrf": session.csrf.reveal()}
     return JSONResponse(answer, 201, {"Set-Cookie": session_cookie(session, secure=secure)})
+
+
+@router.post("/links", status_code=201)
+async def make_link(request: Request, caller: Viewer) -> SignInLink:
+    """A link by which a browser signs in as the caller, once and within ten minutes."""
+    path = parts(request).gate.links.address(caller).reveal()
+    return SignInLink(path=SecretStr(path), expires_at=clock.now() + timedelta(seconds=SECONDS))
 
 
 @router.delete("", status_code=204)

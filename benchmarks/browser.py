@@ -1,0 +1,223 @@
+"""The Fleet page over 10,000 workers, in Chromium: how soon it is there, answers and follows, and what it keeps."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import sync_playwright
+
+from benchmarks.figures import percentile, say
+from benchmarks.plane import STATUSES, TOKEN, served_plane, worker_id
+from benchmarks.store import WORKERS, waits
+from benchmarks.wire import Connection
+from lcm.model.status import WorkerStatus
+from tests.support.chromium import launch
+from tests.support.http_gate import LoopThread
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, CDPSession, Page
+
+LOADS = 20
+FILTERS = 20
+CHANGES = 100
+BEFORE, AFTER = 1_000, 11_000  # events
+CLIENTS = 8
+AT_A_TIME = 1_000
+PATIENCE = 60_000.0
+
+# Waits for a look of the page that a test describes, and says when it was there, in milliseconds since 1970.
+_WHEN = """([selector, text]) => new Promise((done, failed) => {
+  setTimeout(() => failed(new Error(`never seen: ${selector} with ${text}`)), 60000);
+  const look = () => {
+    const found = document.querySelector(selector);
+    if (!found || !found.outerHTML.includes(text)) return false;
+    // What is in the document is on the screen with the next frame.
+    requestAnimationFrame(() => done(performance.timeOrigin + performance.now()));
+    return true;
+  };
+  if (look()) return;
+  const watch = new MutationObserver(() => { if (look()) watch.disconnect(); });
+  watch.observe(document.documentElement, {subtree: true, childList: true, attributes: true, characterData: true});
+})"""
+_PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+_DOCUMENT = "() => performance.getEntriesByType('navigation')[0].decodedBodySize"
+_SCRIPTS = """() => performance.getEntriesByType('resource')
+  .filter(each => new URL(each.name).pathname.endsWith('.js')).map(each => [each.name, each.decodedBodySize])"""
+
+
+def signed_in(browser: Browser, port: int) -> BrowserContext:
+    """A browser with nothing in its cache, of somebody who has just signed in."""
+    context = browser.new_context(base_url=f"http://127.0.0.1:{port}", viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(PATIENCE)
+    answer = context.request.post("/api/session", data={"token": TOKEN})
+    assert answer.status == 201, answer.text()
+    return context
+
+
+def live(context: BrowserContext, path: str = "/") -> Page:
+    """A page that hears of changes."""
+    page = context.new_page()
+    page.goto(path)
+    page.locator("#connection[data-state=live]").wait_for()
+    return page
+
+
+def loads(browser: Browser, port: int) -> None:
+    """How soon there is something to see, in a browser that has never been here."""
+    paints: list[float] = []
+    size, scripts = 0, dict[str, int]()
+    for _ in range(1 + LOADS):
+        context = signed_in(browser, port)
+        page = live(context)
+        page.wait_for_function(_PAINT)
+        paints.append(page.evaluate(_PAINT))
+        size = page.evaluate(_DOCUMENT)
+        scripts |= dict(page.evaluate(_SCRIPTS))
+        context.close()
+    context = signed_in(browser, port)
+    page = live(context, f"/workers/{worker_id(0)}")
+    scripts |= dict(page.evaluate(_SCRIPTS))
+    context.close()
+    # The first finds a server that has never made a page.
+    first, *paints = paints
+    name = f"browser: Fleet of {WORKERS:,}"
+    say(f"{name}, first contentful paint, p50 of {LOADS}", percentile(paints, 50), "ms")
+    beside = f"the first after the server's start {first:.0f}"
+    say(f"{name}, first contentful paint, longest", max(paints), "ms", aim="500", beside=beside)
+    say(f"{name}, document", size / 1000, "kB", aim="200")
+    say("browser: scripts of Fleet and Worker, uncompressed", sum(scripts.values()) / 1000, "kB", aim="150")
+
+
+def filters(browser: Browser, port: int) -> None:
+    """From the choice of a filter, or the last letter of a search, until its rows are on the screen."""
+    context = signed_in(browser, port)
+    page = live(context)
+    chosen: list[float] = []
+    typed: list[float] = []
+    for number in range(FILTERS):
+        chosen.append(filtered(page, "#status", "status", STATUSES[number % len(STATUSES)].value))
+        typed.append(filtered(page, "#q", "q", f"worker-{number * 97 * len(STATUSES):05}"))
+    for what, spans in (("chosen", chosen), ("typed", typed)):
+        say(f"browser: a filter {what}, answered, p50 of {FILTERS}", percentile(spans, 50), "ms")
+        say(f"browser: a filter {what}, answered, longest", max(spans), "ms", aim="300")
+    context.close()
+
+
+def filtered(page: Page, field: str, name: str, value: str) -> float:
+    """How long one filter took. It is set in the page, so that no time passes between here and there."""
+    page.goto("/")
+    page.locator("#connection[data-state=live]").wait_for()
+    took: float = page.evaluate(
+        f"""async ([field, shown, value]) => {{
+            const answered = ({_WHEN})([shown, '']);
+            const began = performance.timeOrigin + performance.now();
+            const control = document.querySelector(field);
+            control.value = value;
+            control.dispatchEvent(new Event('input', {{bubbles: true}}));
+            control.dispatchEvent(new Event('change', {{bubbles: true}}));
+            return await answered - began;
+        }}""",
+        [field, f"#fleet-table[data-refresh*='{name}={value}'] tbody tr", value],
+    )
+    return took
+
+
+class Holder:
+    """Changes workers over the API, as somebody else would; in a thread, because Playwright has this one's loop."""
+
+    def __init__(self, port: int, loop: LoopThread) -> None:
+        self._loop = loop
+        self._connections = [loop.run(Connection.to(port, TOKEN)) for _ in range(CLIENTS)]
+        self.made = 0
+
+    def one(self, chosen: str, reason: str) -> None:
+        """Hold one worker; the reason stands in its row."""
+        self._loop.run(self._hold(self._connections[0], chosen, reason))
+
+    def many(self, count: int) -> None:
+        """That many changes of running workers, all over the list."""
+        for _ in range(0, count, AT_A_TIME):
+            self._loop.run(self._some())
+
+    def close(self) -> None:
+        """Say goodbye."""
+        for connection in self._connections:
+            self._loop.run(connection.close())
+
+    async def _some(self) -> None:
+        first, running = self.made, STATUSES.index(WorkerStatus.RUNNING)
+        self.made += AT_A_TIME
+
+        async def change(number: int) -> None:
+            connection = self._connections[number * CLIENTS // AT_A_TIME]
+            chosen = running + (first + number) * len(STATUSES) % WORKERS
+            await self._hold(connection, worker_id(chosen), f"change {first + number}")
+
+        await waits(change, CLIENTS, AT_A_TIME // CLIENTS)
+
+    async def _hold(self, connection: Connection, chosen: str, reason: str) -> None:
+        await connection.ask("POST", f"/api/workers/{chosen}/hold", json.dumps({"reason": reason}).encode())
+
+
+def changes(browser: Browser, port: int, holder: Holder) -> None:
+    """From the request of somebody else until the row shows it."""
+    context = signed_in(browser, port)
+    page = live(context, "/?view=ready&sort=name")
+    shown = page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.worker)")
+    took: list[float] = []
+    for number in range(CHANGES):
+        chosen, reason = shown[number % len(shown)], f"change {number:06}"
+        page.evaluate(
+            f"([selector, text]) => {{ window.waited = ({_WHEN})([selector, text]) }}",
+            [f"tr[data-worker='{chosen}']", reason],
+        )
+        began = time.time() * 1000
+        holder.one(chosen, reason)
+        took.append(page.evaluate("window.waited") - began)
+    name = "browser: a change by somebody else, visible"
+    say(f"{name}, p50 of {CHANGES}", percentile(took, 50), "ms")
+    say(f"{name}, p99", percentile(took, 99), "ms", aim="1,000")
+    context.close()
+
+
+def heap(session: CDPSession) -> float:
+    """Bytes of script objects that are in use after a collection."""
+    for _ in range(3):
+        session.send("HeapProfiler.collectGarbage")
+    usage: dict[str, Any] = session.send("Runtime.getHeapUsage")
+    return float(usage["usedSize"])
+
+
+def memory(browser: Browser, port: int, holder: Holder) -> None:
+    """What a page keeps of events that it has heard of."""
+    context = signed_in(browser, port)
+    page = live(context)
+    session = context.new_cdp_session(page)
+    session.send("HeapProfiler.enable")
+    kept: list[float] = []
+    for events in (BEFORE, AFTER):
+        holder.many(events - holder.made)
+        last = page.locator("tbody tr").first.get_attribute("data-worker")
+        assert last is not None
+        holder.one(last, f"the last of {events}")
+        # When the last one is shown, all before it have been heard.
+        page.wait_for_function(_WHEN, arg=[f"tr[data-worker='{last}']", f"the last of {events}"])
+        kept.append(heap(session))
+    name = "browser: script memory of Fleet"
+    say(f"{name}, after {BEFORE:,} events", kept[0] / 1e6, "MB")
+    say(f"{name}, after {AFTER:,} events", kept[1] / 1e6, "MB", aim=f"{1.1 * kept[0] / 1e6:.3g}")
+    context.close()
+
+
+def main() -> None:
+    with served_plane() as served, LoopThread() as loop, sync_playwright() as playwright:
+        browser = launch(playwright)
+        holder = Holder(served.port, loop)
+        loads(browser, served.port)
+        filters(browser, served.port)
+        changes(browser, served.port, holder)
+        memory(browser, served.port, holder)
+        holder.close()
+        browser.close()

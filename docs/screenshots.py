@@ -1,0 +1,183 @@
+"""Takes docs/images: every page of a demo fleet, in light, in dark and on a phone. `make screenshots` runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import signal
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import sync_playwright
+
+from lcm.control_plane.kinds import ALL_KINDS
+from lcm.control_plane.metrics import SERIES
+from lcm.control_plane.store.port import Sample
+from lcm.control_plane.store.sqlite import SqliteStore
+from lcm.core import clock
+from lcm.model.metrics import MetricsSample
+from tests.support.chromium import launch
+from tests.support.pages import DESKTOP, PHONE
+from tests.support.processes import wait_until
+from tests.support.up import TOKEN, Up, ready
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from playwright.sync_api import Browser, Page
+
+    from tests.support.pages import Scheme
+
+IMAGES = Path(__file__).with_name("images")
+LOOKS: dict[str, tuple[Scheme, tuple[int, int]]] = {
+    "light": ("light", DESKTOP),
+    "dark": ("dark", DESKTOP),
+    "phone": ("light", PHONE),
+}
+SHOWN = "charlie"  # the worker whose page is taken
+PATIENCE = 180.0
+
+_MINUTES = 60
+_SPEED = "30"
+
+
+def live_a_while(folder: Path) -> dict[str, dict[str, Any]]:
+    """A fleet with something to see: some are ready, one failed, one is held, one was stopped; returns them."""
+    up = Up(folder, "first", "--speed", _SPEED).start()
+    try:
+        up.until(ready("alpha", "bravo", "charlie", "echo"), "the demo's workers are ready")
+        doomed = up.ask("GET", "/api/worker-templates/medium") | {
+            "name": "preview",
+            "description": "The next release, once its image is there",
+            "ami_name_pattern": "cml-3.0-*",
+        }
+        up.ask("PUT", "/api/worker-templates/preview", doomed)
+        up.ask("POST", "/api/workers", {"name": "golf", "template_name": "preview"})
+        up.ask("POST", "/api/workers", {"name": "hotel", "template_name": "small", "tags": {"course": "security-201"}})
+        workers = up.until(ready("hotel"), "one more is ready")
+        _tell(up, workers["bravo"], "hold", "Ada examines its disks")
+        _tell(up, workers["hotel"], "stop", "the course is over")
+        up.until(lambda now: now["golf"]["status"] == "FAILED", "one has failed")
+        up.until(lambda now: now["hotel"]["status"] == "STOPPED", "one is stopped")
+        wait_until(lambda: _drifted(up), "somebody has stopped one from outside", PATIENCE)
+        return up.workers()
+    finally:
+        up.process.signal(signal.SIGINT)
+        up.process.wait()
+
+
+def _tell(up: Up, worker: dict[str, Any], command: str, reason: str) -> None:
+    up.ask("POST", f"/api/workers/{worker['id']}/{command}", {"reason": reason})
+
+
+def _drifted(up: Up) -> bool:
+    return any(worker["drifted_at"] for worker in up.workers().values())
+
+
+async def remember_an_hour(path: Path, workers: dict[str, dict[str, Any]]) -> None:
+    """Figures of the hour before: a fleet of some minutes would show empty plots."""
+    store = SqliteStore(path)
+    await store.open(list(ALL_KINDS))
+    now = clock.now()
+    samples: list[Sample] = []
+    for number, worker in enumerate(sorted(workers.values(), key=lambda each: each["name"])):
+        known = await store.series(SERIES, worker["id"], since=now - timedelta(hours=2))
+        if not known:
+            continue
+        for minute in range(_MINUTES, 0, -1):
+            at = known[0].at - timedelta(minutes=minute)
+            first = MetricsSample.model_validate_json(known[0].body)
+            sample = _figures(worker, at, number, minute, first)
+            samples.append(Sample(worker["id"], at, sample.model_dump_json().encode()))
+    await store.append(SERIES, samples)
+    await store.close()
+
+
+def _figures(worker: dict[str, Any], at: datetime, number: int, minute: int, first: MetricsSample) -> MetricsSample:
+    """A minute with the more or less of a working day, which comes to where the first real figures are."""
+
+    def towards(value: float, end: float | None) -> float:
+        share = min(1.0, minute / 15)
+        return round(min(97.0, max(2.0, share * value + (1 - share) * (end or value))), 1)
+
+    wave = math.sin((minute + 17 * number) / 9) + 0.4 * math.sin((minute + number) * 1.7)
+    labs = max(0, round(1.5 + 1.6 * math.sin((minute + 11 * number) / 14)))
+    return MetricsSample(
+        worker_id=worker["id"],
+        instance_id=worker["instance_id"],
+        collected_at=at,
+        cpu_utilization=towards(12 + 14 * labs + 9 * wave, first.cpu_utilization),
+        memory_utilization=towards(14 + 9 * labs + 2 * wave, first.memory_utilization),
+        disk_utilization=towards(31 + number + (_MINUTES - minute) / 20, first.disk_utilization),
+        labs_count=labs + 2,
+        nodes_count=4 * labs + 3,
+        running_nodes=4 * labs,
+    )
+
+
+def pages(workers: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Name and address of every page."""
+    names = ("templates", "activity", "system", "settings")
+    return {"fleet": "/", "worker": f"/workers/{workers[SHOWN]['id']}", **{name: f"/{name}" for name in names}}
+
+
+def settled(page: Page) -> None:
+    """Wait until everything that is fetched after the page has come."""
+    page.locator("#connection[data-state=live]").wait_for()
+    page.wait_for_function("() => !document.querySelector('[aria-busy=true]')")
+    if page.locator("#plots").count():
+        page.locator("#plot-used canvas").wait_for()
+    if page.locator("#system").count():
+        # Controllers report now and then: wait for a report in which everything was looked at.
+        page.wait_for_function("() => !document.querySelector('#system .controller').textContent.includes('never')")
+    if page.locator("tr[data-worker]").count():
+        page.locator("svg.spark").first.wait_for(state="attached")
+
+
+def shoot(browser: Browser, up: Up, workers: dict[str, dict[str, Any]]) -> None:
+    """One picture of each page in each look."""
+    for look, (scheme, (width, height)) in LOOKS.items():
+        context = browser.new_context(
+            base_url=up.url, color_scheme=scheme, viewport={"width": width, "height": height}, reduced_motion="reduce"
+        )
+        context.set_default_timeout(PATIENCE * 1000)
+        page = context.new_page()
+        page.goto("/sign-in")
+        page.screenshot(path=IMAGES / f"sign-in-{look}.png")
+        answer = context.request.post("/api/session", data={"token": TOKEN})
+        assert answer.status == 201, answer.text()
+        for name, address in pages(workers).items():
+            page.goto(address)
+            settled(page)
+            # A worker's page is worth scrolling.
+            page.screenshot(path=IMAGES / f"{name}-{look}.png", full_page=name == "worker" and look != "phone")
+        context.close()
+
+
+def main() -> int:
+    """Says what it wrote."""
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        workers = live_a_while(folder)
+        asyncio.run(remember_an_hour(folder / "data" / "lcm.db", workers))
+        up = Up(folder, "second", "--speed", _SPEED).start()
+        try:
+            up.until(ready(SHOWN), "it is ready again")
+            with sync_playwright() as playwright:
+                browser = launch(playwright)
+                shoot(browser, up, workers)
+                browser.close()
+        finally:
+            up.process.end()
+    written = sorted(IMAGES.glob("*.png"))
+    size = sum(image.stat().st_size for image in written)
+    sys.stdout.write(f"{len(written)} pictures, {size / 1e6:.1f} MB, in {IMAGES}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

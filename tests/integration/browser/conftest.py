@@ -1,0 +1,56 @@
+"""A real browser, and worlds for it to look at: one of each per module, and a fresh context per test."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from tests.support.chromium import launch
+from tests.support.pages import ARTEFACTS, Visits
+from tests.support.quiet_plane import QuietPlane
+from tests.support.up import Up
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    # Per module: the loop that it runs would be in the way of other modules' tests.
+    with sync_playwright() as playwright:
+        chromium = launch(playwright)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visits(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visits]:
+    name = re.sub(r"[^a-z0-9_-]+", "-", request.node.name.lower()).strip("-")
+    opened = Visits(browser, ARTEFACTS / request.node.path.stem.removeprefix("test_") / name.removeprefix("test_"))
+    yield opened
+    complaints = opened.end()
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuietPlane]:
+    """Nothing happens in it by itself."""
+    made = QuietPlane(tmp_path_factory.mktemp("plane")).start()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Everything, without the demo: what a test asks for comes about by itself, soon."""
+    pace = {"RECONCILE_INTERVAL": "2", "METRICS_COLLECT_INTERVAL": "2"}
+    made = Up(tmp_path_factory.mktemp("up"), "up", "--empty", "--speed", "20", **pace).start()
+    yield made
+    made.process.end()

@@ -1,0 +1,105 @@
+"""Texts of others stay texts: whatever stands in tags, reasons and answers of CML, no page makes markup of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.furnished import furnish
+from tests.support.http_gate import LoopThread
+from tests.support.issuer import AUDIENCE, ISSUER, entry, private_key, signed
+from tests.support.key_server import KeyServer
+from tests.support.quiet_plane import QuietPlane
+from tests.support.watching import PATHS, live
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.pages import Visits
+
+# Out of an attribute, out of an element, into a script, and what our own scripts would act on.
+EVIL = (
+    'x"\'><img data-evil src=x onerror="window.evil=1"></td></script><script data-evil>window.evil=1</script>'
+    '<b data-evil hx-get="/system" hx-trigger="load">{{7*7}}</b>'
+)
+PLANTED = "[data-evil], img:not([src^='/static/'])"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuietPlane]:
+    """One that takes people's names from an identity provider, where they may call themselves what they like."""
+    keys = KeyServer()
+    keys.publish(entry(private_key("first"), "first"))
+    with LoopThread() as loop:
+        loop.run(keys.start())
+        oidc = {"OIDC_ISSUER": ISSUER, "OIDC_AUDIENCE": AUDIENCE, "OIDC_JWKS_URL": keys.url}
+        made = QuietPlane(tmp_path_factory.mktemp("plane"), **oidc).start()
+        yield made
+        made.close()
+        loop.run(keys.stop())
+
+
+@pytest.fixture(scope="module")
+def fleet(plane: QuietPlane) -> dict[str, dict[str, Any]]:
+    return furnish(plane, EVIL)
+
+
+def test_the_evil_text_is_evil(visits: Visits, plane: QuietPlane) -> None:
+    """Put into a page as markup, it is found: a page on which it is not found has escaped it."""
+    page, watch = visits.open(plane, "/")
+    watch.allow("Content Security Policy|Failed to load resource")
+    page.evaluate("text => { document.body.insertAdjacentHTML('beforeend', `<p title=\"${text}\">`) }", EVIL)
+    assert page.locator(PLANTED).count() == 3
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_pages(visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]], path: str) -> None:
+    page, _ = visits.open(plane, path)
+    expect(page.get_by_text('<img data-evil src=x onerror="window.evil=1">').first).to_be_attached()
+    live(page)
+    assert page.locator(PLANTED).count() == 0
+    assert page.evaluate("window.evil") is None
+    assert page.get_by_text("49", exact=True).count() == 0
+
+
+@pytest.mark.parametrize("name", ["ready", "silent", "draining", "held", "failed", "ended"])
+def test_workers(visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]], name: str) -> None:
+    page, _ = visits.open(plane, f"/workers/{fleet[name]['id']}")
+    expect(page.get_by_text('<img data-evil src=x onerror="window.evil=1">').first).to_be_attached()
+    live(page)
+    assert page.locator(PLANTED).count() == 0
+    assert page.evaluate("window.evil") is None
+
+
+def test_somebody_with_an_evil_name(visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]) -> None:
+    token = signed(private_key("first"), "first", preferred_username=EVIL[:60])
+    worker = fleet["stopped"]
+    plane.ask("POST", f"/api/workers/{worker['id']}/hold", {"reason": "by me"}, token=token)
+    plane.ask("POST", "/api/fleet/hold", {"reason": "by me, too"}, token=token)
+    context, _ = visits.context(plane)
+    answer = context.request.post("/api/session", data={"token": token})
+    assert answer.status == 201, answer.text()
+    page = context.new_page()
+    for path in ("/", "/?view=held", "/activity", "/system", "/settings", f"/workers/{worker['id']}"):
+        page.goto(path)
+        live(page)
+        expect(page.locator(".person")).to_contain_text("<img data-evil")
+        expect(page.locator("#summary")).to_contain_text("<img data-evil")
+        assert page.locator(PLANTED).count() == 0
+    plane.ask("POST", "/api/fleet/release")
+
+
+def test_what_arrives_while_one_looks(visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]) -> None:
+    """Fragments and the toast of a refusal, too."""
+    page, _ = visits.open(plane, "/")
+    live(page)
+    held = plane.command(fleet["idle"], "hold", {"reason": EVIL})
+    expect(page.locator(f"tr[data-worker='{held['id']}']")).to_have_attribute("data-version", str(held["version"]))
+    plane.ask("POST", "/api/fleet/hold", {"reason": EVIL})
+    expect(page.get_by_text("The fleet is on hold")).to_be_visible()
+    expect(page.locator("#summary")).to_contain_text("<img data-evil")
+    assert page.locator(PLANTED).count() == 0
+    assert page.evaluate("window.evil") is None
+    plane.ask("POST", "/api/fleet/release")

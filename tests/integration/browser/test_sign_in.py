@@ -1,0 +1,124 @@
+"""Signing in and out: with a token, with a link, wrongly, and when a session is over."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.processes import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.support.pages import Visits
+    from tests.support.quiet_plane import QuietPlane
+    from tests.support.up import Up
+
+REFUSED = r"status of 401"
+
+
+def sign_in(page: Page, token: str) -> None:
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def test_a_bad_token_is_refused_in_words_and_a_good_one_is_not(visits: Visits, plane: QuietPlane) -> None:
+    context, watch = visits.context(plane)
+    page = context.new_page()
+    page.goto("/")
+    expect(page).to_have_url(f"{plane.url}/sign-in")
+    sign_in(page, "nothing-that-anybody-made")
+    watch.allow(REFUSED)
+    expect(page.get_by_role("alert")).not_to_be_empty()
+    expect(page.get_by_label("Token")).to_have_value("")
+    assert context.cookies() == []
+
+    sign_in(page, visits.token(plane, "viewer"))
+    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
+    expect(page.get_by_role("heading", name="No workers yet")).to_be_visible()
+    expect(page.locator(".person")).to_contain_text("viewer")
+    (cookie,) = context.cookies()
+    assert cookie.get("httpOnly")
+    assert cookie.get("sameSite") == "Strict"
+
+
+def test_one_gets_to_the_page_that_was_asked_for(visits: Visits, plane: QuietPlane) -> None:
+    context, _ = visits.context(plane)
+    page = context.new_page()
+    page.goto("/?view=problems&q=a%26b")
+    expect(page).to_have_url(re.compile(r"/sign-in\?next="))
+    sign_in(page, visits.token(plane, "viewer"))
+    expect(page).to_have_url(f"{plane.url}/?view=problems&q=a%26b")
+    expect(page.get_by_label("Name")).to_have_value("a&b")
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["//example.org/", "https://example.org/", "/\\example.org", "javascript:alert(1)"]
+)
+def test_one_is_never_led_elsewhere(visits: Visits, plane: QuietPlane, elsewhere: str) -> None:
+    context, _ = visits.context(plane)
+    page = context.new_page()
+    page.goto(f"/sign-in?next={elsewhere}")
+    sign_in(page, visits.token(plane, "viewer"))
+    expect(page).to_have_url(f"{plane.url}/")
+
+
+def test_signing_out_ends_the_session(visits: Visits, plane: QuietPlane) -> None:
+    page, _ = visits.open(plane, "/system")
+    kept = page.context.cookies()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile(r"/sign-in"))
+    page.goto("/")
+    expect(page).to_have_url(f"{plane.url}/sign-in")
+    # The cookie alone would do if only the browser had forgotten it.
+    page.context.add_cookies([{"name": c["name"], "value": c["value"], "url": plane.url} for c in kept])
+    page.goto("/")
+    expect(page).to_have_url(f"{plane.url}/sign-in")
+
+
+def test_when_the_session_is_over_the_next_thing_one_does_asks_to_sign_in(visits: Visits, plane: QuietPlane) -> None:
+    page, watch = visits.open(plane, "/?view=stopped")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+    page.context.clear_cookies()
+    watch.allow(REFUSED)
+    page.get_by_label("Name").press_sequentially("a")
+    expect(page).to_have_url(re.compile(r"/sign-in\?next=%2F"))
+    sign_in(page, visits.token(plane, "viewer"))
+    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
+    assert "view=stopped" in page.url
+
+
+def test_a_token_that_is_revoked_ends_the_sessions_behind_it(visits: Visits, plane: QuietPlane) -> None:
+    made = plane.ask("POST", "/api/tokens", {"name": "short-lived", "role": "viewer"})
+    context, watch = visits.context(plane)
+    page = context.new_page()
+    page.goto("/sign-in")
+    sign_in(page, made["token"])
+    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
+    plane.ask("DELETE", f"/api/tokens/{made['info']['id']}")
+    watch.allow(REFUSED)
+    page.goto("/system")
+    expect(page).to_have_url(re.compile(r"/sign-in\?next=%2Fsystem"))
+
+
+def test_the_link_of_lcm_up_signs_in_once(visits: Visits, up: Up) -> None:
+    def links() -> list[str]:
+        return re.findall(r"http://\S+/sign-in\S*#\S+", up.process.log_path.read_text())
+
+    wait_until(lambda: bool(links()), "lcm up prints a link")
+    context, watch = visits.context(up)
+    page = context.new_page()
+    page.goto(links()[0])
+    expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
+    assert "#" not in page.url
+    expect(page.locator(".person")).to_contain_text("admin")
+
+    again, watch = visits.context(up)
+    page = again.new_page()
+    page.goto(links()[0])
+    watch.allow(REFUSED)
+    expect(page.get_by_role("alert")).to_contain_text("used already")
+    assert again.cookies() == []

@@ -1,0 +1,127 @@
+"""`lcm up` started again: the simulated CML servers are as they were, after a stop and after a kill."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.parse
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lcm.model.idle import ACTIVITY_CATEGORIES
+from tests.support.processes import wait_until
+from tests.support.up import Up, ready
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+BRISK = {"METRICS_COLLECT_INTERVAL": "1", "IDLE_DETECTION_INTERVAL": "1", "WORKER_IDLE_TIMEOUT_MINUTES": "60"}
+WHO = ("alpha", "bravo", "charlie")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
+    made: list[Up] = []
+
+    def start(name: str, *arguments: str) -> Up:
+        made.append(Up(tmp_path, name, *arguments, "--speed", "5", **BRISK))
+        return made[-1].start()
+
+    yield start
+    for up in made:
+        up.process.end()
+
+
+class Kept:
+    """What the first run left on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "data"
+        picture = json.loads((self._folder / "simulated-cloud.json").read_text())
+        self.machines = {each["id"]: each for region in picture["regions"].values() for each in region["machines"]}
+
+    def file(self, name: str) -> Any:
+        return json.loads((self._folder / "simulated-cml" / f"{name}.json").read_text())
+
+    def nodes_up(self, instance_id: str) -> int:
+        """How many nodes run, or are about to; none where somebody has stopped the machine."""
+        if self.machines[instance_id]["state"] != "running":
+            return 0
+        labs = self.file(instance_id)["labs"]
+        return sum(node["aim"] == "BOOTED" for lab in labs for node in lab["nodes"].values())
+
+    def last_activity(self, instance_id: str) -> datetime | None:
+        """When somebody other than the controller did anything last that counts."""
+        kept = self.file(instance_id)
+        people = {account["id"] for account in kept["accounts"] if account["username"] != "admin"}
+        counted = [each for each in kept["events"] if each["category"] in ACTIVITY_CATEGORIES]
+        moments = [each["timestamp"] for each in counted if each["data"].get("user_id") in people]
+        return datetime.fromisoformat(max(moments)).replace(tzinfo=UTC) if moments else None
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_labs_licences_and_activity_outlive_a_restart(
+    start: Callable[..., Up], tmp_path: Path, end: signal.Signals
+) -> None:
+    first = start("first")
+    first.until(ready(*WHO), "the demo's workers are ready")
+    first.until(lambda now: all(now[name]["license_status"] == "registered" for name in WHO[:2]), "two are licensed")
+    before = first.until(lambda now: sum(bool(now[name]["last_activity_at"]) for name in WHO) >= 2, "people come")
+    first.process.signal(end)
+    first.process.wait()
+    ended = datetime.now(UTC)
+    kept = Kept(tmp_path)
+    ids = {name: before[name]["instance_id"] for name in WHO}
+    account = kept.file("account")
+    labs = {name: len(kept.file(ids[name])["labs"]) for name in WHO}
+    up = {name: kept.nodes_up(ids[name]) for name in WHO}
+    activity = {name: kept.last_activity(ids[name]) for name in WHO}
+    assert sum(labs.values()) >= 2
+    assert len(account["holders"]) >= 2
+
+    second = start("second", "--empty")  # nobody works on them any more
+    after = second.until(ready(*WHO), "they are ready again")
+    assert {name: after[name]["instance_id"] for name in WHO} == ids
+    was = [(labs[name], up[name]) for name in WHO]
+    wait_until(lambda: [figures(second, after[name], ended) for name in WHO] == was, "labs and nodes are as before")
+    after = second.until(
+        lambda now: all(_moment(now[name]["last_idle_check_at"]) > ended for name in WHO), "idle detection goes on"
+    )
+    for name in WHO:
+        latest = activity[name]
+        if latest is not None:
+            # What was being stopped at the end has stopped a moment later.
+            assert latest <= _moment(after[name]["last_activity_at"]) <= latest + timedelta(seconds=2)
+        assert after[name]["license_status"] == before[name]["license_status"]
+    second.process.signal(signal.SIGINT)
+    assert second.process.wait() == 0
+    assert kept.file("account") == account, "nobody has registered again"
+
+
+def figures(up: Up, worker: dict[str, Any], since: datetime) -> tuple[int, int] | None:
+    """Labs and running nodes, by figures of this run."""
+    query = urllib.parse.urlencode({"since": since.isoformat()})
+    found = up.ask("GET", f"/api/workers/{worker['id']}/metrics?{query}")["items"]
+    told = [(each["labs_count"], each["running_nodes"]) for each in found if each.get("labs_count") is not None]
+    return told[-1] if told else None
+
+
+def _moment(text: str | None) -> datetime:
+    return datetime.min.replace(tzinfo=UTC) if text is None else datetime.fromisoformat(text)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_where_the_admin_token_comes_from_is_said(tmp_path: Path, given: bool) -> None:
+    up = Up(tmp_path, "up", "--empty", **({} if given else {"LCM_BOOTSTRAP_TOKEN": ""}))
+    up.process.start()
+    try:
+        wait_until(lambda: "admin token" in up.process.log_path.read_text(), "it says so")
+    finally:
+        up.process.end()
+    (line,) = [line for line in up.process.log_path.read_text().splitlines() if "admin token" in line]
+    file = tmp_path / "data" / "admin.token"
+    assert file.exists() is not given
+    assert line.endswith("environment LCM_BOOTSTRAP_TOKEN" if given else str(file))
