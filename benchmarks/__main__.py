@@ -8,7 +8,7 @@ import sys
 
 from lcm.core.logs import configure_logging
 
-ALL = ("queue", "reconcile", "etcd_watch", "failover", "aws_sweep", "store", "api", "stream", "cli")
+ALL = ("queue", "reconcile", "etcd_watch", "failover", "aws_sweep", "store", "api", "placement", "stream", "cli")
 
 
 def main(names: list[str]) -> int:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.access.headers import SecurityHeaders
-from lcm.control_plane.routes import access, events, fleet, internal, problems, session, templates, workers
+from lcm.control_plane.routes import (
+    access,
+    definitions,
+    events,
+    fleet,
+    internal,
+    internal_lablets,
+    lablets,
+    problems,
+    session,
+    templates,
+    workers,
+)
 from lcm.control_plane.routes.document import DocumentedApp
 
 if TYPE_CHECKING:
@@ -25,7 +37,19 @@ def make_app(parts: Parts, version: str) -> FastAPI:
         redoc_url=None,
     )
     app.state.parts = parts
-    routers = [room.router for room in (workers, templates, fleet, events, access, session, internal)]
+    rooms = (
+        workers,
+        templates,
+        lablets,
+        definitions,
+        fleet,
+        events,
+        access,
+        session,
+        internal,
+        internal_lablets,
+    )
+    routers = [room.router for room in rooms]
     app.documented = routers
     problems.install(app, routers)
     for router in routers:

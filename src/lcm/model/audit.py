@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from lcm.model.base import Answer, Choice, Moment
+from lcm.model.lablet_status import LabletStatus
 from lcm.model.status import WorkerStatus
 
 
@@ -47,3 +48,16 @@ class HistoryEntry(Answer):
     reason: str
     actor: Actor
     version: int
+
+
+class LabletHistoryEntry(Answer):
+    """One step of a lablet's life: written with the status, by the same write."""
+
+    at: Moment
+    lablet_id: str
+    from_status: LabletStatus | None
+    to_status: LabletStatus
+    reason: str
+    actor: Actor
+    version: int
+    worker_id: str | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lcm.control_plane.routes.lablet_examples import lablet_examples
+
 _NOW = "2026-01-17T10:30:00Z"
 _WORKER = "w-3f9k2m1xq0ab"
 _INSTANCE = "i-0f3a91c2d4e5b6a78"
@@ -113,7 +115,8 @@ _LEADER = {"controller": "worker-controller", "term": 4711, "announced_at": _NOW
 
 def examples() -> dict[str, Any]:
     """All of them."""
-    return {**_of_people(), **_of_controllers(), **_answers(), **_answers_about_the_fleet()}
+    ours = {**_of_people(), **_of_controllers(), **_answers(), **_answers_about_the_fleet()}
+    return {**ours, **lablet_examples()}
 
 
 def _page(*items: object) -> dict[str, object]:
@@ -261,6 +264,7 @@ def _answers_about_the_fleet() -> dict[str, Any]:
             "scaling": {"min_workers": 2},
         },
         "LeaderSeen": _LEADER,
+        "LeaderPage": _page(_LEADER),
         "ResetLeadership": {"controller": "worker-controller"},
         "Installation": {"installation_id": "lcm-3f9k2m1xq0ab"},
     }

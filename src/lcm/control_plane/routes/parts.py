@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet import Fleet
+from lcm.control_plane.lablet_reports import LabletReports
+from lcm.control_plane.lablets import Lablets
 from lcm.control_plane.metrics import Metrics
 from lcm.control_plane.reports import Reports
 from lcm.control_plane.workers import Workers
@@ -29,12 +31,24 @@ class Parts:
     fleet: Fleet
     metrics: Metrics
     stream: EventStream
+    lablets: Lablets
+    lablet_reports: LabletReports
 
     @classmethod
     def of(cls, plane: Plane, gate: Gate, stream: EventStream, *, metrics_retention_hours: float = 48.0) -> Parts:
         """All of them over one store."""
         metrics = Metrics(plane, metrics_retention_hours)
-        return cls(plane, gate, Workers(plane), Reports(plane), Fleet(plane), metrics, stream)
+        return cls(
+            plane,
+            gate,
+            Workers(plane),
+            Reports(plane),
+            Fleet(plane),
+            metrics,
+            stream,
+            Lablets(plane),
+            LabletReports(plane),
+        )
 
 
 def parts(request: Request) -> Parts:
