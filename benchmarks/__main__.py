@@ -8,7 +8,19 @@ import sys
 
 from lcm.core.logs import configure_logging
 
-ALL = ("queue", "reconcile", "etcd_watch", "failover", "aws_sweep", "store", "api", "stream", "browser", "cli")
+ALL = (
+    "queue",
+    "reconcile",
+    "etcd_watch",
+    "failover",
+    "aws_sweep",
+    "store",
+    "api",
+    "placement",
+    "stream",
+    "browser",
+    "cli",
+)
 
 
 def main(names: list[str]) -> int:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from lcm.settings import Settings, describe
 from lcm.wiring.control_plane import ControlPlaneSettings
 from lcm.wiring.controllers import StandaloneSettings
+from lcm.wiring.lablet_controller import LabletControllerProcess
+from lcm.wiring.resource_scheduler import ResourceSchedulerProcess
 from lcm.wiring.up import UpSettings
 from lcm.wiring.worker_controller import WorkerControllerProcess
 
@@ -21,6 +23,8 @@ SERVICES: dict[str, type[Settings]] = {
     "up": UpSettings,
     "control-plane": ControlPlaneSettings,
     "worker-controller": WorkerControllerProcess,
+    "resource-scheduler": ResourceSchedulerProcess,
+    "lablet-controller": LabletControllerProcess,
     "controller": StandaloneSettings,
 }
 

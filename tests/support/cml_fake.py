@@ -48,6 +48,7 @@ class FakeServer:
     good_token: str = "good-token"
     deregistration: Deregistration = Deregistration.DONE
     events: tuple[ActivityEvent, ...] = ()
+    definitions: tuple[str, ...] = ()
     account: Credentials = DEFAULT
     failures: dict[str, Exception] = field(default_factory=dict)
     hanging: set[str] = field(default_factory=set)
@@ -110,8 +111,7 @@ class FakeCml:
         return Activity(events, len(server.events), 0)
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
-        await self._at(address, "definitions", credentials)
-        return ()
+        return (await self._at(address, "definitions", credentials)).definitions
 
     async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
         await self._at(address, "users", credentials)

@@ -20,6 +20,7 @@ from lcm.cloud.simulated.faults import Action, Disturb
 from lcm.cloud.types import InstanceState, LaunchSite
 from lcm.control_plane.kinds import WORKERS
 from lcm.control_plane.mirror import Mirror
+from lcm.control_plane.mirrored import MIRRORED_LABLETS, MIRRORED_WORKERS
 from lcm.coordination.memory import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.leadership import LeaderElectionConfig
@@ -281,8 +282,12 @@ async def a_fleet(
     async with serving_plane() as plane:
         server = MemoryServer()
         store = plane.parts.plane.store
-        mirror = Mirror(store, MemoryCoordination(server), plane.feed)
-        await mirror.start()
+        mirrors = [
+            Mirror(store, MemoryCoordination(server), plane.feed, mirrored)
+            for mirrored in (MIRRORED_WORKERS, MIRRORED_LABLETS)
+        ]
+        for mirror in mirrors:
+            await mirror.start()
         fleet = Fleet(plane, server, world, ParkedCml(world), None, policy or Policy())  # type: ignore[arg-type]
         fleet.people = fleet.connect(Role.ADMIN)
         fleet.dedicated_account = dedicated_account
@@ -295,4 +300,5 @@ async def a_fleet(
                 await controller.stop()
             for client in fleet.clients:
                 await client.aclose()
-            await mirror.stop()
+            for mirror in mirrors:
+                await mirror.stop()

@@ -24,6 +24,8 @@ from lcm.coordination.memory import MemoryCoordination
 from lcm.wiring.connections import connect
 from lcm.wiring.control_plane import PlaneSettings, make_control_plane
 from lcm.wiring.controllers import Runtime, StandaloneSettings
+from lcm.wiring.lablet_controller import LabletControllerProcess, make_lablet_controller
+from lcm.wiring.resource_scheduler import ResourceSchedulerProcess, make_resource_scheduler
 from lcm.wiring.worker_controller import (
     WorkerControllerProcess,
     aws_cloud,
@@ -65,7 +67,7 @@ def sample_names(metrics: Metrics) -> set[str]:
 
 
 async def _collect(folder: Path) -> Metrics:
-    """Put a control plane and a worker controller together as processes do, start nothing, and scrape both."""
+    """Put a control plane and controllers together as processes do, start nothing, and scrape them all."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     etcd = connect(StandaloneSettings())
     told = WorkerControllerProcess(lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1")
@@ -73,7 +75,11 @@ async def _collect(folder: Path) -> Metrics:
         plane = make_control_plane(PlaneSettings(lcm_data_dir=folder), MemoryCoordination(), http)
         cloud, cml, control = aws_cloud(told), cml_servers(told), plane_client(told)
         controller = make_worker_controller(Runtime(MemoryCoordination(), told), told, control, cloud, cml)
-        shown = [await _scrape(plane.server.app), await _scrape(controller.app)]
+        placing = ResourceSchedulerProcess(lcm_controller_token=SecretStr(_TOKEN))
+        scheduler = make_resource_scheduler(Runtime(MemoryCoordination(), placing), placing, control)
+        labs_told = LabletControllerProcess(lcm_controller_token=SecretStr(_TOKEN))
+        labs = make_lablet_controller(Runtime(MemoryCoordination(), labs_told), labs_told, control, cml)
+        shown = [await _scrape(app) for app in (plane.server.app, controller.app, scheduler.app, labs.app)]
     found = _labelled()
     for text in shown:
         for family in text_string_to_metric_families(text):

@@ -30,6 +30,8 @@ class Service(StrEnum):
     UP = "up"
     CONTROL_PLANE = "control-plane"
     WORKER_CONTROLLER = "worker-controller"
+    RESOURCE_SCHEDULER = "resource-scheduler"
+    LABLET_CONTROLLER = "lablet-controller"
     CONTROLLER = "controller"
 
 
@@ -37,6 +39,8 @@ _MODELS = {
     Service.UP: "lcm.wiring.up:UpSettings",
     Service.CONTROL_PLANE: "lcm.wiring.control_plane:ControlPlaneSettings",
     Service.WORKER_CONTROLLER: "lcm.wiring.worker_controller:WorkerControllerProcess",
+    Service.RESOURCE_SCHEDULER: "lcm.wiring.resource_scheduler:ResourceSchedulerProcess",
+    Service.LABLET_CONTROLLER: "lcm.wiring.lablet_controller:LabletControllerProcess",
     Service.CONTROLLER: "lcm.wiring.controllers:StandaloneSettings",
 }
 

@@ -86,6 +86,32 @@ def worker_controller(config: Config = None, port: Port = None) -> None:
     raise typer.Exit(run_worker_controller(config, port))
 
 
+@app.command("resource-scheduler")
+def resource_scheduler(config: Config = None, port: Port = None) -> None:
+    """Run the resource scheduler: it finds a worker for each lablet, and asks for more where none has room.
+
+    Several may run at once: one leads, the others stand by.
+
+    It needs etcd, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
+    """
+    from lcm.cli.running import run_resource_scheduler
+
+    raise typer.Exit(run_resource_scheduler(config, port))
+
+
+@app.command("lablet-controller")
+def lablet_controller(config: Config = None, port: Port = None) -> None:
+    """Run the lablet controller: it makes the labs of lablets on CML, keeps their addresses, and removes them.
+
+    Several may run at once: one leads, the others stand by.
+
+    It needs etcd, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
+    """
+    from lcm.cli.running import run_lablet_controller
+
+    raise typer.Exit(run_lablet_controller(config, port))
+
+
 @app.command("cml-simulator")
 def cml_simulator(
     release: Annotated[str, typer.Option("--version", help="The CML version to behave as, from 2.7 to 2.10.")] = "2.9",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # name: (module, help)
 NOUNS = {
     "workers": ("workers", "List, create, start, stop, explain and end workers."),
+    "lablets": ("lablets", "Run labs, see where they are and why they wait, and end them."),
+    "definitions": ("definitions", "What lablets can be made from."),
     "templates": ("templates", "What workers can be made from."),
     "fleet": ("fleet", "The fleet at a glance; hold all of it, and let it go on."),
     "plan": ("plan", "What would be done now, and why."),

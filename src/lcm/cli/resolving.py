@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lcm.client import Client
     from lcm.model.access import TokenInfo
+    from lcm.model.lablet import DefinitionSummary, Lablet
     from lcm.model.template import WorkerTemplate
     from lcm.model.worker import Worker
 
@@ -87,6 +88,40 @@ def candidates_of(workers: Iterable[Worker]) -> list[Candidate]:
     """Workers as candidates. Names are unique among those that have not ended."""
     newest = sorted(workers, key=lambda worker: worker.created_at, reverse=True)
     return [Candidate(worker.id, worker.name, worker.status == "TERMINATED", worker.instance_id) for worker in newest]
+
+
+async def find_lablet(client: Client, text: str) -> Lablet:
+    """The lablet that is meant."""
+    from lcm.client.errors import NotFound
+    from lcm.model.lablet_status import FINAL
+
+    if not text.strip():
+        raise CommandError("a lablet's name cannot be empty")
+    narrowed = [lablet async for lablet in client.lablets.list(q=text, page_size=_PAGE)]
+    living = [lablet for lablet in narrowed if lablet.status not in FINAL and lablet.name == text]
+    if living:
+        return living[0]
+    if text.startswith("l-"):
+        try:
+            return await client.lablets.get(text)
+        except NotFound:
+            pass
+    everybody = [lablet async for lablet in client.lablets.list(sort="-created_at", page_size=_PAGE)]
+    candidates = [Candidate(lablet.id, lablet.name, lablet.status in FINAL) for lablet in everybody]
+    found = pick(text, candidates, "lablet", "lcm lablets list --all")
+    return next(lablet for lablet in everybody if lablet.id == found)
+
+
+async def find_definition(client: Client, text: str) -> DefinitionSummary:
+    """The version of a definition that is meant; of a name alone the newest."""
+    known = {each.id: each async for each in client.definitions.list()}
+    listing = "lcm definitions list"
+    if "@" in text:
+        ids = [Candidate(each, each) for each in known]
+        return known[pick(text, ids, "definition", listing)]
+    names = [Candidate(each, each) for each in sorted({each.name for each in known.values()})]
+    name = pick(text, names, "definition", listing)
+    return max((each for each in known.values() if each.name == name), key=lambda each: each.created_at)
 
 
 async def find_template(client: Client, text: str) -> WorkerTemplate:

@@ -88,6 +88,45 @@ def run_worker_controller(config: str | None, port: str | None) -> int:
     return code
 
 
+def run_resource_scheduler(config: str | None, port: str | None) -> int:
+    """Load settings and serve; returns the exit code."""
+    from lcm.wiring.plane_access import WrongSettings
+    from lcm.wiring.resource_scheduler import ResourceSchedulerProcess, serve_resource_scheduler
+
+    overrides = {"resource_scheduler_port": port}
+    try:
+        settings = load(ResourceSchedulerProcess, config_file=config, overrides=overrides).settings
+    except SettingsError as error:
+        return complain(str(error), USAGE)
+    configure_logging(settings.log_level, settings.log_format)
+    try:
+        return asyncio.run(serve_resource_scheduler(settings, greet_resource_scheduler))
+    except WrongSettings as error:
+        return complain(str(error), USAGE)
+    except (PortTaken, PermissionError) as error:
+        return complain(str(error), FAILED)
+
+
+def run_lablet_controller(config: str | None, port: str | None) -> int:
+    """Load settings and serve; returns the exit code."""
+    from lcm.wiring.lablet_controller import LabletControllerProcess, serve_lablet_controller
+    from lcm.wiring.plane_access import WrongSettings
+
+    overrides = {"lablet_controller_port": port}
+    try:
+        settings = load(LabletControllerProcess, config_file=config, overrides=overrides).settings
+    except SettingsError as error:
+        return complain(str(error), USAGE)
+    configure_logging(settings.log_level, settings.log_format)
+    take_all_descriptors()  # each CML server that is asked holds one
+    try:
+        return asyncio.run(serve_lablet_controller(settings, greet_lablet_controller))
+    except WrongSettings as error:
+        return complain(str(error), USAGE)
+    except (PortTaken, PermissionError) as error:
+        return complain(str(error), FAILED)
+
+
 def _leave_threads_behind(code: int) -> None:
     """A call to AWS that nobody waits for any more cannot be cancelled, and would keep the process for a minute."""
     if any(thread.name.startswith(AWS_THREADS) for thread in threading.enumerate()):
@@ -111,6 +150,30 @@ def greet_worker_controller(url: str, about: Mapping[str, object]) -> None:
         f"  control plane  {about['control_plane']}\n"
         f"  coordination   {about['coordination']}\n"
         f"  cloud          {about['cloud']}: {', '.join(regions)}\n"
+        f"  health         {url}/health\n"
+        f"  readiness      {url}/ready\n"
+        f"  metrics        {url}/metrics\n"
+        f"  statistics     {url}/admin/stats (with an admin's token)\n"
+        "Ctrl-C stops it.\n"
+    )
+    settle_down()
+
+
+def greet_lablet_controller(url: str, about: Mapping[str, object]) -> None:
+    """What runs where, for people."""
+    _greet_controller("lablet controller", url, about)
+
+
+def greet_resource_scheduler(url: str, about: Mapping[str, object]) -> None:
+    """What runs where, for people."""
+    _greet_controller("resource scheduler", url, about)
+
+
+def _greet_controller(title: str, url: str, about: Mapping[str, object]) -> None:
+    sys.stdout.write(
+        f"LCM {about['version']} {title} {about['instance_id']}\n"
+        f"  control plane  {about['control_plane']}\n"
+        f"  coordination   {about['coordination']}\n"
         f"  health         {url}/health\n"
         f"  readiness      {url}/ready\n"
         f"  metrics        {url}/metrics\n"

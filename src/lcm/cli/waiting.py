@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from lcm.cli.durations import short, ticking
 from lcm.cli.errors import CommandError, WrongUsage
@@ -15,6 +15,7 @@ from lcm.client.errors import Unavailable, Unreachable
 from lcm.core import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from datetime import timedelta
 
     from lcm.cli.session import Session
@@ -74,27 +75,70 @@ def progress(worker: Worker, elapsed: timedelta, goal: Goal) -> str:
     return f"{ticking(elapsed)}  {worker.name}  {status_words(worker)}{waits}  waiting for {goal.what}"
 
 
-async def wait_for(session: Session, name: str, goal: Goal, patience: timedelta) -> None:
-    """Return when it is so; else `CommandError` with the explanation."""
+class Named(Protocol):
+    """Something with a name that can be looked at again by its id."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+
+N = TypeVar("N", bound=Named)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched(Generic[N]):
+    """What is waited for with one kind of thing, and how it is told."""
+
+    look: Callable[[str], Awaitable[N]]
+    met: Callable[[N], bool]
+    hopeless: Callable[[N], str]
+    progress: Callable[[N, timedelta], str]
+    explain: Callable[[N], Awaitable[str]]
+    goal: str
+
+
+async def wait_until(session: Session, item: N, watched: Watched[N], patience: timedelta) -> tuple[N, timedelta]:
+    """It as it is once it is so, and how long that took; else `CommandError` with the explanation."""
     began, line = clock.now(), _Line()
-    worker = await find_worker(session.client, name)
-    while not goal.met(worker):
+    while not watched.met(item):
         elapsed = clock.now() - began
-        why = goal.hopeless(worker)
+        why = watched.hopeless(item)
         if not why and elapsed >= patience:
-            why = f"{worker.name} is not {goal.what} after {short(patience)}"
+            why = f"{item.name} is not {watched.goal} after {short(patience)}"
         if why:
             line.end()
-            told = await session.client.workers.explain(worker.id)
-            raise CommandError(f"{why}\n{told.summary}")
-        line.show(progress(worker, elapsed, goal))
+            raise CommandError(f"{why}\n{await watched.explain(item)}")
+        line.show(watched.progress(item, elapsed))
         await asyncio.sleep(_EVERY)
         try:
-            worker = await session.client.workers.get(worker.id)
+            item = await watched.look(item.id)
         except (Unreachable, Unavailable):
             line.show(f"{ticking(elapsed)}  {session.reach.url} does not answer; still trying")
     line.end()
-    done = _done(goal, worker, clock.now() - began)
+    return item, clock.now() - began
+
+
+async def wait_for(session: Session, name: str, goal: Goal, patience: timedelta) -> None:
+    """Return when it is so; else `CommandError` with the explanation."""
+
+    async def explain(worker: Worker) -> str:
+        return (await session.client.workers.explain(worker.id)).summary
+
+    watched = Watched(
+        look=session.client.workers.get,
+        met=goal.met,
+        hopeless=goal.hopeless,
+        progress=lambda worker, elapsed: progress(worker, elapsed, goal),
+        explain=explain,
+        goal=goal.what,
+    )
+    worker, elapsed = await wait_until(session, await find_worker(session.client, name), watched, patience)
+    done = _done(goal, worker, elapsed)
     session.screen.one(worker, worker.name, lambda _: session.screen.say(done))
 
 

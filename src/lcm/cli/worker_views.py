@@ -70,6 +70,7 @@ def worker_columns(now: datetime) -> list[Column[Worker]]:
         Column("ADDRESS", lambda worker: worker.public_ip or worker.private_ip or "", rank=7),
         Column("FOR", lambda worker: age(worker.status_since, now), rank=3, right=True),
         Column("LICENCE", lambda worker: worker.license_status.value, rank=6),
+        Column("LABLETS", lambda worker: str(worker.allocation.lablets), rank=10, wide=True, right=True),
         Column("INSTANCE", lambda worker: worker.instance_id or "", rank=8, wide=True),
         Column("TYPE", lambda worker: worker.instance_type or "", rank=10, wide=True),
         Column("CML", lambda worker: worker.cml_version or "", rank=11, wide=True),
@@ -105,6 +106,7 @@ def show_worker(screen: Screen, worker: Worker) -> None:
         ("address", ", ".join(addresses) or "none"),
         ("CML", worker.cml_version or "not known"),
         ("licence", _licence(worker)),
+        ("lablets", _lablets(worker)),
         ("cost", _cost(worker.cost_per_hour_usd, cost)),
         ("if lost", worker.lost_instance_policy.value),
         ("notes", notes(worker, now)),
@@ -131,6 +133,13 @@ def _licence(worker: Worker) -> str:
     pending = worker.pending_license_operation
     asked = f", {pending.operation} asked by {pending.requested_by}" if pending is not None else ""
     return f"{worker.license_status}{token}{asked}"
+
+
+def _lablets(worker: Worker) -> str:
+    taken = worker.allocation
+    if not taken.lablets:
+        return ""
+    return f"{taken.lablets}, taking {taken.cpu_cores:g} CPU, {taken.memory_gb:g} GB memory, {taken.nodes} nodes"
 
 
 def _cost(rate: float | None, total: float | None) -> str:

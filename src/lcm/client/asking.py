@@ -73,6 +73,17 @@ class Group:
             cursor = found.next_cursor
 
 
+class InternalGroup(Group):
+    """Reads and writes of controllers: a write carries the leader's headers and is sent once."""
+
+    async def _read(self, name: str, answer: type[A], *path: str) -> A:
+        return await self._ask(Call(f"internal.{name}", "GET", path_to("internal", *path)), answer)
+
+    async def _write(self, name: str, leader: Leader, body: BaseModel, answer: type[A], *path: str) -> A:
+        call = Call(f"internal.{name}", "POST", path_to("internal", *path), body=encoded(body), headers=leader.headers)
+        return await self._ask(call, answer)
+
+
 def encoded(body: BaseModel) -> bytes:
     """The body of a request: only fields that were given, as those change and null clears; secrets in clear."""
     data = body.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lcm.client.events import Events
     from lcm.client.fleet import Fleet
     from lcm.client.internal import Internal
+    from lcm.client.lablets import Definitions, Lablets
     from lcm.client.probes import Probes
     from lcm.client.templates import Templates
     from lcm.client.workers import Workers
@@ -59,6 +60,20 @@ class Client:
         from lcm.client.templates import Templates
 
         return Templates(self._transport)
+
+    @cached_property
+    def lablets(self) -> Lablets:
+        """Lablets, as people ask for them."""
+        from lcm.client.lablets import Lablets
+
+        return Lablets(self._transport)
+
+    @cached_property
+    def definitions(self) -> Definitions:
+        """What lablets can be made from."""
+        from lcm.client.lablets import Definitions
+
+        return Definitions(self._transport)
 
     @cached_property
     def fleet(self) -> Fleet:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, SecretStr
-
-from lcm.client.asking import PAGE, Group, Leader, Page, asked, encoded, path_to
-from lcm.client.replies import Call
+from lcm.client.asking import PAGE, Leader, Page, asked, path_to
+from lcm.client.internal_lablets import InternalLablets
 from lcm.model.answers import CmlCredentials, Kept, ToldLicenseToken
 from lcm.model.fleet import FleetState, Installation, LeaderSeen
 from lcm.model.fleet_settings import FleetSettings
@@ -19,6 +17,8 @@ from lcm.model.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
+
+    from pydantic import SecretStr
 
     from lcm.model.controller_report import ControllerReport
     from lcm.model.requests import (
@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     )
     from lcm.model.status import WorkerStatus
 
-A = TypeVar("A", bound=BaseModel)
 
-
-class Internal(Group):
+class Internal(InternalLablets):
     """For the role `controller` alone."""
 
     def workers(
@@ -58,6 +56,15 @@ class Internal(Group):
     async def template(self, name: str) -> WorkerTemplate:
         """One template."""
         return await self._read("template", WorkerTemplate, "worker-templates", name)
+
+    def templates(self, *, page_size: int = PAGE) -> AsyncIterator[WorkerTemplate]:
+        """All templates."""
+        path = path_to("internal", "worker-templates")
+        return self._pages("internal.templates", path, Page[WorkerTemplate], {}, page_size)
+
+    async def leaders(self) -> tuple[LeaderSeen, ...]:
+        """The newest term of each controller, and whether its start-up sweep is done."""
+        return (await self._read("leaders", Page[LeaderSeen], "leadership")).items
 
     async def settings(self) -> FleetSettings:
         """What counts now."""
@@ -133,10 +140,3 @@ class Internal(Group):
     async def report_breaker(self, leader: Leader, body: BreakerReport) -> FleetState:
         """A sweep would have marked too many as lost, or a later one agrees."""
         return await self._write("breaker", leader, body, FleetState, "fleet", "breaker")
-
-    async def _read(self, name: str, answer: type[A], *path: str) -> A:
-        return await self._ask(Call(f"internal.{name}", "GET", path_to("internal", *path)), answer)
-
-    async def _write(self, name: str, leader: Leader, body: BaseModel, answer: type[A], *path: str) -> A:
-        call = Call(f"internal.{name}", "POST", path_to("internal", *path), body=encoded(body), headers=leader.headers)
-        return await self._ask(call, answer)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lcm.cml.errors import NotFound
-from lcm.cml.reading import Misshapen, items, maybe_count, maybe_text, record, text
+from lcm.cml.reading import Misshapen, items, maybe_count, maybe_text, moment, record, text
 from lcm.cml.transport import IMPORT_SECONDS
 from lcm.cml.types import ElementStates, ImportedLab, LabState, NodeAddress, NodeState
 
@@ -180,6 +180,7 @@ def _lab(content: Any) -> LabState:
         marker=marker_of(title),
         owner_id=maybe_text(lab, "owner"),
         node_count=maybe_count(lab, "node_count"),
+        created=moment(lab.get("created")),
     )
 
 

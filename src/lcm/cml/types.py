@@ -138,6 +138,7 @@ class LabState:
     marker: str | None
     owner_id: str | None
     node_count: int | None
+    created: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

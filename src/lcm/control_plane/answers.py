@@ -14,10 +14,14 @@ from lcm.control_plane.store.port import Conflict, Delete, Put, Where
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from lcm.control_plane.records import Change
+    from pydantic import BaseModel
+
+    from lcm.control_plane.records import Change, Records
     from lcm.control_plane.store.port import Store
+    from lcm.model.audit import Actor
 
 KEPT_FOR = timedelta(hours=24)
 
@@ -63,6 +67,22 @@ async def forget_old_answers(store: Store, now: datetime) -> int:
             break  # another control plane is at it too
         gone += len(items)
     return gone
+
+
+async def answered(
+    records: Records, actor: Actor, key: Key | None, attempt: Callable[[Change], Awaitable[BaseModel]]
+) -> bytes:
+    """Run a change that answers with a record, or give the answer that this key was given before."""
+
+    async def once(change: Change) -> bytes:
+        former = await former_answer(change, key)
+        if former is not None:
+            return former
+        answer = (await attempt(change)).model_dump_json().encode()
+        keep_answer(change, key, answer)
+        return answer
+
+    return await records.change(actor, once)
 
 
 def keep_answer(change: Change, key: Key | None, answer: bytes) -> None:

@@ -8,9 +8,12 @@ from lcm.control_plane.access.headers import SecurityHeaders
 from lcm.control_plane.routes import (
     access,
     activity,
+    definitions,
     events,
     fleet,
     internal,
+    internal_lablets,
+    lablets,
     problems,
     session,
     system,
@@ -37,7 +40,21 @@ def make_app(parts: Parts, version: str) -> FastAPI:
         redoc_url=None,
     )
     app.state.parts = parts
-    routers = [room.router for room in (workers, templates, fleet, activity, system, events, access, session, internal)]
+    rooms = (
+        workers,
+        templates,
+        lablets,
+        definitions,
+        fleet,
+        activity,
+        system,
+        events,
+        access,
+        session,
+        internal,
+        internal_lablets,
+    )
+    routers = [room.router for room in rooms]
     app.documented = routers
     problems.install(app, [*routers, *site.ROUTERS])
     for router in routers:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.kinds import AUDIT, FORGOTTEN, HISTORY, WORKER_CHANGED
+from lcm.control_plane.kinds import AUDIT, FORGOTTEN, HISTORY, LABLET_CHANGED, LABLET_HISTORY, WORKER_CHANGED
 from lcm.control_plane.store.port import Conflict, Put
 from lcm.core import clock
 
@@ -21,20 +21,21 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.store.port import Recorded, Store
 
-TOPICS = (AUDIT, HISTORY, WORKER_CHANGED)
+TOPICS = (AUDIT, HISTORY, WORKER_CHANGED, LABLET_HISTORY, LABLET_CHANGED)
+_EVENTS = (WORKER_CHANGED, LABLET_CHANGED)
 _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long lines are kept. Changes of workers are large and serve only those who come back to the stream."""
+    """How long lines are kept. Changes of records are large and serve only those who come back to the stream."""
 
     journal: timedelta | None = timedelta(days=90)  # None: for ever
     events: timedelta = timedelta(hours=24)
 
     def of(self, topic: str) -> timedelta | None:
         """How long lines of a topic are kept; None: for ever."""
-        return self.events if topic == WORKER_CHANGED else self.journal
+        return self.events if topic in _EVENTS else self.journal
 
 
 async def forget_old_lines(store: Store, retention: Retention) -> int:

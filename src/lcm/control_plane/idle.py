@@ -10,7 +10,6 @@ from lcm.control_plane.scaling import count_running, pause_idle
 from lcm.model.idle import DetectionResult, judge_idle, latest_activity
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from lcm.control_plane.records import Change
@@ -21,14 +20,7 @@ if TYPE_CHECKING:
 NO_TELEMETRY = "no telemetry: that is not idleness"
 
 
-async def detect_idle(
-    change: Change,
-    worker_id: str,
-    request: DetectIdle,
-    settings: FleetSettings,
-    *,
-    lablets: Callable[[str], Awaitable[int]],
-) -> DetectionResult:
+async def detect_idle(change: Change, worker_id: str, request: DetectIdle, settings: FleetSettings) -> DetectionResult:
     """The four steps. A failed fetch, or a list without a single event of any kind, ends it at the first."""
     worker = await change.worker(worker_id)
     found = DetectionResult(worker_id=worker_id, checked_at=change.now)
@@ -41,9 +33,10 @@ async def detect_idle(
     if _too_soon(worker, settings, change.now):
         _save_beside(change, updated)
         return found
-    assigned = await lablets(worker_id)
     running = await count_running(change.store)
-    verdict = judge_idle(updated, settings.idle, settings.scaling, now=change.now, running=running, lablets=assigned)
+    # The worker is written in this change, so a lablet that is placed on it meanwhile makes the commit conflict.
+    lablets = updated.allocation.lablets
+    verdict = judge_idle(updated, settings.idle, settings.scaling, now=change.now, running=running, lablets=lablets)
     found = found.model_copy(
         update={
             "idle_check_performed": True,

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.store.port import Kind
 from lcm.model.attention import urgency_of
+from lcm.model.lablet_status import FINAL
 from lcm.model.status import WorkerStatus
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.port import Value
+    from lcm.model.lablet import DefinitionSummary, Lablet
     from lcm.model.worker import Worker
 
 WORKERS = Kind(
@@ -52,6 +54,24 @@ WORKERS = Kind(
         "stopped_by_policy",
     ),
 )
+LABLETS = Kind(
+    "lablets",
+    fields=(
+        "name",
+        "status",
+        "owner",
+        "worker_id",
+        "definition",
+        "definition_name",
+        "wanted",
+        "created_at",
+        "updated_at",
+    ),
+    unique=("name",),
+    grouped=("status",),
+)
+DEFINITIONS = Kind("definitions", fields=("name", "enabled", "created_at"))
+TOPOLOGIES = Kind("topologies")
 LEADERSHIPS = Kind("leaderships")
 TEMPLATES = Kind("templates", fields=("enabled",))
 SETTINGS = Kind("settings")
@@ -65,6 +85,9 @@ ANSWERS = Kind("answers", fields=("at",))
 
 ALL_KINDS = (
     WORKERS,
+    LABLETS,
+    DEFINITIONS,
+    TOPOLOGIES,
     LEADERSHIPS,
     TEMPLATES,
     SETTINGS,
@@ -80,6 +103,8 @@ ALL_KINDS = (
 HISTORY = "history"
 AUDIT = "audit"
 WORKER_CHANGED = "worker"
+LABLET_HISTORY = "lablet-history"
+LABLET_CHANGED = "lablet"
 
 
 def worker_fields(worker: Worker) -> dict[str, Value]:
@@ -124,3 +149,32 @@ def worker_unique(worker: Worker) -> dict[str, str]:
     if worker.requested_for is not None:
         taken["requested_for"] = worker.requested_for
     return taken
+
+
+def lablet_fields(lablet: Lablet) -> dict[str, Value]:
+    """What lablets can be filtered and sorted by."""
+    return {
+        "name": lablet.name,
+        "status": lablet.status.value,
+        "owner": lablet.owner,
+        "worker_id": lablet.worker_id,
+        "definition": lablet.definition,
+        "definition_name": lablet.definition.partition("@")[0],
+        "wanted": lablet.wanted,
+        "created_at": lablet.created_at.isoformat(),
+        "updated_at": lablet.updated_at.isoformat(),
+    }
+
+
+def lablet_unique(lablet: Lablet) -> dict[str, str]:
+    """What no two lablets may share as long as neither has ended."""
+    return {} if lablet.status in FINAL else {"name": lablet.name}
+
+
+def definition_fields(definition: DefinitionSummary) -> dict[str, Value]:
+    """What definitions can be filtered and sorted by."""
+    return {
+        "name": definition.name,
+        "enabled": definition.enabled,
+        "created_at": definition.created_at.isoformat(),
+    }

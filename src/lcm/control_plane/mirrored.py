@@ -6,18 +6,20 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.kinds import WORKER_CHANGED, WORKERS
+from lcm.control_plane.kinds import LABLET_CHANGED, LABLETS, WORKER_CHANGED, WORKERS
 from lcm.control_plane.store.port import Where
 from lcm.core.ports import OutcomeUnknown
+from lcm.model.lablet_status import FINAL
 from lcm.model.status import WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from lcm.control_plane.store.port import Kind
     from lcm.core.ports import Coordination, KeyValue
 
-_FACTS = ("id", "status", "desired_status", "generation", "version")
+_OF_WORKERS = ("id", "status", "desired_status", "generation", "version")
+_OF_LABLETS = ("id", "status", "wanted", "worker_id", "generation", "version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +38,19 @@ class Mirrored:
         return None if facts is None else json.dumps(facts, separators=(",", ":")).encode()
 
 
-def worker_facts(body: bytes) -> dict[str, object] | None:
-    """What controllers are told of a worker."""
-    worker = json.loads(body)
-    if worker["status"] == WorkerStatus.TERMINATED:
-        return None
-    return {name: worker[name] for name in _FACTS}
+def _told(kind: Kind, topic: str, prefix: str, names: Sequence[str], over: Collection[str]) -> Mirrored:
+    """Mirror these facts of each document whose status is none in which all is over."""
+    ended = sorted(str(status) for status in over)
+
+    def facts(body: bytes) -> dict[str, object] | None:
+        document = json.loads(body)
+        return None if document["status"] in ended else {name: document[name] for name in names}
+
+    return Mirrored(kind, topic, prefix, facts, Where(none_of={"status": ended}))
 
 
-MIRRORED_WORKERS = Mirrored(
-    WORKERS, WORKER_CHANGED, "/workers/", worker_facts, Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
-)
+MIRRORED_WORKERS = _told(WORKERS, WORKER_CHANGED, "/workers/", _OF_WORKERS, (WorkerStatus.TERMINATED,))
+MIRRORED_LABLETS = _told(LABLETS, LABLET_CHANGED, "/instances/", _OF_LABLETS, FINAL)
 
 
 def version_of(value: bytes) -> int | None:

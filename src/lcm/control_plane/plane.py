@@ -8,31 +8,32 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.fleet_settings import read_settings
 from lcm.model.fleet_settings import FleetSettings
+from lcm.model.lablet_ports import DEFAULT_PORTS, PortRange
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from pydantic import SecretStr
 
     from lcm.control_plane.records import Records
     from lcm.control_plane.secrets import SecretBox
     from lcm.control_plane.store.port import Store
 
 
-async def no_lablets(_: str) -> int:
-    """How many lablets are assigned to a worker where there are no lablets."""
-    return 0
-
-
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """Store, rules and names. `regions` are those that workers may be in; the first is the default."""
+    """Store, rules and names. `regions` are those that workers may be in; the first is the default.
+
+    `ports` are those of a worker that lablets may be given, `scale_up_license` is the licence token of workers that
+    scale-up launches.
+    """
 
     store: Store
     records: Records
     box: SecretBox
     regions: tuple[str, ...]
     base_settings: FleetSettings = field(default_factory=FleetSettings)
-    lablets: Callable[[str], Awaitable[int]] = no_lablets
+    ports: PortRange = DEFAULT_PORTS
+    scale_up_license: SecretStr | None = None
 
     async def settings(self) -> FleetSettings:
         """The settings that count now."""

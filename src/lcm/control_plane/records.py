@@ -14,17 +14,23 @@ from lcm.control_plane.kinds import (
     AUDIT,
     FLEET,
     HISTORY,
+    LABLET_CHANGED,
+    LABLET_HISTORY,
+    LABLETS,
     LEADERSHIPS,
     WORKER_CHANGED,
     WORKERS,
+    lablet_fields,
+    lablet_unique,
     worker_fields,
     worker_unique,
 )
 from lcm.control_plane.store.port import Conflict, Entry, Guard, Put, Taken
 from lcm.core import clock
 from lcm.core.backoff import Backoff
-from lcm.model.audit import Actor, AuditEntry, HistoryEntry
+from lcm.model.audit import Actor, AuditEntry, HistoryEntry, LabletHistoryEntry
 from lcm.model.fleet import FleetState, LeaderSeen
+from lcm.model.lablet import Lablet
 from lcm.model.problems import ProblemCode
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.model.worker import Worker
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
-    from lcm.control_plane.store.port import Delete, Store
+    from lcm.control_plane.store.port import Delete, Kind, Store
 
 R = TypeVar("R")
 
@@ -49,12 +55,13 @@ class Change:
         self.actor = actor
         self.now: datetime = clock.now()
         self._read: dict[str, tuple[Worker, int]] = {}
+        self._lablets: dict[str, tuple[Lablet, int]] = {}
         self._fleet: tuple[FleetState, int | None] | None = None
         self._fleet_after: FleetState | None = None
         self._leaving = 0
         self._writes: list[Put | Delete] = []
         self._entries: list[Entry] = []
-        self._guards: list[Guard] = []
+        self._guards: dict[tuple[str, str], Guard] = {}
 
     async def worker(self, worker_id: str) -> Worker:
         """The worker as it is now."""
@@ -95,6 +102,43 @@ class Change:
         if worker != before:
             assert (worker.version, worker.generation) == (before.version, before.generation)
             self._put(worker, revision)
+
+    async def lablets(self, lablet_ids: Sequence[str]) -> dict[str, Lablet]:
+        """Those of the lablets that exist, as they are now."""
+        for lablet_id, stored in (await self.store.get_many(LABLETS, lablet_ids)).items():
+            self._lablets[lablet_id] = (Lablet.model_validate_json(stored.body), stored.revision)
+        return {lablet_id: self._lablets[lablet_id][0] for lablet_id in lablet_ids if lablet_id in self._lablets}
+
+    async def lablet(self, lablet_id: str) -> Lablet:
+        """The lablet as it is now."""
+        found = await self.lablets([lablet_id])
+        if lablet_id not in found:
+            raise Refusal(ProblemCode.NOT_FOUND, f"there is no lablet {lablet_id}")
+        return found[lablet_id]
+
+    def save_lablet(self, lablet: Lablet, action: str, reason: str = "", **details: Any) -> Lablet:
+        """Write a lablet that was read in this change, or a new one; one that did not change is not written."""
+        before, revision = self._lablets.get(lablet.id, (None, None))
+        if before is not None and lablet == before:
+            return lablet
+        body = lablet.model_dump_json()
+        fields, unique = lablet_fields(lablet), lablet_unique(lablet)
+        self._writes.append(Put(LABLETS, lablet.id, body.encode(), revision, fields, unique))
+        if before is None or before.status is not lablet.status:
+            step = LabletHistoryEntry(
+                at=self.now,
+                lablet_id=lablet.id,
+                from_status=None if before is None else before.status,
+                to_status=lablet.status,
+                reason=reason or action,
+                actor=self.actor,
+                version=lablet.version,
+                worker_id=lablet.worker_id or (before.worker_id if before is not None else None),
+            )
+            self._entry(LABLET_HISTORY, lablet.id, step.model_dump_json())
+        self.audit(action, lablet.id, reason, **details)
+        self._entry(LABLET_CHANGED, lablet.id, body)
+        return lablet
 
     def audit(self, action: str, subject: str, reason: str = "", **details: Any) -> None:
         """Keep who did what and why."""
@@ -137,13 +181,19 @@ class Change:
         swept = swept or (known is not None and known.term == term and known.startup_sweep_done)
         seen = LeaderSeen(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
         if known is not None and (known.term, known.startup_sweep_done) == (term, swept):
-            self._guards.append(Guard(LEADERSHIPS, controller, stored.revision if stored else None))
+            self._guard(LEADERSHIPS, controller, stored.revision if stored else None)
             return known
         revision = None if stored is None else stored.revision
         self._writes.append(Put(LEADERSHIPS, controller, seen.model_dump_json().encode(), revision))
         if announce:
             self.audit("leadership_swept" if swept else "leadership_announced", controller, term=term)
         return seen
+
+    async def swept(self, controller: str) -> bool:
+        """Whether the present leader of a controller has reported its start-up sweep done; the commit depends on it."""
+        stored = await self.store.get(LEADERSHIPS, controller)
+        self._guard(LEADERSHIPS, controller, None if stored is None else stored.revision)
+        return stored is not None and LeaderSeen.model_validate_json(stored.body).startup_sweep_done
 
     async def reset_leadership(self, controller: str) -> None:
         """Forget the newest term of a controller, for an etcd that was replaced and counts from the beginning."""
@@ -164,7 +214,7 @@ class Change:
             self._settle_fleet(*self._fleet)
         if not self._writes and not self._entries:
             return ()
-        return await self.store.commit(self._writes, entries=self._entries, guards=self._guards)
+        return await self.store.commit(self._writes, entries=self._entries, guards=list(self._guards.values()))
 
     def _put(self, worker: Worker, revision: int | None) -> None:
         body = worker.model_dump_json().encode()
@@ -172,9 +222,14 @@ class Change:
 
     def _settle_fleet(self, before: FleetState, revision: int | None) -> None:
         if self._fleet_after is None or self._fleet_after == before:
-            self._guards.append(Guard(FLEET, FLEET.name, revision))
+            self._guard(FLEET, FLEET.name, revision)
         else:
             self._writes.append(Put(FLEET, FLEET.name, self._fleet_after.model_dump_json().encode(), revision))
+
+    def _guard(self, kind: Kind, document_id: str, revision: int | None) -> None:
+        """Have the commit depend on a document; what is written in it depends on it already."""
+        if not any(write.kind is kind and write.id == document_id for write in self._writes):
+            self._guards.setdefault((kind.name, document_id), Guard(kind, document_id, revision))
 
     def _entry(self, topic: str, subject: str, body: str) -> None:
         self._entries.append(Entry(topic, subject, body.encode(), self.now))
@@ -216,7 +271,8 @@ def _in_service(worker: Worker) -> bool:
 
 def _taken(taken: Taken) -> Refusal:
     if taken.field == "name":
-        detail = f"name: {taken.value} belongs to worker {taken.owner} already; choose another"
-        return Refusal(ProblemCode.NAME_TAKEN, detail, current={"worker_id": taken.owner})
+        what = "lablet" if taken.kind == LABLETS.name else "worker"
+        detail = f"name: {taken.value} belongs to {what} {taken.owner} already; choose another"
+        return Refusal(ProblemCode.NAME_TAKEN, detail, current={f"{what}_id": taken.owner})
     detail = f"instance {taken.value} belongs to worker {taken.owner} already"
     return Refusal(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": taken.owner})

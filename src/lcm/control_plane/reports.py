@@ -12,7 +12,7 @@ from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.decisions import keep_decision, keep_decisions
 from lcm.control_plane.idle import detect_idle
 from lcm.control_plane.kinds import WORKERS
-from lcm.control_plane.scaling import scale_down, scale_up
+from lcm.control_plane.scaling import Growth, scale_down, scale_up
 from lcm.control_plane.templates import read_template
 from lcm.control_plane.worker_secrets import LICENSE_TOKEN, keep_secrets
 from lcm.core import clock
@@ -59,6 +59,16 @@ class Leader:
     def actor(self) -> Actor:
         """The controller as the audit names it."""
         return Actor(kind=ActorKind.CONTROLLER, name=self.controller)
+
+
+async def fenced(plane: Plane, leader: Leader, attempt: Callable[[Change], Awaitable[R]]) -> R:
+    """Run a change of a leader, unless a newer term is known."""
+
+    async def within_the_term(change: Change) -> R:
+        await change.fence(leader.controller, leader.term)
+        return await attempt(change)
+
+    return await plane.records.change(leader.actor, within_the_term)
 
 
 class Reports:
@@ -130,12 +140,7 @@ class Reports:
     async def detect_idle(self, leader: Leader, worker_id: str, request: DetectIdle) -> DetectionResult:
         """The four steps of idle detection."""
         settings = await self._plane.settings()
-        plane = self._plane
-
-        async def attempt(change: Change) -> DetectionResult:
-            return await detect_idle(change, worker_id, request, settings, lablets=plane.lablets)
-
-        return await self._fenced(leader, attempt)
+        return await self._fenced(leader, lambda change: detect_idle(change, worker_id, request, settings))
 
     async def drain(self, leader: Leader, worker_id: str, reason: str) -> Worker:
         """Scale-down takes a worker out of service."""
@@ -146,11 +151,15 @@ class Reports:
         """One more worker for a need; a refusal is kept in the audit too."""
         region = self._plane.region(request.aws_region)
         settings = await self._plane.settings()
-        worker_id = clock.new_id("w")
+        worker_id, token = clock.new_id("w"), self._plane.scale_up_license
 
         async def attempt(change: Change) -> Worker:
             template = await read_template(change.store, request.template)
-            return await scale_up(change, request, template, region=region, worker_id=worker_id, settings=settings)
+            growth = Growth(request, template, region, worker_id, licensed=token is not None)
+            worker = await scale_up(change, growth, settings)
+            if token is not None and worker.id == worker_id:
+                await keep_secrets(change, self._plane.box, worker_id, {LICENSE_TOKEN: token.get_secret_value()})
+            return worker
 
         try:
             return await self._fenced(leader, attempt)
@@ -188,11 +197,7 @@ class Reports:
             return await self._fenced(leader, attempt)
 
     async def _fenced(self, leader: Leader, attempt: Callable[[Change], Awaitable[R]]) -> R:
-        async def fenced(change: Change) -> R:
-            await change.fence(leader.controller, leader.term)
-            return await attempt(change)
-
-        return await self._plane.records.change(leader.actor, fenced)
+        return await fenced(self._plane, leader, attempt)
 
 
 class _Leaks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,12 @@ from lcm.control_plane.kinds import WORKERS
 from lcm.control_plane.store.port import Where
 from lcm.model.problems import ProblemCode
 from lcm.model.status import DesiredStatus, Origin, WorkerStatus
+from lcm.model.wording import are
 from lcm.model.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from datetime import datetime
 
     from lcm.control_plane.records import Change
     from lcm.control_plane.store.port import Store
@@ -69,6 +72,9 @@ async def scale_down(change: Change, worker_id: str, settings: FleetSettings, re
         raise Refusal(
             ProblemCode.NOT_POSSIBLE_NOW, f"only a RUNNING worker can be drained; this one is {worker.status}"
         )
+    if worker.allocation.lablets:
+        detail = f"{are(worker.allocation.lablets, 'lablet')} assigned to it; automation waits until none is"
+        raise Refusal(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"lablets": worker.allocation.lablets})
     await check_not_held(change, worker)
     await check_floor(change, settings.scaling)
     fleet = await change.fleet()
@@ -84,10 +90,20 @@ async def scale_down(change: Change, worker_id: str, settings: FleetSettings, re
     return change.save(drained, "scale_down_initiated", reason)
 
 
-async def scale_up(
-    change: Change, request: ScaleUp, template: WorkerTemplate, *, region: str, worker_id: str, settings: FleetSettings
-) -> Worker:
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A need for one more worker, and what a new one would be."""
+
+    request: ScaleUp
+    template: WorkerTemplate
+    region: str
+    worker_id: str
+    licensed: bool = False
+
+
+async def scale_up(change: Change, growth: Growth, settings: FleetSettings) -> Worker:
     """One more worker for a need: the one already on its way for it, a paused one resumed, or a new one."""
+    request, template, region = growth.request, growth.template, growth.region
     await check_not_held(change)
     answered = await _already_answered(change, request, template, region)
     if answered is not None:
@@ -98,8 +114,7 @@ async def scale_up(
         again = changed(resumed, change.now, asks_anew=True, **fields)
         return change.save(again, "scale_up_accepted", request.reason, resumed=True)
     await _check_ceiling(change, region, settings)
-    fresh = _fresh(request, template, region, worker_id, change)
-    return change.save(fresh, "scale_up_accepted", request.reason, resumed=False)
+    return change.save(_fresh(growth, change.now), "scale_up_accepted", request.reason, resumed=False)
 
 
 async def _already_answered(change: Change, request: ScaleUp, template: WorkerTemplate, region: str) -> Worker | None:
@@ -153,18 +168,20 @@ async def _check_ceiling(change: Change, region: str, settings: FleetSettings) -
         raise Refusal(ProblemCode.MAX_WORKERS, detail, current={"workers": present})
 
 
-def _fresh(request: ScaleUp, template: WorkerTemplate, region: str, worker_id: str, change: Change) -> Worker:
+def _fresh(growth: Growth, now: datetime) -> Worker:
+    template = growth.template
     return Worker(
-        id=worker_id,
-        name=f"{template.name}-{worker_id.rpartition('-')[2]}",
+        id=growth.worker_id,
+        name=f"{template.name}-{growth.worker_id.rpartition('-')[2]}",
         template_name=template.name,
-        aws_region=region,
-        status_since=change.now,
+        aws_region=growth.region,
+        status_since=now,
         instance_type=template.instance_type,
         origin=Origin.SCALE_UP,
-        requested_for=request.requested_for,
+        requested_for=growth.request.requested_for,
+        has_license_token=growth.licensed,
         capacity=template.capacity,
         cost_per_hour_usd=template.cost_per_hour_usd,
-        created_at=change.now,
-        updated_at=change.now,
+        created_at=now,
+        updated_at=now,
     )

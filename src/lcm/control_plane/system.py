@@ -12,7 +12,7 @@ from lcm.model.controller_report import ControllerSeen, judge
 from lcm.model.system import ControllerHealth, MirrorHealth, PlaneHealth, StreamHealth, SystemHealth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from lcm.control_plane.fleet import Fleet
@@ -47,7 +47,7 @@ class Process:
 
     about: Mapping[str, object]
     store: str = ""
-    mirror: Mirroring | None = None
+    mirrors: Sequence[Mirroring] = ()
 
 
 class System:
@@ -108,7 +108,7 @@ class System:
         return known
 
     def _own(self, now: datetime) -> PlaneHealth:
-        about, mirror, stream = self._process.about, self._process.mirror, self._stream
+        about, mirrors, stream = self._process.about, self._process.mirrors, self._stream
         return PlaneHealth(
             version=str(about.get("version", "unknown")),
             installation_id=str(about.get("installation_id", "")),
@@ -117,7 +117,7 @@ class System:
             regions=self._plane.regions,
             started_at=self._started_at,
             uptime_seconds=(now - self._started_at).total_seconds(),
-            mirror=None if mirror is None else _mirror(mirror),
+            mirror=_mirror(mirrors) if mirrors else None,
             stream=StreamHealth(
                 clients=stream.clients,
                 opened=stream.figures.opened,
@@ -128,17 +128,21 @@ class System:
         )
 
 
-def _mirror(mirror: Mirroring) -> MirrorHealth:
-    figures = mirror.figures
+def _mirror(mirrors: Sequence[Mirroring]) -> MirrorHealth:
+    """All of them as one: nobody can do anything about only one of them."""
+
+    def total(name: str) -> int:
+        return sum(getattr(mirror.figures, name) for mirror in mirrors)
+
     return MirrorHealth(
-        lag_seconds=mirror.lag,
-        pending=mirror.pending,
-        written=figures.written,
-        deleted=figures.deleted,
-        mended=figures.mended,
-        failed=figures.failed,
-        comparisons=figures.comparisons,
-        trouble="; ".join(mirror.readiness()),
+        lag_seconds=max(mirror.lag for mirror in mirrors),
+        pending=sum(mirror.pending for mirror in mirrors),
+        written=total("written"),
+        deleted=total("deleted"),
+        mended=total("mended"),
+        failed=total("failed"),
+        comparisons=total("comparisons"),
+        trouble="; ".join(dict.fromkeys(word for mirror in mirrors for word in mirror.readiness())),
     )
 
 

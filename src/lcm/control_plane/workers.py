@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.answers import former_answer, keep_answer
+from lcm.control_plane.answers import answered
 from lcm.control_plane.commands import editing, holding, lifecycle
-from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.commands.refusal import PreconditionFailed, Refusal
 from lcm.control_plane.decisions import read_decision
 from lcm.control_plane.fleet import read_fleet
 from lcm.control_plane.kinds import HISTORY, WORKERS
@@ -162,29 +162,13 @@ class Workers:
     async def _answering(
         self, caller: Caller, key: Key | None, attempt: Callable[[Change], Awaitable[Worker]]
     ) -> bytes:
-        async def once(change: Change) -> bytes:
-            former = await former_answer(change, key)
-            if former is not None:
-                return former
-            answer = (await attempt(change)).model_dump_json().encode()
-            keep_answer(change, key, answer)
-            return answer
-
-        return await self._plane.records.change(caller.actor, once)
+        return await answered(self._plane.records, caller.actor, key, attempt)
 
     async def _matching(self, change: Change, worker_id: str, if_match: int | None) -> Worker:
         worker = await change.worker(worker_id)
         if if_match is not None and if_match != worker.version:
-            raise PreconditionFailed(worker.version, if_match)
+            raise PreconditionFailed("worker", worker.version, if_match)
         return worker
-
-
-class PreconditionFailed(Refusal):
-    """If-Match named another version than the present one."""
-
-    def __init__(self, current: int, asked: int) -> None:
-        detail = f"the worker is at version {current}, not {asked}; read it again and decide anew"
-        super().__init__(ProblemCode.VERSION_CONFLICT, detail, current={"version": current})
 
 
 def _secrets(request: CreateWorker | PatchWorker) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from lcm.model.base import Answer, Choice, Moment
+from lcm.model.lablet_status import LabletStatus
 from lcm.model.status import WorkerStatus
 
 
@@ -50,3 +51,16 @@ class HistoryEntry(Answer):
     stopped_by_policy: bool | None = Field(
         default=None, description="Where it begins or ends a time in STOPPED: whether a policy wanted that."
     )
+
+
+class LabletHistoryEntry(Answer):
+    """One step of a lablet's life: written with the status, by the same write."""
+
+    at: Moment
+    lablet_id: str
+    from_status: LabletStatus | None
+    to_status: LabletStatus
+    reason: str
+    actor: Actor
+    version: int
+    worker_id: str | None = None

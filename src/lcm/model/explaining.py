@@ -13,7 +13,7 @@ from lcm.model.courses import course_of
 from lcm.model.decisions import DecisionReport
 from lcm.model.fleet_settings import IdleAction
 from lcm.model.status import DesiredStatus, LicenseStatus, WorkerStatus
-from lcm.model.wording import ago, away, clock_time, quoted, span
+from lcm.model.wording import ago, are, away, clock_time, quoted, span
 from lcm.model.worker import Hold
 
 if TYPE_CHECKING:
@@ -204,6 +204,8 @@ def _circumstances(known: Known) -> Iterator[str]:
     if stuck is not None and stuck.status is ConditionStatus.TRUE:
         told = quoted(stuck.message or stuck.reason)
         yield f"It has been stuck for {span(known.now - stuck.since)}" + (f": {told}." if told else ".")
+    if worker.allocation.lablets:
+        yield f"{are(worker.allocation.lablets, 'lablet')} assigned to it."
     yield from _licence(known)
     yield from _decided(known)
 
@@ -262,6 +264,8 @@ def _idle(known: Known) -> str:
     worker, now, idle = known.worker, known.now, known.settings.idle
     since = worker.last_activity_at or worker.last_resumed_at or worker.created_at
     quiet = now - since
+    if worker.allocation.lablets:
+        return "It goes on running and is not paused as long as a lablet is assigned to it."
     unused = f"Nobody has used it for {span(quiet)}" if quiet >= _MINUTE else "It was used less than a minute ago"
     verb = _idle_verb(known)
     if not worker.idle_detection_enabled:

@@ -10,6 +10,7 @@ from pydantic import Field
 from lcm.model.base import Answer, Moment
 from lcm.model.fleet_settings import IdleAction
 from lcm.model.status import WorkerStatus
+from lcm.model.wording import are
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,7 +118,7 @@ def _obstacles(worker: Worker, *, snoozing: bool, lablets: int, now: datetime) -
         (worker.status is not WorkerStatus.RUNNING, f"it is {worker.status}"),
         (not worker.idle_detection_enabled, "idle detection is switched off for this worker"),
         (snoozing, "it was resumed a short while ago"),
-        (lablets > 0, f"{lablets} lablets are assigned to it"),
+        (lablets > 0, f"{are(lablets, 'lablet')} assigned to it"),
         (worker.hold is not None and worker.hold.active(now), "it is on hold"),
     )
     return tuple(text for applies, text in found if applies)

@@ -17,6 +17,7 @@ from lcm.model.worker import Tags
 MOST_SAMPLES = 5_000
 MOST_DECISIONS = 1_000
 MOST_EVENTS = 20_000
+MOST_NODE_DEFINITIONS = 2_000
 MOST = 2**53
 
 Version = Annotated[int, Field(ge=1, le=MOST), WHOLE]
@@ -26,6 +27,9 @@ LicenseToken = Annotated[
     SecretStr,
     Field(min_length=1, max_length=256),
     WithJsonSchema({"type": "string", "pattern": "^[a-zA-Z0-9+/%=-]{1,256}$", "writeOnly": True}),
+]
+NodeDefinitions = Annotated[
+    tuple[Annotated[Text, Field(min_length=1, max_length=64)], ...], Field(max_length=MOST_NODE_DEFINITIONS)
 ]
 Account = Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$")]
 
@@ -138,6 +142,8 @@ class StatusWrite(Data):
     aws_account_id: Account | None = None
     public_ip: Address | None = None
     private_ip: Address | None = None
+    cml_version: Annotated[Text, Field(max_length=64)] | None = None
+    node_definitions: NodeDefinitions | None = None
     terminated_by: Annotated[Text, Field(max_length=100)] | None = None
     terminated_reason: Annotated[Text, Field(max_length=500)] | None = None
     conditions: tuple[Condition, ...] | None = None

@@ -53,3 +53,8 @@ def quoted(text: str) -> str:
 
 def _counted(count: int, unit: str) -> str:
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+
+def are(count: int, unit: str) -> str:
+    """`1 lablet is`, `3 lablets are`."""
+    return f"{_counted(count, unit)} {'is' if count == 1 else 'are'}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field, computed_field
 
+from lcm.model.allocation import Allocation
 from lcm.model.base import Answer, Moment, Name, Reason, Region, Text
 from lcm.model.conditions import Condition, ConditionType, holds
 from lcm.model.status import (
@@ -117,6 +118,10 @@ class Worker(Answer):
     capacity: Capacity | None = None
     cost_per_hour_usd: float | None = None
     cml_version: str | None = None
+    node_definitions: tuple[str, ...] | None = Field(
+        default=None, description="What its CML offers; None: not known yet."
+    )
+    allocation: Allocation = Allocation()
     terminated_by: str | None = None
     terminated_reason: str | None = None
     requested_for: str | None = None

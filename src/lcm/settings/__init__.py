@@ -7,7 +7,9 @@ from lcm.settings.base import Conflict, Settings
 from lcm.settings.controller_groups import (
     CloudSettings,
     CmlSettings,
+    LabletControllerSettings,
     PlaneAddressSettings,
+    ResourceSchedulerSettings,
     WorkerControllerSettings,
 )
 from lcm.settings.groups import (
@@ -23,7 +25,7 @@ from lcm.settings.groups import (
     WatchSettings,
 )
 from lcm.settings.loading import CONFIG_VARIABLE, Loaded, SettingsError, load
-from lcm.settings.plane_groups import AccessSettings, FleetDefaults, FleetSources, StoreSettings
+from lcm.settings.plane_groups import AccessSettings, FleetDefaults, FleetSources, LabletPorts, StoreSettings
 from lcm.settings.words import Allowed, SettingDoc, describe
 
 __all__ = [
@@ -41,11 +43,14 @@ __all__ = [
     "FleetSources",
     "HttpSettings",
     "InstanceSettings",
+    "LabletControllerSettings",
+    "LabletPorts",
     "Loaded",
     "LogSettings",
     "PlaneAddressSettings",
     "ReconcileSettings",
     "RegionSettings",
+    "ResourceSchedulerSettings",
     "SettingDoc",
     "Settings",
     "SettingsError",

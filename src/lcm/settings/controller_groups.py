@@ -68,6 +68,34 @@ class WorkerControllerSettings(Settings):
     )
 
 
+class ResourceSchedulerSettings(Settings):
+    """How far ahead workers are found for lablets, and how fast the fleet grows."""
+
+    lablet_lead_time: SecondsOrNone = Field(
+        default=900.0, description="Seconds before the start of a lablet at which a worker is looked for."
+    )
+    scale_up_cooldown_seconds: SecondsOrNone = Field(
+        default=30.0, description="The least seconds between two rounds of requests for more workers."
+    )
+
+
+class LabletControllerSettings(Settings):
+    """How patient the lablet controller is, and how often it looks for labs that no lablet has."""
+
+    lablet_start_timeout: Seconds = Field(
+        default=1800.0, description="Seconds that a lablet's lab may take until all its nodes have booted."
+    )
+    lablet_stop_timeout: Seconds = Field(
+        default=900.0, description="Seconds after which a lablet whose lab is still being removed is called stuck."
+    )
+    lablet_worker_timeout: Seconds = Field(
+        default=900.0, description="Seconds for which a lablet waits for a worker that is not ready."
+    )
+    lablet_sweep_interval: Seconds = Field(
+        default=600.0, description="Seconds between two looks for labs on a worker that no lablet has."
+    )
+
+
 class CmlSettings(Settings):
     """How CML servers are reached, and how both sides prove who they are."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
 from lcm.settings.base import Conflict, Settings
 from lcm.settings.kinds import ReadableFile, Seconds, SecondsOrNone, Word
@@ -16,6 +16,22 @@ StoreUrl = Annotated[
     str,
     Field(pattern=r"^(sqlite:///.+|mongodb(\+srv)?://.+)$"),
     Allowed("sqlite:/// and a path, or mongodb:// and the address of a replica set"),
+]
+
+
+def _port_range(value: str) -> str:
+    first, _, last = value.partition("-")
+    if not 1 <= int(first) <= int(last) <= _LAST_PORT:
+        raise ValueError("not two ports, the lower one first")
+    return value
+
+
+_LAST_PORT = 65535
+PortRange = Annotated[
+    str,
+    Field(pattern=r"^[0-9]{1,5}-[0-9]{1,5}$"),
+    AfterValidator(_port_range),
+    Allowed("two ports, the lower one first, with a dash between them, such as 20000-29999"),
 ]
 HttpUrl = Annotated[
     str,
@@ -130,4 +146,16 @@ class FleetSources(Settings):
 
     worker_templates_config_path: ReadableFile | None = Field(
         default=None, description="A YAML file with templates, taken over at each start; if unset, built-in ones."
+    )
+    scale_up_license_token: SecretStr | None = Field(
+        default=None,
+        description="The licence token of workers that scale-up launches; without one they take no licensed lab.",
+    )
+
+
+class LabletPorts(Settings):
+    """Where lablets can be reached."""
+
+    lablet_port_range: PortRange = Field(
+        default="20000-29999", description="The ports of a worker that its lablets are given, the lowest free first."
     )

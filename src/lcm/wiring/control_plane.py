@@ -14,8 +14,6 @@ import httpx
 import structlog
 import yaml
 from prometheus_client import REGISTRY, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from lcm.control_plane.access.jwks import Jwks
 from lcm.control_plane.access.oidc import Oidc, OidcConfig
@@ -25,11 +23,13 @@ from lcm.control_plane.access.throttle import Throttle
 from lcm.control_plane.access.tokens import TOKENS, Tokens
 from lcm.control_plane.answers import forget_old_answers
 from lcm.control_plane.app import make_app
+from lcm.control_plane.figures import PlaneFigures
 from lcm.control_plane.forgetting import Retention, forget_old_lines
 from lcm.control_plane.installation import settle_installation
 from lcm.control_plane.journal import JournalFeed
 from lcm.control_plane.kinds import ALL_KINDS
 from lcm.control_plane.mirror import Mirror
+from lcm.control_plane.mirrored import MIRRORED_LABLETS, MIRRORED_WORKERS
 from lcm.control_plane.plane import Plane
 from lcm.control_plane.records import Records
 from lcm.control_plane.refilling import refill_fields
@@ -48,6 +48,7 @@ from lcm.core.hosting import Host, HostedService, cancel_and_wait, keep_running
 from lcm.core.surface import HttpServer, open_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet_settings import FleetSettings
+from lcm.model.lablet_ports import port_range
 from lcm.settings import (
     AccessSettings,
     ControllerTokenSettings,
@@ -55,6 +56,7 @@ from lcm.settings import (
     FleetDefaults,
     FleetSources,
     HttpSettings,
+    LabletPorts,
     LogSettings,
     RegionSettings,
     StoreSettings,
@@ -62,9 +64,7 @@ from lcm.settings import (
 from lcm.wiring.connections import Connection, Greeting, Standalone, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from prometheus_client.metrics_core import Metric
+    from collections.abc import Sequence
 
     from lcm.control_plane.store.port import Store
     from lcm.core.ports import Coordination
@@ -80,6 +80,7 @@ class PlaneSettings(
     AccessSettings,
     FleetDefaults,
     FleetSources,
+    LabletPorts,
     RegionSettings,
     ControllerTokenSettings,
     HttpSettings,
@@ -229,24 +230,6 @@ def tidying(settings: StoreSettings, store: Store, parts: Parts) -> Tidying:
     )
 
 
-class _PlaneFigures(Collector):
-    """What the mirror and the stream have counted, read when somebody scrapes."""
-
-    def __init__(self, mirror: Mirror, stream: EventStream) -> None:
-        self._mirror = mirror
-        self._stream = stream
-
-    def collect(self) -> Iterator[Metric]:
-        mirror, stream = self._mirror.figures, self._stream.figures
-        yield GaugeMetricFamily("lcm_mirror_lag_seconds", "How far the mirror is behind", value=self._mirror.lag)
-        yield GaugeMetricFamily("lcm_mirror_pending", "Workers not yet mirrored", value=self._mirror.pending)
-        for name in ("written", "deleted", "mended", "failed", "comparisons"):
-            yield CounterMetricFamily(f"lcm_mirror_{name}", f"Mirror: {name}", value=getattr(mirror, name))
-        yield GaugeMetricFamily("lcm_stream_clients", "Clients of the event stream", value=self._stream.clients)
-        for name in ("opened", "cut_off", "resets", "events"):
-            yield CounterMetricFamily(f"lcm_stream_{name}", f"Event stream: {name}", value=getattr(stream, name))
-
-
 def _gate(settings: PlaneSettings, store: Store, client: httpx.AsyncClient) -> Gate:
     bootstrap, controller = settings.lcm_bootstrap_token, settings.lcm_controller_token
     configured = settings_tokens(
@@ -281,23 +264,26 @@ def make_control_plane(settings: PlaneSettings, coordination: Coordination, clie
         secret_box(settings),
         region_names(settings),
         fleet_defaults(settings),
+        port_range(settings.lablet_port_range),
+        settings.scale_up_license_token,
     )
     gate = _gate(settings, store, client)
-    mirror, stream = Mirror(store, coordination, feed), EventStream(store, feed)
+    mirrors = [Mirror(store, coordination, feed, mirrored) for mirrored in (MIRRORED_WORKERS, MIRRORED_LABLETS)]
+    stream = EventStream(store, feed)
     about: dict[str, object] = {
         "service": "control-plane",
         "version": version("lcm"),
         "coordination": coordination.description,
         "regions": list(plane.regions),
     }
-    process = Process(about, store_in_words(settings), mirror)
+    process = Process(about, store_in_words(settings), mirrors)
     parts = Parts.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process)
     opened = _OpenStore(store, parts, settings, about)
-    REGISTRY.register(_PlaneFigures(mirror, stream))
+    REGISTRY.register(PlaneFigures(mirrors, stream))
     app = make_app(parts, version("lcm"))
-    app.include_router(open_routes([opened, feed, mirror, stream], about))
+    app.include_router(open_routes([opened, feed, *mirrors, stream], about))
     server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
-    services = [opened, feed, mirror, server, stream, tidying(settings, store, parts)]
+    services = [opened, feed, *mirrors, server, stream, tidying(settings, store, parts)]
     return ControlPlane(parts, services, server, about)
 
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 _LONGEST_WORD: Final = 64
 _LONGEST_TROUBLE: Final = 900
 _NEVER: Final = -math.inf
+DEFINITIONS_EVERY: Final = 3600.0
+"""Seconds between two questions for the node definitions of a server; another version is asked at once."""
+DEFINITIONS_AGAIN: Final = 300.0
+"""Seconds after which a question for them that failed is asked again."""
+_MOST_DEFINITIONS: Final = 2_000
 
 
 @dataclass(slots=True)
@@ -32,6 +37,7 @@ class Findings:
     licence: LicenseState | None = None
     licence_asked: float = _NEVER
     licence_era: int = -1
+    definitions: tuple[str, ...] | None = None
     troubles: list[str] = field(default_factory=list)
 
 
@@ -52,12 +58,15 @@ class CmlMemory:
     own_user_id: str | None = None  # by which its events name our account, where that was asked
     refused: Credentials | None = None  # the account that CML refused last
     asking_licence: bool = False  # whether the look under way asks for the licence
+    definitions: tuple[str, ...] | None = None
     licence_era: int = 0  # moves when the licence is given back: what was asked before does not count
     _looked: float = _NEVER
     _licence_looked: float = _NEVER
     _licence: LicenseState | None = None
     _licence_asked: float = _NEVER  # when the call began that the licence is from
     _registration_asked: float | None = None
+    _definitions_asked: float = _NEVER
+    _definitions_version: str | None = None
 
     def fresh(self, earliest: float, *, licence: bool) -> bool:
         """Whether a look that began then or later has brought all that is wanted, or tried to."""
@@ -70,12 +79,24 @@ class CmlMemory:
         if found.information is not None:
             self.version = readable(found.information.version)[:_LONGEST_WORD]
         self.stats = found.stats
+        if found.definitions is not None:
+            named = sorted({readable(name)[:_LONGEST_WORD] for name in found.definitions} - {""})
+            self.definitions = tuple(named[:_MOST_DEFINITIONS])
+            self._definitions_version = self.version
         self.trouble = "; ".join(found.troubles)[:_LONGEST_TROUBLE]
         if found.licence_wanted:
             self._licence_looked = found.began
             # An answer may have been on its way while the licence was given back.
             current = found.licence_era == self.licence_era
             self._licence, self._licence_asked = (found.licence, found.licence_asked) if current else (None, _NEVER)
+
+    def definitions_due(self, version: str) -> bool:
+        """Whether to ask for the node definitions now; says yes once, whatever the answer is."""
+        known = self.definitions is not None and self._definitions_version == readable(version)[:_LONGEST_WORD]
+        if clock.boottime() - self._definitions_asked < (DEFINITIONS_EVERY if known else DEFINITIONS_AGAIN):
+            return False
+        self._definitions_asked = clock.boottime()
+        return True
 
     def note_asked(self) -> None:
         """A registration was just asked for: what was read before says nothing about it."""
@@ -108,6 +129,7 @@ class CmlMemory:
             running_nodes=None if stats is None else stats.running_nodes,
             license=None if licence is None else self._progress(licence),
             product="" if licence is None else readable(licence.product)[:_LONGEST_WORD],
+            definitions=self.definitions,
         )
 
     def _progress(self, licence: LicenseState) -> LicenseProgress:

@@ -13,25 +13,26 @@ import structlog
 
 from lcm.client.errors import ClientError
 from lcm.cml.errors import AuthFailed, CMLError
+from lcm.controllers.sharing import SharedCalls
 from lcm.core import clock
 from lcm.worker_controller.activity import telemetry
 from lcm.worker_controller.cml_memory import CmlMemory, Findings
 from lcm.worker_controller.observation import CmlSight
-from lcm.worker_controller.sharing import SharedCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lcm.cml.spi import CMLSystemSPI
     from lcm.cml.types import Credentials, SystemStats
+    from lcm.controllers.accounts import CmlAccounts
     from lcm.model.idle import ActivityEvent
     from lcm.model.worker import Worker
-    from lcm.worker_controller.credentials import CmlAccounts
 
 log = structlog.get_logger(__name__)
 
 AT_ONCE: Final = 50
 LOOK_SECONDS: Final = 45.0
+DEFINITIONS_SECONDS: Final = 10.0
 _NO_ADDRESS: Final = "it has no address to ask at"
 
 
@@ -173,6 +174,8 @@ class CmlWatch:
             questions.create_task(self._ask_stats(memory, address, account, found))
             if found.licence_wanted:
                 questions.create_task(self._ask_licence(memory, address, account, found))
+            if memory.definitions_due(found.information.version):
+                questions.create_task(self._ask_definitions(memory, address, account, found))
 
     async def _ask_stats(self, memory: CmlMemory, address: str, account: Credentials, found: Findings) -> None:
         try:
@@ -180,6 +183,15 @@ class CmlWatch:
         except CMLError as error:
             self._note_refusal(memory, account, error)
             found.troubles.append(f"statistics: {error.cause}")
+
+    async def _ask_definitions(self, memory: CmlMemory, address: str, account: Credentials, found: Findings) -> None:
+        """What was known of them stays when they cannot be read, and the server is no less ready for it."""
+        try:
+            async with asyncio.timeout(DEFINITIONS_SECONDS):
+                found.definitions = await self._cml.get_node_definitions(address, account)
+        except (CMLError, TimeoutError) as error:
+            self._note_refusal(memory, account, error)
+            log.info("node definitions cannot be read", worker_id=memory.worker_id, error=str(error) or "too slow")
 
     async def _ask_licence(self, memory: CmlMemory, address: str, account: Credentials, found: Findings) -> None:
         found.licence_asked, found.licence_era = clock.boottime(), memory.licence_era

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lcm.controllers.words import one_line
 from lcm.model.conditions import find_condition, with_condition, without_condition
-from lcm.worker_controller.words import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,16 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-from prometheus_client import REGISTRY, CollectorRegistry
-from prometheus_client.core import UntypedMetricFamily
-from prometheus_client.registry import Collector
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from prometheus_client.metrics_core import Metric
 
 PREFIX = "lcm_worker_controller"
 
@@ -37,16 +27,3 @@ class Counters:
     def as_dict(self) -> dict[str, int]:
         """By name."""
         return asdict(self)
-
-
-class CounterExport(Collector):
-    """Reads the counters when somebody scrapes. Untyped: a counter's name would have to end in `_total`."""
-
-    def __init__(self, read: Callable[[], Mapping[str, int]], registry: CollectorRegistry = REGISTRY) -> None:
-        self._read = read
-        registry.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        for name, value in self._read().items():
-            text = name.removesuffix("_count").replace("_", " ").capitalize()
-            yield UntypedMetricFamily(f"{PREFIX}_{name}", text, value=value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from lcm.controllers.figures import machinery_figures
 from lcm.core import clock
 
 if TYPE_CHECKING:
@@ -16,21 +17,9 @@ if TYPE_CHECKING:
 
 def figures_of(reconciler: WorkerReconciler) -> dict[str, Any]:
     """The twelve counters, and beside them how it stands with leading, queue, regions, discovery and figures."""
-    leading = reconciler.is_leader
     return {
         **reconciler.stats(),
-        "leadership": {
-            "is_leader": leading,
-            "term": reconciler.term,
-            "instance_id": reconciler.election.instance_id,
-            "leader": reconciler.leader_seen,
-            "watching": reconciler.watching,
-        },
-        "queue": {
-            "depth": len(reconciler.queue),
-            "busy": reconciler.queue.busy,
-            "delayed": reconciler.queue.delayed,
-        },
+        **machinery_figures(reconciler),
         "regions": {name: _region(watch) for name, watch in sorted(reconciler.regions.items())},
         "discovery": None if reconciler.discovery is None else reconciler.discovery.figures(),
         "metrics": {"rounds": reconciler.metrics.rounds, "samples_kept": reconciler.metrics.collected},

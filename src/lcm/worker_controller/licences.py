@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from lcm.cml.spi import CMLSystemSPI
     from lcm.cml.types import Credentials
+    from lcm.controllers.accounts import CmlAccounts
     from lcm.model.worker import Worker
-    from lcm.worker_controller.credentials import CmlAccounts
 
 log = structlog.get_logger(__name__)
 

@@ -84,6 +84,7 @@ class CmlSight:
     running_nodes: int | None = None
     license: LicenseProgress | None = None
     product: str = ""
+    definitions: tuple[str, ...] | None = None  # the kinds of nodes that it can run
 
 
 class LicenceTask(Enum):

@@ -63,6 +63,7 @@ class Observing:
         return Observation(
             sight=sight,
             cml=await self._cml(worker),
+            lablets=worker.allocation.lablets,
             moved=note.moved,
             loss=loss,
             loss_trouble=trouble,

@@ -14,6 +14,9 @@ from lcm.client.asking import Leader
 from lcm.client.errors import ClientError, NotFound, StaleLeader
 from lcm.cloud.errors import CloudError
 from lcm.cloud.observer import RegionObserver
+from lcm.controllers.accounts import CmlAccounts
+from lcm.controllers.counters import CounterExport
+from lcm.controllers.writing import told
 from lcm.core import clock
 from lcm.core.hosting import wait_for
 from lcm.core.leadership import StaleTerm
@@ -23,8 +26,7 @@ from lcm.core.workqueue import Priority
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.act import Acting
 from lcm.worker_controller.cml_watch import CmlWatch
-from lcm.worker_controller.counters import CounterExport, Counters
-from lcm.worker_controller.credentials import CmlAccounts
+from lcm.worker_controller.counters import PREFIX, Counters
 from lcm.worker_controller.decide import decide
 from lcm.worker_controller.discovery import Discovery, Surroundings
 from lcm.worker_controller.gauges import gauges_of
@@ -37,7 +39,7 @@ from lcm.worker_controller.observe import Observing
 from lcm.worker_controller.regions import RegionWatch
 from lcm.worker_controller.reporting import Reporting
 from lcm.worker_controller.telling import Telling
-from lcm.worker_controller.writes import Writes, told
+from lcm.worker_controller.writes import Writes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence, Set
@@ -120,7 +122,7 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
             rules.metrics_interval,
             on_stale=self.step_down,
         )
-        CounterExport(self.stats, registry)
+        CounterExport(PREFIX, self.stats, registry)
         for region in self.regions.values():
             region.observer.on_change(self._instances_changed)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from lcm.client.errors import ClientError
+from lcm.controllers.words import one_line
+from lcm.controllers.writing import told
 from lcm.core import clock
 from lcm.model.controller_report import EVERY_SECONDS, ControllerReport, LeakReport, RegionReport
-from lcm.worker_controller.words import one_line
-from lcm.worker_controller.writes import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

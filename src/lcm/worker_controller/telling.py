@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.client.errors import ClientError
+from lcm.controllers.writing import told
 from lcm.core import clock
 from lcm.model.requests import DecisionItem, DecisionsBatch
 from lcm.worker_controller.decision import DetectIdle
-from lcm.worker_controller.writes import report_of, told
+from lcm.worker_controller.writes import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

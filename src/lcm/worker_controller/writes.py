@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from lcm.client.errors import StaleLeader
-from lcm.core.leadership import StaleTerm
+from lcm.controllers.words import one_line
+from lcm.controllers.writing import told
 from lcm.model.decisions import DecisionReport
 from lcm.model.requests import LaunchWrite, LicenseStatusWrite, StatusWrite
 from lcm.worker_controller import decision as decided
-from lcm.worker_controller.words import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from datetime import datetime
 
     from lcm.client.asking import Leader
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from lcm.model.worker import Worker
     from lcm.worker_controller.decision import Decision, StoreIntent, WriteLicence, WriteStatus
 
-R = TypeVar("R")
 _REASON, _MESSAGE, _LONG = 500, 1000, 300
 
 
@@ -82,14 +80,6 @@ class Writes:
     async def audit(self, worker: Worker, label: str, reason: str) -> None:
         """Keep a decision that changes no record."""
         await told(self._internal.audit(self._leader(), label, worker.id, _reason(reason)))
-
-
-async def told(write: Awaitable[R]) -> R:
-    """The answer to a write; a newer leader is told in the words of the election."""
-    try:
-        return await write
-    except StaleLeader as error:
-        raise StaleTerm(str(error)) from error
 
 
 def report_of(decision: Decision, now: datetime) -> DecisionReport:

@@ -34,7 +34,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuietPlane]:
     keys.publish(entry(private_key("first"), "first"))
     with LoopThread() as loop:
         loop.run(keys.start())
-        oidc = {"OIDC_ISSUER": ISSUER, "OIDC_AUDIENCE": AUDIENCE, "OIDC_JWKS_URL": keys.url}
+        oidc = {"OIDC_ISSUER": ISSUER, "OIDC_AUDIENCE": AUDIENCE, "OIDC_JWKS_URL": keys.url, "OIDC_ROLE_CLAIM": "roles"}
         made = QuietPlane(tmp_path_factory.mktemp("plane"), **oidc).start()
         yield made
         made.close()

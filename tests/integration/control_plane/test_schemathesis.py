@@ -33,6 +33,10 @@ NO_SCHEMA_SAYS = {
     "until": "time goes on",
     "expires_at": "time goes on",
     "name": "the body must name what the path names",
+    "ends_at": "time goes on",
+    "topology": "it is YAML in a text, and what it uses must be listed elsewhere",
+    "definition": "names and versions cannot be mixed",
+    "requirements": "records pass over names that they do not know, requests do not",
 }
 """Fields that can be refused although they fit the document, and why the document cannot say so."""
 CONTROL_CHARACTERS = "must not contain control characters"

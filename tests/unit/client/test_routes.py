@@ -14,10 +14,22 @@ from lcm.client.errors import NotFound, NotSignedIn
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActorKind
+from lcm.model.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.controller_report import ControllerReport
 from lcm.model.decisions import DecisionReport
 from lcm.model.fleet_settings import SettingsPatch
 from lcm.model.idle import ActivityEvent
+from lcm.model.lablet import (
+    CreateDefinition,
+    CreateLablet,
+    LabletRelease,
+    LabletStatusWrite,
+    Placement,
+    Requirements,
+    ScheduleBatch,
+    ScheduleWrite,
+)
+from lcm.model.lablet_status import LabletStatus
 from lcm.model.metrics import MetricsSample
 from lcm.model.requests import (
     BreakerReport,
@@ -45,6 +57,7 @@ if TYPE_CHECKING:
     from tests.support.plane import TestPlane
 
 LEADER = Leader("worker-controller", 5)
+SCHEDULER = Leader("resource-scheduler", 2)
 BY_HAND = {("POST", "/api/session"), ("DELETE", "/api/session"), ("GET", "/api/events/stream")}
 """Sessions are for browsers; the stream has tests of its own."""
 
@@ -159,8 +172,42 @@ class Tour:
         assert (await inside.fleet()).breakers["eu-west-1"].open
         await inside.report_controller(LEADER, ControllerReport(instance_id="one", queue_depth=3))
         assert (await inside.template("small")).name == "small"
+        assert "small" in [template.name async for template in inside.templates()]
         assert (await inside.settings()).scaling.min_workers == 0
         assert (await inside.installation()).installation_id.startswith("lcm-")
+
+    async def lablets(self, worker: Worker) -> None:
+        """A lablet's life, by a person and both controllers."""
+        admin, inside = self.admin, self.controller
+        asked = CreateDefinition(
+            name="ospf", version="1", topology="nodes:\n- id: n0\n", requirements=Requirements(license=False)
+        )
+        definition = await admin.definitions.create(asked)
+        assert await admin.definitions.create(asked) == definition
+        assert [each.id async for each in admin.definitions.list(q="osp")] == ["ospf@1"]
+        assert [each.version async for each in admin.definitions.versions("ospf")] == ["1"]
+        assert await admin.definitions.get("ospf", "1") == await inside.definition("ospf@1") == definition
+        assert not (await admin.definitions.disable("ospf", "1")).enabled
+        assert (await admin.definitions.enable("ospf", "1")).enabled
+        preview = await admin.lablets.preview(CreateLablet(definition="ospf"))
+        assert [each.worker_id for each in preview.candidates] == [worker.id]
+        made = await admin.lablets.create(CreateLablet(definition="ospf", name="first"))
+        assert [each.id async for each in admin.lablets.list(owner=["admin"], q="irs", sort="-name")] == [made.id]
+        assert await inside.lablet(made.id) == await admin.lablets.get(made.id) == made
+        placement = Placement(at=clock.now(), worker_id=worker.id, score=0.0, reason="the only one")
+        item = ScheduleWrite(lablet_id=made.id, version=made.version, worker_id=worker.id, placement=placement)
+        (placed,) = await inside.schedule(SCHEDULER, ScheduleBatch(items=(item,)))
+        assert placed.lablet is not None
+        assert [each.id async for each in inside.lablets(exclude_statuses=[LabletStatus.FAILED])] == [made.id]
+        assert [each.id async for each in inside.lablets(worker=[worker.id])] == [made.id]
+        begun = LabletStatusWrite(status=LabletStatus.INSTANTIATING, version=placed.lablet.version, reason="go")
+        lablet = await inside.lablet_status(SCHEDULER, made.id, begun)
+        given_back = LabletRelease(status=LabletStatus.PENDING_SCHEDULING, version=lablet.version, reason="lost")
+        assert (await inside.release_lablet(SCHEDULER, made.id, given_back)).worker_id is None
+        assert (await admin.lablets.terminate(made.id, "enough")).status is LabletStatus.TERMINATED
+        assert (await admin.lablets.delete(made.id)).status is LabletStatus.TERMINATED
+        steps = [step.to_status async for step in admin.lablets.history(made.id)]
+        assert steps == ["PENDING_SCHEDULING", "SCHEDULED", "INSTANTIATING", "PENDING_SCHEDULING", "TERMINATED"]
 
     async def rest(self) -> None:
         """The fleet, templates and tokens."""
@@ -199,6 +246,12 @@ async def test_every_route_is_reached_and_its_answer_understood(
 ) -> None:
     tour = Tour(plane, connect)
     alpha = await tour.bring_up("alpha")
+    ready = Condition(type=ConditionType.CML_READY, status=ConditionStatus.TRUE, reason="Seen", since=clock.now())
+    write = StatusWrite(status=alpha.status, version=alpha.version, reason="seen", conditions=(ready,))
+    alpha = await tour.controller.write_status(LEADER, alpha.id, write)
+    await tour.controller.announce_leadership(LEADER, startup_sweep_done=True)
+    assert [each.startup_sweep_done for each in await tour.controller.leaders()] == [True]
+    await tour.lablets(alpha)
     await tour.reports(alpha)
     await tour.commands(await tour.bring_up("beta"))
     await tour.growth()

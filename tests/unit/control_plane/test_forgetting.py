@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from lcm.control_plane.forgetting import Retention, forget_old_lines, forgotten_through
 from lcm.control_plane.journal import JournalFeed
-from lcm.control_plane.kinds import ALL_KINDS, AUDIT, HISTORY, WORKER_CHANGED
+from lcm.control_plane.kinds import ALL_KINDS, AUDIT, HISTORY, LABLET_CHANGED, LABLET_HISTORY, WORKER_CHANGED
 from lcm.control_plane.store.memory import MemoryDisk, MemoryStore
 from lcm.control_plane.store.port import Entry, StoreUnavailable
 from lcm.control_plane.stream_client import Wanted
@@ -59,20 +59,21 @@ async def ages(store: Store, topic: str) -> list[timedelta]:
 
 
 async def test_events_go_after_a_day_and_audit_and_history_after_ninety(store: MemoryStore) -> None:
-    for topic in (WORKER_CHANGED, AUDIT, HISTORY):
+    for topic in (WORKER_CHANGED, AUDIT, HISTORY, LABLET_CHANGED, LABLET_HISTORY):
         await add(store, topic, 91 * DAY, 89 * DAY, 25 * HOUR, 23 * HOUR, timedelta(0))
-    assert await forget_old_lines(store, DEFAULT) == 5
-    assert await ages(store, WORKER_CHANGED) == [23 * HOUR, timedelta(0)]
-    for topic in (AUDIT, HISTORY):
+    assert await forget_old_lines(store, DEFAULT) == 9
+    for topic in (WORKER_CHANGED, LABLET_CHANGED):
+        assert await ages(store, topic) == [23 * HOUR, timedelta(0)]
+    for topic in (AUDIT, HISTORY, LABLET_HISTORY):
         assert await ages(store, topic) == [89 * DAY, 25 * HOUR, 23 * HOUR, timedelta(0)]
     assert await forget_old_lines(store, DEFAULT) == 0
 
 
 async def test_audit_and_history_can_be_kept_for_ever(store: MemoryStore) -> None:
-    for topic in (WORKER_CHANGED, AUDIT, HISTORY):
+    for topic in (WORKER_CHANGED, AUDIT, HISTORY, LABLET_CHANGED, LABLET_HISTORY):
         await add(store, topic, 9_000 * DAY)
-    assert await forget_old_lines(store, Retention(journal=None)) == 1
-    assert len(await store.journal()) == 2
+    assert await forget_old_lines(store, Retention(journal=None)) == 2
+    assert len(await store.journal()) == 3
 
 
 async def test_much_goes_in_portions(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

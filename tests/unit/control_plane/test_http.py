@@ -51,6 +51,19 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("PUT", "/api/worker-templates/{name}"): ADMIN,
     ("POST", "/api/worker-templates/{name}/enable"): ADMIN,
     ("POST", "/api/worker-templates/{name}/disable"): ADMIN,
+    ("GET", "/api/lablets"): VIEWER,
+    ("POST", "/api/lablets"): OPERATOR,
+    ("POST", "/api/lablets/preview"): VIEWER,
+    ("GET", "/api/lablets/{lablet_id}"): VIEWER,
+    ("DELETE", "/api/lablets/{lablet_id}"): OPERATOR,
+    ("POST", "/api/lablets/{lablet_id}/terminate"): OPERATOR,
+    ("GET", "/api/lablets/{lablet_id}/history"): VIEWER,
+    ("GET", "/api/lablet-definitions"): VIEWER,
+    ("POST", "/api/lablet-definitions"): OPERATOR,
+    ("GET", "/api/lablet-definitions/{name}"): VIEWER,
+    ("GET", "/api/lablet-definitions/{name}/{version}"): VIEWER,
+    ("POST", "/api/lablet-definitions/{name}/{version}/enable"): ADMIN,
+    ("POST", "/api/lablet-definitions/{name}/{version}/disable"): ADMIN,
     ("GET", "/api/fleet"): VIEWER,
     ("GET", "/api/plan"): VIEWER,
     ("POST", "/api/fleet/hold"): OPERATOR,
@@ -92,6 +105,14 @@ NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/internal/worker-templates/{name}"): CONTROLLER,
     ("GET", "/api/internal/settings"): CONTROLLER,
     ("GET", "/api/internal/installation"): CONTROLLER,
+    ("GET", "/api/internal/leadership"): CONTROLLER,
+    ("GET", "/api/internal/worker-templates"): CONTROLLER,
+    ("GET", "/api/internal/lablets"): CONTROLLER,
+    ("GET", "/api/internal/lablets/{lablet_id}"): CONTROLLER,
+    ("GET", "/api/internal/lablet-definitions/{definition_id}"): CONTROLLER,
+    ("POST", "/api/internal/lablets/schedule"): CONTROLLER,
+    ("POST", "/api/internal/lablets/{lablet_id}/status"): CONTROLLER,
+    ("POST", "/api/internal/lablets/{lablet_id}/release"): CONTROLLER,
 }
 PEOPLE = (VIEWER, OPERATOR, ADMIN)
 
@@ -112,7 +133,8 @@ async def test_every_route_has_a_line_in_the_matrix(plane: TestPlane) -> None:
 async def test_each_role_may_do_what_the_matrix_says_and_nothing_else(plane: TestPlane, role: Role | None) -> None:
     for (method, path), needed in NEEDED.items():
         filled = path.replace("{worker_id}", "w-none").replace("{name}", "nope").replace("{token_id}", "t-none")
-        filled = filled.replace("{controller}", "nobody")
+        filled = filled.replace("{controller}", "nobody").replace("{lablet_id}", "l-none").replace("{version}", "1")
+        filled = filled.replace("{definition_id}", "none@1")
         if path == "/api/events/stream" and role is not None and may(role, needed):
             continue  # it has no end; what it tells is tested with the stream itself
         answer = await plane.ask(method, filled, role=role)

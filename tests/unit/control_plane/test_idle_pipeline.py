@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lcm.control_plane.commands.changing import changed
 from lcm.control_plane.idle import detect_idle
 from lcm.control_plane.kinds import WORKER_CHANGED
 from lcm.core import clock
+from lcm.model.allocation import Allocation
 from lcm.model.fleet_settings import FleetSettings
 from lcm.model.requests import DetectIdle
 from lcm.model.status import DesiredStatus
@@ -29,19 +31,24 @@ def events(*told: tuple[str, float]) -> list[dict[str, Any]]:
     return [{"category": name, "at": clock.now() - timedelta(minutes=minutes)} for name, minutes in told]
 
 
-async def detect(
-    desk: Desk, telemetry: list[dict[str, Any]] | None, *, lablets: int = 0, **told: Any
-) -> DetectionResult:
+async def detect(desk: Desk, telemetry: list[dict[str, Any]] | None, **told: Any) -> DetectionResult:
     settings = FleetSettings.model_validate(told)
     request = DetectIdle.model_validate({"events": telemetry, "observed_at": clock.now()})
 
-    async def assigned(_: str) -> int:
-        return lablets
-
     async def attempt(change: Change) -> DetectionResult:
-        return await detect_idle(change, "w-1", request, settings, lablets=assigned)
+        return await detect_idle(change, "w-1", request, settings)
 
     return await desk.records.change(CONTROLLER, attempt)
+
+
+async def assign(desk: Desk, lablets: int) -> None:
+    """Have so many lablets on the worker."""
+
+    async def attempt(change: Change) -> None:
+        worker = await change.worker("w-1")
+        change.save(changed(worker, change.now, allocation=Allocation(lablets=lablets)), "assigned")
+
+    await desk.records.change(CONTROLLER, attempt)
 
 
 @pytest.fixture
@@ -119,8 +126,11 @@ async def test_a_worker_is_checked_at_most_once_per_interval(idle_desk: Desk) ->
 
 
 async def test_an_assigned_lablet_or_the_floor_keep_it_running(idle_desk: Desk) -> None:
-    result = await detect(idle_desk, events((NOISE, 1)), lablets=1)
+    await assign(idle_desk, 1)
+    result = await detect(idle_desk, events((NOISE, 1)))
     assert (result.is_idle, result.eligible_for_pause, result.auto_pause_triggered) == (True, False, False)
+    assert not result.eligible_for_drain
+    await assign(idle_desk, 0)
     await asyncio.sleep(300)
     result = await detect(idle_desk, events((NOISE, 1)), scaling={"min_workers": 1})
     assert (result.is_idle, result.eligible_for_pause, result.auto_pause_triggered) == (True, False, False)

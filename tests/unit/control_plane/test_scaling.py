@@ -10,7 +10,7 @@ import pytest
 from lcm.control_plane.commands.lifecycle import stop
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.kinds import AUDIT
-from lcm.control_plane.scaling import count_running, pause_idle, scale_down, scale_up
+from lcm.control_plane.scaling import Growth, count_running, pause_idle, scale_down, scale_up
 from lcm.core import clock
 from lcm.model.fleet_settings import FleetSettings, ScalingSettings
 from lcm.model.problems import ProblemCode
@@ -138,7 +138,7 @@ async def grow(desk: Desk, settings: FleetSettings | None = None, *, need: str |
 
     async def attempt(change: Change) -> Worker:
         told = settings or scaling()
-        return await scale_up(change, request, SMALL, region="eu-west-1", worker_id=worker_id, settings=told)
+        return await scale_up(change, Growth(request, SMALL, "eu-west-1", worker_id), told)
 
     return await desk.records.change(CONTROLLER, attempt)
 

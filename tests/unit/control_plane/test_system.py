@@ -139,7 +139,7 @@ async def test_the_mirror_is_told_and_a_report_outlives_a_store_that_is_away(
 ) -> None:
     parts = plane.parts
     about: dict[str, object] = {"version": "1.2.3", "installation_id": "lcm-abc"}
-    own = System(parts.plane, parts.fleet, parts.stream, Process(about, "SQLite, lcm.db", StillMirror()))
+    own = System(parts.plane, parts.fleet, parts.stream, Process(about, "SQLite, lcm.db", [StillMirror()]))
     health = await own.health()
     assert health.plane.mirror is not None
     assert (health.plane.mirror.lag_seconds, health.plane.mirror.trouble) == (45, "coordination: gone")

@@ -71,6 +71,7 @@ def test_wrong_value_in_the_environment(group: type[Settings], name: str) -> Non
         "lcm_secret_key",
         "lcm_bootstrap_token",
         "lcm_controller_token",
+        "scale_up_license_token",
         "worker_discovery_tag_filter",
         "worker_discovery_ami_filter",
         "aws_region_configs",

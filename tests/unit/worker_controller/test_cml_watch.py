@@ -13,9 +13,9 @@ from lcm.client.errors import Unreachable
 from lcm.cml.errors import NotReady, ProtocolError, TlsError
 from lcm.cml.licensing import LicensePhase
 from lcm.cml.types import Credentials
+from lcm.controllers.accounts import CmlAccounts
 from lcm.core import clock
 from lcm.worker_controller.cml_watch import CmlWatch
-from lcm.worker_controller.credentials import CmlAccounts
 from lcm.worker_controller.observation import CmlSight
 from tests.support.cml_fake import DEFAULT, FakeCml, FakeSecrets, FakeServer
 from tests.support.workers import a_worker
@@ -139,7 +139,35 @@ async def test_a_failed_look_is_not_repeated_by_everybody_either(scene: Scene) -
 async def test_those_who_ask_at_once_share_a_look(scene: Scene) -> None:
     sights = await asyncio.gather(*(scene.look() for _ in range(50)))
     assert set(sights) == {sights[0]}
-    assert scene.server.asked == {"information": 1, "stats": 1, "license": 1}
+    assert scene.server.asked == {"information": 1, "stats": 1, "license": 1, "definitions": 1}
+
+
+async def test_what_nodes_it_can_run_is_asked_once_an_hour_and_for_each_version(scene: Scene) -> None:
+    scene.server.definitions = ("iosv", "alpine")
+    assert (await scene.look()).definitions == ("alpine", "iosv")
+    scene.server.definitions = ("alpine",)
+    await asyncio.sleep(3000)
+    assert (await scene.look()).definitions == ("alpine", "iosv")
+    scene.server.version = "2.10.0+build.1"
+    assert (await scene.look()).definitions == ("alpine",)
+    assert scene.server.asked["definitions"] == 2
+    await asyncio.sleep(3601)
+    await scene.look()
+    assert scene.server.asked["definitions"] == 3
+
+
+async def test_a_server_that_does_not_tell_its_nodes_is_ready_all_the_same(scene: Scene) -> None:
+    scene.server.failures["definitions"] = NotReady(HERE, "HTTP 502")
+    sight = await scene.look()
+    assert (sight.ready, sight.definitions, sight.trouble, sight.labs) == (True, None, "", 3)
+    del scene.server.failures["definitions"]
+    assert (await scene.look()).definitions is None, "a failed question is not repeated at every look"
+    await asyncio.sleep(301)
+    scene.server.hanging.add("definitions")
+    assert (await scene.look()).ready
+    scene.server.hanging.clear()
+    await asyncio.sleep(301)
+    assert (await scene.look()).definitions == ()
 
 
 async def test_a_look_under_way_is_shared_only_by_those_for_whom_it_began_late_enough(scene: Scene) -> None:
@@ -212,7 +240,7 @@ async def test_no_more_than_some_are_asked_at_once() -> None:
     scene.cml.servers |= {str(worker.public_ip): FakeServer() for worker in workers}
     sights = await asyncio.gather(*(scene.look(worker, licence=False) for worker in workers))
     assert all(sight.ready for sight in sights)
-    assert scene.cml.most_at_once == 3
+    assert scene.cml.most_at_once == 6, "three servers, two questions to each"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from lcm.client.errors import Unreachable
 from lcm.cml.types import Credentials
-from lcm.worker_controller.credentials import CmlAccounts
+from lcm.controllers.accounts import CmlAccounts
 from tests.support.cml_fake import DEFAULT, FakeSecrets
 
 OWN = Credentials("ops", "own-pw-91c")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from lcm.controllers.doorkeeper import Doorkeeper
 from lcm.core.hosting import HostedService
 from lcm.model.access import Role
-from lcm.worker_controller.doorkeeper import Doorkeeper
 from lcm.worker_controller.http import make_surface
 from tests.support.fleet import Fleet, a_fleet
 

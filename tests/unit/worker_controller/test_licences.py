@@ -13,9 +13,9 @@ from lcm.client.errors import Unreachable
 from lcm.cml.errors import AuthFailed, Invalid, NotReady, OutcomeUnknown
 from lcm.cml.licensing import LicensePhase
 from lcm.cml.types import Credentials, Deregistration
+from lcm.controllers.accounts import CmlAccounts
 from lcm.core import clock
 from lcm.worker_controller.cml_watch import CmlWatch
-from lcm.worker_controller.credentials import CmlAccounts
 from lcm.worker_controller.licences import AGAIN_AFTER, Licences
 from lcm.worker_controller.observation import LicenceTask
 from lcm.worker_controller.scrubbing import without_secret

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from lcm.model.problems import ProblemCode
+from lcm.model.problems import ProblemCode
 
 
 class Refusal(Exception):
@@ -16,3 +15,11 @@ class Refusal(Exception):
         self.code = code
         self.detail = detail
         self.current = current
+
+
+class PreconditionFailed(Refusal):
+    """If-Match named another version than the present one."""
+
+    def __init__(self, what: str, current: int, asked: int) -> None:
+        detail = f"the {what} is at version {current}, not {asked}; read it again and decide anew"
+        super().__init__(ProblemCode.VERSION_CONFLICT, detail, current={"version": current})

@@ -27,6 +27,8 @@ _WRITTEN_AS_GIVEN = (
     "aws_account_id",
     "public_ip",
     "private_ip",
+    "cml_version",
+    "node_definitions",
     "terminated_by",
     "terminated_reason",
 )
@@ -58,6 +60,8 @@ def write_status(worker: Worker, write: StatusWrite, drift: DriftPolicy, now: da
         fields["launch_intent"] = None
     if fields.get("instance_id", worker.instance_id) != worker.instance_id:
         fields["instance_since"] = None if write.instance_id is None else now
+        # What is known of one instance's CML says nothing about the next one's.
+        fields = {"cml_version": None, "node_definitions": None} | fields
     if write.drift:
         fields |= {"drifted": True, "drifted_at": _within_an_hour(worker.drifted_at, now)}
     if loses_license(worker, write):

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import Response
 
-from lcm.model.audit import AuditEntry, HistoryEntry
+from lcm.model.audit import AuditEntry, HistoryEntry, LabletHistoryEntry
 from lcm.model.base import Answer
+from lcm.model.fleet import LeaderSeen
+from lcm.model.lablet import DefinitionSummary, Lablet
 from lcm.model.metrics import MetricsSample
 from lcm.model.problems import MEDIA_TYPE, Problem
 from lcm.model.template import WorkerTemplate
@@ -52,6 +54,34 @@ class MetricsPage(Answer):
     """Figures of a worker."""
 
     items: list[MetricsSample]
+    next_cursor: str | None = None
+
+
+class LabletPage(Answer):
+    """Some lablets."""
+
+    items: list[Lablet]
+    next_cursor: str | None = None
+
+
+class LabletHistoryPage(Answer):
+    """Some steps of a lablet's life."""
+
+    items: list[LabletHistoryEntry]
+    next_cursor: str | None = None
+
+
+class DefinitionPage(Answer):
+    """Some definitions, without their topologies."""
+
+    items: list[DefinitionSummary]
+    next_cursor: str | None = None
+
+
+class LeaderPage(Answer):
+    """The newest term of each controller."""
+
+    items: list[LeaderSeen]
     next_cursor: str | None = None
 
 

@@ -23,8 +23,14 @@ async def stream(
     worker_id: Annotated[
         list[str] | None, Query(description="Only what is about these workers; repeated, or with commas")
     ] = None,
+    lablet_id: Annotated[
+        list[str] | None, Query(description="Only what is about these lablets; repeated, or with commas")
+    ] = None,
     topic: Annotated[
-        list[str] | None, Query(description="Only these: worker, history, audit; repeated, or with commas")
+        list[str] | None,
+        Query(
+            description="Only these: worker, history, lablet, lablet-history, audit; repeated, or with commas",
+        ),
     ] = None,
     aws_region: Regions = None,
     last_event_id: Annotated[
@@ -32,7 +38,8 @@ async def stream(
     ] = None,
 ) -> StreamingResponse:
     """Server-sent events from now on, or from after Last-Event-ID. It ends only when one side goes."""
-    wanted = Wanted(frozenset(split(worker_id)), frozenset(split(topic)), frozenset(split(aws_region)))
+    subjects = frozenset(split(worker_id) + split(lablet_id))
+    wanted = Wanted(subjects, frozenset(split(topic)), frozenset(split(aws_region)))
     events = parts(request).stream.subscribe(wanted, last_event_id)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)

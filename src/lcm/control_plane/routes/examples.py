@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lcm.control_plane.routes.lablet_examples import lablet_examples
 from lcm.control_plane.routes.manager_examples import manager_examples
 
 _NOW = "2026-01-17T10:30:00Z"
@@ -115,7 +116,8 @@ _LEADER = {"controller": "worker-controller", "term": 4711, "announced_at": _NOW
 
 def examples() -> dict[str, Any]:
     """All of them."""
-    return {**_of_people(), **_of_controllers(), **_answers(), **_answers_about_the_fleet(), **manager_examples()}
+    ours = {**_of_people(), **_of_controllers(), **_answers(), **_answers_about_the_fleet()}
+    return {**ours, **manager_examples(), **lablet_examples()}
 
 
 def _page(*items: object) -> dict[str, object]:
@@ -264,6 +266,7 @@ def _answers_about_the_fleet() -> dict[str, Any]:
             "scaling": {"min_workers": 2},
         },
         "LeaderSeen": _LEADER,
+        "LeaderPage": _page(_LEADER),
         "ResetLeadership": {"controller": "worker-controller"},
         "Installation": {"installation_id": "lcm-3f9k2m1xq0ab"},
     }

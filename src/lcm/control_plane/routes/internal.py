@@ -7,7 +7,8 @@ from fastapi.responses import Response
 from pydantic import SecretStr
 
 from lcm.control_plane.installation import read_installation
-from lcm.control_plane.routes.answers import WorkerPage, documented, joined_page
+from lcm.control_plane.kinds import LEADERSHIPS, TEMPLATES
+from lcm.control_plane.routes.answers import LeaderPage, TemplatePage, WorkerPage, documented, joined_page
 from lcm.control_plane.routes.callers import Controller, TheLeader
 from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.routes.templates import TemplateName
@@ -19,7 +20,7 @@ from lcm.control_plane.routes.workers import (
     WorkerId,
     split,
     statuses,
-    worker_response,
+    versioned_response,
 )
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.templates import read_template
@@ -68,7 +69,13 @@ async def internal_workers(
 @router.get("/workers/{worker_id}", response_model=Worker, responses=documented(404))
 async def internal_worker(request: Request, caller: Controller, worker_id: WorkerId) -> Response:
     """One worker."""
-    return worker_response((await parts(request).workers.get(worker_id)).body)
+    return versioned_response((await parts(request).workers.get(worker_id)).body)
+
+
+@router.get("/leadership", response_model=LeaderPage)
+async def leaders(request: Request, caller: Controller) -> Response:
+    """The newest term of each controller, and whether its start-up sweep is done."""
+    return joined_page(await parts(request).plane.store.find(LEADERSHIPS))
 
 
 @router.post("/leadership", responses=WRITES)
@@ -173,6 +180,14 @@ async def fleet_state(request: Request, caller: Controller) -> FleetState:
 async def report_breaker(request: Request, leader: TheLeader, body: BreakerReport) -> FleetState:
     """A sweep would have marked too many as lost, or a later one agrees."""
     return await parts(request).fleet.report_breaker(leader, body)
+
+
+@router.get("/worker-templates", response_model=TemplatePage)
+async def internal_templates(
+    request: Request, caller: Controller, limit: Limit = 100, cursor: Cursor = None
+) -> Response:
+    """What workers can be made from."""
+    return joined_page(await parts(request).plane.store.find(TEMPLATES, after=cursor, limit=limit))
 
 
 @router.get("/worker-templates/{name}", responses=documented(404))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet import Fleet
+from lcm.control_plane.lablet_reports import LabletReports
+from lcm.control_plane.lablets import Lablets
 from lcm.control_plane.metrics import Metrics
 from lcm.control_plane.overnight import Nights
 from lcm.control_plane.reports import Reports
@@ -33,6 +35,8 @@ class Parts:
     stream: EventStream
     nights: Nights
     system: System
+    lablets: Lablets
+    lablet_reports: LabletReports
 
     @classmethod
     def of(
@@ -56,6 +60,8 @@ class Parts:
             stream=stream,
             nights=Nights(plane),
             system=System(plane, fleet, stream, process or Process({})),
+            lablets=Lablets(plane),
+            lablet_reports=LabletReports(plane),
         )
 
 

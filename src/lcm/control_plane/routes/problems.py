@@ -11,9 +11,9 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from lcm.control_plane.access.roles import AccessRefused, TooManyAttempts
-from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.commands.refusal import PreconditionFailed, Refusal
 from lcm.control_plane.store.port import BadCursor, StoreUnavailable, Taken
-from lcm.control_plane.workers import PreconditionFailed
+from lcm.model.lablet_status import IllegalLabletTransition
 from lcm.model.problems import MEDIA_TYPE, STATUS, TITLES, FieldProblem, Problem, ProblemCode
 from lcm.model.transitions import IllegalTransition
 
@@ -69,8 +69,9 @@ def _install_ours(app: FastAPI) -> None:
         status = 412 if isinstance(error, PreconditionFailed) else None
         return respond(request, error.code, error.detail, status=status, current=error.current)
 
+    @app.exception_handler(IllegalLabletTransition)
     @app.exception_handler(IllegalTransition)
-    async def illegal(request: Request, error: IllegalTransition) -> Response:
+    async def illegal(request: Request, error: IllegalTransition | IllegalLabletTransition) -> Response:
         return respond(request, ProblemCode.ILLEGAL_TRANSITION, str(error), current={"status": error.current.value})
 
     @app.exception_handler(AccessRefused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -62,20 +63,20 @@ def statuses(field: str, values: list[str] | None) -> list[str]:
         raise Refusal(ProblemCode.INVALID, f"{field}: {error}; there are {allowed}") from None
 
 
-def sorting(sort: str | None) -> Sort:
+def sorting(sort: str | None, allowed: Sequence[str] = SORTS) -> Sort:
     """`name`, or `-name` for the other way round."""
     if sort is None:
         return Sort()
     name = sort.removeprefix("-")
-    if name not in SORTS:
+    if name not in allowed:
         raise Refusal(
-            ProblemCode.INVALID, f"sort: must be one of {', '.join(SORTS)}, with - before it to turn it round"
+            ProblemCode.INVALID, f"sort: must be one of {', '.join(allowed)}, with - before it to turn it round"
         )
     return Sort(name, descending=sort.startswith("-"))
 
 
-def worker_response(body: bytes, status: int = 200) -> Response:
-    """A worker with its version as ETag."""
+def versioned_response(body: bytes, status: int = 200) -> Response:
+    """A record with its version as ETag."""
     version = json.loads(body)["version"]
     return Response(body, status, {"ETag": f'"{version}"'}, media_type="application/json")
 
@@ -110,13 +111,13 @@ async def list_workers(
 @router.post("", status_code=201, response_model=Worker, responses=documented(404, 409))
 async def create_worker(request: Request, caller: Operator, body: CreateWorker, key: TheKey) -> Response:
     """A new worker; it is launched as soon as a controller sees it."""
-    return worker_response(await parts(request).workers.create(caller, body, key), 201)
+    return versioned_response(await parts(request).workers.create(caller, body, key), 201)
 
 
 @router.get("/{worker_id}", response_model=Worker, responses=documented(404))
 async def get_worker(request: Request, caller: Viewer, worker_id: WorkerId) -> Response:
     """One worker."""
-    return worker_response((await parts(request).workers.get(worker_id)).body)
+    return versioned_response((await parts(request).workers.get(worker_id)).body)
 
 
 @router.patch("/{worker_id}", response_model=Worker, responses=documented(404, 409, 412))
@@ -124,7 +125,7 @@ async def patch_worker(
     request: Request, caller: Operator, worker_id: WorkerId, body: PatchWorker, if_match: IfMatch
 ) -> Response:
     """Change what may be changed by hand."""
-    return worker_response(await parts(request).workers.patch(caller, worker_id, body, if_match))
+    return versioned_response(await parts(request).workers.patch(caller, worker_id, body, if_match))
 
 
 @router.delete("/{worker_id}", status_code=202, response_model=Worker, responses=documented(404, 409, 412))
@@ -133,7 +134,7 @@ async def delete_worker(
 ) -> Response:
     """Want it terminated. The record stays."""
     answer = await parts(request).workers.command(caller, worker_id, "terminate", if_match=if_match, key=key)
-    return worker_response(answer, 202)
+    return versioned_response(answer, 202)
 
 
 @router.get("/{worker_id}/history", response_model=HistoryPage, responses=documented(404))
@@ -150,7 +151,7 @@ async def hold_worker(
     request: Request, caller: Operator, worker_id: WorkerId, body: HoldRequest, if_match: IfMatch, key: TheKey
 ) -> Response:
     """Stop all changes of this worker."""
-    return worker_response(await parts(request).workers.hold(caller, worker_id, body, if_match, key), 202)
+    return versioned_response(await parts(request).workers.hold(caller, worker_id, body, if_match, key), 202)
 
 
 @router.post("/{worker_id}/license", status_code=202, response_model=Worker, responses=documented(404, 409, 412))
@@ -158,7 +159,7 @@ async def license_worker(
     request: Request, caller: Operator, worker_id: WorkerId, body: LicenseRequest, if_match: IfMatch, key: TheKey
 ) -> Response:
     """Register a licence, or give it back."""
-    return worker_response(await parts(request).workers.license(caller, worker_id, body, if_match, key), 202)
+    return versioned_response(await parts(request).workers.license(caller, worker_id, body, if_match, key), 202)
 
 
 @router.get("/{worker_id}/metrics", response_model=MetricsPage, responses=documented(404))
@@ -192,7 +193,7 @@ def _command_route(name: str, text: str) -> None:
         answer = await parts(request).workers.command(
             caller, worker_id, name, reason=reason, if_match=if_match, key=key
         )
-        return worker_response(answer, 202)
+        return versioned_response(answer, 202)
 
     route.__doc__ = text
     router.add_api_route(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lcm.cloud.types import InstanceState
 from lcm.model.conditions import ConditionStatus, ConditionType
 from lcm.model.status import DesiredStatus, WorkerStatus
+from lcm.model.wording import are
 from lcm.worker_controller.decide.facts import NOT_DRAINING, SOON, in_status_for
 from lcm.worker_controller.decide.leaving import elsewhere, follow, not_seen, stop, terminate
 from lcm.worker_controller.decision import Nature, WantedCondition, WriteStatus, wait
@@ -54,7 +55,7 @@ def _drain(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> 
 def _busy(seen: Observation) -> str:
     """What the drain waits for; nothing: the empty text."""
     if seen.lablets:
-        return f"{seen.lablets} lablets are assigned to it"
+        return f"{are(seen.lablets, 'lablet')} assigned to it"
     if seen.cml.running_nodes is None or seen.cml.ready is not True:
         return "CML does not say whether nodes run"
     if seen.cml.running_nodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import InstanceState
 from lcm.core.resources import Outcome
@@ -56,10 +56,10 @@ def _why(worker: Worker) -> str:
 
 def _steady(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
     decided = _cml(worker, seen, policy, now)
-    moved = addresses(worker, seen.sight)
-    if moved:
-        write = WriteStatus(WorkerStatus.RUNNING, "its addresses or kind changed", Nature.RECORD, moved)
-        decided = decided.adding(write)
+    moved, offered = addresses(worker, seen.sight), _offered(worker, seen)
+    if moved or offered:
+        reason = "its addresses or kind changed" if moved else "what its CML offers is known"
+        decided = decided.adding(WriteStatus(WorkerStatus.RUNNING, reason, Nature.RECORD, {**moved, **offered}))
     decided = decided.adding(conditions=(instance_ready(True, "Running"), NOT_DRAINING))
     if seen.cml.ready is not True:
         return decided
@@ -73,6 +73,14 @@ def _steady(worker: Worker, seen: Observation, policy: Policy, now: datetime) ->
     if _idle_check_due(worker, policy, now):
         decided = decided.adding(DetectIdle())
     return decided
+
+
+def _offered(worker: Worker, seen: Observation) -> dict[str, Any]:
+    """What placements depend on, where CML says something else than the record: its version, its kinds of nodes."""
+    if seen.cml.ready is not True:
+        return {}
+    said = {"cml_version": seen.cml.version, "node_definitions": seen.cml.definitions}
+    return {name: value for name, value in said.items() if value is not None and getattr(worker, name) != value}
 
 
 def _cml(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:

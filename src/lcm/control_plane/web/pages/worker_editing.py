@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 
-from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.commands.refusal import PreconditionFailed, Refusal
 from lcm.control_plane.kinds import TEMPLATES
 from lcm.control_plane.routes.parts import Parts, parts
 from lcm.control_plane.web.pages.acting import DONE
@@ -22,7 +22,6 @@ from lcm.control_plane.web.worker_forms import (
     refused,
     seen_of,
 )
-from lcm.control_plane.workers import PreconditionFailed
 from lcm.model.problems import STATUS, ProblemCode
 from lcm.model.requests import PatchWorker
 from lcm.model.template import WorkerTemplate

@@ -8,10 +8,7 @@ from datetime import timedelta
 import pytest
 
 from lcm.client.errors import NotSignedIn, TooManyAttempts, Unreachable
-from lcm.core import clock
-from lcm.model.access import CallerKind, Role, WhoAmI
-from lcm.model.problems import ProblemCode
-from lcm.worker_controller.doorkeeper import (
+from lcm.controllers.doorkeeper import (
     ASK_SECONDS,
     GUESSES,
     GUESSES_WITHIN,
@@ -20,6 +17,9 @@ from lcm.worker_controller.doorkeeper import (
     Doorkeeper,
     KeptOut,
 )
+from lcm.core import clock
+from lcm.model.access import CallerKind, Role, WhoAmI
+from lcm.model.problems import ProblemCode
 
 
 class Plane:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from lcm.client.errors import NotFound
 from lcm.cml.types import Credentials
+from lcm.controllers.sharing import SharedCalls
 from lcm.core import clock
-from lcm.worker_controller.sharing import SharedCalls
 
 if TYPE_CHECKING:
     from lcm.model.answers import CmlCredentials

@@ -1,0 +1,1 @@
+"""The lablet controller: labs on CML servers, made, started, watched and removed as lablets say."""

@@ -1,0 +1,69 @@
+"""The way to CML servers: one network, one set of sessions, for whoever in a process talks to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from lcm.cml.proxy import HttpProxy
+from lcm.cml.session import Session
+from lcm.cml.system import CMLSystemClient
+from lcm.cml.tls import CaBundle, FirstUse, Insecure, Pins, Trust, make_context
+from lcm.cml.transport import Transport
+from lcm.wiring.plane_access import WrongSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lcm.cml.spi import CMLSystemSPI
+    from lcm.settings import CmlSettings
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CmlServers:
+    """The way to CML servers. `session` is what talks to them, for another client beside the one of the systems."""
+
+    system: CMLSystemSPI
+    close: Callable[[], Awaitable[None]]
+    session: Session | None = None
+
+
+def cml_servers(settings: CmlSettings, registry: CollectorRegistry = REGISTRY) -> CmlServers:
+    """CML servers over the network, trusted and reached as the settings say."""
+    pins = Pins()
+    trust: Trust
+    if settings.cml_tls == "pin":
+        trust = FirstUse(pins)
+    elif settings.cml_tls == "ca":
+        trust = CaBundle(settings.cml_ca_file)
+        try:
+            make_context(trust)
+        except ValueError as error:
+            raise WrongSettings(f"CML_CA_FILE: {error}") from None
+    else:
+        trust = Insecure()
+        log.warning("CML servers do not have to prove who they are; passwords may go to anybody", CML_TLS="insecure")
+    if settings.cml_proxy_url is None:
+        transport = Transport(trust)
+    else:
+        proxy = HttpProxy(settings.cml_proxy_url)
+        transport = Transport(trust, wire=proxy.wire, open_tls=proxy.open_tls)
+    session = Session(transport, registry=registry)
+    return CmlServers(_Servers(session, pins), transport.aclose, session)
+
+
+class _Servers(CMLSystemClient):
+    """Forgets the certificate of an address with the rest: whoever has the address next shows one of its own."""
+
+    def __init__(self, session: Session, pins: Pins) -> None:
+        super().__init__(session)
+        self._pins = pins
+
+    def forget(self, address: str) -> None:
+        super().forget(address)
+        self._pins.drop(address)

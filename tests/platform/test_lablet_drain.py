@@ -1,0 +1,126 @@
+"""Workers that hold lablets: automation lets them be, a drain waits for them, and what they offer is on the record."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.client.asking import Leader
+from lcm.cml.types import ActivityEvent
+from lcm.core import clock
+from lcm.model.access import Role
+from lcm.model.lablet import (
+    CreateDefinition,
+    CreateLablet,
+    LabletRelease,
+    Placement,
+    Requirements,
+    ScheduleBatch,
+    ScheduleWrite,
+)
+from lcm.model.lablet_status import LabletStatus
+from lcm.model.status import WorkerStatus
+from lcm.worker_controller.policy import Policy
+from tests.support.fleet import Fleet, a_fleet
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from lcm.model.lablet import Lablet
+    from lcm.model.worker import Worker
+
+SCHEDULER = Leader("resource-scheduler", 3)
+TOPOLOGY = "lab: {version: 0.2.2, title: t}\nnodes: [{id: n0, label: a, node_definition: alpine, x: 0, y: 0}]\n"
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with a_fleet(policy=Policy(drain_timeout=600.0)) as fleet:
+        yield fleet
+
+
+async def a_lablet_on(fleet: Fleet, worker: Worker) -> Lablet:
+    """A lablet that the scheduler has placed there."""
+    needs = Requirements(license=False, cpu_cores=0.5, memory_gb=0.5)
+    await fleet.people.definitions.create(
+        CreateDefinition(name="exercise", version="1", topology=TOPOLOGY, requirements=needs)
+    )
+    lablet = await fleet.people.lablets.create(CreateLablet(definition="exercise"))
+    internal = fleet.connect(Role.CONTROLLER).internal
+    await internal.announce_leadership(SCHEDULER)
+    placement = Placement(at=clock.now(), worker_id=worker.id, reason="the only one")
+    write = ScheduleWrite(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
+    (done,) = await internal.schedule(SCHEDULER, ScheduleBatch(items=(write,)))
+    assert done.lablet is not None, done.detail
+    return done.lablet
+
+
+async def quiet_worker(fleet: Fleet) -> Worker:
+    """A worker that is ready and on whose CML no node runs, as far as CML says."""
+    worker = await fleet.running()
+    server = fleet.cml_of(worker)
+    server.stats = replace(server.stats, running_nodes=0)
+    server.events = (ActivityEvent("start_lab", clock.now()),)
+    return await fleet.worker(worker.id)
+
+
+async def test_a_drain_waits_until_no_lablet_is_assigned(fleet: Fleet) -> None:
+    """SPEC §1.6: waits until no node runs and no lablet is assigned."""
+    await fleet.start()
+    worker = await quiet_worker(fleet)
+    lablet = await a_lablet_on(fleet, worker)
+    await fleet.people.workers.drain(worker.id)
+    await asyncio.sleep(300)
+    drained = await fleet.worker(worker.id)
+    assert drained.status is WorkerStatus.DRAINING
+    assert "1 lablet is assigned to it" in [condition.message for condition in drained.conditions]
+    release = LabletRelease(status=LabletStatus.TERMINATED, version=lablet.version, reason="over")
+    await fleet.connect(Role.CONTROLLER).internal.release_lablet(SCHEDULER, lablet.id, release)
+    await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=200)
+
+
+async def test_a_drain_waits_no_longer_than_it_may(fleet: Fleet) -> None:
+    """SPEC §1.6: at most DRAIN_TIMEOUT."""
+    await fleet.start()
+    worker = await quiet_worker(fleet)
+    await a_lablet_on(fleet, worker)
+    await fleet.people.workers.drain(worker.id)
+    await asyncio.sleep(590)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.DRAINING
+    await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=200)
+
+
+async def test_an_idle_worker_with_a_lablet_is_neither_paused_nor_drained(fleet: Fleet) -> None:
+    """SPEC §5: eligible only with no lablet assigned."""
+    await fleet.start()
+    worker = await quiet_worker(fleet)
+    lablet = await a_lablet_on(fleet, worker)
+    await fleet.change_settings(scaling={"scale_down_enabled": True}, idle={"idle_action": "drain"})
+    await asyncio.sleep(5400)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
+    await fleet.change_settings(idle={"idle_action": "pause"})
+    await asyncio.sleep(5400)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
+    release = LabletRelease(status=LabletStatus.TERMINATED, version=lablet.version, reason="over")
+    await fleet.connect(Role.CONTROLLER).internal.release_lablet(SCHEDULER, lablet.id, release)
+    await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=3600)
+
+
+async def test_what_a_workers_cml_offers_is_on_the_record(fleet: Fleet) -> None:
+    """SPEC §10: placement filters by CML version range and node definitions."""
+    await fleet.start()
+    worker = await fleet.create()
+    await fleet.until(lambda: bool(fleet.cml.by_machine), "it boots")
+    server = next(iter(fleet.cml.by_machine.values()))
+    server.definitions = ("iosv", "alpine")
+    worker = await fleet.until_ready(worker.id)
+    assert (worker.node_definitions, worker.cml_version) == (("alpine", "iosv"), "2.9.1+build.7")
+    await asyncio.sleep(1800)
+    assert server.asked["definitions"] == 1
+    server.version, server.definitions = "2.10.0+build.1", ("alpine",)
+    await asyncio.sleep(200)
+    worker = await fleet.worker(worker.id)
+    assert (worker.node_definitions, worker.cml_version) == (("alpine",), "2.10.0+build.1")

@@ -1,0 +1,201 @@
+"""Lablets on an empty fleet: the scheduler asks for workers, the worker controller launches them, all are placed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from lcm.cml.types import ActivityEvent
+from lcm.control_plane.kinds import LABLETS, WORKERS
+from lcm.coordination.memory import MemoryCoordination
+from lcm.core import clock
+from lcm.core.leadership import LeaderElectionConfig
+from lcm.core.reconciliation import ReconciliationConfig
+from lcm.core.watching import WatchConfig
+from lcm.model.access import Role
+from lcm.model.lablet import CreateDefinition, CreateLablet, Lablet, Requirements
+from lcm.model.lablet_status import LabletStatus
+from lcm.model.status import DesiredStatus, WorkerStatus
+from lcm.model.template import DEFAULT_TEMPLATES
+from lcm.model.worker import Worker
+from lcm.resource_scheduler.plan import Rules
+from lcm.resource_scheduler.scheduler import SchedulerHostedService
+from tests.support.fleet import Fleet, MortalWire, a_fleet
+from tests.support.placing import needs
+from tests.support.scheduling import TOPOLOGY
+from tests.support.standing import vanish
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+SCHEDULED = LabletStatus.SCHEDULED
+SMALL = needs(cpu=0.25, memory=0.5, storage=2, nodes=1, license=False)
+WIDE = needs(cpu=1, memory=3, storage=10, nodes=6, license=False)
+
+
+@asynccontextmanager
+async def scheduling(fleet: Fleet, name: str = "scheduler") -> AsyncIterator[SchedulerHostedService]:
+    """A scheduler beside the worker controller."""
+    wire = fleet.wires[name] = MortalWire(httpx.ASGITransport(fleet.plane.app, raise_app_exceptions=False))
+    scheduler = SchedulerHostedService(
+        MemoryCoordination(fleet.server),
+        LeaderElectionConfig(election_key_prefix="/lcm", service_name="resource-scheduler", instance_id=name),
+        WatchConfig(prefix="/instances/"),
+        ReconciliationConfig(),
+        fleet.connect(Role.CONTROLLER, wire),
+        Rules(),
+        registry=CollectorRegistry(),
+    )
+    await scheduler.start()
+    yield scheduler
+    await scheduler.stop()
+
+
+async def define(fleet: Fleet, name: str, requirements: Requirements) -> None:
+    body = CreateDefinition(name=name, version="1", topology=TOPOLOGY, requirements=requirements)
+    await fleet.people.definitions.create(body)
+
+
+async def make(fleet: Fleet, definition: str, count: int, **body: Any) -> list[Lablet]:
+    return [await fleet.people.lablets.create(CreateLablet(definition=definition, **body)) for _ in range(count)]
+
+
+async def lablets(fleet: Fleet) -> list[Lablet]:
+    page = await fleet.plane.parts.plane.store.find(LABLETS, limit=1000)
+    return [Lablet.model_validate_json(item.body) for item in page.items]
+
+
+async def workers(fleet: Fleet) -> list[Worker]:
+    page = await fleet.plane.parts.plane.store.find(WORKERS, limit=1000)
+    return [Worker.model_validate_json(item.body) for item in page.items]
+
+
+async def all_placed(fleet: Fleet) -> bool:
+    return all(lablet.status is SCHEDULED for lablet in await lablets(fleet))
+
+
+def first_fit_decreasing(wanted: Sequence[Requirements]) -> int:
+    """How many machines: the largest first, into the first that has room, else the cheapest that holds it."""
+    sizes = {
+        each.name: (each.capacity.cpu_cores, each.capacity.memory_gb, each.capacity.storage_gb, each.capacity.max_nodes)
+        for each in sorted(DEFAULT_TEMPLATES, key=lambda template: template.cost_per_hour_usd)
+    }
+    most = [max(size[place] for size in sizes.values()) for place in range(4)]
+    vectors = [(each.cpu_cores, each.memory_gb, each.storage_gb, each.nodes) for each in wanted]
+    vectors.sort(key=lambda vector: max(need / all_ for need, all_ in zip(vector, most, strict=True)), reverse=True)
+    bins: list[list[float]] = []
+    for vector in vectors:
+        for left in [*bins, *(list(size) for size in sizes.values())]:
+            if all(need <= have for need, have in zip(vector, left, strict=True)):
+                break
+        if not any(left is known for known in bins):
+            bins.append(left)
+        for place, need in enumerate(vector):
+            left[place] -= need
+    return len(bins)
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with a_fleet() as fleet:
+        await fleet.change_settings(scaling={"max_workers_per_region": 60})
+        await fleet.start()
+        yield fleet
+
+
+async def test_fifty_lablets_on_an_empty_fleet(fleet: Fleet) -> None:
+    """No more machines than first-fit-decreasing needs, and one; each asked for and launched once."""
+    await define(fleet, "small", SMALL)
+    await define(fleet, "wide", WIDE)
+    async with scheduling(fleet) as scheduler:
+        await asyncio.sleep(30)
+        for _ in range(10):
+            await make(fleet, "wide", 1)
+            await make(fleet, "small", 4)
+        await fleet.until(lambda: all_placed(fleet), "all have a worker", within=1800)
+        machines = len(await workers(fleet))
+        bound = first_fit_decreasing([WIDE] * 10 + [SMALL] * 40)
+        assert machines <= bound + 1
+        assert fleet.calls("RunInstances") == machines
+        assert scheduler.counters.scale_up_accepted_count == machines
+    for worker in await workers(fleet):
+        assert worker.ready
+        mine = [each.requirements for each in await lablets(fleet) if each.worker_id == worker.id]
+        assert worker.allocation.lablets == len(mine) > 0, "no worker was launched for nothing"
+        assert worker.capacity is not None
+        assert sum(each.memory_gb for each in mine) == worker.allocation.memory_gb <= worker.capacity.memory_gb
+        assert sum(each.nodes for each in mine) == worker.allocation.nodes <= worker.capacity.max_nodes
+
+
+async def test_a_paused_worker_is_resumed_and_used(fleet: Fleet) -> None:
+    await define(fleet, "small", SMALL)
+    paused = await fleet.running("paused")
+    fleet.cml_of(paused).events = (ActivityEvent("start_lab", clock.now(), "somebody"),)
+    await fleet.change_settings(idle={"worker_idle_timeout_minutes": 10, "worker_auto_pause_snooze_minutes": 0})
+    paused = await fleet.until_status(paused.id, WorkerStatus.STOPPED, within=3 * 3600)
+    assert paused.paused_by_policy
+    async with scheduling(fleet):
+        await make(fleet, "small", 1)
+        await fleet.until(lambda: all_placed(fleet), "it has a worker", within=900)
+    [lablet] = await lablets(fleet)
+    assert lablet.worker_id == paused.id
+    assert fleet.calls("RunInstances") == 1
+
+
+async def test_a_worker_whose_instance_vanished_is_not_chosen(fleet: Fleet) -> None:
+    """Drift or discovery has seen it: the record says so, and the record decides."""
+    await define(fleet, "small", SMALL)
+    gone = await fleet.running("gone")
+    vanish(fleet, gone)
+    await fleet.until_status(gone.id, WorkerStatus.TERMINATED, within=3600)
+    async with scheduling(fleet):
+        await make(fleet, "small", 1)
+        await fleet.until(lambda: all_placed(fleet), "it has a worker", within=900)
+    [lablet] = await lablets(fleet)
+    assert lablet.worker_id != gone.id
+
+
+async def test_a_drained_worker_takes_no_more(fleet: Fleet) -> None:
+    await define(fleet, "small", SMALL)
+    drained = await fleet.running("drained")
+    await fleet.people.workers.drain(drained.id)
+    async with scheduling(fleet):
+        await make(fleet, "small", 1)
+        await fleet.until(lambda: all_placed(fleet), "it has a worker", within=900)
+    [lablet] = await lablets(fleet)
+    assert lablet.worker_id != drained.id
+    assert (await fleet.worker(drained.id)).desired_status is DesiredStatus.STOPPED
+
+
+async def test_a_scheduler_that_dies_at_any_write_leaves_no_mess(fleet: Fleet) -> None:
+    """Killed before or after each of its writes in turn; the next one finishes: one machine a need, one place each."""
+    await define(fleet, "wide", WIDE)
+    deaths = [
+        ("before", "/workers/scale-up"),
+        ("after", "/workers/scale-up"),
+        ("before", "/status"),
+        ("after", "/status"),
+        ("before", "/lablets/schedule"),
+        ("after", "/lablets/schedule"),
+    ]
+    await asyncio.sleep(30)
+    await make(fleet, "wide", 3)
+    for number, (when, request) in enumerate(deaths):
+        async with scheduling(fleet, f"mortal-{number}") as scheduler:
+            wire = fleet.wires[f"mortal-{number}"]
+            wire.die(when, request)
+            await fleet.until(partial(getattr, wire, "dead"), f"death {when} {request}", within=900)
+            assert scheduler.counters.rounds_count
+    async with scheduling(fleet, "last"):
+        await fleet.until(lambda: all_placed(fleet), "all have a worker", within=900)
+    assert fleet.calls("RunInstances") == len(await workers(fleet)) == first_fit_decreasing([WIDE] * 3)
+    assert Counter(worker.allocation.lablets for worker in await workers(fleet)) == Counter(
+        Counter(lablet.worker_id for lablet in await lablets(fleet)).values()
+    )
