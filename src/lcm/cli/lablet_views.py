@@ -58,9 +58,10 @@ def lablet_columns(now: datetime, workers: Mapping[str, str]) -> list[Column[Lab
 
 
 def _ends(lablet: Lablet, now: datetime) -> str:
-    if lablet.ends_at is None:
+    over = lablet.over_at
+    if over is None:
         return ""
-    return f"in {short(lablet.ends_at - now)}" if lablet.ends_at > now else "now"
+    return f"in {short(over - now)}" if over > now else "now"
 
 
 def needs_words(needs: Requirements) -> str:
@@ -95,7 +96,7 @@ def show_lablet(screen: Screen, lablet: Lablet, worker: str) -> None:
         ("ports", ", ".join(f"{name}={number}" for name, number in sorted(lablet.ports.items()))),
         ("region", lablet.aws_region or ""),
         ("starts", exact(lablet.starts_at) if lablet.starts_at is not None else ""),
-        ("ends", exact(lablet.ends_at) if lablet.ends_at is not None else ""),
+        ("ends", exact(lablet.over_at) if lablet.over_at is not None else ""),
         ("lives", f"{lablet.time_to_live_minutes:g} minutes" if lablet.time_to_live_minutes is not None else ""),
         ("if lost", lablet.lost_worker_policy.value),
         ("placed", _placement(lablet)),
@@ -116,8 +117,7 @@ def _placement(lablet: Lablet) -> str:
     placement = lablet.placement
     if placement is None:
         return ""
-    score = f" (score {placement.score:.3f})" if placement.score is not None else ""
-    return f"{placement.reason}{score}"
+    return placement.reason
 
 
 def show_rejections(screen: Screen, rejections: Sequence[Rejection], in_all: int) -> None:

@@ -109,8 +109,8 @@ def greet(running: Running) -> None:
         f"  dashboard       {running.sign_in}\n"
         "                  (signs you in once, within ten minutes; another: lcm dashboard)\n"
         f"  API             {running.url}/api/workers   (document: {running.url}/openapi.json)\n"
-        f"  worker control  {running.controller_url}/health\n"
-        f"  cloud           {running.cloud}: {', '.join(running.regions)} ({fleet})\n"
+        + "".join(f"  {name:<14}  {url}/health\n" for name, url in running.controllers.items())
+        + f"  cloud           {running.cloud}: {', '.join(running.regions)} ({fleet})\n"
         f"  kept in         {running.data_dir}\n"
         f"  admin token     {running.token_from}\n"
         "Try, in another terminal:\n"

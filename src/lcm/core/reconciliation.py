@@ -66,6 +66,8 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self._polled = False  # whether anything was listed since this process began to act
         self._epoch = 0  # moves whenever this process stops acting; what belongs to an earlier one decides nothing
         self._list_trouble = ""
+        self.listed_at: datetime | None = None  # when everything was last listed, and how long that took
+        self.listing_seconds: float | None = None
         self._registry = registry
         self._families = metric_families(self.config.metric_prefix, registry)
         self._families.attach(self)
@@ -195,9 +197,11 @@ class ReconciliationHostedService(HostedService, Generic[T]):
     async def _poll_once(self) -> bool:
         self._polled = True
         self._outdated = set()
+        began = clock.boottime()
         try:
             async with asyncio.timeout(self.config.reconcile_timeout):
                 resources = await self.list_resources()
+            self.listed_at, self.listing_seconds = clock.now(), clock.boottime() - began
             self._take_in(resources)
         except Exception as error:  # noqa: BLE001 - a list may fail in any way; polling goes on
             self._note_list_trouble(str(error) or type(error).__name__)

@@ -14,6 +14,7 @@ from lcm.client.asking import Leader
 from lcm.client.errors import ClientError, NotFound, StaleLeader
 from lcm.controllers.accounts import CmlAccounts
 from lcm.controllers.counters import CounterExport
+from lcm.controllers.reporting import Reporting
 from lcm.controllers.writing import told
 from lcm.core import clock
 from lcm.core.leadership import StaleTerm
@@ -23,13 +24,13 @@ from lcm.lablet_controller.act import Acting, Work
 from lcm.lablet_controller.counters import PREFIX, Counters
 from lcm.lablet_controller.decide import decide
 from lcm.lablet_controller.decide.facts import lost
-from lcm.lablet_controller.decide.stopping import STUCK
 from lcm.lablet_controller.notes import Notes
 from lcm.lablet_controller.observe import Observing
 from lcm.lablet_controller.servers import LabServers
 from lcm.lablet_controller.strays import Strays
 from lcm.lablet_controller.topology import Topologies
 from lcm.lablet_controller.workers import Workers
+from lcm.model.lablet_attention import STUCK
 from lcm.model.lablet_status import ASSIGNED, FINAL, LabletStatus
 
 if TYPE_CHECKING:
@@ -96,6 +97,14 @@ class LabletReconciler(WatchTriggeredHostedService["Lablet"]):
             every=rules.sweep_interval,
         )
         CounterExport(PREFIX, self.stats, registry)
+        self._reporting = Reporting(
+            self.internal,
+            self._leader,
+            self,
+            registry,
+            lambda: {"resources": len(self.records), "counters": self.stats()},
+            ("cml", "control-plane"),
+        )
 
     # What is reconciled
 
@@ -183,8 +192,9 @@ class LabletReconciler(WatchTriggeredHostedService["Lablet"]):
         await told(self.internal.announce_leadership(self._leader(), startup_sweep_done=True))
 
     def start_leader_loops(self) -> None:
-        """The look for labs that no lablet has, beside the passes."""
+        """The look for labs that no lablet has, and reports, beside the passes."""
         self._duty("strays", partial(self._stepping_down, self.strays.run))
+        self._duty("report", partial(self._stepping_down, self._reporting.run))
 
     async def _effect_on(self, key: str, call: Callable[[], Awaitable[R]]) -> R:
         """A call that changes the world and belongs to no lablet's pass; it starts only while we surely lead."""

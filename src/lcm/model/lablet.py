@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -161,6 +162,14 @@ class Lablet(Answer):
     def assigned(self) -> bool:
         """Whether it holds a reservation."""
         return self.status in ASSIGNED
+
+    @property
+    def over_at(self) -> datetime | None:
+        """When its time is over: at its end, or when it has lived long enough; None: not by itself."""
+        ends = [] if self.ends_at is None else [self.ends_at]
+        if self.running_since is not None and self.time_to_live_minutes is not None:
+            ends.append(self.running_since + timedelta(minutes=self.time_to_live_minutes))
+        return min(ends, default=None)
 
 
 # What people ask

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lcm.client.asking import Leader
 from lcm.client.errors import ClientError
 from lcm.controllers.counters import CounterExport
+from lcm.controllers.reporting import Reporting
 from lcm.controllers.writing import told
 from lcm.core.leadership import StaleTerm
 from lcm.core.ports import EventKind
@@ -55,6 +56,13 @@ class SchedulerHostedService(WatchTriggeredHostedService[str]):
         self.counters = Counters()
         self.rounds = Rounds(self.internal, self._leader, rules, self.counters)
         CounterExport(PREFIX, self.counters.as_dict, registry)
+        self._reporting = Reporting(
+            self.internal,
+            self._leader,
+            self,
+            registry,
+            lambda: {"resources": self.counters.pending_lablet_count, "counters": self.counters.as_dict()},
+        )
 
     # What is reconciled
 
@@ -130,6 +138,16 @@ class SchedulerHostedService(WatchTriggeredHostedService[str]):
     async def on_startup_sweep_done(self) -> None:
         """The first round of the term is over."""
         await told(self.internal.announce_leadership(self._leader(), startup_sweep_done=True))
+
+    def start_leader_loops(self) -> None:
+        """Reports, beside the rounds."""
+        self._duty("report", self._report)
+
+    async def _report(self) -> None:
+        try:
+            await self._reporting.run()
+        except StaleTerm as refusal:
+            self.step_down(refusal)
 
     def _leader(self) -> Leader:
         return Leader(self.name, self.term)

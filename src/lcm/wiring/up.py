@@ -1,4 +1,4 @@
-"""Everything in one process: control plane, worker controller, and the simulated world unless a real cloud is named."""
+"""Everything in one process: control plane, all controllers, and the simulated world unless a real cloud is named."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from lcm.wiring.connections import Connection, Greeting, connect
 from lcm.wiring.control_plane import PlaneSettings, make_control_plane, region_names
 from lcm.wiring.controllers import ProcessSettings, Runtime
 from lcm.wiring.demo import Demo
+from lcm.wiring.lablet_controller import LabletControllerParts, make_lablet_controller
+from lcm.wiring.resource_scheduler import ResourceSchedulerParts, make_resource_scheduler
 from lcm.wiring.simulated_world import SimulatedWorld
 from lcm.wiring.worker_controller import (
     Cloud,
@@ -60,7 +62,7 @@ _TOKEN_FILE: Final = "admin.token"  # noqa: S105 - a name
 _PASSWORD_SETTINGS: Final = "cml_default_password"  # noqa: S105 - a name
 
 
-class UpSettings(ProcessSettings, PlaneSettings, WorkerControllerParts):
+class UpSettings(ProcessSettings, PlaneSettings, WorkerControllerParts, ResourceSchedulerParts, LabletControllerParts):
     """What `lcm up` is told: everything that its parts are. It elects among its own unless told otherwise."""
 
     coordination: Literal["etcd", "memory"] = Field(
@@ -88,7 +90,7 @@ class Running:
     version: str
     url: str
     sign_in: str
-    controller_url: str
+    controllers: Mapping[str, str]
     token: str
     token_from: str
     cloud: str
@@ -162,16 +164,28 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
         controller_token = settings.lcm_controller_token
         assert controller_token is not None
         admin = await plane.parts.gate.tokens.verify(token)
-        control = Client("http://lcm.local", controller_token.get_secret_value(), wire=wire)
-        made = make_worker_controller(runtime, settings, control, cloud, cml)
-        surface = HttpServer(
-            made.app, settings.bind_host, settings.worker_controller_port, port_setting="WORKER_CONTROLLER_PORT"
-        )
+
+        def control() -> Client:
+            return Client("http://lcm.local", controller_token.get_secret_value(), wire=wire)
+
+        made = make_worker_controller(runtime, settings, control(), cloud, cml)
+        scheduler = make_resource_scheduler(runtime, settings, control())
+        # The servers are closed by the worker controller, which is stopped last.
+        lablets = make_lablet_controller(runtime, settings, control(), CmlServers(cml.system, _leave, cml.session))
+        surfaces = [
+            HttpServer(app, settings.bind_host, port, port_setting=setting)
+            for app, port, setting in (
+                (made.app, settings.worker_controller_port, "WORKER_CONTROLLER_PORT"),
+                (scheduler.app, settings.resource_scheduler_port, "RESOURCE_SCHEDULER_PORT"),
+                (lablets.app, settings.lablet_controller_port, "LABLET_CONTROLLER_PORT"),
+            )
+        ]
         services: list[HostedService] = [Connection(coordination), *plane.services]
         services.append(_TermsAbove(plane.parts.plane.store, server))
         if world is not None:
             services.append(world)
-        services += [surface, *made.services, *(factory(runtime) for factory in wishes.controllers)]
+        services += [*surfaces, *made.services, *scheduler.services, *lablets.services]
+        services += [factory(runtime) for factory in wishes.controllers]
         if world is not None and wishes.demo:
             people = Client("http://lcm.local", token, wire=wire)
             services.append(Demo(people, world, regions, speed=wishes.speed))
@@ -182,7 +196,12 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
                         version=version("lcm"),
                         url=plane.server.url,
                         sign_in=plane.server.url + plane.parts.gate.links.address(admin).reveal(),
-                        controller_url=surface.url,
+                        controllers={
+                            name: surface.url
+                            for name, surface in zip(
+                                ("worker control", "scheduler", "lablet control"), surfaces, strict=True
+                            )
+                        },
                         token=token,
                         token_from=token_source_of(loaded),
                         cloud=settings.cloud_provider,
@@ -214,7 +233,12 @@ def _simulated_cloud(world: SimulatedWorld) -> Cloud:
 def _simulated_servers(world: SimulatedWorld) -> CmlServers:
     # The servers are parts of this process, each under a port of its own: there is nobody to mistake them for.
     transport = Transport(Insecure(), dial=world.dial)
-    return CmlServers(CMLSystemClient(Session(transport)), transport.aclose)
+    session = Session(transport)
+    return CmlServers(CMLSystemClient(session), transport.aclose, session)
+
+
+async def _leave() -> None:
+    """Somebody else closes it."""
 
 
 class _TermsAbove(HostedService):

@@ -16,6 +16,7 @@ from lcm.cloud.errors import CloudError
 from lcm.cloud.observer import RegionObserver
 from lcm.controllers.accounts import CmlAccounts
 from lcm.controllers.counters import CounterExport
+from lcm.controllers.reporting import Reporting
 from lcm.controllers.writing import told
 from lcm.core import clock
 from lcm.core.hosting import wait_for
@@ -37,13 +38,12 @@ from lcm.worker_controller.metrics import MetricsCollector
 from lcm.worker_controller.notes import Notes
 from lcm.worker_controller.observe import Observing
 from lcm.worker_controller.regions import RegionWatch
-from lcm.worker_controller.reporting import Reporting
+from lcm.worker_controller.reporting import CALLED, details, looks
 from lcm.worker_controller.telling import Telling
 from lcm.worker_controller.writes import Writes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence, Set
-    from datetime import datetime
 
     from lcm.cloud.types import Instance
     from lcm.core.leadership import LeaderElectionConfig
@@ -84,8 +84,6 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
         self.records: dict[str, Worker] = {}
         self.installation = ""  # whose instances are ours; known from the first term on
         self.startup_sweep_done = False  # whether all workers were verified in this term
-        self.listed_at: datetime | None = None  # when all workers were last listed, and how long that took
-        self.listing_seconds: float | None = None
         self.standstill: Hold | None = None  # until it is lifted here, all is looked at and decided and nothing done
         self.internal = outside.control.internal
         self._outside = outside
@@ -110,7 +108,15 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
         )
         self._launching = Launching(self.internal, outside.cloud, outside.sites, rules.images)
         self._telling = Telling(self.internal, self._leader)
-        self._reporting = Reporting(self.internal, self._leader, self, registry)
+        self._reporting = Reporting(
+            self.internal,
+            self._leader,
+            self,
+            registry,
+            partial(details, self),
+            CALLED,
+            {"aws": partial(looks, self)},
+        )
         self._observing = self._make_eyes()
         self._acting = self._make_hands()
         self.discovery: Discovery | None = None  # from the first term on: it needs to know whose instances are ours
@@ -170,7 +176,6 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
         await self._read_fleet()
         self._forget(self.records.keys() - {worker.id for worker in workers})
         self.records = {worker.id: worker for worker in workers}
-        self.listed_at, self.listing_seconds = clock.now(), clock.boottime() - asked_at
         self._by_instance = {worker.instance_id: worker.id for worker in workers if worker.instance_id}
         self._notes.take_in(workers, asked_at)
         self._gauges.keep_only(self.records)

@@ -90,7 +90,7 @@ def test_one_that_runs_says_where_it_is_reached(capsys: pytest.CaptureFixture[st
     show_lablet(Screen(Format.TABLE), running, "alpha")
     told = capsys.readouterr().out
     assert "alpha (w-1)" in told
-    assert "the best (score 0.500)" in told
+    assert "the best" in told
     assert "10.0.0.1" in told
     assert "no address yet" in told
     assert "lab-0" not in told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.lablet_controller.decision import Nature, Release, WriteStatus, end, then
@@ -21,7 +20,7 @@ def ending_of(lablet: Lablet, now: datetime) -> tuple[LabletStatus, str] | None:
         return lablet.ending, lablet.ending_reason or "it is to end"
     if not lablet.wanted:
         return LabletStatus.TERMINATED, "it is not wanted any more"
-    over = _over_at(lablet)
+    over = lablet.over_at
     if over is not None and over <= now:
         return LabletStatus.EXPIRED, f"its time was over at {over:%Y-%m-%d %H:%M:%S} UTC"
     return None
@@ -29,7 +28,7 @@ def ending_of(lablet: Lablet, now: datetime) -> tuple[LabletStatus, str] | None:
 
 def seconds_left(lablet: Lablet, now: datetime) -> float | None:
     """Until its time is over; None: it has no end."""
-    over = _over_at(lablet)
+    over = lablet.over_at
     return None if over is None else (over - now).total_seconds()
 
 
@@ -45,10 +44,3 @@ def fail(rule: str, reason: str) -> Decision:
     """It does not come up: what there is of it is removed, then it has failed."""
     write = WriteStatus(LabletStatus.STOPPING, reason, Nature.INTENT, {"ending": LabletStatus.FAILED})
     return then(rule, reason, write, message=reason)
-
-
-def _over_at(lablet: Lablet) -> datetime | None:
-    ends = [] if lablet.ends_at is None else [lablet.ends_at]
-    if lablet.running_since is not None and lablet.time_to_live_minutes is not None:
-        ends.append(lablet.running_since + timedelta(minutes=lablet.time_to_live_minutes))
-    return min(ends, default=None)

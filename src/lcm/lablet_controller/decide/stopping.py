@@ -9,6 +9,7 @@ from lcm.lablet_controller.decide.ending import ending_of
 from lcm.lablet_controller.decide.facts import SOON, in_status_for
 from lcm.lablet_controller.decision import ChangeLab, LabCall, Release, WriteStatus, end, retry, then, wait
 from lcm.lablet_controller.observation import NEW, STOPPED, Visibility
+from lcm.model.lablet_attention import STUCK
 from lcm.model.lablet_status import LabletStatus
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lcm.model.lablet import Lablet
     from lcm.model.worker import Worker
 
-STUCK: Final = "Stuck: "
 _BRISK: Final = 2.0
 
 
