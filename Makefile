@@ -6,7 +6,7 @@ UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help up test test-unit check docs screenshots bench browser lock clean
+.PHONY: help up test test-unit check sim docs screenshots bench browser lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -16,7 +16,7 @@ up: $(VENV)/.ready-run ## set up and run the platform on embedded defaults
 	$(BIN)/lcm up
 
 test: $(VENV)/.ready-dev browser ## set up and run every test
-	$(BIN)/python -m pytest tests/unit tests/platform tests/contract tests/integration -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests/unit tests/platform tests/simulation tests/contract tests/integration -n 2 --dist loadfile
 
 test-unit: $(VENV)/.ready-dev ## only the fast tests: virtual time, no sockets
 	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
@@ -26,6 +26,11 @@ check: $(VENV)/.ready-dev ## style, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+SEEDS ?= 100
+FIRST ?= 1
+sim: $(VENV)/.ready-dev ## bad days on a seeded loop: SEEDS=100 FIRST=1, or SEED=17 for the story of one (SHRINK=1 for its core)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS) --first $(FIRST) --coverage)
 
 docs: $(VENV)/.ready-dev ## write docs/settings.md anew from the code
 	$(BIN)/python -m docs.settings_page

@@ -8,6 +8,7 @@ from lcm.cli.durations import exact, short, stamp
 from lcm.cli.screen import status_style
 from lcm.cli.tables import Column
 from lcm.core import clock
+from lcm.model.lablet_status import FINAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def lablet_columns(now: datetime, workers: Mapping[str, str]) -> list[Column[Lab
 
 def _ends(lablet: Lablet, now: datetime) -> str:
     over = lablet.over_at
-    if over is None:
+    if over is None or lablet.status in FINAL:
         return ""
     return f"in {short(over - now)}" if over > now else "now"
 

@@ -63,6 +63,11 @@ def use(clock: Clock) -> Iterator[None]:
         _current.reset(token)
 
 
+def keep(clock: Clock) -> None:
+    """Make `clock` the source for this context for good, such as for all that one simulated process does."""
+    _current.set(clock)
+
+
 def now() -> datetime:
     """The wall-clock time, in UTC."""
     return _current.get().now()

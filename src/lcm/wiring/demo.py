@@ -13,6 +13,8 @@ from lcm.cloud.simulated.faults import Action, Disturb
 from lcm.cloud.types import LaunchParameters
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
+from lcm.model.lablet import CreateDefinition, CreateLablet, Requirements
+from lcm.model.lablet_status import FINAL
 from lcm.model.requests import CreateWorker
 from lcm.model.status import DesiredStatus, LostInstancePolicy, WorkerStatus
 
@@ -28,10 +30,30 @@ _SOMETHING_EVERY: Final = (15.0, 45.0)
 _BACK_EVERY: Final = (90.0, 240.0)
 _DISTURBED_EVERY: Final = (300.0, 600.0)
 _AN_HOUR: Final = 3600.0
+_LABLET_EVERY: Final = (40.0, 120.0)
+_LABLET_MINUTES: Final = (4.0, 12.0)
+_MOST_LABLETS: Final = 5
 _MOST_GOING: Final = 3
 _MOST_LEFT: Final = 4
 _MOST_DISTURBED: Final = 2  # an hour: one that is stopped more often is no longer started again by itself
+_MARKER: Final = "[lcm:"  # in the titles of lablets' labs, which people leave alone
 _UNMANAGED: Final = "found-by-discovery"
+
+
+def _definition(name: str, nodes: int, needs: Requirements) -> CreateDefinition:
+    entries = "".join(
+        f"  - {{id: n{number}, label: r{number + 1}, node_definition: iosv, x: {100 * number}, y: 0, interfaces: []}}\n"
+        for number in range(nodes)
+    )
+    topology = f"lab: {{version: 0.2.2, title: {name}}}\nnodes:\n{entries}links: []\n"
+    return CreateDefinition(name=name, version="1", topology=topology, requirements=needs)
+
+
+DEFINITIONS: Final = (
+    _definition("two-routers", 2, Requirements(cpu_cores=0.5, memory_gb=0.8, storage_gb=5, nodes=2)),
+    _definition("campus", 5, Requirements(cpu_cores=1.5, memory_gb=3, storage_gb=20, nodes=5)),
+)
+"""What people of the demo make lablets from."""
 
 
 def first_workers(regions: tuple[str, ...]) -> list[CreateWorker]:
@@ -75,7 +97,8 @@ class Demo(HostedService):
 
     async def _live(self) -> None:
         await self._create_first()
-        await asyncio.gather(self._people(), self._disturbances(), self._returning())
+        await self._define()
+        await asyncio.gather(self._people(), self._lablets(), self._disturbances(), self._returning())
 
     async def _create_first(self) -> None:
         async for _ in self._control.workers.list(page_size=1):
@@ -86,6 +109,27 @@ class Demo(HostedService):
             except NameTaken:
                 continue
         self._launch_unmanaged()
+
+    async def _define(self) -> None:
+        """What lablets are made from. A version that is there already is the same one."""
+        for definition in DEFINITIONS:
+            await self._control.definitions.create(definition)
+
+    async def _lablets(self) -> None:
+        """People want a lab of their own for some minutes; where there is no room for it, a worker is launched."""
+        while True:
+            await self._pause(_LABLET_EVERY)
+            present = [lablet async for lablet in self._control.lablets.list(exclude_statuses=sorted(FINAL))]
+            if len(present) >= _MOST_LABLETS:
+                continue
+            chance = clock.chance()
+            minutes = chance.uniform(*_LABLET_MINUTES) / self._speed
+            wanted = CreateLablet(
+                definition=chance.choice(DEFINITIONS).name,
+                owner=chance.choice(PEOPLE),
+                time_to_live_minutes=max(0.2, minutes),
+            )
+            await self._control.lablets.create(wanted)
 
     def _launch_unmanaged(self) -> None:
         """An instance that somebody launched by hand and tagged for discovery."""
@@ -112,12 +156,13 @@ class Demo(HostedService):
                 continue
             world = chance.choice(ready).world
             world.time.advance()
-            going = [lab for lab in world.labs.all if lab.state == "STARTED"]
+            theirs = [lab for lab in world.labs.all if _MARKER not in lab.plan.title]
+            going = [lab for lab in theirs if lab.state == "STARTED"]
             if going and chance.random() < 0.6:
                 lab = chance.choice(going)
                 world.labs.stop(lab, lab.owner)
             elif len(going) < _MOST_GOING:
-                left = [lab for lab in world.labs.all if lab.state != "STARTED"]
+                left = [lab for lab in theirs if lab.state != "STARTED"]
                 if len(left) >= _MOST_LEFT:
                     lab = chance.choice(left)
                     world.labs.start(lab, lab.owner)

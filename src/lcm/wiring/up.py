@@ -28,7 +28,7 @@ from lcm.wiring.asking_first import AskFirst
 from lcm.wiring.connections import Connection, Greeting, connect
 from lcm.wiring.control_plane import PlaneSettings, make_control_plane, region_names
 from lcm.wiring.controllers import ProcessSettings, Runtime
-from lcm.wiring.demo import Demo
+from lcm.wiring.demo import LICENCE, Demo
 from lcm.wiring.lablet_controller import LabletControllerParts, make_lablet_controller
 from lcm.wiring.resource_scheduler import ResourceSchedulerParts, make_resource_scheduler
 from lcm.wiring.simulated_world import SimulatedWorld
@@ -112,6 +112,8 @@ def settled(loaded: Loaded[UpSettings], wishes: Wishes) -> UpSettings:
             fitting["aws_region_configs"] = json.dumps({name: {} for name in names})
         fitting[_PASSWORD_SETTINGS] = SecretStr(_WORLD_PASSWORD)
         if wishes.demo:
+            if settings.scale_up_license_token is None:
+                fitting["scale_up_license_token"] = SecretStr(LICENCE)
             for name, value in (*_DEMO_MINUTES.items(), *_DEMO_SECONDS.items()):
                 if loaded.source_of(name) == "default":
                     fitting[name] = max(value / wishes.speed, 0.2)

@@ -1,0 +1,70 @@
+"""`python -m tests.simulation`: many seeds, or one with its story."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+
+from tests.simulation.fleet_of_seeds import run_all
+from tests.simulation.shrinking import shrink
+
+
+def main() -> int:
+    """Run what was asked for; 1 if something that must hold did not."""
+    parser = argparse.ArgumentParser(prog="make sim", description="Thousands of bad days, replayable.")
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first one")
+    parser.add_argument("--seed", help="only this one, with its story")
+    parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--coverage", action="store_true", help="say what happened how often")
+    parser.add_argument("--until-violation", action="store_true", help="end with the first one")
+    chosen = parser.parse_args()
+    if chosen.seed is not None:
+        return _one(chosen.seed, chosen.jobs, shrunk=chosen.shrink)
+    return _many(chosen)
+
+
+def _one(seed: str, jobs: int, *, shrunk: bool) -> int:
+    if shrunk:
+        script, result = shrink(seed, jobs=jobs, tell=print)
+        print("\n".join(str(event) for event in sorted((*script.people, *script.faults), key=lambda each: each.at)))
+    else:
+        (result,) = run_all([seed], jobs=1, keep_log=True)
+    print("\n".join(result.log))
+    print(f"seed {seed}: trace {result.trace}, {len(result.violations)} violations")
+    return 1 if result.violations else 0
+
+
+def _many(chosen: argparse.Namespace) -> int:
+    began, cpu, simulated, bad, covered = time.monotonic(), 0.0, 0.0, 0, Counter[str]()
+    seeds = range(chosen.first, chosen.first + chosen.seeds)
+    done = 0
+    for result in run_all([str(seed) for seed in seeds], jobs=chosen.jobs):
+        done += 1
+        cpu, simulated = cpu + result.cpu, simulated + result.simulated
+        covered += result.covered
+        if result.violations:
+            bad += 1
+            print(f"seed {result.seed}: " + "; ".join(result.violations[:3]))
+            sys.stdout.flush()
+            if chosen.until_violation:
+                break
+    if chosen.coverage:
+        for what, count in sorted(covered.items()):
+            print(f"{count:8}  {what}")
+    rate = simulated / 3600 / (cpu / 60) if cpu else 0.0
+    print(
+        f"{done} seeds, {bad} with violations, {simulated / 3600:.0f} simulated hours in {cpu / 60:.1f} minutes of CPU"
+        f" ({rate:.0f} hours a minute), {time.monotonic() - began:.0f} s"
+    )
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # what the warm-up left behind must not begin to run

@@ -1,0 +1,317 @@
+"""What must hold, whatever happens: looked at with every commit and every call, and once more at the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from lcm.cloud.types import WORKER_TAG, InstanceState
+from lcm.control_plane.kinds import AUDIT, FLEET, HISTORY, LEADERSHIPS, WORKERS
+from lcm.control_plane.store.memory import MemoryDisk
+from lcm.control_plane.store.port import Put
+from lcm.model.status import WorkerStatus
+from lcm.model.transitions import is_legal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lcm.control_plane.store.rules import Commit
+    from lcm.model.worker import Worker
+    from tests.simulation.loop import SeededLoop
+    from tests.simulation.surroundings import Ec2
+
+_LIVE = (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.STOPPING, InstanceState.STOPPED)
+_CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
+HELD_GRACE = 15.0
+"""For how long a call that was decided before a hold may still begin: the longest a pass may take to make it."""
+
+MOST_REQUESTS_A_MINUTE = 900
+MOST_CALLS_A_MINUTE = 240
+MOST_CHANGES_A_MINUTE = 12
+_POLICIES = ("auto_paused", "scale_down_initiated", "scale_up_accepted")
+
+
+class Violation(AssertionError):
+    """Something that must hold did not."""
+
+
+class Ledger:
+    """Remembers what was seen, and says so at once when something is wrong."""
+
+    def __init__(self, loop: SeededLoop) -> None:
+        self._loop = loop
+        self.violations: list[str] = []
+        self.log: list[str] = []
+        self.records: dict[str, dict[str, Any]] = {}
+        self._versions: dict[str, set[int]] = defaultdict(set)
+        self._acknowledged: list[tuple[str, int, str]] = []
+        self._terms: dict[str, int] = {}
+        self._held_since: float | None = None
+        self._worker_holds: dict[str, float] = {}
+        self._settings: dict[str, Any] = {}
+        self._min_workers = {0}
+        self._requests: Counter[int] = Counter()
+        self._calls: Counter[int] = Counter()
+        self._changes: Counter[tuple[int, str]] = Counter()
+        self.leaked_licences = 0
+        self.leaks_told: set[str] = set()
+        self.breakers: set[str] = set()
+        self.covered: Counter[str] = Counter()
+
+    @property
+    def _now(self) -> float:
+        return self._loop.now
+
+    def note(self, line: str) -> None:
+        """A line of the story."""
+        told = f"{(self._now - 1000) / 60:7.3f} {line}"
+        self.log.append(told)
+        self._loop.record(told)
+
+    def violated(self, what: str) -> None:
+        """Keep it; the run goes on, as what follows may explain it."""
+        self.note(f"VIOLATION {what}")
+        self.violations.append(what)
+
+    # What people were told
+
+    def acknowledged(self, worker: Worker) -> None:
+        """Somebody was told that a write was made."""
+        self._acknowledged.append((worker.id, worker.version, worker.desired_status.value))
+
+    def fleet_held(self) -> None:
+        """Somebody was told that the fleet is on hold."""
+        self._held_since = self._now
+
+    def fleet_released(self) -> None:
+        """Somebody asks for its end: from now on calls are right."""
+        self._held_since = None
+
+    def settings_asked(self, groups: dict[str, dict[str, Any]]) -> None:
+        """What may count from now on; a floor that was lowered may count a little longer."""
+        if "min_workers" in groups.get("scaling", {}):
+            self._min_workers.add(groups["scaling"]["min_workers"])
+
+    # What is committed
+
+    def committed(self, commit: Commit, disk: MemoryDisk) -> None:
+        """Look at a commit that is about to be made, with the disk as it was before."""
+        entries = [(entry.topic, json.loads(entry.body)) for entry in commit.entries]
+        for write in commit.writes:
+            if not isinstance(write, Put):
+                continue
+            if write.kind is WORKERS:
+                self._worker(json.loads(write.body), entries)
+            elif write.kind is LEADERSHIPS:
+                self._leadership(json.loads(write.body), entries)
+            elif write.kind is FLEET:
+                self.breakers = {name for name, each in json.loads(write.body)["breakers"].items() if each["open"]}
+        for topic, entry in entries:
+            if topic == AUDIT:
+                self._audited(entry)
+
+    def _worker(self, after: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        worker_id = after["id"]
+        before = self.records.get(worker_id)
+        self.records[worker_id] = after
+        self._versions[worker_id].add(after["version"])
+        actors = [
+            {**entry["actor"], "action": entry["action"]}
+            for topic, entry in entries
+            if topic == AUDIT and entry["subject"] == worker_id
+        ]
+        if before is None:
+            return
+        self._transition(before, after, entries)
+        if before["desired_status"] != after["desired_status"]:
+            self._wish(before, after, actors)
+        if after["version"] < before["version"]:
+            self.violated(f"{worker_id}: version went from {before['version']} to {after['version']}")
+        if before["hold"] is None and after["hold"] is not None and after["hold"]["until"] is None:
+            self._worker_holds[worker_id] = self._now
+        elif after["hold"] is None:
+            self._worker_holds.pop(worker_id, None)
+
+    def _transition(
+        self, before: dict[str, Any], after: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]
+    ) -> None:
+        if before["status"] == after["status"]:
+            return
+        worker_id, old, new = after["id"], before["status"], after["status"]
+        self.covered[f"step {old} {new}"] += 1
+        self.note(f"{after['name']} {old} -> {new}")
+        if not is_legal(WorkerStatus(old), WorkerStatus(new)):
+            self.violated(f"{worker_id}: {old} became {new}, which is not legal")
+        steps = [entry for topic, entry in entries if topic == HISTORY and entry["worker_id"] == worker_id]
+        if not any(step["to_status"] == new and step["reason"] and step["actor"]["name"] for step in steps):
+            self.violated(f"{worker_id}: {old} became {new} without a line of history that says who and why")
+        lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"
+        if lost_by_scan and after["aws_region"] in self.breakers:
+            self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")
+
+    def _wish(self, before: dict[str, Any], after: dict[str, Any], actors: Sequence[dict[str, Any]]) -> None:
+        worker_id, wanted = after["id"], after["desired_status"]
+        kinds = {"policy" if actor["action"] in _POLICIES else actor["kind"] for actor in actors}
+        if before["desired_status"] == "TERMINATED":
+            self.violated(f"{worker_id}: wanted {wanted} after it was wanted TERMINATED")
+        if "person" in kinds:
+            return
+        accepted = after["drifted_at"] != before["drifted_at"] or after.get("pause_reason") == "stopped from outside"
+        if "policy" not in kinds and not (wanted == "STOPPED" and accepted):
+            self.violated(f"{worker_id}: wanted {wanted} now, and neither a person nor a policy said so: {actors}")
+            return
+        self.covered[f"wish {wanted} by {sorted(actor['action'] for actor in actors)[0] if actors else '?'}"] += 1
+        if wanted == "STOPPED" and "policy" in kinds:
+            left = sum(
+                1
+                for each in self.records.values()
+                if each["status"] == "RUNNING" and each["desired_status"] == "RUNNING"
+            )
+            if left < min(self._min_workers):
+                self.violated(f"{worker_id}: a policy left {left} running, below {min(self._min_workers)}")
+
+    def _leadership(self, seen: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        known = self._terms.get(seen["controller"], 0)
+        if seen["term"] < known:
+            self.violated(f"the term of {seen['controller']} went from {known} to {seen['term']}")
+        self._terms[seen["controller"]] = max(known, seen["term"])
+
+    def _audited(self, entry: dict[str, Any]) -> None:
+        action = entry["action"]
+        self.covered[f"audit {action}"] += 1
+        if action == "license_leaked":
+            self.leaked_licences += 1
+        elif action == "leaked_instance":
+            self.leaks_told.add(entry["subject"])
+
+    # What is asked over the wire
+
+    def arrived(self, term: str | None, controller: str | None) -> int | None:
+        """A request of a leader arrives; gives the newest term that is known, to be compared with its end."""
+        self._requests[int(self._now // 60)] += 1
+        return self._terms.get(controller or "") if term else None
+
+    def answered(self, path: str, term: str | None, known: int | None, status: int) -> None:
+        """It was answered: nothing of an older term may have been taken."""
+        if term is not None and known is not None and int(term) < known and status < 300:
+            self.violated(f"POST {path} of term {term} was accepted, though {known} was known when it arrived")
+
+    # What is asked of EC2
+
+    def called(self, operation: str, region: str, worker_id: str | None, node: str) -> None:
+        """A call that reached EC2."""
+        minute = int(self._now // 60)
+        self._calls[minute] += 1
+        if operation not in _CHANGING:
+            return
+        self.note(f"EC2 {operation} for {self._name(worker_id)} by {node}")
+        self._changes[minute, worker_id or ""] += 1
+        if self._held_since is not None and self._now - self._held_since > HELD_GRACE:
+            self.violated(f"{operation} for {worker_id} {self._now - self._held_since:.1f} s after the fleet was held")
+        since = self._worker_holds.get(worker_id or "")
+        if since is not None and self._now - since > HELD_GRACE:
+            self.violated(f"{operation} for {worker_id} {self._now - since:.1f} s after it was held")
+        record = self.records.get(worker_id or "")
+        if record is None:
+            return
+        if operation == "StopInstances" and not self._was_wanted(worker_id, "STOPPED"):
+            self.violated(f"{operation} for {worker_id}, which was never wanted STOPPED")
+        if operation == "TerminateInstances" and record["desired_status"] != "TERMINATED":
+            ended = record["instance_id"]
+            self.covered["terminated another instance of a live worker"] += 1
+            self.note(f"  (record names {ended})")
+
+    def _was_wanted(self, worker_id: str | None, desired: str) -> bool:
+        record = self.records.get(worker_id or "")
+        return record is not None and (record["desired_status"] == desired or record["last_paused_at"] is not None)
+
+    def launched(self, ec2: Ec2, worker_id: str) -> None:
+        """An instance came to be: it must be the only one of its worker."""
+        live = live_instances(ec2).get(worker_id, [])
+        if len(live) > 1:
+            self.violated(f"{worker_id} has {len(live)} live instances: {', '.join(sorted(live))}")
+
+    # The end
+
+    def settled(self, ec2: Ec2, held_licences: int, taken: int, given_back: int) -> None:
+        """Everything had time to converge: what is there now must be what is wanted."""
+        for record in self.records.values():
+            self._converged(record)
+        self._no_stray_instances(ec2)
+        if taken != given_back + held_licences + self.leaked_licences:
+            self.violated(
+                f"licences: {taken} taken, {given_back} given back, {held_licences} held,"
+                f" {self.leaked_licences} told as leaked"
+            )
+        for worker_id, version, desired in self._acknowledged:
+            if version not in self._versions[worker_id]:
+                self.violated(f"{worker_id}: version {version} ({desired}) was acknowledged and is lost")
+        self._no_hot_loop()
+
+    def _converged(self, record: dict[str, Any]) -> None:
+        status, wanted, name = record["status"], record["desired_status"], record["name"]
+        if status == "FAILED":
+            if wanted == "TERMINATED":
+                self.violated(f"{name} is FAILED and wanted TERMINATED")
+            return
+        conditions = {each["type"]: each["status"] for each in record["conditions"]}
+        if conditions.get("Stuck") == "True":
+            return
+        fits = {
+            "RUNNING": ("RUNNING", "TERMINATED"),
+            "STOPPED": ("STOPPED", "TERMINATED"),
+            "TERMINATED": ("TERMINATED",),
+        }
+        never = status == "PENDING" and wanted == "STOPPED"
+        if status not in fits[wanted] and not never:
+            self.violated(f"{name} is {status} and wanted {wanted}, long after the last fault")
+        elif status == "RUNNING" and not record["ready"]:
+            self.violated(f"{name} runs and is not ready, long after the last fault: {conditions}")
+
+    def _no_stray_instances(self, ec2: Ec2) -> None:
+        owned = {record["instance_id"] for record in self.records.values() if record["status"] != "TERMINATED"}
+        for worker_id, instances in live_instances(ec2).items():
+            for instance_id in instances:
+                if instance_id not in owned and instance_id not in self.leaks_told:
+                    self.violated(f"{instance_id} of {worker_id} lives, is nobody's and was never told as leaked")
+
+    def _no_hot_loop(self) -> None:
+        for what, counts, most in (
+            ("requests", self._requests, MOST_REQUESTS_A_MINUTE),
+            ("calls of EC2", self._calls, MOST_CALLS_A_MINUTE),
+            ("changes of one worker", self._changes, MOST_CHANGES_A_MINUTE),
+        ):
+            worst = max(counts.values(), default=0)
+            if worst > most:
+                self.violated(f"{worst} {what} within a minute")
+
+    def _name(self, worker_id: str | None) -> str:
+        record = self.records.get(worker_id or "")
+        return record["name"] if record else (worker_id or "nobody")
+
+
+class WatchedDisk(MemoryDisk):
+    """A disk whose commits are looked at."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger = ledger
+
+    def commit(self, commit: Commit) -> Sequence[str]:
+        cursors = super().commit(commit)
+        self._ledger.committed(commit, self)
+        return cursors
+
+
+def live_instances(ec2: Ec2) -> dict[str, list[str]]:
+    """Instances that exist and have not begun to end, by the worker they were launched for."""
+    now = ec2.time()
+    found: dict[str, list[str]] = {}
+    for region in ec2.regions.values():
+        for machine in region.machines.values():
+            machine.settle(now)
+            worker_id = machine.tags.get(WORKER_TAG)
+            if worker_id is not None and machine.state in _LIVE:
+                found.setdefault(worker_id, []).append(machine.id)
+    return found

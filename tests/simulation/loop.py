@@ -1,0 +1,320 @@
+"""An event loop that owns time, the order of callbacks, and which simulated process they belong to.
+
+A callback belongs to the node whose context it was made in. A dead node's callbacks are dropped: nothing of it runs any
+more, no `finally` either, as after kill -9. A paused node's callbacks wait. A node's clock may run fast or slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import random
+import struct
+import weakref
+from asyncio import base_events, events
+from contextvars import Context, ContextVar, copy_context
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+BEGIN = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
+_EPOCH = 1000.0
+_NODE: ContextVar[Node | None] = ContextVar("simulated_node", default=None)
+
+
+class Stalled(Exception):
+    """Nothing is ready and no timer is set: the simulation would wait for ever."""
+
+
+class NodeClock:
+    """`lcm.core.clock` of one node: its own rate, wall-clock offset and chance."""
+
+    def __init__(self, loop: SeededLoop, node: Node, offset: float) -> None:
+        self._loop = loop
+        self._node = node
+        self._offset = timedelta(seconds=offset)
+        self.chance = loop.stream(f"chance of {node.name}")
+
+    def now(self) -> datetime:
+        return BEGIN + timedelta(seconds=self.boottime() - _EPOCH) + self._offset
+
+    def boottime(self) -> float:
+        return self._node.local(self._loop.now)
+
+
+class Node:
+    """One simulated process: what it runs, and whether it still does."""
+
+    def __init__(self, loop: SeededLoop, name: str, *, rate: float = 1.0, offset: float = 0.0) -> None:
+        self.loop = loop
+        self.name = name
+        self.rate = rate
+        self.began = loop.now
+        self.dead = False
+        self.paused_until: float | None = None
+        self.steps = 0
+        self.doomed_at: int | None = None
+        self.on_death: Callable[[], None] = lambda: None
+        self._held: list[events.Handle] = []
+        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self.clock = NodeClock(loop, self, offset)
+        self._context: Context = copy_context()
+        self._context.run(_NODE.set, self)
+        self._context.run(clock.keep, self.clock)
+        loop.number_of(self)
+
+    def local(self, moment: float) -> float:
+        """A moment of the simulation by this node's clock."""
+        return self.began + (moment - self.began) * self.rate
+
+    def globally(self, moment: float) -> float:
+        """A moment of this node's clock in the simulation's time."""
+        return self.began + (moment - self.began) / self.rate
+
+    def run(self, work: Coroutine[Any, Any, Any], name: str = "") -> asyncio.Task[Any]:
+        """Run it as a task of this node."""
+        return self.loop.create_task(work, name=name or self.name, context=self._context.copy())
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Run it at once, as this node."""
+        return self._context.copy().run(work)
+
+    def note(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+
+    def kill(self) -> None:
+        """End as kill -9 does. Its tasks stay referenced: a coroutine that is collected would run its `finally`."""
+        if self.dead:
+            return
+        self.dead = True
+        self.loop.graveyard.append((list(self._tasks), self._held))
+        self._held = []
+        self.on_death()
+
+    def pause(self, seconds: float) -> None:
+        """Let nothing of it run for so long, as a machine that is suspended or collects garbage."""
+        self.paused_until = self.loop.now + seconds
+        self.loop.call_globally(seconds, self._resume)
+
+    def hold(self, handle: events.Handle) -> None:
+        self._held.append(handle)
+
+    def _resume(self) -> None:
+        if self.paused_until is not None and self.loop.now >= self.paused_until and not self.dead:
+            self.paused_until = None
+            held, self._held = self._held, []
+            self.loop.requeue(held)
+
+
+class SeededLoop(base_events.BaseEventLoop):
+    """Everything happens in an order that the seed decides; nothing touches threads, sockets or the machine's time."""
+
+    def __init__(self, seed: int | str) -> None:
+        super().__init__()
+        self.seed = seed
+        self.now = _EPOCH
+        self.steps = 0
+        self.graveyard: list[Any] = []
+        self.failures: list[dict[str, Any]] = []
+        self.watch: Callable[[], None] | None = None
+        self._order = self.stream("order")
+        self._queue: list[events.Handle] = []
+        self._timers: list[tuple[float, int, events.TimerHandle]] = []
+        self._serial = 0
+        self._objects = 0
+        self._numbers: dict[str, int] = {}
+        self._hash = hashlib.sha256()
+        self._running_node: Node | None = None
+        self.set_task_factory(_make_task)
+        self.set_exception_handler(lambda _, context: self.failures.append(context))
+
+    def stream(self, name: str) -> random.Random:
+        """Chance for one purpose: what one part asks for does not move what another gets."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def number_of(self, node: Node) -> int:
+        return self._numbers.setdefault(node.name, len(self._numbers))
+
+    def record(self, line: str) -> None:
+        """Make a line part of what two runs of one seed must have in common."""
+        self._hash.update(line.encode())
+
+    @property
+    def trace(self) -> str:
+        """What happened so far, as one word."""
+        return self._hash.hexdigest()[:32]
+
+    def next_number(self) -> int:
+        self._objects += 1
+        return self._objects
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(loop=self)
+
+    # Time
+
+    def time(self) -> float:
+        node = self._running_node
+        return self.now if node is None or node.rate == 1.0 else node.local(self.now)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        # Whoever asks reads time by its own clock; to wait is then the matter of whose context the callback runs in.
+        asking = self._running_node
+        return self._timer(when if asking is None else asking.globally(when), callback, args, context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        node = context.get(_NODE) if context is not None else _NODE.get()
+        return self._timer(self.now + delay / (1.0 if node is None else node.rate), callback, args, context)
+
+    def _timer(
+        self, at: float, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None
+    ) -> events.TimerHandle:
+        asking = self._running_node
+        when = at if asking is None else asking.local(at)
+        handle = events.TimerHandle(when, callback, args, self, context or copy_context())
+        self._serial += 1
+        heapq.heappush(self._timers, (at, self._serial, handle))
+        handle._scheduled = True  # type: ignore[attr-defined]  # what asyncio itself does
+        return handle
+
+    def call_globally(self, seconds: float, callback: Callable[[], None]) -> None:
+        """A timer of the world's own, whoever asks for it."""
+        self._serial += 1
+        handle = events.TimerHandle(self.now + seconds, callback, (), self, Context())
+        heapq.heappush(self._timers, (self.now + seconds, self._serial, handle))
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> events.Handle:
+        handle = events.Handle(callback, args, self, context or copy_context())
+        self._queue.append(handle)
+        return handle
+
+    def requeue(self, handles: list[events.Handle]) -> None:
+        self._queue.extend(handles)
+
+    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
+        """They are passed over when their time has come."""
+
+    def _run_once(self) -> None:
+        if not self._queue:
+            self._pass_time()
+        self._move_due()
+        batch, self._queue = self._queue, []
+        self._order.shuffle(batch)
+        for handle in batch:
+            if not handle._cancelled:
+                self._step(handle)
+
+    def _step(self, handle: events.Handle) -> None:
+        node = _node_of(handle)
+        if node is not None:
+            if node.dead:
+                self.graveyard.append(handle)
+                return
+            if node.paused_until is not None:
+                node.hold(handle)
+                return
+            node.steps += 1
+            if node.doomed_at is not None and node.steps >= node.doomed_at:
+                self.graveyard.append(handle)
+                node.doomed_at = None
+                node.kill()
+                return
+        self.steps += 1
+        self._hash.update(struct.pack("<dH", self.now, 0 if node is None else self._numbers[node.name] + 1))
+        self._running_node = node
+        handle._run()
+        self._running_node = None
+        if self.watch is not None:
+            self.watch()
+
+    def _pass_time(self) -> None:
+        while self._timers and self._timers[0][2]._cancelled:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            raise Stalled
+        self.now = max(self.now, self._timers[0][0])
+
+    def _move_due(self) -> None:
+        while self._timers and self._timers[0][0] <= self.now:
+            handle = heapq.heappop(self._timers)[2]
+            if not handle._cancelled:
+                self._queue.append(handle)
+
+    def __del__(self) -> None:
+        """It holds nothing of the machine's, and closing it would wake the dead."""
+
+    # What a simulation must not do
+
+    def run_in_executor(self, *_: Any) -> NoReturn:  # type: ignore[override]
+        raise AssertionError("threads have no place in a simulation")
+
+    def call_soon_threadsafe(self, *_: Any, **__: Any) -> NoReturn:  # type: ignore[override]
+        raise AssertionError("threads have no place in a simulation")
+
+    async def shutdown_asyncgens(self) -> None:
+        """Generators of dead nodes stay as they are."""
+
+    def _process_events(self, event_list: Any) -> None:
+        raise AssertionError("sockets have no place in a simulation")
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps."""
+
+
+class _Future(asyncio.Future[Any]):
+    """Sets of futures are walked in an order that the hash decides: an address would differ from run to run."""
+
+    def __init__(self, *, loop: SeededLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = loop.next_number()
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class _Task(asyncio.Task[Any]):
+    """See `_Future`."""
+
+    def __init__(self, work: Any, *, loop: SeededLoop, **options: Any) -> None:
+        self._number = loop.next_number()
+        super().__init__(work, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _node_of(handle: events.Handle) -> Node | None:
+    context: Context = handle._context  # type: ignore[attr-defined]  # asyncio offers no other look at it
+    return context.get(_NODE)
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+    assert isinstance(loop, SeededLoop)
+    task = _Task(work, loop=loop, **options)
+    context = options.get("context")
+    node = context.get(_NODE) if context is not None else _NODE.get()
+    if node is not None:
+        node.note(task)
+    return task
+
+
+def current_node() -> Node | None:
+    """The node that runs right now."""
+    return _NODE.get()

@@ -1,0 +1,173 @@
+"""The platform in the simulated world: a control plane that can die and come back, controllers that can, and people."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from lcm.client import Client
+from lcm.cloud.types import LaunchSite
+from lcm.control_plane.access.sessions import SESSIONS, Sessions
+from lcm.control_plane.access.throttle import Throttle
+from lcm.control_plane.access.tokens import TOKENS, Tokens
+from lcm.control_plane.app import make_app
+from lcm.control_plane.installation import settle_installation
+from lcm.control_plane.journal import JournalFeed
+from lcm.control_plane.kinds import ALL_KINDS
+from lcm.control_plane.mirror import Mirror
+from lcm.control_plane.plane import Plane
+from lcm.control_plane.records import Records
+from lcm.control_plane.routes.callers import Gate
+from lcm.control_plane.routes.parts import Parts
+from lcm.control_plane.secret_keys import make_key, read_key
+from lcm.control_plane.secrets import SecretBox
+from lcm.control_plane.store.memory import MemoryStore
+from lcm.control_plane.stream import EventStream
+from lcm.control_plane.templates import seed_templates
+from lcm.core import clock
+from lcm.core.leadership import LeaderElectionConfig
+from lcm.core.reconciliation import ReconciliationConfig
+from lcm.core.watching import WatchConfig
+from lcm.model.access import Role
+from lcm.model.audit import Actor, ActorKind
+from lcm.worker_controller.given import Outside, Rules
+from lcm.worker_controller.policy import Policy
+from lcm.worker_controller.reconciler import WorkerReconciler
+from tests.simulation.checks import Ledger, WatchedDisk
+from tests.simulation.etcd import Etcd, EtcdClient
+from tests.simulation.loop import Node, SeededLoop
+from tests.simulation.network import Network
+from tests.simulation.surroundings import Aws, Cml, Ec2
+from tests.simulation.wire import SimulatedWire
+from tests.support.cml_fake import DEFAULT
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+REGIONS = ("eu-west-1", "us-east-1")
+_SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
+_KEY = make_key()
+_APP: list[FastAPI] = []
+
+
+def quiet() -> None:
+    """Let nothing but a violation be told: formatting lines would take most of the time."""
+    structlog.configure(
+        processors=[],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
+        cache_logger_on_first_use=True,
+    )
+    logging.disable(logging.CRITICAL)
+
+
+class Platform:
+    """Everything that runs, and what it runs on."""
+
+    def __init__(self, loop: SeededLoop, ledger: Ledger, *, policy: Policy | None = None) -> None:
+        self.loop = loop
+        self.ledger = ledger
+        self.disk = WatchedDisk(ledger)
+        self.etcd = Etcd()
+        self.network = Network(loop, ledger)
+        self.ec2 = Ec2(loop, ledger, seed=loop.stream("ec2").randrange(2**32))
+        self.cml = Cml(self.ec2, loop)
+        self.policy = policy or Policy()
+        self.tokens: dict[Role, str] = {}
+        self.nodes: dict[str, Node] = {}
+        self.lives: dict[str, int] = {}
+        self.controllers: dict[str, WorkerReconciler] = {}
+        for region in REGIONS:
+            self.ec2.add_region(region, subnets={"subnet-a": f"{region}a", "subnet-b": f"{region}b"})
+            self.ec2.add_image(region, "cml-2.9.1", created_at=clock.now())
+
+    # The control plane
+
+    async def start_plane(self) -> Node:
+        """A control plane on the disk as it is."""
+        node = self._born("plane")
+        task = node.run(self._serve(node), "control plane")
+        while not task.done() and not node.dead:
+            await _moment()
+        if task.done():
+            task.result()
+        return node
+
+    async def _serve(self, node: Node) -> None:
+        store = MemoryStore(self.disk)
+        node.on_death = store.crash
+        await store.open([*ALL_KINDS, TOKENS, SESSIONS])
+        feed = JournalFeed(store)
+        records = Records(store, feed.wake)
+        await records.change(_SYSTEM, lambda change: settle_installation(change, None))
+        await records.change(_SYSTEM, lambda change: seed_templates(change, None))
+        tokens = Tokens(store)
+        gate = Gate(tokens, Sessions(store, tokens), Throttle())
+        stream = EventStream(store, feed)
+        parts = Parts.of(Plane(store, records, SecretBox([read_key(_KEY, "test")]), REGIONS), gate, stream)
+        if not self.tokens:
+            for role in Role:
+                self.tokens[role] = (await tokens.create(role.value, role, created_by="test"))[1].reveal()
+        await feed.start()
+        await stream.start()
+        await Mirror(store, EtcdClient(self.etcd, self.network.line("plane", "etcd")), feed).start()
+        self.network.server = (node, _app_with(parts))
+
+    # Controllers
+
+    async def start_controller(self, name: str, *, rate: float = 1.0, offset: float = 0.0) -> Node:
+        """A worker controller, leading or standing by."""
+        node = self._born(name, rate=rate, offset=offset)
+        node.run(self._control(node, name), "worker controller")
+        return node
+
+    async def _control(self, node: Node, name: str) -> None:
+        provider = Aws(self.ec2, self.network.line(name, "aws"), name, self.ledger)
+        control = self.client(name, Role.CONTROLLER)
+        election = LeaderElectionConfig(
+            election_key_prefix="/lcm", service_name="worker-controller", instance_id=f"{name}-{self.lives[name]}"
+        )
+        reconciler = WorkerReconciler(
+            EtcdClient(self.etcd, self.network.line(name, "etcd")),
+            election,
+            WatchConfig(prefix="/workers/"),
+            ReconciliationConfig(),
+            Outside(control, provider, provider, self.cml, {each: _site(each) for each in REGIONS}),
+            Rules(DEFAULT, policy=self.policy),
+            registry=CollectorRegistry(),
+        )
+        self.controllers[name] = reconciler
+        await reconciler.start()
+
+    # People
+
+    def client(self, name: str, role: Role) -> Client:
+        """A client of the control plane; made by the node that uses it."""
+        wire = SimulatedWire(self.network, name)
+        return Client("http://lcm.test", self.tokens[role], wire=wire, counted=False)
+
+    def _born(self, name: str, **clock_settings: float) -> Node:
+        self.lives[name] = self.lives.get(name, 0) + 1
+        node = Node(self.loop, f"{name}#{self.lives[name]}", **clock_settings)
+        self.nodes[name] = node
+        return node
+
+
+def _app_with(parts: Parts) -> Any:
+    """The app is the same for every control plane of a process: making it takes as long as minutes of simulation."""
+    if not _APP:
+        _APP.append(make_app(parts, "0.0.0"))
+    _APP[0].state.parts = parts
+    return _APP[0]
+
+
+def _site(region: str) -> LaunchSite:
+    return LaunchSite(region, subnet_ids=("subnet-a", "subnet-b"))
+
+
+async def _moment() -> None:
+    import asyncio
+
+    await asyncio.sleep(0.01)

@@ -1,0 +1,112 @@
+"""One run: the script of a seed, played from beginning to end, with everything that must hold checked on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.simulation.adversary import Adversary
+from tests.simulation.checks import Ledger
+from tests.simulation.loop import Node, SeededLoop
+from tests.simulation.people import People
+from tests.simulation.platform import Platform, quiet
+from tests.simulation.script import MINUTE, NODES, SPAN, write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.simulation.script import Event, Script
+
+SETTLE = 25 * MINUTE
+"""Within which everything must be as wanted once nothing goes wrong any more: a drain of ten minutes, an instance
+that stays invisible for five, a deadline of fifteen that ran out just before."""
+
+
+@dataclass
+class Result:
+    """What came of a run."""
+
+    seed: int | str
+    trace: str
+    violations: list[str]
+    log: list[str]
+    covered: Counter[str] = field(default_factory=Counter)
+    simulated: float = 0.0
+    cpu: float = 0.0
+    steps: int = 0
+    script: Script | None = None
+
+
+def run(seed: int | str, script: Script | None = None, *, span: float = SPAN, settle: float = SETTLE) -> Result:
+    """Play a script; without one, that of the seed."""
+    quiet()
+    script = script or write(seed)
+    loop = SeededLoop(seed)
+    asyncio.set_event_loop(loop)
+    ledger = Ledger(loop)
+    gc.disable()  # what is collected when depends on what ran before
+    began = time.process_time()
+    try:
+        world = Node(loop, "world")
+        loop.run_until_complete(world.run(_play(loop, ledger, script, span, settle), "world"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed shows it
+        ledger.violated(f"the run broke: {type(error).__name__}: {error}")
+    ledger.violations += [f"nobody caught: {_words(each)}" for each in loop.failures]
+    return Result(
+        seed,
+        loop.trace,
+        ledger.violations,
+        ledger.log,
+        ledger.covered,
+        loop.now - 1000.0,
+        time.process_time() - began,
+        loop.steps,
+        script,
+    )
+
+
+async def _play(loop: SeededLoop, ledger: Ledger, script: Script, span: float, settle: float) -> None:
+    platform = Platform(loop, ledger)
+    await platform.start_plane()
+    for name in NODES:
+        await platform.start_controller(name, rate=script.rates[name], offset=script.offsets[name])
+    people, adversary = People(platform, ledger), Adversary(platform, script)
+    await people.prepare(script.settings)
+    acts = [_at(event, people.do, ledger) for event in script.people]
+    acts += [_at(event, adversary.do, ledger) for event in script.faults]
+    tasks = [asyncio.ensure_future(act) for act in acts]
+    await asyncio.sleep(span + MINUTE)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    ledger.note("nothing goes wrong any more")
+    await adversary.heal()
+    await people.release_all()
+    if not settle:
+        return
+    await asyncio.sleep(settle)
+    cml = platform.cml
+    held = sum(
+        1
+        for region in platform.ec2.regions.values()
+        for machine in region.live(platform.ec2.time())
+        if machine.id in cml.by_machine and cml.by_machine[machine.id].licence.registration == "COMPLETED"
+    )
+    ledger.settled(platform.ec2, held, cml.registered_total, cml.given_back_total)
+
+
+async def _at(event: Event, do: Callable[[Event], Awaitable[str]], ledger: Ledger) -> None:
+    await asyncio.sleep(event.at)
+    ledger.covered[f"event {event.kind}"] += 1
+    ledger.note(f"* {event.kind} {event.facts}")
+    told = await do(event)
+    ledger.note(f"  {event.kind}: {told}")
+
+
+def _words(context: dict[str, object]) -> str:
+    error = context.get("exception")
+    return f"{context.get('message')}: {type(error).__name__}: {error}" if error else str(context.get("message"))

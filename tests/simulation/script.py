@@ -1,0 +1,213 @@
+"""What happens in one run, decided by the seed before it begins: any part of it can be left out and tried again."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MINUTE = 60.0
+SPAN = 30 * MINUTE
+"""For how long people ask for things and things go wrong."""
+
+NODES = ("one", "two")
+_NAMES = tuple(f"w{number}" for number in range(9))
+_REGIONS = ("eu-west-1", "us-east-1")
+_LINES = tuple((node, far) for node in NODES for far in ("etcd", "plane", "aws"))
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens at a moment, in seconds from the beginning."""
+
+    at: float
+    kind: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        facts = " ".join(f"{name}={value}" for name, value in self.facts.items())
+        return f"{self.at / MINUTE:6.2f} min  {self.kind}  {facts}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What people do and what goes wrong, and what kind of a fleet it is."""
+
+    people: tuple[Event, ...]
+    faults: tuple[Event, ...]
+    settings: dict[str, dict[str, Any]]
+    rates: dict[str, float]
+    offsets: dict[str, float]
+
+
+PEOPLE: dict[str, float] = {
+    "create": 8,
+    "stop": 4,
+    "start": 4,
+    "drain": 3,
+    "cancel-drain": 2,
+    "terminate": 3,
+    "retry": 3,
+    "hold": 2,
+    "release": 2,
+    "hold-fleet": 0.5,
+    "license": 2,
+    "deregister": 1,
+    "use": 3,
+    "breaker": 0.5,
+    "settings": 0.7,
+}
+"""What people do, and how often compared with the rest."""
+
+FAULTS: dict[str, float] = {
+    "crash": 4,
+    "crash-plane": 1.5,
+    "pause": 2.5,
+    "pause-plane": 1,
+    "cut": 4,
+    "flaky": 4,
+    "etcd-outage": 1,
+    "break-watches": 2,
+    "compact": 0.7,
+    "aws-outage": 1,
+    "throttle": 2,
+    "refuse": 2,
+    "lose-replies": 3,
+    "hide-new": 1.5,
+    "lag-reads": 1.5,
+    "fail-page": 1.5,
+    "stop-outside": 2,
+    "start-outside": 1.5,
+    "terminate-outside": 1.5,
+    "launch-outside": 0.7,
+    "impair": 0.7,
+    "cml-down": 1.5,
+    "cml-loses": 1,
+    "cml-forgets": 0.7,
+    "resign": 1,
+}
+"""What goes wrong."""
+
+
+def write(seed: int | str) -> Script:
+    """The script of a seed."""
+    chance = random.Random(f"{seed}/script")
+    people = [Event(chance.uniform(5, 60), "create", _facts("create", chance)) for _ in range(chance.randint(1, 5))]
+    people += _events(PEOPLE, chance.randint(8, 30), chance)
+    quiet = chance.random() < 0.1
+    faults = [] if quiet else _events(FAULTS, chance.randint(3, 18), chance)
+    return Script(
+        people=tuple(sorted(people, key=lambda event: event.at)),
+        faults=tuple(sorted(faults, key=lambda event: event.at)),
+        settings=_settings(chance),
+        rates={node: 1.0 if chance.random() < 0.6 else chance.uniform(0.98, 1.02) for node in NODES},
+        offsets={node: chance.uniform(-2, 2) for node in NODES},
+    )
+
+
+def _events(kinds: dict[str, float], count: int, chance: random.Random) -> list[Event]:
+    chosen = chance.choices(list(kinds), list(kinds.values()), k=count)
+    return [Event(chance.uniform(20, SPAN), kind, _facts(kind, chance)) for kind in chosen]
+
+
+def _settings(chance: random.Random) -> dict[str, dict[str, Any]]:
+    """Short spans, so that idleness and scale-down happen within a run."""
+    return {
+        "idle": {
+            "worker_idle_timeout_minutes": chance.choice([3.0, 5.0, 60.0]),
+            "worker_auto_pause_snooze_minutes": chance.choice([1.0, 2.0, 60.0]),
+            "idle_detection_interval": chance.choice([30.0, 60.0]),
+            "idle_action": chance.choice(["pause", "drain"]),
+            "worker_auto_pause_enabled": chance.random() < 0.7,
+        },
+        "scaling": {
+            "min_workers": chance.choice([0, 0, 1, 2]),
+            "scale_down_enabled": chance.random() < 0.4,
+            "scale_down_cooldown_seconds": chance.choice([30.0, 120.0]),
+        },
+        "discovery": {
+            "discovery_interval": chance.choice([60.0, 120.0]),
+            "drift_policy": chance.choice(["restore", "restore", "accept"]),
+            "terminate_leaked_instances": chance.random() < 0.5,
+        },
+    }
+
+
+def _facts(kind: str, chance: random.Random) -> dict[str, Any]:
+    if kind in _BY_KIND:
+        return _BY_KIND[kind](chance)
+    return {"which": chance.random()}
+
+
+def _create(chance: random.Random) -> dict[str, Any]:
+    return {
+        "name": chance.choice(_NAMES),
+        "template": chance.choice(["small", "small", "large"]),
+        "region": chance.choice(_REGIONS),
+        "desired": chance.choice(["RUNNING"] * 5 + ["STOPPED"]),
+        "token": chance.choice(["good-token", "good-token", "bad-token", None]),
+        "lost": chance.choice(["terminate", "replace"]),
+        "idle": chance.random() < 0.8,
+    }
+
+
+_BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
+    "create": _create,
+    "hold": lambda chance: {"which": chance.random(), "minutes": chance.choice([None, 1, 4])},
+    "hold-fleet": lambda chance: {"seconds": chance.uniform(30, 240)},
+    "license": lambda chance: {"which": chance.random(), "token": chance.choice(["good-token", "bad-token"])},
+    "settings": _settings,
+    "crash": lambda chance: {
+        "node": chance.choice(NODES),
+        "steps": int(chance.expovariate(1 / 120)),
+        "down": chance.uniform(0.5, 60),
+    },
+    "crash-plane": lambda chance: {"steps": int(chance.expovariate(1 / 200)), "down": chance.uniform(0.2, 20)},
+    "pause": lambda chance: {"node": chance.choice(NODES), "seconds": chance.choice([3, 12, 20, 45, 90])},
+    "pause-plane": lambda chance: {"seconds": chance.choice([2, 8, 25])},
+    "cut": lambda chance: {"line": chance.choice(_LINES), "seconds": chance.choice([2, 8, 20, 60, 150])},
+    "flaky": lambda chance: {
+        "line": chance.choice([(node, far) for node, far in _LINES if far != "aws"]),
+        "seconds": chance.choice([10, 60, 180]),
+        "there": chance.choice([0.0, 0.1, 0.4]),
+        "back": chance.choice([0.0, 0.1, 0.4]),
+        "slowest": chance.choice([0.02, 0.5, 4.0]),
+    },
+    "etcd-outage": lambda chance: {"seconds": chance.choice([3, 10, 40])},
+    "break-watches": lambda chance: {"node": chance.choice((*NODES, "plane"))},
+    "aws-outage": lambda chance: {"region": chance.choice(_REGIONS), "seconds": chance.uniform(5, 90)},
+    "throttle": lambda chance: {
+        "operation": chance.choice(["DescribeInstances", "RunInstances", "StopInstances", "StartInstances"]),
+        "times": chance.randint(1, 5),
+        "region": chance.choice(_REGIONS),
+    },
+    "refuse": lambda chance: {
+        "operation": chance.choice(["RunInstances", "RunInstances", "StartInstances"]),
+        "code": chance.choice(["InsufficientInstanceCapacity", "UnauthorizedOperation", "InternalError"]),
+        "times": chance.randint(1, 3),
+        "region": chance.choice(_REGIONS),
+    },
+    "lose-replies": lambda chance: {
+        "times": chance.randint(1, 3),
+        "silent": chance.random() < 0.5,
+        "region": chance.choice(_REGIONS),
+    },
+    "hide-new": lambda chance: {
+        "seconds": chance.choice([5, 30, 120]),
+        "lasting": chance.uniform(20, 200),
+        "region": chance.choice(_REGIONS),
+    },
+    "lag-reads": lambda chance: {
+        "seconds": chance.choice([3, 15, 40]),
+        "lasting": chance.uniform(20, 200),
+        "region": chance.choice(_REGIONS),
+    },
+    "fail-page": lambda chance: {"times": chance.randint(1, 4), "region": chance.choice(_REGIONS)},
+    "launch-outside": lambda chance: {"region": chance.choice(_REGIONS), "ours": chance.random() < 0.5},
+    "cml-down": lambda chance: {"which": chance.random(), "seconds": chance.uniform(20, 300)},
+    "cml-loses": lambda chance: {"share": chance.choice([0.3, 1.0]), "seconds": chance.uniform(20, 200)},
+    "resign": lambda chance: {"node": chance.choice(NODES)},
+}

@@ -1,0 +1,156 @@
+"""EC2 and CML as the simulation has them: they belong to no node, and lose answers of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
+from lcm.cloud.types import WORKER_TAG, Instance
+from lcm.cml.errors import Conflict, NotReady
+from lcm.cml.types import Credentials, Deregistration
+from tests.support.fleet import ParkedCml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lcm.cloud.errors import CloudError
+    from lcm.cloud.simulated.region import Region
+    from lcm.cloud.types import InstanceState, LaunchParameters
+    from tests.simulation.checks import Ledger
+    from tests.simulation.loop import SeededLoop
+    from tests.simulation.network import Line
+    from tests.support.cml_fake import FakeServer
+
+
+T = TypeVar("T")
+
+
+class Ec2(SimulatedCloud):
+    """The simulated cloud with the world's own time, whoever asks."""
+
+    def __init__(self, loop: SeededLoop, ledger: Ledger, seed: int) -> None:
+        super().__init__(seed=seed)
+        self._world_loop = loop
+        self._ledger = ledger
+
+    def time(self) -> float:
+        return self._epoch + self._world_loop.now
+
+    def worker_of(self, instance_id: str) -> str | None:
+        """The worker that an instance was launched for."""
+        for region in self.regions.values():
+            if instance_id in region.machines:
+                return region.machines[instance_id].tags.get(WORKER_TAG)
+        return None
+
+    def _done(
+        self, region: Region, operation: str, work: Callable[[Region, float], T], instances: int, now: float
+    ) -> T | CloudError:
+        result = super()._done(region, operation, work, instances, now)
+        if operation == "RunInstances" and isinstance(result, Instance) and WORKER_TAG in result.tags:
+            self._ledger.launched(self, result.tags[WORKER_TAG])
+        return result
+
+
+class Aws(SimulatedProvider):
+    """One node's client of EC2."""
+
+    def __init__(self, world: Ec2, line: Line, node: str, ledger: Ledger) -> None:
+        self._line = line
+        self._ec2 = world
+        self._node = node
+        self._ledger = ledger
+        super().__init__(world)
+
+    async def launch_instance(self, parameters: LaunchParameters) -> Instance:
+        self._note("RunInstances", parameters.region, parameters.tags.get(WORKER_TAG))
+        return await super().launch_instance(parameters)
+
+    async def start_instance(self, region: str, instance_id: str) -> InstanceState:
+        self._note("StartInstances", region, self._ec2.worker_of(instance_id))
+        return await super().start_instance(region, instance_id)
+
+    async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
+        self._note("StopInstances", region, self._ec2.worker_of(instance_id))
+        return await super().stop_instance(region, instance_id)
+
+    async def terminate_instance(self, region: str, instance_id: str) -> InstanceState:
+        self._note("TerminateInstances", region, self._ec2.worker_of(instance_id))
+        return await super().terminate_instance(region, instance_id)
+
+    async def _send(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int = 0) -> T:
+        if not operation.endswith(("Instances",)) or operation == "DescribeInstances":
+            self._note(operation, region, None)
+        return await super()._send(region, operation, work, instances)
+
+    def _note(self, operation: str, region: str, worker_id: str | None) -> None:
+        if not self._line.cut:
+            self._ledger.called(operation, region, worker_id, self._node)
+
+    @property
+    def cut(self) -> bool:
+        return self._line.cut
+
+    @cut.setter
+    def cut(self, value: bool) -> None:
+        """The line says."""
+
+
+class Cml(ParkedCml):
+    """All CML servers. What they were asked to do goes on when whoever asked is gone."""
+
+    def __init__(self, world: Ec2, loop: SeededLoop) -> None:
+        super().__init__(world)
+        self._loop = loop
+        self._chance = loop.stream("cml")
+        self.lose_replies = 0.0
+        self.down: set[str] = set()
+        self.registered_total = 0
+        self.given_back_total = 0
+        self.forgotten_total = 0
+
+    async def register_license(
+        self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
+    ) -> None:
+        server = await self._at(address, "register", credentials)
+        if server.licence.registration == "COMPLETED" and not reregister:
+            raise Conflict(address, "it is registered already")
+        good = token == server.good_token
+        server.licence = replace(server.licence, registration="IN_PROGRESS")
+        self._loop.call_globally(server.registers_in, lambda: self._finish(server, good))
+        self._maybe_lose(address)
+
+    async def deregister_license(self, address: str, credentials: Credentials) -> Deregistration:
+        answer = await super().deregister_license(address, credentials)
+        if answer is Deregistration.DONE:
+            self.given_back_total += 1
+        self._maybe_lose(address)
+        return answer
+
+    def forget_licence(self, machine_id: str) -> str:
+        """A server is set up anew: it is no longer registered, though Cisco still counts the licence."""
+        server = self.by_machine[machine_id]
+        if server.licence.registration != "COMPLETED":
+            return "it has none"
+        server.licence = replace(server.licence, registration="NOT_REGISTERED")
+        self.forgotten_total += 1
+        return machine_id
+
+    def _finish(self, server: FakeServer, good: bool) -> None:
+        if good and server.licence.registration != "COMPLETED":
+            self.registered_total += 1
+        self._settle(server, *(("COMPLETED", "") if good else ("FAILED", "no such token")))
+
+    def _maybe_lose(self, address: str) -> None:
+        if self.lose_replies and self._chance.random() < self.lose_replies:
+            raise NotReady(address, "the connection broke")
+
+    async def _at(self, address: str, operation: str, credentials: Any = None) -> FakeServer:
+        await asyncio.sleep(self._chance.uniform(0.0, 0.05))
+        machine = self._machine(address)
+        if machine is not None and machine.id in self.down:
+            await asyncio.sleep(2)
+            raise NotReady(address, "502 from its web server")
+        return await super()._at(address, operation, credentials)
