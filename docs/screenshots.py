@@ -49,6 +49,7 @@ def live_a_while(folder: Path) -> dict[str, dict[str, Any]]:
     up = Up(folder, "first", "--speed", _SPEED).start()
     try:
         up.until(ready("alpha", "bravo", "charlie", "echo"), "the demo's workers are ready")
+        _use(up)
         doomed = up.ask("GET", "/api/worker-templates/medium") | {
             "name": "preview",
             "description": "The next release, once its image is there",
@@ -67,6 +68,30 @@ def live_a_while(folder: Path) -> dict[str, dict[str, Any]]:
     finally:
         up.process.signal(signal.SIGINT)
         up.process.wait()
+
+
+def _use(up: Up) -> None:
+    """Some lablets: they run, but for one that no worker could hold and one that is for tomorrow."""
+    topology = "lab: {title: OSPF, version: 0.2.2}\nnodes:\n- {id: n0, label: R1, node_definition: iosv}\n"
+    for name, version, cores in (("ospf-basics", "1.0", 0.5), ("ospf-basics", "1.1", 0.5), ("spine-leaf", "7", 500)):
+        needs = {"cpu_cores": cores, "license": False, "ports": ["SSH_PORT"]}
+        body = {"name": name, "version": version, "topology": topology, "requirements": needs}
+        up.ask("POST", "/api/lablet-definitions", {**body, "time_to_live_minutes": 240})
+    owners = ("ada", "grace", "hedy")
+    for owner in owners:
+        up.ask("POST", "/api/lablets", {"definition": "ospf-basics", "name": f"ospf-{owner}", "owner": owner})
+    tomorrow = (clock.now() + timedelta(hours=20)).isoformat()
+    planned = {"name": "ospf-joan", "owner": "joan", "starts_at": tomorrow}
+    up.ask("POST", "/api/lablets", {"definition": "ospf-basics", **planned})
+    up.ask("POST", "/api/lablets", {"definition": "spine-leaf", "name": "fabric-hedy", "owner": "hedy"})
+    wanted = {f"ospf-{owner}" for owner in owners}
+    wait_until(lambda: wanted <= {each["name"] for each in _lablets(up, "RUNNING")}, "lablets run", PATIENCE)
+
+
+def _lablets(up: Up, *statuses: str) -> list[dict[str, Any]]:
+    query = f"?status={','.join(statuses)}" if statuses else ""
+    items: list[dict[str, Any]] = up.ask("GET", f"/api/lablets{query}")["items"]
+    return items
 
 
 def _tell(up: Up, worker: dict[str, Any], command: str, reason: str) -> None:
@@ -118,10 +143,12 @@ def _figures(worker: dict[str, Any], at: datetime, number: int, minute: int, fir
     )
 
 
-def pages(workers: dict[str, dict[str, Any]]) -> dict[str, str]:
+def pages(up: Up, workers: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Name and address of every page."""
-    names = ("templates", "activity", "system", "settings")
-    return {"fleet": "/", "worker": f"/workers/{workers[SHOWN]['id']}", **{name: f"/{name}" for name in names}}
+    names = ("lablets", "definitions", "templates", "activity", "system", "settings")
+    lablet = next(each for each in _lablets(up) if each["name"] == "ospf-ada")
+    single = {"worker": f"/workers/{workers[SHOWN]['id']}", "lablet": f"/lablets/{lablet['id']}"}
+    return {"fleet": "/", **single, **{name: f"/{name}" for name in names}}
 
 
 def settled(page: Page) -> None:
@@ -149,11 +176,12 @@ def shoot(browser: Browser, up: Up, workers: dict[str, dict[str, Any]]) -> None:
         page.screenshot(path=IMAGES / f"sign-in-{look}.png")
         answer = context.request.post("/api/session", data={"token": TOKEN})
         assert answer.status == 201, answer.text()
-        for name, address in pages(workers).items():
+        for name, address in pages(up, workers).items():
             page.goto(address)
             settled(page)
-            # A worker's page is worth scrolling.
-            page.screenshot(path=IMAGES / f"{name}-{look}.png", full_page=name == "worker" and look != "phone")
+            # A worker's and a lablet's page are worth scrolling.
+            whole = name in ("worker", "lablet") and look != "phone"
+            page.screenshot(path=IMAGES / f"{name}-{look}.png", full_page=whole)
         context.close()
 
 

@@ -36,7 +36,7 @@ class LcmProcess:
 
     def __init__(self, folder: Path, name: str, *arguments: str, env: Mapping[str, str]) -> None:
         self.name = name
-        self.port, plane_port = free_ports(2)
+        self.port, plane_port, scheduler_port, lablets_port = free_ports(4)
         self.diary_path = folder / f"{name}.diary"
         self.log_path = folder / f"{name}.log"
         self._arguments = arguments
@@ -44,6 +44,8 @@ class LcmProcess:
             **{key: value for key, value in os.environ.items() if not key.startswith(("ETCD_", "LCM_"))},
             "WORKER_CONTROLLER_PORT": str(self.port),
             "CONTROL_PLANE_PORT": str(plane_port),
+            "RESOURCE_SCHEDULER_PORT": str(scheduler_port),
+            "LABLET_CONTROLLER_PORT": str(lablets_port),
             "WORKER_CONTROLLER_INSTANCE_ID": name,
             "LCM_DATA_DIR": str(folder / f"{name}.data"),
             "LOG_FORMAT": "json",

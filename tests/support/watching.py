@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-PATHS = ("/", "/templates", "/activity", "/system", "/settings")
+PATHS = ("/", "/lablets", "/definitions", "/templates", "/activity", "/system", "/settings")
 """Every page that is about no single worker."""
 
 

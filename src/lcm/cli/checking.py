@@ -155,6 +155,7 @@ async def _check_mongo(url: str) -> Finding:
             hello = await client.admin.command("hello")
         finally:
             await client.close()
+            await asyncio.sleep(0.1)  # the driver's transports close their sockets some turns later
     except (PyMongoError, ValueError) as error:
         # The driver's text may quote the address, which may hold a password.
         return Finding("store", False, f"MongoDB does not answer ({type(error).__name__})", "check STORE_URL")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.store.port import Kind
 from lcm.model.attention import urgency_of
+from lcm.model.lablet_attention import lablet_urgency, shown_until
 from lcm.model.lablet_status import FINAL
 from lcm.model.status import WorkerStatus
 
@@ -66,6 +67,9 @@ LABLETS = Kind(
         "wanted",
         "created_at",
         "updated_at",
+        "urgency",
+        "attention",
+        "shown_until",
     ),
     unique=("name",),
     grouped=("status",),
@@ -153,6 +157,7 @@ def worker_unique(worker: Worker) -> dict[str, str]:
 
 def lablet_fields(lablet: Lablet) -> dict[str, Value]:
     """What lablets can be filtered and sorted by."""
+    urgency = int(lablet_urgency(lablet))
     return {
         "name": lablet.name,
         "status": lablet.status.value,
@@ -163,6 +168,9 @@ def lablet_fields(lablet: Lablet) -> dict[str, Value]:
         "wanted": lablet.wanted,
         "created_at": lablet.created_at.isoformat(),
         "updated_at": lablet.updated_at.isoformat(),
+        "urgency": urgency,
+        "attention": f"{urgency} {lablet.name}",  # problems first, and among equals by name
+        "shown_until": shown_until(lablet),
     }
 
 

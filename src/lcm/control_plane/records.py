@@ -28,7 +28,7 @@ from lcm.control_plane.kinds import (
 from lcm.control_plane.store.port import Conflict, Entry, Guard, Put, Taken
 from lcm.core import clock
 from lcm.core.backoff import Backoff
-from lcm.model.audit import Actor, AuditEntry, HistoryEntry, LabletHistoryEntry
+from lcm.model.audit import Actor, ActorKind, AuditEntry, HistoryEntry, LabletHistoryEntry
 from lcm.model.fleet import FleetState, LeaderSeen
 from lcm.model.lablet import Lablet
 from lcm.model.problems import ProblemCode
@@ -71,6 +71,10 @@ class Change:
         worker = Worker.model_validate_json(stored.body)
         self._read[worker_id] = (worker, stored.revision)
         return worker
+
+    def by_policy(self, name: str) -> None:
+        """From here on it is a policy that acts, whoever carried its question here."""
+        self.actor = Actor(kind=ActorKind.POLICY, name=name)
 
     def save(self, worker: Worker, action: str, reason: str = "", **details: Any) -> Worker:
         """Write a worker that was read in this change, or a new one; one that did not change is not written."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lcm.model.template import WorkerTemplate
 
 IDLE_TIMEOUT = "idle_timeout"
+AUTO_PAUSE, SCALE_DOWN, SCALE_UP = "auto-pause", "scale-down", "scale-up"
 _ON_ITS_WAY = (WorkerStatus.PENDING, WorkerStatus.PROVISIONING, WorkerStatus.STARTING, WorkerStatus.STOPPED)
 
 
@@ -62,6 +63,7 @@ async def pause_idle(change: Change, worker: Worker, settings: FleetSettings) ->
     await check_not_held(change, worker)
     await check_floor(change, settings.scaling)
     fields = pausing(worker, change.now, IDLE_TIMEOUT, by_policy=True)
+    change.by_policy(AUTO_PAUSE)
     return change.save(changed(worker, change.now, asks_anew=True, **fields), "auto_paused", IDLE_TIMEOUT)
 
 
@@ -87,6 +89,7 @@ async def scale_down(change: Change, worker_id: str, settings: FleetSettings, re
         raise Refusal(ProblemCode.COOLDOWN, detail, current={"until": until.isoformat()})
     drained = drain(worker, change.now, reason, by_policy=True)
     change.save_fleet(fleet.model_copy(update={"last_scale_down_at": change.now}))
+    change.by_policy(SCALE_DOWN)
     return change.save(drained, "scale_down_initiated", reason)
 
 
@@ -108,6 +111,7 @@ async def scale_up(change: Change, growth: Growth, settings: FleetSettings) -> W
     answered = await _already_answered(change, request, template, region)
     if answered is not None:
         return answered
+    change.by_policy(SCALE_UP)
     resumed = await _paused_by_policy(change, template, region)
     if resumed is not None:
         fields = {**resuming(resumed, by_policy=True), "requested_for": request.requested_for}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NAVIGATION = (
     ("fleet", "Fleet", "/"),
+    ("lablets", "Lablets", "/lablets"),
     ("templates", "Templates", "/templates"),
     ("activity", "Activity", "/activity"),
     ("system", "System", "/system"),

@@ -8,7 +8,11 @@ from lcm.control_plane.web import assets, visitors
 from lcm.control_plane.web.pages import (
     acting,
     activity,
+    definitions,
     fleet,
+    lablet,
+    lablet_making,
+    lablets,
     settings,
     signing_in,
     system,
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
 
     from lcm.model.problems import Problem
 
-_PAGES = (signing_in, acting, worker_editing, worker, fleet, activity, system, settings, templates)
+_OF_LABLETS = (lablets, lablet_making, lablet, definitions)
+_PAGES = (signing_in, acting, worker_editing, worker, fleet, *_OF_LABLETS, activity, system, settings, templates)
 ROUTERS = (assets.router, *(each.router for each in _PAGES))
 
 

@@ -12,13 +12,14 @@ from lcm.control_plane.kinds import AUDIT, HISTORY
 from lcm.control_plane.store.cursors import journal_number
 from lcm.model.audit import ActorKind, AuditEntry, HistoryEntry
 from lcm.model.overnight import TROUBLES, WORDS, Deed, deed_of
-from lcm.model.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from lcm.control_plane.store.port import Recorded, Store
+    from lcm.model.lablet_status import LabletStatus
+    from lcm.model.status import WorkerStatus
 
 LINES: Final = 40
 """How many lines of the journal a page of the timeline is made from."""
@@ -47,6 +48,9 @@ _WORDS: Final[dict[str, str]] = {
     "license_register": "asked for its licence to be registered",
     "license_deregister": "asked for its licence to be given back",
     "license_leaked": "lost its licence: it was not given back",
+    "lablets_reserved": "put lablets on it",
+    "lablet_released": "took a lablet off it",
+    "labs_without_marker": "found labs that belong to no lablet",
     _REPORTED: "reported",
 }
 _STANDING_FOR_NONE = ("idle_timeout", "manual")
@@ -61,8 +65,8 @@ class Happening:
     who: str
     words: str
     reason: str = ""
-    before: WorkerStatus | None = None
-    after: WorkerStatus | None = None
+    before: WorkerStatus | LabletStatus | None = None
+    after: WorkerStatus | LabletStatus | None = None
     deed: Deed | None = None
     bad: bool = False
 

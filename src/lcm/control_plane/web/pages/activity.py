@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from lcm.control_plane.audit import read_audit
-from lcm.control_plane.kinds import AUDIT, WORKERS
+from lcm.control_plane.kinds import AUDIT, LABLETS, WORKERS
 from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.store.port import BadCursor
 from lcm.control_plane.web.audit_looks import KINDS, NIGHTS, ROWS, AuditLook
@@ -20,7 +22,6 @@ from lcm.core import clock
 from lcm.model.audit import AuditEntry
 from lcm.model.overnight import TROUBLES, in_words
 from lcm.model.wording import span
-from lcm.model.worker import Worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.audit import AuditLines
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 router = APIRouter(include_in_schema=False)
 MOST_NEWS = 100
 _BEFORE_ALL = "0" * 16
+_ID = re.compile(r"[wl]-[a-z0-9-]{1,64}")
 _USUAL_ACTIONS = (
     "auto_paused",
     "breaker_opened",
@@ -55,11 +57,11 @@ _USUAL_ACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the audit as it is shown. `worker_id` is set where its subject is a worker that there is."""
+    """A line of the audit as it is shown."""
 
     cursor: str
     entry: AuditEntry
-    worker_id: str
+    address: str  # of the page about what was changed; empty where there is none
     name: str
 
     @property
@@ -143,19 +145,22 @@ async def _found(store: Store, look: AuditLook) -> tuple[AuditLook, AuditLines]:
 
 
 async def _ids(store: Store, look: AuditLook) -> tuple[str, ...]:
-    """What the audit calls the subjects: workers by their ids, which people need not know."""
+    """What the audit calls the subjects: workers and lablets by their ids, which people need not know."""
     ids = []
     for subject in look.subjects:
-        held = await store.get_unique(WORKERS, "name", subject)
+        held = await store.get_unique(WORKERS, "name", subject) or await store.get_unique(LABLETS, "name", subject)
         ids.append(subject if held is None else held.id)
     return tuple(ids)
 
 
 async def _lines(store: Store, found: AuditLines) -> list[Line]:
     entries = [AuditEntry.model_validate_json(each.body) for each in found.lines]
-    named = await store.get_many(WORKERS, sorted({each.subject for each in entries if each.subject.startswith("w-")}))
-    names = {worker_id: Worker.model_validate_json(stored.body).name for worker_id, stored in named.items()}
+    subjects = {each.subject for each in entries if _ID.fullmatch(each.subject)}
+    pages: dict[str, tuple[str, str]] = {}
+    for kind, prefix, place in ((WORKERS, "w-", "/workers/"), (LABLETS, "l-", "/lablets/")):
+        known = await store.get_many(kind, sorted(each for each in subjects if each.startswith(prefix)))
+        pages |= {each: (f"{place}{each}", json.loads(stored.body)["name"]) for each, stored in known.items()}
     return [
-        Line(line.cursor, entry, entry.subject if entry.subject in names else "", names.get(entry.subject, ""))
+        Line(line.cursor, entry, *pages.get(entry.subject, ("", "")))
         for line, entry in zip(found.lines, entries, strict=True)
     ]

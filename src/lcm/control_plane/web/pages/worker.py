@@ -13,6 +13,7 @@ from lcm.control_plane.fleet import PAYING
 from lcm.control_plane.routes.parts import Parts, parts
 from lcm.control_plane.store.port import BadCursor
 from lcm.control_plane.web.consequences import possible_actions
+from lcm.control_plane.web.lablet_rows import lablets_of
 from lcm.control_plane.web.plots import HOURS, read_plots
 from lcm.control_plane.web.rendering import fragment, page
 from lcm.control_plane.web.timeline import Timeline, read_timeline
@@ -50,10 +51,8 @@ async def worker_page(
         )
     del values["who"]
     timeline = await _timeline(parts(request), worker_id, before)
-    title = values["worker"].name
-    return await page(
-        request, who, "worker.html", here="fleet", title=title, hours=HOURS, timeline=timeline, before=before, **values
-    )
+    values |= {"place": f"/workers/{worker_id}", "timeline": timeline, "before": before, "hours": HOURS}
+    return await page(request, who, "worker.html", here="fleet", title=values["worker"].name, **values)
 
 
 @router.get("/workers/{worker_id}/now")
@@ -69,7 +68,7 @@ async def worker_timeline(
     """A page of what happened."""
     worker = await _worker(parts(request), worker_id)
     timeline = await _timeline(parts(request), worker_id, before)
-    return fragment("_timeline.html", worker=worker, timeline=timeline, before=before)
+    return fragment("_timeline.html", place=f"/workers/{worker.id}", timeline=timeline, before=before)
 
 
 @router.get("/workers/{worker_id}/plots")
@@ -112,6 +111,7 @@ async def _present(all_parts: Parts, who: Looking, worker_id: str) -> dict[str, 
         "paying": worker.status in PAYING,
         "cost": cost_so_far(worker, now),
         "saved": _saved(worker),
+        "lablets": await lablets_of(all_parts.plane.store, worker_id),
     }
 
 

@@ -5,12 +5,15 @@ import { Stream } from "./stream.js";
 import { refreshTimes } from "./words.js";
 
 const ROWS_GAP = 150;
-const PART_GAP = document.body.dataset.workerId ? 400 : 2000; // one worker is read in a moment, a list is not
+const { topics, workerId, labletId } = document.body.dataset;
+const aboutOne = Boolean(workerId || labletId);
+const PART_GAP = aboutOne ? 400 : 2000; // one record is read in a moment, a list is not
 const SUMMARY_GAP = 1000;
 const FIGURES_GAP = 15000;
 const MOST_IDS = 100;
 
-const heard = new Map(); // versions of workers on this page that are known to exist
+// Lists by what they list, which is also the topic of its events: how rows are called, and where they are read anew.
+const LISTS = { worker: { row: "w-", rows: "/fleet/rows" }, lablet: { row: "lablet-", rows: "/lablets/rows" } };
 let stream = null;
 
 // A morph may bring a part that was rendered before the one on the page: then the page keeps what it has.
@@ -60,21 +63,37 @@ function paced(gap, work) {
   };
 }
 
-const row = (id) => document.getElementById(`w-${id}`);
 const get = (address, target) => htmx.ajax("GET", address, target);
 const nowhere = { target: "#toasts", swap: "none" };
 
-const dirty = new Set();
-const refreshRows = paced(ROWS_GAP, async () => {
-  const ids = [...dirty].filter((id) => row(id)).slice(0, MOST_IDS);
-  dirty.clear();
-  if (ids.length) await get(`/fleet/rows?ids=${ids.join(",")}`, nowhere);
-  for (const id of ids) {
-    // The answer may have been made before the event that asked for it was known everywhere.
-    if (Number(row(id)?.dataset.version) < (heard.get(id) ?? 0)) dirty.add(id);
-  }
-  if (dirty.size) refreshRows();
-});
+// The rows of one list, each kept at the newest version that is known to exist.
+function following({ row: prefix, rows }) {
+  const row = (id) => document.getElementById(prefix + id);
+  const heard = new Map(); // versions of those on this page
+  const dirty = new Set();
+  const refresh = paced(ROWS_GAP, async () => {
+    const ids = [...dirty].filter((id) => row(id)).slice(0, MOST_IDS);
+    dirty.clear();
+    if (ids.length) await get(`${rows}?ids=${ids.join(",")}`, nowhere);
+    for (const id of ids) {
+      // The answer may have been made before the event that asked for it was known everywhere.
+      if (Number(row(id)?.dataset.version) < (heard.get(id) ?? 0)) dirty.add(id);
+    }
+    if (dirty.size) refresh();
+  });
+  return function changed({ id, version }) {
+    const shown = row(id);
+    if (shown) {
+      heard.set(id, Math.max(version, heard.get(id) ?? 0));
+      if (version > Number(shown.dataset.version)) {
+        dirty.add(id);
+        refresh();
+      }
+    }
+    for (const known of heard.keys()) if (!row(known)) heard.delete(known);
+  };
+}
+const followed = Object.fromEntries(Object.entries(LISTS).map(([kind, list]) => [kind, following(list)]));
 const refreshParts = paced(PART_GAP, async () => {
   for (const part of document.querySelectorAll("[data-refresh]")) {
     await get(part.dataset.refresh, { target: part, swap: "outerMorph" });
@@ -95,18 +114,7 @@ function refreshAll() {
 }
 
 function changed(kind, data) {
-  if (kind === "worker") {
-    const { id, version } = JSON.parse(data);
-    const shown = row(id);
-    if (shown) {
-      heard.set(id, Math.max(version, heard.get(id) ?? 0));
-      if (version > Number(shown.dataset.version)) {
-        dirty.add(id);
-        refreshRows();
-      }
-    }
-    for (const known of heard.keys()) if (!row(known)) heard.delete(known);
-  }
+  followed[kind]?.(JSON.parse(data));
   refreshParts();
   refreshSummary();
 }
@@ -126,16 +134,16 @@ function shown(state) {
   banner.hidden = state !== "lost";
 }
 
-const { topics, workerId } = document.body.dataset;
 const query = new URLSearchParams({ topic: topics });
 if (workerId) query.set("worker_id", workerId);
+if (labletId) query.set("lablet_id", labletId);
 stream = new Stream(`/api/events/stream?${query}`, { onEvent: changed, onState: shown, onBack: refreshAll });
 stream.connect();
 refreshFigures();
 setInterval(refreshTimes, 5000);
 setInterval(() => stream.state === "live" && refreshFigures(), FIGURES_GAP * 2);
-// What is decided for a worker, and what holds for the fleet, no event of this one worker tells.
-if (workerId) setInterval(() => stream.state === "live" && (refreshParts(), refreshSummary()), FIGURES_GAP);
+// What is decided for a worker, and what holds for the fleet, no event of this one record tells.
+if (aboutOne) setInterval(() => stream.state === "live" && (refreshParts(), refreshSummary()), FIGURES_GAP);
 // After a change of ours everything that it may have touched is read again, without waiting for the stream.
 document.body.addEventListener("lcm:done", refreshAll);
 document.body.addEventListener("htmx:after:swap", (event) => {

@@ -28,7 +28,7 @@ export class Stream {
     this.source = source;
     source.onopen = () => this.#opened(source);
     source.onerror = () => source === this.source && this.#failed();
-    for (const kind of ["worker", "history", "audit", "lablet"]) {
+    for (const kind of ["worker", "history", "lablet", "lablet-history", "audit"]) {
       source.addEventListener(kind, (event) => {
         this.#alive();
         this.onEvent(kind, event.data);

@@ -1,0 +1,132 @@
+"""Definitions: what lablets are made from, version by version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import HTMLResponse
+
+from lcm.control_plane.commands.refusal import Refusal
+from lcm.control_plane.definitions import add_definition, read_definition, switch_definition
+from lcm.control_plane.kinds import DEFINITIONS, LABLETS
+from lcm.control_plane.routes.definitions import DefinitionName, TheVersion
+from lcm.control_plane.routes.parts import parts
+from lcm.control_plane.store.port import Sort, Where
+from lcm.control_plane.web.forms import Typed
+from lcm.control_plane.web.lablet_forms import (
+    DEFINITION_FIELDS,
+    definition_request,
+    form_of_definition,
+    refused_at,
+    typed_definition,
+)
+from lcm.control_plane.web.pages.acting import DONE
+from lcm.control_plane.web.rendering import fragment, page, toast
+from lcm.control_plane.web.visitors import AdminVisitor, OperatorVisitor, Visitor, form_of, is_fragment
+from lcm.core import clock
+from lcm.model.lablet import DefinitionSummary
+from lcm.model.problems import STATUS
+
+if TYPE_CHECKING:
+    from lcm.control_plane.records import Change
+    from lcm.control_plane.store.port import Store
+    from lcm.model.lablet import LabletDefinition
+
+router = APIRouter(include_in_schema=False)
+MOST = 500
+_EMPTY = {"cpu_cores": "1", "memory_gb": "1", "storage_gb": "1", "nodes": "1", "license": "on"}
+
+
+@router.get("/definitions")
+async def definitions(request: Request, who: Visitor) -> HTMLResponse:
+    """The list, or only its table for a script that asks again."""
+    store = parts(request).plane.store
+    q = request.query_params.get("q", "").strip()[:100]
+    found = await store.find(DEFINITIONS, Where(contains={"name": q} if q else {}), sort=Sort("name"), limit=MOST)
+    listed = [DefinitionSummary.model_validate_json(each.body) for each in found.items]
+    listed.sort(key=lambda each: (each.created_at, each.id), reverse=True)
+    listed.sort(key=lambda each: each.name)
+    values: dict[str, Any] = {
+        "definitions": listed,
+        "newest": _newest(listed),
+        "used": await _used(store),
+        "cut": found.next_after is not None,
+        "most": MOST,
+        "q": q,
+    }
+    if is_fragment(request):
+        return fragment("_definition_table.html", who=who, **values)
+    return await page(request, who, "definitions.html", here="lablets", title="Definitions", **values)
+
+
+@router.get("/definitions/new")
+async def new(request: Request, who: OperatorVisitor) -> HTMLResponse:
+    """An empty form, or one that begins as a copy of another version."""
+    like = request.query_params.get("like", "")
+    values = form_of_definition(await read_definition(parts(request).plane.store, like)) if like else dict(_EMPTY)
+    return fragment("_definition_form.html", typed=Typed(values))
+
+
+@router.post("/definitions/save")
+async def save(request: Request, who: OperatorVisitor) -> HTMLResponse:
+    """Make a version. What is wrong is said at its field, and nothing that was typed is lost."""
+    asked, typed = definition_request(typed_definition(await form_of(request)))
+    if asked is None:
+        return fragment("_definition_form.html", status=422, typed=typed)
+    wanted = asked
+
+    async def attempt(change: Change) -> tuple[LabletDefinition, bool]:
+        return await add_definition(change, wanted, who.caller.name)
+
+    try:
+        made, new = await parts(request).plane.records.change(who.caller.actor, attempt)
+    except Refusal as refusal:
+        problems = refused_at(refusal, DEFINITION_FIELDS)
+        status = STATUS.get(refusal.code, 409)
+        return fragment("_definition_form.html", status=status, typed=Typed(typed.values, problems))
+    answer = toast(f"{made.id} {'is made' if new else 'was there already, with the same content'}", triggers=DONE)
+    answer.headers["HX-Reswap"] = "none"
+    return answer
+
+
+@router.get("/definitions/{name}/{version}/topology")
+async def topology(request: Request, who: Visitor, name: DefinitionName, version: TheVersion) -> HTMLResponse:
+    """What CML is given, as it was written."""
+    definition = await read_definition(parts(request).plane.store, f"{name}@{version}")
+    return fragment("_definition_topology.html", definition=definition)
+
+
+@router.post("/definitions/{name}/{version}/{switch}")
+async def switch(
+    request: Request,
+    who: AdminVisitor,
+    name: DefinitionName,
+    version: TheVersion,
+    switch: Annotated[str, Path(pattern="^(enable|disable)$")],
+) -> HTMLResponse:
+    """Let lablets be made from it, or no more."""
+    definition_id, enabled = f"{name}@{version}", switch == "enable"
+
+    async def attempt(change: Change) -> LabletDefinition:
+        return await switch_definition(change, definition_id, enabled=enabled)
+
+    await parts(request).plane.records.change(who.caller.actor, attempt)
+    words = "Lablets can be made from" if enabled else "No more lablets can be made from"
+    return toast(f"{words} {definition_id}", triggers=DONE)
+
+
+def _newest(listed: list[DefinitionSummary]) -> set[str]:
+    """The version of each name that whoever names none gets: the newest that is enabled."""
+    first: dict[str, str] = {}
+    for each in listed:
+        if each.enabled:
+            first.setdefault(each.name, each.id)
+    return set(first.values())
+
+
+async def _used(store: Store) -> dict[str, int]:
+    """How many lablets of the present were made from each version."""
+    present = Where(at_least={"shown_until": clock.now().isoformat()})
+    rows = await store.count_by(LABLETS, ["definition"], present)
+    return {str(values[0]): count for values, count, _ in rows}
