@@ -23,17 +23,17 @@ from lcm.model.access import Role
 from lcm.model.lablet import CreateDefinition, CreateLablet, Lablet, Requirements
 from lcm.model.lablet_status import LabletStatus
 from lcm.model.status import DesiredStatus, WorkerStatus
-from lcm.model.template import DEFAULT_TEMPLATES
 from lcm.model.worker import Worker
 from lcm.resource_scheduler.plan import Rules
 from lcm.resource_scheduler.scheduler import SchedulerHostedService
 from tests.support.fleet import Fleet, MortalWire, a_fleet
+from tests.support.packing import first_fit_decreasing
 from tests.support.placing import needs
 from tests.support.scheduling import TOPOLOGY
 from tests.support.standing import vanish
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
 SCHEDULED = LabletStatus.SCHEDULED
 SMALL = needs(cpu=0.25, memory=0.5, storage=2, nodes=1, license=False)
@@ -79,27 +79,6 @@ async def workers(fleet: Fleet) -> list[Worker]:
 
 async def all_placed(fleet: Fleet) -> bool:
     return all(lablet.status is SCHEDULED for lablet in await lablets(fleet))
-
-
-def first_fit_decreasing(wanted: Sequence[Requirements]) -> int:
-    """How many machines: the largest first, into the first that has room, else the cheapest that holds it."""
-    sizes = {
-        each.name: (each.capacity.cpu_cores, each.capacity.memory_gb, each.capacity.storage_gb, each.capacity.max_nodes)
-        for each in sorted(DEFAULT_TEMPLATES, key=lambda template: template.cost_per_hour_usd)
-    }
-    most = [max(size[place] for size in sizes.values()) for place in range(4)]
-    vectors = [(each.cpu_cores, each.memory_gb, each.storage_gb, each.nodes) for each in wanted]
-    vectors.sort(key=lambda vector: max(need / all_ for need, all_ in zip(vector, most, strict=True)), reverse=True)
-    bins: list[list[float]] = []
-    for vector in vectors:
-        for left in [*bins, *(list(size) for size in sizes.values())]:
-            if all(need <= have for need, have in zip(vector, left, strict=True)):
-                break
-        if not any(left is known for known in bins):
-            bins.append(left)
-        for place, need in enumerate(vector):
-            left[place] -= need
-    return len(bins)
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from lcm.cloud.simulated.machines import Machine
+    from lcm.cml.spi import CMLSystemSPI
     from lcm.model.status import WorkerStatus
 
 REGIONS = ("eu-west-1", "us-east-1")
@@ -132,6 +133,7 @@ class Fleet:
     cml: ParkedCml
     people: Client
     policy: Policy
+    servers: CMLSystemSPI | None = None  # instead of the fakes
     metrics_interval: float = 60.0
     dedicated_account: bool = False
     config: ReconciliationConfig = field(default_factory=ReconciliationConfig)
@@ -169,7 +171,7 @@ class Fleet:
             election,
             self.watch,
             self.config,
-            Outside(control, provider, provider, self.cml, self.sites),
+            Outside(control, provider, provider, self.servers or self.cml, self.sites),
             Rules(
                 DEFAULT,
                 policy=self.policy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ from tests.support.http_gate import Holds
 
 if TYPE_CHECKING:
     from lcm.cml.simulator import CmlSimulator
+    from lcm.cml.simulator.labs import Lab
 
 DEREGISTRATION = "deregistration"
 _LOOK_SECONDS = 0.05
@@ -52,12 +53,12 @@ class _Seen:
 class Machines:
     """Follows the instances, and leads their addresses to servers. Holds are of deregistrations, by instance."""
 
-    def __init__(self) -> None:
+    def __init__(self, speed: float = 1.0) -> None:
         self.account = CountingAccount()
         self.proxy = ConnectProxy({})
         self.holds = Holds()
         self.products: dict[str, str] = {}  # by instance: under which id it holds its licence
-        self._farm = SimulatorFarm(_SETTINGS)
+        self._farm = SimulatorFarm(replace(_SETTINGS, speed=speed))
         self._farm.account = self.account
         self._on: set[str] = set()
         self._following: asyncio.Task[None] | None = None
@@ -93,6 +94,13 @@ class Machines:
     async def nodes_running(self, instance_id: str) -> int:
         """How many nodes run on the server."""
         return int(self._farm[instance_id].world.state()["nodes_running"])
+
+    async def labs(self) -> list[Lab]:
+        """All labs on machines that are still there, running or not."""
+        worlds = [self._farm[instance_id].world for instance_id in self._farm.addresses]
+        for world in worlds:
+            world.time.advance()
+        return [lab for world in worlds for lab in world.labs.all]
 
     def holds_licence(self, instance_id: str) -> bool:
         """Whether the account counts one for it, whether or not the machine still exists."""
