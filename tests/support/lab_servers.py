@@ -113,7 +113,7 @@ class MortalLink(httpx.AsyncBaseTransport):
         life = self._life
         if life.dead:
             raise httpx.ConnectError("the process is dead", request=request)
-        changes = request.method != "GET" and not request.url.path.endswith(("/authenticate", "/leadership"))
+        changes = request.method != "GET" and not request.url.path.endswith(("/authenticate", "/leadership", "/report"))
         number = len(life.changes)
         if changes:
             if life.doomed("before", number):

@@ -46,7 +46,7 @@ class Hands:
 
     def place(self, name: str, worker: str) -> None:
         lablet, on = self.find(name), self._plane.worker(worker).id
-        placement = Placement(at=clock.now(), worker_id=on, score=0.25, reason="the best of 1")
+        placement = Placement(at=clock.now(), worker_id=on, score=0.25, reason="the best of 1 (score 0.250)")
         item = ScheduleWrite(lablet_id=lablet.id, version=lablet.version, worker_id=on, placement=placement)
         batch = ScheduleBatch(items=(item,))
         (done,) = self._plane.ask(lambda client: client.internal.schedule(SCHEDULER, batch), CONTROLLER)
