@@ -96,7 +96,7 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, span: float, s
         for machine in region.live(platform.ec2.time())
         if machine.id in cml.by_machine and cml.by_machine[machine.id].licence.registration == "COMPLETED"
     )
-    ledger.settled(platform.ec2, held, cml.registered_total, cml.given_back_total)
+    ledger.settled(platform.ec2, held, cml.registered_total, cml.given_back_total + cml.forgotten_total)
 
 
 async def _at(event: Event, do: Callable[[Event], Awaitable[str]], ledger: Ledger) -> None:

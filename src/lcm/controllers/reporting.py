@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+_VERSION = version("lcm")  # to look it up reads a file
+
 # What is read off the registry: who is called, and under which names the calls and the throttled ones are counted.
 _CALLED = {
     "aws": ("lcm_aws_calls_total", "lcm_aws_throttled_total"),
@@ -79,7 +81,7 @@ class Reporting:
         facts: dict[str, Any] = {"calls": calls, "throttled": throttled, **self._details()}
         return ControllerReport(
             instance_id=controller.election.instance_id,
-            version=version("lcm"),
+            version=_VERSION,
             started_at=self._started_at,
             queue_depth=len(queue),
             queue_delayed=queue.delayed,

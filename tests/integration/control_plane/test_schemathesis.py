@@ -30,6 +30,7 @@ SIGN_IN = "POST /api/session"
 NO_SCHEMA_SAYS = {
     "cursor": "only the server knows which cursors it gave",
     "aws_region": "which regions there are is configured",
+    "since": "time goes on",
     "until": "time goes on",
     "expires_at": "time goes on",
     "name": "the body must name what the path names",

@@ -9,8 +9,6 @@ import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-import pytest
-
 from lcm.control_plane.store.mongo import MongoStore
 from lcm.control_plane.store.port import Store, StoreUnavailable
 from lcm.control_plane.store.sqlite import SqliteStore
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.mongod import MongoServer
-
-# The driver leaves sockets to the garbage collector when a server goes away while it connects.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 ROUNDS = 3
 ACKNOWLEDGED = 300

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.mongo_schema import Database
     from lcm.control_plane.store.port import Recorded, Store
 
-# The driver leaves sockets to the garbage collector when a server goes away while it connects.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
 PLANES = 3
 
 

@@ -541,3 +541,19 @@ async def test_explain_and_plan_show_the_last_decision(plane: TestPlane) -> None
     assert held["next"].startswith("Nothing is changed while the hold lasts; after it, an instance is launched")
     plan = (await plane.ask("GET", "/api/plan", role=VIEWER)).json()
     assert [item["decision"]["actions"] for item in plan["items"]] == [["launch t3.small"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("/api/workers?template=%00", "template"),
+        ("/api/workers?aws_region=%00", "aws_region"),
+        ("/api/lablets?definition=%00", "definition"),
+        ("/api/lablets?owner=%00", "owner"),
+        ("/api/lablets?worker=a,%00", "worker"),
+    ],
+)
+async def test_a_filter_that_nothing_can_match_is_told_by_its_name(plane: TestPlane, path: str, field: str) -> None:
+    answer = await plane.ask("GET", path, role=Role.VIEWER)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["detail"] == f"{field}: must not contain control characters"

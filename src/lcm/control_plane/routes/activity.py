@@ -6,13 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
+from pydantic import WithJsonSchema
 
 from lcm.control_plane.audit import AuditFilter, read_audit
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.routes.answers import AuditPage, documented, joined_audit
 from lcm.control_plane.routes.callers import Viewer
 from lcm.control_plane.routes.parts import parts
-from lcm.control_plane.routes.workers import Cursor, Limit, split
+from lcm.control_plane.routes.workers import Cursor, Limit, listed
 from lcm.control_plane.store.checks import MOST_TOPICS
 from lcm.model.audit import ActorKind
 from lcm.model.base import Moment, Text
@@ -24,7 +25,11 @@ router = APIRouter(prefix="/api", tags=["activity"], responses=documented(401, 4
 Since = Annotated[Moment | None, Query(description="Not what was before, such as 2026-01-17T20:00:00Z")]
 Until = Annotated[Moment | None, Query(description="Only what was before")]
 Actors = Annotated[list[str] | None, Query(description="Who did it, by name; repeated, or with commas")]
-Kinds = Annotated[list[str] | None, Query(description=f"{', '.join(ActorKind)}; repeated, or with commas")]
+Kinds = Annotated[
+    list[str] | None,
+    Query(description="Kinds of actors; repeated, or with commas"),
+    WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "string", "enum": list(ActorKind)}}),
+]
 Actions = Annotated[list[str] | None, Query(description="What was done, such as stop; repeated, or with commas")]
 Subjects = Annotated[
     list[str] | None, Query(description="What it is about, such as ids of workers; repeated, or with commas")
@@ -73,17 +78,15 @@ async def overnight(request: Request, caller: Viewer, since: Since = None, until
 
 def few(field: str, values: list[str] | None) -> tuple[str, ...]:
     """The values of a list filter; more than can be asked for at once are refused."""
-    found = split(values)
+    found = listed(field, values)
     if len(found) > MOST_TOPICS:
         raise Refusal(ProblemCode.INVALID, f"{field}: at most {MOST_TOPICS} at once, not {len(found)}")
-    if not all(one.isprintable() for one in found):
-        raise Refusal(ProblemCode.INVALID, f"{field}: must not contain control characters")
     return tuple(found)
 
 
 def kinds(values: list[str] | None) -> tuple[str, ...]:
-    """Kinds of actors, in any case."""
+    """Kinds of actors of a filter."""
     try:
-        return tuple(ActorKind(one).value for one in split(values))
+        return tuple(ActorKind(one).value for one in listed("actor_kind", values))
     except ValueError as error:
         raise Refusal(ProblemCode.INVALID, f"actor_kind: {error}; there are {', '.join(ActorKind)}") from None

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from lcm.control_plane.routes.answers import documented
 from lcm.control_plane.routes.callers import Viewer
 from lcm.control_plane.routes.parts import parts
-from lcm.control_plane.routes.workers import Regions, split
+from lcm.control_plane.routes.workers import Regions, listed
 from lcm.control_plane.stream_client import Wanted
 
 router = APIRouter(prefix="/api/events", tags=["events"], responses=documented(401, 403, 422, 429))
@@ -38,8 +38,8 @@ async def stream(
     ] = None,
 ) -> StreamingResponse:
     """Server-sent events from now on, or from after Last-Event-ID. It ends only when one side goes."""
-    subjects = frozenset(split(worker_id) + split(lablet_id))
-    wanted = Wanted(subjects, frozenset(split(topic)), frozenset(split(aws_region)))
+    subjects = frozenset(listed("worker_id", worker_id) + listed("lablet_id", lablet_id))
+    wanted = Wanted(subjects, frozenset(listed("topic", topic)), frozenset(listed("aws_region", aws_region)))
     events = parts(request).stream.subscribe(wanted, last_event_id)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)

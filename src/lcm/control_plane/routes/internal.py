@@ -18,7 +18,7 @@ from lcm.control_plane.routes.workers import (
     Regions,
     Statuses,
     WorkerId,
-    split,
+    listed,
     statuses,
     versioned_response,
 )
@@ -61,7 +61,7 @@ async def internal_workers(
     cursor: Cursor = None,
 ) -> Response:
     """Workers, page by page."""
-    regions, excluded = split(aws_region), statuses("exclude_statuses", exclude_statuses)
+    regions, excluded = listed("aws_region", aws_region), statuses("exclude_statuses", exclude_statuses)
     where = Where(any_of={"aws_region": regions} if regions else {}, none_of={"status": excluded} if excluded else {})
     return joined_page(await parts(request).workers.page(where, Sort(), cursor, limit))
 

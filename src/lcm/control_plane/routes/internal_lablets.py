@@ -12,7 +12,7 @@ from lcm.control_plane.routes.answers import LabletPage, documented, joined_page
 from lcm.control_plane.routes.callers import Controller, TheLeader
 from lcm.control_plane.routes.lablets import LabletStatuses, OfWorkers, TheLabletId, lablet_statuses
 from lcm.control_plane.routes.parts import parts
-from lcm.control_plane.routes.workers import Cursor, Limit, split, versioned_response
+from lcm.control_plane.routes.workers import Cursor, Limit, listed, versioned_response
 from lcm.control_plane.store.port import Sort, Where
 from lcm.model.lablet import (
     Lablet,
@@ -38,7 +38,7 @@ async def internal_lablets(
     cursor: Cursor = None,
 ) -> Response:
     """Lablets, page by page."""
-    excluded, workers = lablet_statuses("exclude_statuses", exclude_statuses), split(worker)
+    excluded, workers = lablet_statuses("exclude_statuses", exclude_statuses), listed("worker", worker)
     where = Where(any_of={"worker_id": workers} if workers else {}, none_of={"status": excluded} if excluded else {})
     return joined_page(await parts(request).lablets.page(where, Sort(), cursor, limit))
 

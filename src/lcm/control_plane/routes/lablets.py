@@ -13,7 +13,7 @@ from lcm.control_plane.previewing import preview
 from lcm.control_plane.routes.answers import LabletHistoryPage, LabletPage, documented, joined_lines, joined_page
 from lcm.control_plane.routes.callers import IfMatch, Operator, TheKey, Viewer
 from lcm.control_plane.routes.parts import parts
-from lcm.control_plane.routes.workers import Cursor, Limit, sorting, split, versioned_response
+from lcm.control_plane.routes.workers import Cursor, Limit, listed, sorting, versioned_response
 from lcm.control_plane.store.port import Value, Where
 from lcm.model.base import Text
 from lcm.model.lablet import CreateLablet, Lablet
@@ -75,9 +75,9 @@ async def list_lablets(
     """Lablets, filtered and page by page."""
     any_of: dict[str, list[Value]] = {
         "status": list(lablet_statuses("status", status)),
-        "owner": list(split(owner)),
-        "worker_id": list(split(worker)),
-        **_made_from(split(definition)),
+        "owner": list(listed("owner", owner)),
+        "worker_id": list(listed("worker", worker)),
+        **_made_from(listed("definition", definition)),
     }
     where = Where(
         any_of={name: values for name, values in any_of.items() if values},

@@ -54,6 +54,14 @@ def split(values: list[str] | None) -> list[str]:
     return [part.strip() for value in values or [] for part in value.split(",") if part.strip()]
 
 
+def listed(field: str, values: list[str] | None) -> list[str]:
+    """The values of a list filter; those that no record can have are refused."""
+    found = split(values)
+    if not all(part.isprintable() for part in found):
+        raise Refusal(ProblemCode.INVALID, f"{field}: must not contain control characters")
+    return found
+
+
 def statuses(field: str, values: list[str] | None) -> list[str]:
     """Statuses of a filter, in any case."""
     try:
@@ -97,8 +105,8 @@ async def list_workers(
     """Workers, filtered and page by page."""
     any_of = {
         "status": statuses("status", status),
-        "aws_region": split(aws_region),
-        "template_name": split(template),
+        "aws_region": listed("aws_region", aws_region),
+        "template_name": listed("template", template),
     }
     where = Where(
         any_of={name: values for name, values in any_of.items() if values},
