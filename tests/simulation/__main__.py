@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 
+from tests.simulation.coverage import never
 from tests.simulation.fleet_of_seeds import run_all
 from tests.simulation.shrinking import shrink
 
@@ -56,6 +57,7 @@ def _many(chosen: argparse.Namespace) -> int:
     if chosen.coverage:
         for what, count in sorted(covered.items()):
             print(f"{count:8}  {what}")
+        print("\n".join(f"   never  {what}" for what in never(covered)))
     rate = simulated / 3600 / (cpu / 60) if cpu else 0.0
     print(
         f"{done} seeds, {bad} with violations, {simulated / 3600:.0f} simulated hours in {cpu / 60:.1f} minutes of CPU"

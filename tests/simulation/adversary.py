@@ -56,7 +56,7 @@ class Adversary:
             region.faults.hide_seconds = region.faults.read_lag = 0.0
             region.faults.lost_replies = 0
             region.faults.failing_pages.clear()
-        platform.cml.lose_replies = 0.0
+        platform.cml.lose_replies = platform.cml.land_late = 0.0
         platform.cml.down.clear()
         for server in platform.cml.by_machine.values():
             server.hanging.clear()
@@ -248,3 +248,16 @@ class Adversary:
         if not servers:
             return "no server"
         return self._platform.cml.forget_licence(servers[int(which * len(servers))])
+
+    async def _lab_lands_late(self, seconds: float) -> None:
+        self._platform.cml.land_late = seconds
+
+    async def _lab_vanishes(self, which: float) -> str:
+        """Somebody removes a lab of ours by hand."""
+        cml = self._platform.cml
+        found = [(machine, lab) for machine in sorted(cml.by_machine) for lab in cml.labs.labs_of(machine)]
+        if not found:
+            return "no lab"
+        machine, lab = found[int(which * len(found))]
+        cml.labs.remove(machine, lab)
+        return lab.plan.title

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from lcm.client.errors import ClientError, OutcomeUnknown, Unreachable
+from lcm.client.errors import ClientError, Conflict, OutcomeUnknown, Unreachable
 from lcm.cml.types import ActivityEvent
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.fleet_settings import SettingsPatch
+from lcm.model.lablet import CreateDefinition, CreateLablet, Requirements
+from lcm.model.lablet_status import FINAL, LostWorkerPolicy
 from lcm.model.requests import CreateWorker, HoldRequest, LicenseRequest
 from lcm.model.status import LicenseOperation, WorkerStatus
 from lcm.model.worker import Worker
+from tests.support.whole import topology
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +28,13 @@ if TYPE_CHECKING:
     from tests.simulation.checks import Ledger
     from tests.simulation.platform import Platform
     from tests.simulation.script import Event
+
+
+DEFINITIONS = {
+    "tiny": Requirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False),
+    "wide": Requirements(cpu_cores=2, memory_gb=4, storage_gb=10, nodes=3, license=False, ports=("CONSOLE",)),
+}
+"""What lablets are made from."""
 
 
 class People:
@@ -53,9 +64,19 @@ class People:
         while True:
             try:
                 await self._settings(**settings)
+                for name, requirements in DEFINITIONS.items():
+                    await self._define(name, requirements)
                 return
             except ClientError:
                 await asyncio.sleep(1)
+
+    async def _define(self, name: str, requirements: Requirements) -> None:
+        with suppress(Conflict):
+            await self._client.definitions.create(
+                CreateDefinition(
+                    name=name, version="1", topology=topology(requirements.nodes), requirements=requirements
+                )
+            )
 
     async def _create(self, **facts: Any) -> Worker:
         token = facts["token"]
@@ -130,6 +151,14 @@ class People:
             if worker.hold is not None:
                 await self._client.workers.release(worker.id)
 
+    async def leaks_end(self) -> bool:
+        """Whether instances that are nobody's are to be terminated, as it was settled in the end."""
+        while True:
+            try:
+                return (await self._client.fleet.settings()).discovery.terminate_leaked_instances
+            except ClientError:
+                await asyncio.sleep(1)
+
     async def _license(self, which: float, token: str) -> Any:
         request = LicenseRequest(operation=LicenseOperation.REGISTER, token=SecretStr(token))
         return await self._with(which, lambda worker_id: self._client.workers.license(worker_id, request))
@@ -149,6 +178,24 @@ class People:
         running = int(which * 10) % 3
         server.stats = replace(server.stats, running_nodes=running)
         return f"{running} nodes run"
+
+    async def _lab(self, definition: str, region: str | None, lives: float | None, lost: str) -> str:
+        lablet = await self._client.lablets.create(
+            CreateLablet(
+                definition=definition,
+                aws_region=region,
+                time_to_live_minutes=lives,
+                lost_worker_policy=LostWorkerPolicy(lost),
+            )
+        )
+        return f"lablet {lablet.name}"
+
+    async def _end_lab(self, which: float) -> str:
+        lablets = [each async for each in self._client.lablets.list(exclude_statuses=sorted(FINAL))]
+        if not lablets:
+            return "nobody there"
+        ended = await self._client.lablets.terminate(lablets[int(which * len(lablets))].id)
+        return f"lablet {ended.name} is to end"
 
     async def _breaker(self, which: float) -> str:
         await self._client.fleet.reset_breakers()

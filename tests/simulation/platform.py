@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -30,14 +30,20 @@ from lcm.control_plane.templates import seed_templates
 from lcm.core import clock
 from lcm.core.leadership import LeaderElectionConfig
 from lcm.core.reconciliation import ReconciliationConfig
-from lcm.core.watching import WatchConfig
+from lcm.core.watching import WatchConfig, WatchTriggeredHostedService
+from lcm.lablet_controller.given import Outside as LabletOutside
+from lcm.lablet_controller.given import Rules as LabletRules
+from lcm.lablet_controller.reconciler import LabletReconciler
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
+from lcm.resource_scheduler.plan import Rules as SchedulerRules
+from lcm.resource_scheduler.scheduler import SchedulerHostedService
 from lcm.worker_controller.given import Outside, Rules
 from lcm.worker_controller.policy import Policy
 from lcm.worker_controller.reconciler import WorkerReconciler
 from tests.simulation.checks import Ledger, WatchedDisk
 from tests.simulation.etcd import Etcd, EtcdClient
+from tests.simulation.labs import LabSession
 from tests.simulation.loop import Node, SeededLoop
 from tests.simulation.network import Network
 from tests.simulation.surroundings import Aws, Cml, Ec2
@@ -45,9 +51,24 @@ from tests.simulation.wire import SimulatedWire
 from tests.support.cml_fake import DEFAULT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fastapi import FastAPI
 
+    from lcm.cml.session import Session
+
+Controller = WatchTriggeredHostedService[Any]
 REGIONS = ("eu-west-1", "us-east-1")
+WORKER_CONTROLLER, SCHEDULER, LABLET_CONTROLLER = "worker-controller", "resource-scheduler", "lablet-controller"
+SERVICES = {
+    "one": WORKER_CONTROLLER,
+    "two": WORKER_CONTROLLER,
+    "placer": SCHEDULER,
+    "stand-in": SCHEDULER,
+    "labs": LABLET_CONTROLLER,
+}
+"""Which controller each node runs."""
+_LABLETS = WatchConfig(prefix="/instances/")
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
 _KEY = make_key()
 _APP: list[FastAPI] = []
@@ -78,7 +99,7 @@ class Platform:
         self.tokens: dict[Role, str] = {}
         self.nodes: dict[str, Node] = {}
         self.lives: dict[str, int] = {}
-        self.controllers: dict[str, WorkerReconciler] = {}
+        self.controllers: dict[str, Controller] = {}
         for region in REGIONS:
             self.ec2.add_region(region, subnets={"subnet-a": f"{region}a", "subnet-b": f"{region}b"})
             self.ec2.add_image(region, "cml-2.9.1", created_at=clock.now())
@@ -118,19 +139,37 @@ class Platform:
     # Controllers
 
     async def start_controller(self, name: str, *, rate: float = 1.0, offset: float = 0.0) -> Node:
-        """A worker controller, leading or standing by."""
+        """A controller, leading or standing by."""
         node = self._born(name, rate=rate, offset=offset)
-        node.run(self._control(node, name), "worker controller")
+        node.run(self._control(name), SERVICES[name])
         return node
 
-    async def _control(self, node: Node, name: str) -> None:
-        provider = Aws(self.ec2, self.network.line(name, "aws"), name, self.ledger)
-        control = self.client(name, Role.CONTROLLER)
-        election = LeaderElectionConfig(
-            election_key_prefix="/lcm", service_name="worker-controller", instance_id=f"{name}-{self.lives[name]}"
-        )
-        reconciler = WorkerReconciler(
+    async def _control(self, name: str) -> None:
+        service = SERVICES[name]
+        controller = self.controllers[name] = self._makers[service](
+            name,
             EtcdClient(self.etcd, self.network.line(name, "etcd")),
+            LeaderElectionConfig(
+                election_key_prefix="/lcm", service_name=service, instance_id=f"{name}-{self.lives[name]}"
+            ),
+            self.client(name, Role.CONTROLLER),
+        )
+        await controller.start()
+
+    @property
+    def _makers(self) -> dict[str, Callable[[str, EtcdClient, LeaderElectionConfig, Client], Controller]]:
+        return {
+            WORKER_CONTROLLER: self._worker_controller,
+            SCHEDULER: self._scheduler,
+            LABLET_CONTROLLER: self._lablet_controller,
+        }
+
+    def _worker_controller(
+        self, name: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client
+    ) -> Controller:
+        provider = Aws(self.ec2, self.network.line(name, "aws"), name, self.ledger)
+        return WorkerReconciler(
+            etcd,
             election,
             WatchConfig(prefix="/workers/"),
             ReconciliationConfig(),
@@ -138,8 +177,31 @@ class Platform:
             Rules(DEFAULT, policy=self.policy),
             registry=CollectorRegistry(),
         )
-        self.controllers[name] = reconciler
-        await reconciler.start()
+
+    def _scheduler(self, _: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client) -> Controller:
+        return SchedulerHostedService(
+            etcd,
+            election,
+            _LABLETS,
+            ReconciliationConfig(),
+            control,
+            SchedulerRules(scale_up_cooldown=30.0),
+            registry=CollectorRegistry(),
+        )
+
+    def _lablet_controller(
+        self, name: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client
+    ) -> Controller:
+        session = cast("Session", LabSession(self.cml, self.ledger, name))
+        return LabletReconciler(
+            etcd,
+            election,
+            _LABLETS,
+            ReconciliationConfig(),
+            LabletOutside(control, session, session.forget),
+            LabletRules(DEFAULT, sweep_interval=120.0),
+            registry=CollectorRegistry(),
+        )
 
     # People
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.adversary import Adversary
 from tests.simulation.checks import Ledger
+from tests.simulation.ending import complaints
 from tests.simulation.loop import Node, SeededLoop
 from tests.simulation.people import People
 from tests.simulation.platform import Platform, quiet
+from tests.simulation.rules import count_rules
 from tests.simulation.script import MINUTE, NODES, SPAN, write
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def run(seed: int | str, script: Script | None = None, *, span: float = SPAN, se
     loop = SeededLoop(seed)
     asyncio.set_event_loop(loop)
     ledger = Ledger(loop)
+    count_rules(ledger.covered)
     gc.disable()  # what is collected when depends on what ran before
     began = time.process_time()
     try:
@@ -88,15 +91,14 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, span: float, s
     await people.release_all()
     if not settle:
         return
-    await asyncio.sleep(settle)
-    cml = platform.cml
-    held = sum(
-        1
-        for region in platform.ec2.regions.values()
-        for machine in region.live(platform.ec2.time())
-        if machine.id in cml.by_machine and cml.by_machine[machine.id].licence.registration == "COMPLETED"
-    )
-    ledger.settled(platform.ec2, held, cml.registered_total, cml.given_back_total + cml.forgotten_total)
+    leaks_end = await people.leaks_end()
+    since = loop.now
+    said = ["it has just begun"]
+    while (said and loop.now < since + settle) or loop.now < since + script.patience:
+        await asyncio.sleep(MINUTE)
+        said = complaints(platform, ledger, leaks_end=leaks_end)
+    for each in said:
+        ledger.violated(each)
 
 
 async def _at(event: Event, do: Callable[[Event], Awaitable[str]], ledger: Ledger) -> None:

@@ -13,10 +13,14 @@ MINUTE = 60.0
 SPAN = 30 * MINUTE
 """For how long people ask for things and things go wrong."""
 
-NODES = ("one", "two")
+NODES = ("one", "two", "placer", "stand-in", "labs")
+"""Nodes that run controllers; which ones is the platform's matter."""
 _NAMES = tuple(f"w{number}" for number in range(9))
 _REGIONS = ("eu-west-1", "us-east-1")
-_LINES = tuple((node, far) for node in NODES for far in ("etcd", "plane", "aws"))
+_DIALLING_AWS = ("one", "two")
+_LINES = tuple(
+    (node, far) for node in NODES for far in ("etcd", "plane", "aws") if far != "aws" or node in _DIALLING_AWS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Script:
     settings: dict[str, dict[str, Any]]
     rates: dict[str, float]
     offsets: dict[str, float]
+    patience: float  # for how long a run goes on at least when nothing goes wrong any more
 
 
 PEOPLE: dict[str, float] = {
@@ -59,6 +64,8 @@ PEOPLE: dict[str, float] = {
     "use": 3,
     "breaker": 0.5,
     "settings": 0.7,
+    "lab": 7,
+    "end-lab": 3,
 }
 """What people do, and how often compared with the rest."""
 
@@ -87,6 +94,8 @@ FAULTS: dict[str, float] = {
     "cml-down": 1.5,
     "cml-loses": 1,
     "cml-forgets": 0.7,
+    "lab-lands-late": 1,
+    "lab-vanishes": 0.5,
     "resign": 1,
 }
 """What goes wrong."""
@@ -105,6 +114,7 @@ def write(seed: int | str) -> Script:
         settings=_settings(chance),
         rates={node: 1.0 if chance.random() < 0.6 else chance.uniform(0.98, 1.02) for node in NODES},
         offsets={node: chance.uniform(-2, 2) for node in NODES},
+        patience=chance.choice([3, 3, 3, 3, 3, 3, 3, 20]) * MINUTE,
     )
 
 
@@ -154,8 +164,19 @@ def _create(chance: random.Random) -> dict[str, Any]:
     }
 
 
+def _lab(chance: random.Random) -> dict[str, Any]:
+    return {
+        "definition": chance.choice(["tiny", "tiny", "wide"]),
+        "region": chance.choice([None, None, *_REGIONS]),
+        "lives": chance.choice([None, None, 3.0, 8.0]),
+        "lost": chance.choice(["reschedule", "reschedule", "fail"]),
+    }
+
+
 _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "create": _create,
+    "lab": _lab,
+    "lab-lands-late": lambda chance: {"seconds": chance.choice([5.0, 40.0, 100.0])},
     "hold": lambda chance: {"which": chance.random(), "minutes": chance.choice([None, 1, 4])},
     "hold-fleet": lambda chance: {"seconds": chance.uniform(30, 240)},
     "license": lambda chance: {"which": chance.random(), "token": chance.choice(["good-token", "bad-token"])},

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.cloud.types import WORKER_TAG, Instance
-from lcm.cml.errors import Conflict, NotReady
+from lcm.cml.errors import CMLError, Conflict, NotReady
 from lcm.cml.types import Credentials, Deregistration
+from tests.simulation.labs import LabWorlds
 from tests.support.fleet import ParkedCml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lcm.cloud.errors import CloudError
+    from lcm.cloud.simulated.machines import Machine
     from lcm.cloud.simulated.region import Region
     from lcm.cloud.types import InstanceState, LaunchParameters
     from tests.simulation.checks import Ledger
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+NODE_DEFINITIONS = ("alpine", "iosv")
 
 
 class Ec2(SimulatedCloud):
@@ -104,8 +108,10 @@ class Cml(ParkedCml):
     def __init__(self, world: Ec2, loop: SeededLoop) -> None:
         super().__init__(world)
         self._loop = loop
-        self._chance = loop.stream("cml")
+        self.chance = loop.stream("cml")
+        self.labs = LabWorlds(world.time)
         self.lose_replies = 0.0
+        self.land_late = 0.0  # after so many seconds the next import is done, whoever has given up on it
         self.down: set[str] = set()
         self.registered_total = 0
         self.given_back_total = 0
@@ -143,14 +149,37 @@ class Cml(ParkedCml):
             self.registered_total += 1
         self._settle(server, *(("COMPLETED", "") if good else ("FAILED", "no such token")))
 
+    def loses_reply(self) -> bool:
+        """Whether an answer gets lost."""
+        return self.lose_replies > 0 and self.chance.random() < self.lose_replies
+
+    def later(self, seconds: float, action: Callable[[], object]) -> None:
+        """Let a server do something in a while, whoever asked for it."""
+        self._loop.call_globally(seconds, lambda: _whatever(action))
+
+    async def reach(self, address: str, operation: str, credentials: Credentials) -> Machine:
+        """The machine whose CML answers at an address."""
+        server = await self._at(address, operation, credentials)
+        machine = self._machine(address)
+        if machine is None or not server.ready:
+            raise NotReady(address, "nobody listens")
+        return machine
+
     def _maybe_lose(self, address: str) -> None:
-        if self.lose_replies and self._chance.random() < self.lose_replies:
+        if self.loses_reply():
             raise NotReady(address, "the connection broke")
 
     async def _at(self, address: str, operation: str, credentials: Any = None) -> FakeServer:
-        await asyncio.sleep(self._chance.uniform(0.0, 0.05))
+        await asyncio.sleep(self.chance.uniform(0.0, 0.05))
         machine = self._machine(address)
         if machine is not None and machine.id in self.down:
             await asyncio.sleep(2)
             raise NotReady(address, "502 from its web server")
-        return await super()._at(address, operation, credentials)
+        server = await super()._at(address, operation, credentials)
+        server.definitions = NODE_DEFINITIONS
+        return server
+
+
+def _whatever(action: Callable[[], object]) -> None:
+    with suppress(CMLError):
+        action()

@@ -1,0 +1,17 @@
+"""What must happen at least once in a bounded number of seeds: every fault, every wish of people, every rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.rules import missing, rules
+from tests.simulation.script import FAULTS, PEOPLE
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+
+def never(covered: Counter[str]) -> list[str]:
+    """What did not happen, though it can."""
+    events = {f"event {kind}" for kind in (*FAULTS, *PEOPLE)}
+    return [*sorted(events - covered.keys()), *missing(covered, rules())]
