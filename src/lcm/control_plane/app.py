@@ -16,6 +16,7 @@ from lcm.control_plane.routes import (
     lablets,
     problems,
     session,
+    switchboard,
     system,
     templates,
     workers,
@@ -58,7 +59,8 @@ def make_app(parts: Parts, version: str) -> FastAPI:
     app.documented = routers
     problems.install(app, [*routers, *site.ROUTERS])
     for router in routers:
-        app.include_router(router)
+        switchboard.include(app, router)
     site.install(app)
+    switchboard.install(app)
     app.add_middleware(SecurityHeaders)
     return app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ def security_headers(path: str, *, secure: bool, cacheable: Sequence[str] = CACH
     return headers
 
 
+@cache
+def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    """The same few sets of headers go onto every answer."""
+    return tuple((name.encode(), value.encode()) for name, value in headers)
+
+
 class SecurityHeaders:
     """ASGI middleware: puts the headers on every answer, instead of any of the same name. It holds nothing back."""
 
@@ -64,8 +71,7 @@ class SecurityHeaders:
             await self._app(scope, receive, send)
             return
         secure = scope.get("scheme") == "https"
-        pairs = security_headers(scope["path"], secure=secure, cacheable=self._cacheable)
-        added = [(name.encode(), value.encode()) for name, value in pairs]
+        added = _encoded(security_headers(scope["path"], secure=secure, cacheable=self._cacheable))
         replaced = {name for name, _ in added}
 
         async def send_with_headers(message: Message) -> None:

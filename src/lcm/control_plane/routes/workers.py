@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import WithJsonSchema
+from pydantic_core import from_json
 
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.routes.answers import (
@@ -85,7 +85,7 @@ def sorting(sort: str | None, allowed: Sequence[str] = SORTS) -> Sort:
 
 def versioned_response(body: bytes, status: int = 200) -> Response:
     """A record with its version as ETag."""
-    version = json.loads(body)["version"]
+    version = from_json(body)["version"]
     return Response(body, status, {"ETag": f'"{version}"'}, media_type="application/json")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.routes import switchboard
 from lcm.control_plane.web import assets, visitors
 from lcm.control_plane.web.pages import (
     acting,
@@ -38,7 +39,7 @@ def install(app: FastAPI) -> None:
     visitors.install(app)
     app.state.error_page = error_page
     for router in ROUTERS:
-        app.include_router(router)
+        switchboard.include(app, router)
 
 
 def error_page(request: Request, problem: Problem) -> Response | None:
