@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lcm.cloud.simulated.machines import Machine
+    from lcm.cml.simulator.labs import Lab
     from tests.simulation.platform import Platform
     from tests.simulation.script import Event, Script
 
@@ -56,8 +57,12 @@ class Adversary:
             region.faults.hide_seconds = region.faults.read_lag = 0.0
             region.faults.lost_replies = 0
             region.faults.failing_pages.clear()
+            region.faults.refusals.clear()
+            region.faults.hold_transitions = False
         platform.cml.lose_replies = platform.cml.land_late = 0.0
+        platform.cml.refuse_imports = 0
         platform.cml.down.clear()
+        platform.ec2.odd.clear()
         for server in platform.cml.by_machine.values():
             server.hanging.clear()
             server.failures.clear()
@@ -225,6 +230,24 @@ class Adversary:
             self._strike(region, Impair(HealthKind.INSTANCE_IMPAIRED, machine.id))
         return machine.id
 
+    async def _freeze_ec2(self, region: str, seconds: float) -> None:
+        """No instance gets any further for a while: pending stays pending, stopping stays stopping."""
+        faults = self._platform.ec2.regions[region].faults
+        faults.hold_transitions = True
+        await asyncio.sleep(seconds)
+        faults.hold_transitions = False
+
+    async def _odd_state(self, which: float, seconds: float) -> str:
+        """EC2 shows an instance in a state that nobody knows."""
+        fit = [machine for _, machine in self._machines() if machine.state is not InstanceState.TERMINATED]
+        if not fit:
+            return "none fits"
+        machine = fit[int(which * len(fit))]
+        self._platform.ec2.odd.add(machine.id)
+        await asyncio.sleep(seconds)
+        self._platform.ec2.odd.discard(machine.id)
+        return machine.id
+
     # CML
 
     async def _cml_down(self, which: float, seconds: float) -> str:
@@ -252,12 +275,28 @@ class Adversary:
     async def _lab_lands_late(self, seconds: float) -> None:
         self._platform.cml.land_late = seconds
 
+    async def _lab_refused(self, which: float) -> None:
+        self._platform.cml.refuse_imports = 1
+
+    def _labs(self) -> list[tuple[str, Lab]]:
+        cml = self._platform.cml
+        return [(machine, lab) for machine in sorted(cml.by_machine) for lab in cml.labs.labs_of(machine)]
+
     async def _lab_vanishes(self, which: float) -> str:
         """Somebody removes a lab of ours by hand."""
-        cml = self._platform.cml
-        found = [(machine, lab) for machine in sorted(cml.by_machine) for lab in cml.labs.labs_of(machine)]
+        found = self._labs()
         if not found:
             return "no lab"
         machine, lab = found[int(which * len(found))]
-        cml.labs.remove(machine, lab)
+        self._platform.cml.labs.remove(machine, lab)
+        return lab.plan.title
+
+    async def _lab_stopped(self, which: float) -> str:
+        """Somebody stops a lab of ours by hand: that is left to them."""
+        found = self._labs()
+        if not found:
+            return "no lab"
+        machine, lab = found[int(which * len(found))]
+        self._platform.ledger.lablets.touched.add(lab.id)
+        self._platform.cml.labs.stop(machine, lab)
         return lab.plan.title

@@ -183,6 +183,7 @@ class Ledger:
         action = entry["action"]
         self.covered[f"audit {action}"] += 1
         if action == "license_leaked":
+            self.note(f"told: a licence of {self._name(entry['subject'])} is leaked: {entry['reason']}")
             self.leaked_licences += 1
         elif action == "leaked_instance":
             self.leaks_told.add(entry["subject"])

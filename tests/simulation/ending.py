@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST_REQUESTS_A_MINUTE = 900
 MOST_CALLS_A_MINUTE = 240
-MOST_CHANGES_A_MINUTE = 12
+MOST_CHANGES_A_MINUTE = 20
 
 _FITTING = {
     "RUNNING": ("RUNNING", "TERMINATED"),
@@ -73,7 +73,9 @@ def _licences(platform: Platform, ledger: Ledger, there: set[str]) -> Iterator[s
         for machine_id, server in cml.by_machine.items()
     )
     taken, forgotten, leaked = cml.registered_total, cml.forgotten_total, ledger.leaked_licences
-    if taken != cml.given_back_total + held + leaked + forgotten:
+    # One that was given back without an answer may be told as leaked: nobody has confirmed that it was not.
+    more = cml.given_back_total + held + leaked + forgotten - taken
+    if not 0 <= more <= cml.unheard_total:
         yield (
             f"licences: {taken} taken, {cml.given_back_total} given back, {held} held, {leaked} told as leaked,"
             f" {forgotten} forgotten by CML"

@@ -30,6 +30,7 @@ class LabletBooks:
         self._note = note
         self._covered = covered
         self.records: dict[str, dict[str, Any]] = {}
+        self.touched: set[str] = set()  # labs that somebody stopped by hand
 
     def committed(self, after: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """A lablet's record is written."""
@@ -67,7 +68,12 @@ class LabletBooks:
         self, workers: Mapping[str, dict[str, Any]], labs_of: Callable[[str], Sequence[Lab]], running: set[str]
     ) -> list[str]:
         """What is not as it must be when everything had time to converge; `running` are the machines that run."""
-        found = [said for lablet in self.records.values() for said in _not_converged(lablet, workers, labs_of)]
+        found = [
+            said
+            for lablet in self.records.values()
+            if lablet["lab_id"] not in self.touched
+            for said in _not_converged(lablet, workers, labs_of)
+        ]
         for worker in workers.values():
             found += self._books_differ(worker)
             if worker["status"] == "RUNNING" and worker["ready"] and worker["instance_id"] in running:

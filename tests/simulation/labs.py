@@ -51,6 +51,10 @@ class LabWorlds:
         world = self._worlds.get(machine_id)
         return [] if world is None else world.labs.all
 
+    def stop(self, machine_id: str, lab: Lab) -> None:
+        """Somebody who is no client of ours stops a lab."""
+        self._worlds[machine_id].labs.stop(lab, lab.owner)
+
     def remove(self, machine_id: str, lab: Lab) -> None:
         """Somebody who is no client of ours removes a lab, whatever state it is in."""
         world = self._worlds[machine_id]
@@ -114,6 +118,9 @@ class LabSession:
         owner = world.sessions.accounts[_SETTINGS.username]
         if way == ["labs"]:
             return [lab.id for lab in world.labs.all]
+        if way == ["import"] and self._cml.refuse_imports:
+            self._cml.refuse_imports -= 1
+            raise Refusal(400, "Topology is not valid")
         if way == ["import"]:
             lab = world.import_lab(text, owner, query["title"])
             marker = marker_of(lab.plan.title) or ""
@@ -135,5 +142,9 @@ _LOOKS: dict[str, Callable[[Lab], Any]] = {
         {"id": node.id, "label": node.plan.label, "node_definition": node.plan.definition, "state": node.state}
         for node in lab.nodes.values()
     ],
-    "layer3_addresses": lambda lab: {},
+    "layer3_addresses": lambda lab: {
+        node.id: {"interfaces": {"52:54:00:00:00:01": {"label": "eth0", "ip4": [f"10.0.0.{len(node.id)}"], "ip6": []}}}
+        for node in lab.nodes.values()
+        if node.state == "BOOTED"
+    },
 }

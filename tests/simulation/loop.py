@@ -265,6 +265,10 @@ class SeededLoop(base_events.BaseEventLoop):
     async def shutdown_asyncgens(self) -> None:
         """Generators of dead nodes stay as they are."""
 
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        """A generator that nobody finished is closed by whoever let go of it, as references are counted here."""
+        self.call_soon(self.create_task, agen.aclose())
+
     def _process_events(self, event_list: Any) -> None:
         raise AssertionError("sockets have no place in a simulation")
 

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 DEFINITIONS = {
     "tiny": Requirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False),
     "wide": Requirements(cpu_cores=2, memory_gb=4, storage_gb=10, nodes=3, license=False, ports=("CONSOLE",)),
+    "slow": Requirements(
+        cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False, node_definitions=("cat8000v",)
+    ),
 }
-"""What lablets are made from."""
+"""What lablets are made from. The slow one boots for longer than is waited for."""
 
 
 class People:
@@ -71,11 +74,12 @@ class People:
                 await asyncio.sleep(1)
 
     async def _define(self, name: str, requirements: Requirements) -> None:
+        text = topology(requirements.nodes)
+        for node_definition in requirements.node_definitions:
+            text = text.replace("alpine", node_definition)
         with suppress(Conflict):
             await self._client.definitions.create(
-                CreateDefinition(
-                    name=name, version="1", topology=topology(requirements.nodes), requirements=requirements
-                )
+                CreateDefinition(name=name, version="1", topology=text, requirements=requirements)
             )
 
     async def _create(self, **facts: Any) -> Worker:

@@ -27,12 +27,14 @@ from lcm.control_plane.secrets import SecretBox
 from lcm.control_plane.store.memory import MemoryStore
 from lcm.control_plane.stream import EventStream
 from lcm.control_plane.templates import seed_templates
+from lcm.controllers import reporting
 from lcm.core import clock
 from lcm.core.leadership import LeaderElectionConfig
 from lcm.core.reconciliation import ReconciliationConfig
 from lcm.core.watching import WatchConfig, WatchTriggeredHostedService
 from lcm.lablet_controller.given import Outside as LabletOutside
 from lcm.lablet_controller.given import Rules as LabletRules
+from lcm.lablet_controller.policy import Policy as LabletPolicy
 from lcm.lablet_controller.reconciler import LabletReconciler
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
@@ -68,7 +70,19 @@ SERVICES = {
     "labs": LABLET_CONTROLLER,
 }
 """Which controller each node runs."""
+POLICY = Policy(
+    provisioning_timeout=240.0,
+    starting_timeout=240.0,
+    stuck_after=240.0,
+    cml_ready_timeout=200.0,
+    drain_timeout=300.0,
+    license_release_timeout=60.0,
+)
+LABLET_POLICY = LabletPolicy(start_timeout=140.0, stop_timeout=120.0, worker_timeout=240.0)
+"""Deadlines that run out within a run."""
 _LABLETS = WatchConfig(prefix="/instances/")
+_FEED_SECONDS = 5.0  # the control plane is one process, and wakes its feed with each commit
+_REPORT_SECONDS = 120.0  # nothing is decided by what controllers report of themselves
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
 _KEY = make_key()
 _APP: list[FastAPI] = []
@@ -82,20 +96,21 @@ def quiet() -> None:
         cache_logger_on_first_use=True,
     )
     logging.disable(logging.CRITICAL)
+    vars(reporting)["EVERY_SECONDS"] = _REPORT_SECONDS
 
 
 class Platform:
     """Everything that runs, and what it runs on."""
 
-    def __init__(self, loop: SeededLoop, ledger: Ledger, *, policy: Policy | None = None) -> None:
+    def __init__(self, loop: SeededLoop, ledger: Ledger, *, polls: float) -> None:
         self.loop = loop
         self.ledger = ledger
         self.disk = WatchedDisk(ledger)
         self.etcd = Etcd()
         self.network = Network(loop, ledger)
         self.ec2 = Ec2(loop, ledger, seed=loop.stream("ec2").randrange(2**32))
-        self.cml = Cml(self.ec2, loop)
-        self.policy = policy or Policy()
+        self.cml = Cml(self.ec2, loop, ledger)
+        self.config = ReconciliationConfig(interval_seconds=polls)
         self.tokens: dict[Role, str] = {}
         self.nodes: dict[str, Node] = {}
         self.lives: dict[str, int] = {}
@@ -120,7 +135,7 @@ class Platform:
         store = MemoryStore(self.disk)
         node.on_death = store.crash
         await store.open([*ALL_KINDS, TOKENS, SESSIONS])
-        feed = JournalFeed(store)
+        feed = JournalFeed(store, poll=_FEED_SECONDS)
         records = Records(store, feed.wake)
         await records.change(_SYSTEM, lambda change: settle_installation(change, None))
         await records.change(_SYSTEM, lambda change: seed_templates(change, None))
@@ -172,9 +187,9 @@ class Platform:
             etcd,
             election,
             WatchConfig(prefix="/workers/"),
-            ReconciliationConfig(),
+            self.config,
             Outside(control, provider, provider, self.cml, {each: _site(each) for each in REGIONS}),
-            Rules(DEFAULT, policy=self.policy),
+            Rules(DEFAULT, policy=POLICY),
             registry=CollectorRegistry(),
         )
 
@@ -183,7 +198,7 @@ class Platform:
             etcd,
             election,
             _LABLETS,
-            ReconciliationConfig(),
+            self.config,
             control,
             SchedulerRules(scale_up_cooldown=30.0),
             registry=CollectorRegistry(),
@@ -197,9 +212,9 @@ class Platform:
             etcd,
             election,
             _LABLETS,
-            ReconciliationConfig(),
+            self.config,
             LabletOutside(control, session, session.forget),
-            LabletRules(DEFAULT, sweep_interval=120.0),
+            LabletRules(DEFAULT, policy=LABLET_POLICY, sweep_interval=120.0),
             registry=CollectorRegistry(),
         )
 

@@ -73,7 +73,7 @@ def run(seed: int | str, script: Script | None = None, *, span: float = SPAN, se
 
 
 async def _play(loop: SeededLoop, ledger: Ledger, script: Script, span: float, settle: float) -> None:
-    platform = Platform(loop, ledger)
+    platform = Platform(loop, ledger, polls=script.polls)
     await platform.start_plane()
     for name in NODES:
         await platform.start_controller(name, rate=script.rates[name], offset=script.offsets[name])

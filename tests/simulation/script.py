@@ -45,6 +45,7 @@ class Script:
     settings: dict[str, dict[str, Any]]
     rates: dict[str, float]
     offsets: dict[str, float]
+    polls: float  # how often controllers list everything, whatever they are told meanwhile
     patience: float  # for how long a run goes on at least when nothing goes wrong any more
 
 
@@ -95,7 +96,11 @@ FAULTS: dict[str, float] = {
     "cml-loses": 1,
     "cml-forgets": 0.7,
     "lab-lands-late": 1,
-    "lab-vanishes": 0.5,
+    "lab-vanishes": 1,
+    "lab-stopped": 1,
+    "lab-refused": 0.7,
+    "freeze-ec2": 1.5,
+    "odd-state": 0.7,
     "resign": 1,
 }
 """What goes wrong."""
@@ -114,6 +119,7 @@ def write(seed: int | str) -> Script:
         settings=_settings(chance),
         rates={node: 1.0 if chance.random() < 0.6 else chance.uniform(0.98, 1.02) for node in NODES},
         offsets={node: chance.uniform(-2, 2) for node in NODES},
+        polls=chance.choice([30.0, 60.0, 120.0]),
         patience=chance.choice([3, 3, 3, 3, 3, 3, 3, 20]) * MINUTE,
     )
 
@@ -166,7 +172,7 @@ def _create(chance: random.Random) -> dict[str, Any]:
 
 def _lab(chance: random.Random) -> dict[str, Any]:
     return {
-        "definition": chance.choice(["tiny", "tiny", "wide"]),
+        "definition": chance.choice(["tiny", "tiny", "tiny", "wide", "wide", "slow"]),
         "region": chance.choice([None, None, *_REGIONS]),
         "lives": chance.choice([None, None, 3.0, 8.0]),
         "lost": chance.choice(["reschedule", "reschedule", "fail"]),
@@ -176,6 +182,8 @@ def _lab(chance: random.Random) -> dict[str, Any]:
 _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "create": _create,
     "lab": _lab,
+    "freeze-ec2": lambda chance: {"region": chance.choice(_REGIONS), "seconds": chance.choice([30, 120, 400])},
+    "odd-state": lambda chance: {"which": chance.random(), "seconds": chance.choice([20, 90, 400])},
     "lab-lands-late": lambda chance: {"seconds": chance.choice([5.0, 40.0, 100.0])},
     "hold": lambda chance: {"which": chance.random(), "minutes": chance.choice([None, 1, 4])},
     "hold-fleet": lambda chance: {"seconds": chance.uniform(30, 240)},

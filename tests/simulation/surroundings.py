@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
-from lcm.cloud.types import WORKER_TAG, Instance
+from lcm.cloud.simulated.region import Page
+from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
 from lcm.cml.errors import CMLError, Conflict, NotReady
 from lcm.cml.types import Credentials, Deregistration
 from tests.simulation.labs import LabWorlds
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from lcm.cloud.errors import CloudError
     from lcm.cloud.simulated.machines import Machine
     from lcm.cloud.simulated.region import Region
-    from lcm.cloud.types import InstanceState, LaunchParameters
+    from lcm.cloud.types import LaunchParameters
     from tests.simulation.checks import Ledger
     from tests.simulation.loop import SeededLoop
     from tests.simulation.network import Line
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-NODE_DEFINITIONS = ("alpine", "iosv")
+NODE_DEFINITIONS = ("alpine", "cat8000v")
 
 
 class Ec2(SimulatedCloud):
@@ -38,6 +39,7 @@ class Ec2(SimulatedCloud):
         super().__init__(seed=seed)
         self._world_loop = loop
         self._ledger = ledger
+        self.odd: set[str] = set()  # instances that are shown in a state that nobody knows
 
     def time(self) -> float:
         return self._epoch + self._world_loop.now
@@ -87,7 +89,14 @@ class Aws(SimulatedProvider):
     async def _send(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int = 0) -> T:
         if not operation.endswith(("Instances",)) or operation == "DescribeInstances":
             self._note(operation, region, None)
-        return await super()._send(region, operation, work, instances)
+        result = await super()._send(region, operation, work, instances)
+        if isinstance(result, Page) and self._ec2.odd:
+            shown = [
+                replace(each, state=InstanceState.UNKNOWN) if each.id in self._ec2.odd else each
+                for each in result.instances
+            ]
+            return cast("T", result._replace(instances=shown))
+        return result
 
     def _note(self, operation: str, region: str, worker_id: str | None) -> None:
         if not self._line.cut:
@@ -105,17 +114,20 @@ class Aws(SimulatedProvider):
 class Cml(ParkedCml):
     """All CML servers. What they were asked to do goes on when whoever asked is gone."""
 
-    def __init__(self, world: Ec2, loop: SeededLoop) -> None:
+    def __init__(self, world: Ec2, loop: SeededLoop, ledger: Ledger) -> None:
         super().__init__(world)
         self._loop = loop
+        self._ledger = ledger
         self.chance = loop.stream("cml")
         self.labs = LabWorlds(world.time)
         self.lose_replies = 0.0
+        self.refuse_imports = 0  # so many of the next imports are refused
         self.land_late = 0.0  # after so many seconds the next import is done, whoever has given up on it
         self.down: set[str] = set()
         self.registered_total = 0
         self.given_back_total = 0
         self.forgotten_total = 0
+        self.unheard_total = 0
 
     async def register_license(
         self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
@@ -132,7 +144,10 @@ class Cml(ParkedCml):
         answer = await super().deregister_license(address, credentials)
         if answer is Deregistration.DONE:
             self.given_back_total += 1
-        self._maybe_lose(address)
+            self._ledger.note(f"CML at {address} gave its licence back")
+        if self.loses_reply():
+            self.unheard_total += answer is Deregistration.DONE
+            raise NotReady(address, "the connection broke")
         return answer
 
     def forget_licence(self, machine_id: str) -> str:
@@ -147,6 +162,7 @@ class Cml(ParkedCml):
     def _finish(self, server: FakeServer, good: bool) -> None:
         if good and server.licence.registration != "COMPLETED":
             self.registered_total += 1
+            self._ledger.note("a CML took a licence")
         self._settle(server, *(("COMPLETED", "") if good else ("FAILED", "no such token")))
 
     def loses_reply(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import httpx
@@ -64,16 +65,14 @@ class Transport:
         self._base = _checked_url(url)
         self._authorization = {} if token is None else bearer(token)
         self._measured = _meter(registry) if counted else _unmeasured
-        self._http = httpx.AsyncClient(
-            transport=wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL, trust_env=False),
-            timeout=httpx.Timeout(self.limits.attempt, connect=self.limits.connect, pool=self.limits.connect),
-            follow_redirects=False,
-            trust_env=False,
-        )
+        # Without a client around it, which would look for cookies, redirects and proxies that there must not be.
+        self._wire = wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL, trust_env=False)
+        self._closed = False
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._http.aclose()
+        self._closed = True
+        await self._wire.aclose()
 
     async def ask(self, call: Call, answer: type[M]) -> M:
         """The answer to a call, tried again where that is safe and may help."""
@@ -127,7 +126,7 @@ class Transport:
         limit = self.limits.attempt
         try:
             async with asyncio.timeout(limit):
-                response = await self._http.send(self._request(call), stream=True)
+                response = await self._send(self._request(call))
                 try:
                     return await self._whole(call, response)
                 finally:
@@ -138,7 +137,7 @@ class Transport:
     async def _opened(self, call: Call, request: httpx.Request) -> httpx.Response:
         try:
             async with asyncio.timeout(self.limits.attempt):
-                response = await self._http.send(request, stream=True)
+                response = await self._send(request)
                 kind = response.headers.get("content-type", "")
                 if response.status_code == 200 and kind.startswith("text/event-stream"):
                     return response
@@ -179,22 +178,37 @@ class Transport:
     def _request(
         self, call: Call, *, accept: str = "application/json, application/problem+json", timeout: float | None = None
     ) -> httpx.Request:
-        headers = {**self._authorization, **call.headers, "Accept": accept, "Accept-Encoding": "identity"}
+        headers = {
+            **self._authorization,
+            **call.headers,
+            "Accept": accept,
+            "Accept-Encoding": "identity",
+            "User-Agent": "lcm",
+        }
         if call.body is not None:
             headers["Content-Type"] = "application/json"
         if call.idempotency_key is not None:
             headers["Idempotency-Key"] = call.idempotency_key
-        read = self.limits.attempt if timeout is None else timeout
-        return self._http.build_request(
+        limits = self.limits
+        times = {
+            "connect": limits.connect,
+            "pool": limits.connect,
+            "read": limits.attempt if timeout is None else timeout,
+            "write": limits.attempt,
+        }
+        query = tuple((name, value) for name, values in call.query.items() for value in values)
+        return httpx.Request(
             call.method,
-            self._base + call.path,
-            params=dict(call.query),
+            _address(self._base + call.path, query),
             content=call.body,
             headers=headers,
-            timeout=httpx.Timeout(
-                self.limits.attempt, read=read, connect=self.limits.connect, pool=self.limits.connect
-            ),
+            extensions={"timeout": times},
         )
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        return await self._wire.handle_async_request(request)
 
     def _lost(self, call: Call, error: Exception) -> ClientError:
         """What it means that no whole answer came."""
@@ -206,6 +220,12 @@ class Transport:
         if call.reads:
             return TimedOut(words) if late else Unreachable(words)
         return OutcomeUnknown(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
+
+
+@lru_cache(maxsize=1024)
+def _address(url: str, query: tuple[tuple[str, str], ...]) -> httpx.URL:
+    """To parse and check an address takes longer than to send a small request: those asked for often are kept."""
+    return httpx.URL(url, params=query) if query else httpx.URL(url)
 
 
 def _meter(registry: CollectorRegistry | None) -> Callable[[str], AbstractContextManager[None]]:

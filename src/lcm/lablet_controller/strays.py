@@ -117,14 +117,16 @@ class Strays:
 
     async def round(self) -> None:
         """One look at each worker that is due, some at a time."""
-        policy = await self._policy()
-        if not policy.workers_verified:
-            return
         ready = {worker.id: worker for worker in self._workers() if reachable(worker)}
         for gone in self._seen.keys() - ready.keys():
             del self._seen[gone]  # it is looked at as soon as it is back
         now = clock.boottime()
         due = [w for w in ready.values() if self._seen.setdefault(w.id, _Seen()).due <= now][:MOST_A_ROUND]
+        if not due:
+            return
+        policy = await self._policy()
+        if not policy.workers_verified:
+            return
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def look(worker: Worker) -> None:
