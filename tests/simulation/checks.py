@@ -202,7 +202,7 @@ class Ledger:
 
     # What is asked of EC2
 
-    def called(self, operation: str, region: str, worker_id: str | None, node: str) -> None:
+    def called(self, operation: str, worker_id: str | None, node: str, *, leads: bool) -> None:
         """A call that reached EC2."""
         minute = int(self._now // 60)
         self.calls[minute] += 1
@@ -210,6 +210,8 @@ class Ledger:
             return
         self.note(f"EC2 {operation} for {self._name(worker_id)} by {node}")
         self.changes[minute, worker_id or ""] += 1
+        if not leads:
+            self.violated(f"{operation} for {worker_id} by {node}, which does not lead")
         if self._held_since is not None and self._now - self._held_since > HELD_GRACE:
             self.violated(f"{operation} for {worker_id} {self._now - self._held_since:.1f} s after the fleet was held")
         since = self._worker_holds.get(worker_id or "")

@@ -57,6 +57,7 @@ class Node:
         self.began = loop.now
         self.dead = False
         self.paused_until: float | None = None
+        self.resumed_at = float("-inf")
         self.steps = 0
         self.doomed_at: int | None = None
         self.on_death: Callable[[], None] = lambda: None
@@ -107,6 +108,7 @@ class Node:
     def _resume(self) -> None:
         if self.paused_until is not None and self.loop.now >= self.paused_until and not self.dead:
             self.paused_until = None
+            self.resumed_at = self.loop.now
             held, self._held = self._held, []
             self.loop.requeue(held)
 

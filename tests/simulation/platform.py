@@ -18,6 +18,7 @@ from lcm.control_plane.installation import settle_installation
 from lcm.control_plane.journal import JournalFeed
 from lcm.control_plane.kinds import ALL_KINDS
 from lcm.control_plane.mirror import Mirror
+from lcm.control_plane.mirrored import MIRRORED_LABLETS, MIRRORED_WORKERS
 from lcm.control_plane.plane import Plane
 from lcm.control_plane.records import Records
 from lcm.control_plane.routes.callers import Gate
@@ -83,6 +84,7 @@ LABLET_POLICY = LabletPolicy(start_timeout=140.0, stop_timeout=120.0, worker_tim
 _LABLETS = WatchConfig(prefix="/instances/")
 _FEED_SECONDS = 5.0  # the control plane is one process, and wakes its feed with each commit
 _REPORT_SECONDS = 120.0  # nothing is decided by what controllers report of themselves
+_SHORTLY = 1.0
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
 _KEY = make_key()
 _APP: list[FastAPI] = []
@@ -102,7 +104,7 @@ def quiet() -> None:
 class Platform:
     """Everything that runs, and what it runs on."""
 
-    def __init__(self, loop: SeededLoop, ledger: Ledger, *, polls: float) -> None:
+    def __init__(self, loop: SeededLoop, ledger: Ledger, *, polls: float | None) -> None:
         self.loop = loop
         self.ledger = ledger
         self.disk = WatchedDisk(ledger)
@@ -110,7 +112,7 @@ class Platform:
         self.network = Network(loop, ledger)
         self.ec2 = Ec2(loop, ledger, seed=loop.stream("ec2").randrange(2**32))
         self.cml = Cml(self.ec2, loop, ledger)
-        self.config = ReconciliationConfig(interval_seconds=polls)
+        self.config = ReconciliationConfig(interval_seconds=polls or 60.0, polling_enabled=polls is not None)
         self.tokens: dict[Role, str] = {}
         self.nodes: dict[str, Node] = {}
         self.lives: dict[str, int] = {}
@@ -148,7 +150,8 @@ class Platform:
                 self.tokens[role] = (await tokens.create(role.value, role, created_by="test"))[1].reveal()
         await feed.start()
         await stream.start()
-        await Mirror(store, EtcdClient(self.etcd, self.network.line("plane", "etcd")), feed).start()
+        for what in (MIRRORED_WORKERS, MIRRORED_LABLETS):
+            await Mirror(store, EtcdClient(self.etcd, self.network.line("plane", "etcd")), feed, what).start()
         self.network.server = (node, _app_with(parts))
 
     # Controllers
@@ -182,7 +185,15 @@ class Platform:
     def _worker_controller(
         self, name: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client
     ) -> Controller:
-        provider = Aws(self.ec2, self.network.line(name, "aws"), name, self.ledger)
+        key, node = election.election_key, self.nodes[name]
+
+        def leads() -> bool:
+            """Whether it holds the key. What was decided right before a pause may happen right after it."""
+            held = self.etcd.state.get(key)
+            mine = held is not None and held.value.decode() == election.instance_id
+            return mine or self.loop.now - node.resumed_at < _SHORTLY
+
+        provider = Aws(self.ec2, self.network.line(name, "aws"), name, self.ledger, leads)
         return WorkerReconciler(
             etcd,
             election,

@@ -45,7 +45,7 @@ class Script:
     settings: dict[str, dict[str, Any]]
     rates: dict[str, float]
     offsets: dict[str, float]
-    polls: float  # how often controllers list everything, whatever they are told meanwhile
+    polls: float | None  # how often controllers list everything, whatever they are told meanwhile; None: never
     patience: float  # for how long a run goes on at least when nothing goes wrong any more
 
 
@@ -119,7 +119,7 @@ def write(seed: int | str) -> Script:
         settings=_settings(chance),
         rates={node: 1.0 if chance.random() < 0.6 else chance.uniform(0.98, 1.02) for node in NODES},
         offsets={node: chance.uniform(-2, 2) for node in NODES},
-        polls=chance.choice([30.0, 60.0, 120.0]),
+        polls=chance.choice([30.0, 60.0, 120.0, 120.0, None]),
         patience=chance.choice([3, 3, 3, 3, 3, 3, 3, 20]) * MINUTE,
     )
 

@@ -63,8 +63,9 @@ class Ec2(SimulatedCloud):
 class Aws(SimulatedProvider):
     """One node's client of EC2."""
 
-    def __init__(self, world: Ec2, line: Line, node: str, ledger: Ledger) -> None:
+    def __init__(self, world: Ec2, line: Line, node: str, ledger: Ledger, leads: Callable[[], bool]) -> None:
         self._line = line
+        self._leads = leads
         self._ec2 = world
         self._node = node
         self._ledger = ledger
@@ -100,7 +101,7 @@ class Aws(SimulatedProvider):
 
     def _note(self, operation: str, region: str, worker_id: str | None) -> None:
         if not self._line.cut:
-            self._ledger.called(operation, region, worker_id, self._node)
+            self._ledger.called(operation, worker_id, self._node, leads=self._leads())
 
     @property
     def cut(self) -> bool:

@@ -100,6 +100,8 @@ class FakeCml:
 
     async def deregister_license(self, address: str, credentials: Credentials) -> Deregistration:
         server = await self._at(address, "deregister", credentials)
+        if server.licence.registration == "IN_PROGRESS":
+            raise Conflict(address, "a registration is under way")
         if server.licence.registration != "COMPLETED":
             return Deregistration.WAS_NOT_REGISTERED
         server.licence = replace(server.licence, registration="NOT_REGISTERED")

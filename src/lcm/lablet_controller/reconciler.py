@@ -176,7 +176,7 @@ class LabletReconciler(WatchTriggeredHostedService["Lablet"]):
 
     async def _policy(self) -> Policy:
         verified = await self._workers.verified()
-        return replace(self._rules.policy, fleet_hold=self._workers.hold, workers_verified=verified)
+        return replace(self._rules.policy, fleet_hold=await self._workers.hold(), workers_verified=verified)
 
     # Leading
 

@@ -25,7 +25,8 @@ class Workers:
         self._internal = internal
         self._known: dict[str, tuple[Worker, float]] = {}
         self._verified = (False, float("-inf"))
-        self.hold: Hold | None = None
+        self._hold: Hold | None = None
+        self._heard_at = float("-inf")
 
     @property
     def all(self) -> list[Worker]:
@@ -38,7 +39,13 @@ class Workers:
         listed = [worker async for worker in self._internal.workers(exclude_statuses=[WorkerStatus.TERMINATED])]
         fleet = await self._internal.fleet()
         self._known = {worker.id: (worker, began) for worker in listed}
-        self.hold = fleet.hold
+        self._hear(fleet)
+
+    async def hold(self) -> Hold | None:
+        """The fleet's hold. One that was heard of a while ago may be over, and lists may be switched off."""
+        if self._hold is not None and clock.boottime() - self._heard_at > FRESH_SECONDS:
+            self._hear(await self._internal.fleet())
+        return self._hold
 
     async def get(self, worker_id: str, *, max_age: float = FRESH_SECONDS) -> Worker | None:
         """One worker, as it was at most so many seconds ago; None: there is none."""
@@ -56,7 +63,7 @@ class Workers:
 
     def heard(self, fleet: FleetState, worker: Worker) -> None:
         """What was read elsewhere."""
-        self.hold = fleet.hold
+        self._hear(fleet)
         self._known[worker.id] = (worker, clock.boottime())
 
     async def verified(self) -> bool:
@@ -68,3 +75,6 @@ class Workers:
             done = any(leader.controller == WORKER_CONTROLLER and leader.startup_sweep_done for leader in leaders)
             self._verified = (done, now)
         return done
+
+    def _hear(self, fleet: FleetState) -> None:
+        self._hold, self._heard_at = fleet.hold, clock.boottime()

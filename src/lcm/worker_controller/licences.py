@@ -13,6 +13,7 @@ import structlog
 
 from lcm.client.errors import ClientError
 from lcm.cml.errors import AuthFailed, CMLError, Invalid, OutcomeUnknown
+from lcm.cml.licensing import SETTLING
 from lcm.cml.types import Deregistration
 from lcm.core import clock
 from lcm.core.hosting import cancel_and_wait
@@ -195,11 +196,15 @@ class Licences:
         errand.state = LicenceTask.NONE
 
     async def _release(self, address: str, account: Credentials, errand: _Errand) -> None:
+        settling = _is_settling(errand)
         try:
             outcome = await self._cml.deregister_license(address, account)
         finally:
             if self._notes is not None and self._errands.get(errand.worker_id) is errand:
                 self._notes.note_released(errand.worker_id)  # also after an error: it may have happened
+        if outcome is Deregistration.WAS_NOT_REGISTERED and settling:
+            self._fail(errand, None, "a registration was asked for a moment ago and may still begin")
+            return
         errand.asked_at = None
         errand.state = LicenceTask.LEAKED if outcome is Deregistration.LOCAL_ONLY else LicenceTask.RELEASED
 
@@ -213,3 +218,8 @@ class Licences:
         errand.failure, errand.failed_at = why, clock.boottime()
         if isinstance(error, AuthFailed):
             self._accounts.drop(errand.worker_id)  # it may have been changed: the next task asks for it anew
+
+
+def _is_settling(errand: _Errand) -> bool:
+    """Whether CML may not yet show a registration that it has taken."""
+    return errand.asked_at is not None and clock.now() - errand.asked_at < SETTLING

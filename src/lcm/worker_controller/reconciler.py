@@ -321,6 +321,8 @@ class WorkerReconciler(WatchTriggeredHostedService["Worker"]):
                 pause = None if self.config.polling_enabled else self.config.interval_seconds
                 await wait_for(asked, pause)
                 asked.clear()
+                if pause is not None:
+                    await self._read_fleet()  # nobody lists the workers, which would bring it along
                 review = await watch.sweep(self.in_region(region))
                 for worker_id in sorted(review.mismatched if review is not None else ()):
                     self._wake_known(worker_id)

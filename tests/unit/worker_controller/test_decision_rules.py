@@ -17,9 +17,9 @@ from lcm.core.resources import Outcome
 from lcm.model.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.fleet_settings import DiscoverySettings, DriftPolicy, FleetSettings
 from lcm.model.requests import StatusWrite
-from lcm.model.status import DesiredStatus, LicenseStatus, LostInstancePolicy, WorkerStatus
+from lcm.model.status import DesiredStatus, LicenseOperation, LicenseStatus, LostInstancePolicy, WorkerStatus
 from lcm.model.transitions import IllegalTransition, is_legal
-from lcm.model.worker import Hold
+from lcm.model.worker import Hold, PendingLicenseOperation
 from lcm.worker_controller.decision import Nature, WriteLicence, WriteStatus
 from lcm.worker_controller.observation import CmlSight, LicenceTask, Loss
 from lcm.worker_controller.policy import Policy
@@ -728,6 +728,29 @@ def test_a_licence_is_not_waited_for_beyond_its_deadline(task: LicenceTask) -> N
     seen = seeing("running", licence_task=task)
     assert "terminate" not in calls(decided(licensed(status_since=ago(119)), seen))
     assert noted(decided(licensed(status_since=ago(121)), seen)) == "+terminate"
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "DRAINING", "STOPPING", "STOPPED"])
+@pytest.mark.parametrize("task", [LicenceTask.RELEASED, LicenceTask.LEAKED])
+def test_a_licence_given_back_as_asked_for_is_recorded_whatever_the_worker_is_about_to_do(
+    status: str, task: LicenceTask
+) -> None:
+    """SPEC 1.6: a confirmed deregistration is none that was leaked; nobody may look at CML again before the end."""
+    asked = PendingLicenseOperation(operation=LicenseOperation.DEREGISTER, requested_at=NOW, requested_by="ann")
+    desired = "RUNNING" if status == "RUNNING" else "STOPPED"
+    worker = being(
+        status,
+        desired,
+        license_status=LicenseStatus.REGISTERED,
+        pending_license_operation=asked,
+        status_since=ago(5),
+    )
+    seen = seeing("running" if status in ("RUNNING", "DRAINING") else "stopped", licence_task=task)
+    decision = decided(worker, seen)
+    leaked = task is LicenceTask.LEAKED
+    assert decision.actions[0] == WriteLicence(
+        LicenseStatus.DEREGISTERED, message=ANY, clear_pending=True, leaked=leaked
+    )
 
 
 @pytest.mark.parametrize("column", ["pending", "stopping", "stopped"])

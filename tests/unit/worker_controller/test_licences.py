@@ -181,6 +181,16 @@ async def test_giving_back_that_failed_may_be_tried_again_but_not_at_once(scene:
     assert [state for _, state in scene.ended] == [LicenceTask.FAILED, LicenceTask.RELEASED]
 
 
+async def test_a_registration_that_may_still_begin_is_not_taken_for_given_back(scene: Scene) -> None:
+    scene.server.registers_in = 60
+    await scene.register()
+    scene.server.licence = UNREGISTERED  # what CML still says a moment after it took the token
+    assert await scene.release() is LicenceTask.FAILED
+    assert "may still begin" in scene.licences.failure("w-1")
+    await asyncio.sleep(AGAIN_AFTER)
+    assert await scene.release() is LicenceTask.RELEASED
+
+
 async def test_stop_during_a_call_ends_it_without_a_word_and_forgets_all(scene: Scene) -> None:
     before = asyncio.all_tasks()
     scene.licences.register(scene.worker)

@@ -20,7 +20,8 @@ from lcm.worker_controller.decide import (
 )
 from lcm.worker_controller.decide.facts import inputs_of
 from lcm.worker_controller.decide.held import under_hold
-from lcm.worker_controller.decision import skip
+from lcm.worker_controller.decide.licence import given_back
+from lcm.worker_controller.decision import WriteLicence, skip
 from lcm.worker_controller.observation import Loss, Sight, Visibility
 
 if TYPE_CHECKING:
@@ -58,6 +59,9 @@ def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> 
         # There is nothing to be seen, and nothing that could be lost.
         seen = replace(seen, sight=_NO_INSTANCE, loss=Loss.ALLOWED)
     decided = handler(worker, seen, policy, now)
+    given = given_back(worker, seen)
+    if given is not None and not any(isinstance(action, WriteLicence) for action in decided.actions):
+        decided = replace(decided, actions=(given, *decided.actions))
     decided = replace(decided, inputs={**inputs_of(worker, seen), **decided.inputs})
     hold = policy.hold_on(worker, now)
     return decided if hold is None else under_hold(decided, hold, now)

@@ -32,7 +32,7 @@ def licence_step(worker: Worker, seen: Observation) -> Decision | None:
         return None
     pending = worker.pending_license_operation
     if pending is not None and pending.operation is LicenseOperation.DEREGISTER:
-        return _give_back(seen, progress.phase)
+        return _give_back(worker, seen, progress.phase)
     if progress.phase is LicensePhase.REGISTERED:
         return _registered(worker, progress.reason)
     if progress.phase is LicensePhase.UNKNOWN:
@@ -88,16 +88,28 @@ def _register(worker: Worker, seen: Observation, phase: LicensePhase, reason: st
     )
 
 
-def _give_back(seen: Observation, phase: LicensePhase) -> Decision:
+def given_back(worker: Worker, seen: Observation) -> WriteLicence | None:
+    """What is to be written of a licence that was just given back as asked for, whatever becomes of the worker now."""
+    pending = worker.pending_license_operation
+    if pending is None or pending.operation is not LicenseOperation.DEREGISTER:
+        return None
+    if seen.licence_task is LicenceTask.LEAKED:
+        message = "CML gave it up without Cisco knowing"
+        return WriteLicence(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=True)
+    if seen.licence_task is LicenceTask.RELEASED:
+        return WriteLicence(LicenseStatus.DEREGISTERED, "given back", clear_pending=True)
+    return None
+
+
+def _give_back(worker: Worker, seen: Observation, phase: LicensePhase) -> Decision:
     if seen.licence_task is LicenceTask.RUNNING:
         return Decision("licence.releasing", "the licence is being given back", after=LICENCE_SOON)
-    leaked = seen.licence_task is LicenceTask.LEAKED
-    released = seen.licence_task is LicenceTask.RELEASED or phase is LicensePhase.UNREGISTERED
-    if leaked or released:
+    write = given_back(worker, seen)
+    if write is None and phase is LicensePhase.UNREGISTERED:
+        write = WriteLicence(LicenseStatus.DEREGISTERED, "given back", clear_pending=True)
+    if write is not None:
         said = WantedCondition(ConditionType.LICENSED, ConditionStatus.FALSE, "GivenBack")
-        message = "CML gave it up without Cisco knowing" if leaked else "given back"
-        write = WriteLicence(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=leaked)
-        return Decision("licence.released", message, (write,), (said,))
+        return Decision("licence.released", write.message, (write,), (said,))
     # What failed is tried again. Meanwhile the record says what is: as long as CML is registered, so is the worker.
     why = _once_more("it was asked to give the licence back", seen)
     return Decision("licence.release", why, (ReleaseLicence(),), after=LICENCE_SOON)
