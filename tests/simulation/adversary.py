@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.errors import CloudError
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from lcm.cml.simulator.labs import Lab
     from tests.simulation.platform import Platform
     from tests.simulation.script import Event, Script
+    from tests.support.cml_fake import FakeServer
 
 _CALM = Trouble()
+_SETTLED = 400.0  # an instance that is younger may not be seen for other reasons
 
 
 class Adversary:
@@ -60,12 +63,18 @@ class Adversary:
             region.faults.refusals.clear()
             region.faults.hold_transitions = False
         platform.cml.lose_replies = platform.cml.land_late = 0.0
+        platform.network.deaf_to = ""
         platform.cml.refuse_imports = 0
+        platform.cml.sluggish = 0.0
         platform.cml.down.clear()
         platform.ec2.odd.clear()
+        platform.ec2.addressless.clear()
         for server in platform.cml.by_machine.values():
             server.hanging.clear()
             server.failures.clear()
+            server.seconds = 0.1
+            if server.licence.registration == "SUSPENDED":
+                server.licence = replace(server.licence, registration="COMPLETED")
         if platform.nodes["plane"].dead:
             await platform.start_plane()
         for name in NODES:
@@ -248,7 +257,66 @@ class Adversary:
         self._platform.ec2.odd.discard(machine.id)
         return machine.id
 
+    async def _no_address(self, which: float, seconds: float) -> str:
+        """EC2 shows an instance without its addresses."""
+        fit = [machine for _, machine in self._machines() if machine.state is not InstanceState.TERMINATED]
+        if not fit:
+            return "none fits"
+        machine = fit[int(which * len(fit))]
+        self._platform.ec2.addressless.add(machine.id)
+        await asyncio.sleep(seconds)
+        self._platform.ec2.addressless.discard(machine.id)
+        return machine.id
+
+    async def _vanish(self, which: float) -> str:
+        """EC2 knows nothing of an instance any more, as an hour after its end."""
+        now = self._platform.ec2.time()
+        fit = [
+            (region, machine.id)
+            for region in self._platform.ec2.regions.values()
+            for machine in region.machines.values()
+            if now - machine.launched_at > _SETTLED
+        ]
+        if not fit:
+            return "none fits"
+        region, instance_id = fit[int(which * len(fit))]
+        del region.machines[instance_id]
+        return instance_id
+
+    async def _deaf(self, part: str, seconds: float) -> None:
+        self._platform.network.deaf_to = part
+        await asyncio.sleep(seconds)
+        self._platform.network.deaf_to = ""
+
     # CML
+
+    def _server(self, which: float) -> FakeServer | None:
+        servers = sorted(self._platform.cml.by_machine)
+        return self._platform.cml.by_machine[servers[int(which * len(servers))]] if servers else None
+
+    async def _cml_slow(self, which: float, seconds: float) -> str:
+        server = self._server(which)
+        if server is None:
+            return "no server"
+        server.seconds = 9.0
+        await asyncio.sleep(seconds)
+        server.seconds = 0.1
+        return "it is fast again"
+
+    async def _cml_sluggish(self, late: float, seconds: float) -> None:
+        self._platform.cml.sluggish = late
+        await asyncio.sleep(seconds)
+        self._platform.cml.sluggish = 0.0
+
+    async def _odd_licence(self, which: float, seconds: float) -> str:
+        """CML says something of its licence that nobody has heard of."""
+        server = self._server(which)
+        if server is None or server.licence.registration != "COMPLETED":
+            return "none fits"
+        server.licence = replace(server.licence, registration="SUSPENDED")
+        await asyncio.sleep(seconds)
+        server.licence = replace(server.licence, registration="COMPLETED")
+        return "it is registered again"
 
     async def _cml_down(self, which: float, seconds: float) -> str:
         servers = sorted(self._platform.cml.by_machine)

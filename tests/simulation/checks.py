@@ -128,9 +128,9 @@ class Ledger:
             self._wish(before, after, actors)
         if after["version"] < before["version"]:
             self.violated(f"{worker_id}: version went from {before['version']} to {after['version']}")
-        if before["hold"] is None and after["hold"] is not None and after["hold"]["until"] is None:
-            self._worker_holds[worker_id] = self._now
-        elif after["hold"] is None:
+        if after["hold"] is not None and after["hold"]["until"] is None:
+            self._worker_holds.setdefault(worker_id, self._now)
+        else:
             self._worker_holds.pop(worker_id, None)
 
     def _transition(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.surroundings import Cml
 
 R = TypeVar("R")
+_ADDRESS_SECONDS = 20.0
 _SETTINGS = WorldSettings(boot_seconds=0.0)
 
 
@@ -132,7 +133,11 @@ class LabSession:
             return told(lab) if method == "GET" else world.labs.remove(lab)
         if method == "PUT":
             change = {"start": world.labs.start, "stop": world.labs.stop, "wipe": world.labs.wipe}[way[2]]
+            if self._cml.sluggish:
+                return self._cml.later(self._cml.sluggish, lambda: change(lab, owner))
             return change(lab, owner)
+        if way[2] == "layer3_addresses":
+            return _addresses(lab, world.time.now)
         return _LOOKS[way[2]](lab)
 
 
@@ -142,9 +147,14 @@ _LOOKS: dict[str, Callable[[Lab], Any]] = {
         {"id": node.id, "label": node.plan.label, "node_definition": node.plan.definition, "state": node.state}
         for node in lab.nodes.values()
     ],
-    "layer3_addresses": lambda lab: {
-        node.id: {"interfaces": {"52:54:00:00:00:01": {"label": "eth0", "ip4": [f"10.0.0.{len(node.id)}"], "ip6": []}}}
-        for node in lab.nodes.values()
-        if node.state == "BOOTED"
-    },
 }
+
+
+def _addresses(lab: Lab, now: float) -> dict[str, Any]:
+    """Nodes get addresses some time after they have booted."""
+    seen = {"label": "eth0", "ip4": ["10.0.0.7"], "ip6": []}
+    return {
+        node.id: {"interfaces": {"52:54:00:00:00:01": seen}}
+        for node in lab.nodes.values()
+        if node.state == "BOOTED" and now > node.due + _ADDRESS_SECONDS
+    }

@@ -97,6 +97,7 @@ class Network:
         self._ledger = ledger
         self._lines: dict[tuple[str, str], Line] = {}
         self.server: tuple[Node, Any] | None = None
+        self.deaf_to = ""  # requests for this part of the internal API are lost
         self.requests = 0
         self.by_path: dict[str, int] = {}
 
@@ -114,6 +115,8 @@ class Network:
     def fate(self, client: str, request: httpx.Request) -> Fate:
         """What becomes of a request."""
         self.requests += 1
+        if self.deaf_to and request.url.path.startswith(f"/api/internal/{self.deaf_to}"):
+            return Fate(lost_there="broken")
         return self.line(client, "plane").fate()
 
     def arrived(self, request: httpx.Request) -> Callable[[int], None]:

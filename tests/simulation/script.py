@@ -101,6 +101,12 @@ FAULTS: dict[str, float] = {
     "lab-refused": 0.7,
     "freeze-ec2": 1.5,
     "odd-state": 0.7,
+    "no-address": 0.7,
+    "vanish": 0.7,
+    "deaf": 1,
+    "cml-slow": 0.7,
+    "cml-sluggish": 0.7,
+    "odd-licence": 0.5,
     "resign": 1,
 }
 """What goes wrong."""
@@ -183,6 +189,14 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "create": _create,
     "lab": _lab,
     "freeze-ec2": lambda chance: {"region": chance.choice(_REGIONS), "seconds": chance.choice([30, 120, 400])},
+    "no-address": lambda chance: {"which": chance.random(), "seconds": chance.choice([20, 90, 400])},
+    "deaf": lambda chance: {
+        "part": chance.choice(["settings", "fleet", "worker-templates", "leadership", "installation"]),
+        "seconds": chance.choice([10, 60, 200]),
+    },
+    "cml-slow": lambda chance: {"which": chance.random(), "seconds": chance.choice([60, 200])},
+    "cml-sluggish": lambda chance: {"late": chance.choice([5.0, 20.0]), "seconds": chance.choice([60, 200])},
+    "odd-licence": lambda chance: {"which": chance.random(), "seconds": chance.choice([30, 120])},
     "odd-state": lambda chance: {"which": chance.random(), "seconds": chance.choice([20, 90, 400])},
     "lab-lands-late": lambda chance: {"seconds": chance.choice([5.0, 40.0, 100.0])},
     "hold": lambda chance: {"which": chance.random(), "minutes": chance.choice([None, 1, 4])},

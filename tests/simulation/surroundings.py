@@ -11,6 +11,7 @@ from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.cloud.simulated.region import Page
 from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
 from lcm.cml.errors import CMLError, Conflict, NotReady
+from lcm.cml.simulator.refusals import Refusal
 from lcm.cml.types import Credentials, Deregistration
 from tests.simulation.labs import LabWorlds
 from tests.support.fleet import ParkedCml
@@ -40,6 +41,7 @@ class Ec2(SimulatedCloud):
         self._world_loop = loop
         self._ledger = ledger
         self.odd: set[str] = set()  # instances that are shown in a state that nobody knows
+        self.addressless: set[str] = set()  # instances that are shown without an address
 
     def time(self) -> float:
         return self._epoch + self._world_loop.now
@@ -91,13 +93,16 @@ class Aws(SimulatedProvider):
         if not operation.endswith(("Instances",)) or operation == "DescribeInstances":
             self._note(operation, region, None)
         result = await super()._send(region, operation, work, instances)
-        if isinstance(result, Page) and self._ec2.odd:
-            shown = [
-                replace(each, state=InstanceState.UNKNOWN) if each.id in self._ec2.odd else each
-                for each in result.instances
-            ]
-            return cast("T", result._replace(instances=shown))
+        if isinstance(result, Page) and (self._ec2.odd or self._ec2.addressless):
+            return cast("T", result._replace(instances=[self._shown(each) for each in result.instances]))
         return result
+
+    def _shown(self, instance: Instance) -> Instance:
+        if instance.id in self._ec2.odd:
+            return replace(instance, state=InstanceState.UNKNOWN)
+        if instance.id in self._ec2.addressless:
+            return replace(instance, public_ip=None, private_ip=None)
+        return instance
 
     def _note(self, operation: str, region: str, worker_id: str | None) -> None:
         if not self._line.cut:
@@ -122,6 +127,7 @@ class Cml(ParkedCml):
         self.chance = loop.stream("cml")
         self.labs = LabWorlds(world.time)
         self.lose_replies = 0.0
+        self.sluggish = 0.0  # so late labs do what they were told
         self.refuse_imports = 0  # so many of the next imports are refused
         self.land_late = 0.0  # after so many seconds the next import is done, whoever has given up on it
         self.down: set[str] = set()
@@ -142,6 +148,9 @@ class Cml(ParkedCml):
         self._maybe_lose(address)
 
     async def deregister_license(self, address: str, credentials: Credentials) -> Deregistration:
+        server = self.servers.get(address)
+        if server is not None and server.licence.registration == "SUSPENDED":
+            server.licence = replace(server.licence, registration="COMPLETED")
         answer = await super().deregister_license(address, credentials)
         if answer is Deregistration.DONE:
             self.given_back_total += 1
@@ -198,5 +207,5 @@ class Cml(ParkedCml):
 
 
 def _whatever(action: Callable[[], object]) -> None:
-    with suppress(CMLError):
+    with suppress(CMLError, Refusal):
         action()

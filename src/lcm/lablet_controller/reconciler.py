@@ -90,7 +90,7 @@ class LabletReconciler(WatchTriggeredHostedService["Lablet"]):
             servers=servers,
             internal=self.internal,
             leader=self._leader,
-            workers=lambda: self._workers.all,
+            workers=self._workers.all,
             policy=self._policy,
             effect=self._effect_on,
             counters=self.counters,

@@ -79,7 +79,7 @@ class Strays:
         servers: LabServers,
         internal: Internal,
         leader: Callable[[], Leader],
-        workers: Callable[[], Iterable[Worker]],
+        workers: Callable[[], Awaitable[Iterable[Worker]]],
         policy: Callable[[], Awaitable[Policy]],
         effect: Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]],
         counters: Counters,
@@ -117,7 +117,7 @@ class Strays:
 
     async def round(self) -> None:
         """One look at each worker that is due, some at a time."""
-        ready = {worker.id: worker for worker in self._workers() if reachable(worker)}
+        ready = {worker.id: worker for worker in await self._workers() if reachable(worker)}
         for gone in self._seen.keys() - ready.keys():
             del self._seen[gone]  # it is looked at as soon as it is back
         now = clock.boottime()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FRESH_SECONDS: Final = 5.0
 VERDICT_SECONDS: Final = 2.0
+LISTED_SECONDS: Final = 120.0
 WORKER_CONTROLLER: Final = "worker-controller"
 
 
@@ -26,11 +27,12 @@ class Workers:
         self._known: dict[str, tuple[Worker, float]] = {}
         self._verified = (False, float("-inf"))
         self._hold: Hold | None = None
-        self._heard_at = float("-inf")
+        self._heard_at = self._listed_at = float("-inf")
 
-    @property
-    def all(self) -> list[Worker]:
-        """As far as is known."""
+    async def all(self) -> list[Worker]:
+        """All of them, by a list that is not too old: those that come with the polls may be switched off."""
+        if clock.boottime() - self._listed_at > LISTED_SECONDS:
+            await self.read()
         return [worker for worker, _ in self._known.values()]
 
     async def read(self) -> None:
@@ -39,6 +41,7 @@ class Workers:
         listed = [worker async for worker in self._internal.workers(exclude_statuses=[WorkerStatus.TERMINATED])]
         fleet = await self._internal.fleet()
         self._known = {worker.id: (worker, began) for worker in listed}
+        self._listed_at = began
         self._hear(fleet)
 
     async def hold(self) -> Hold | None:
