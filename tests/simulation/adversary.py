@@ -190,12 +190,11 @@ class Adversary:
 
     def _machines(self) -> list[tuple[str, Machine]]:
         now = self._platform.ec2.time()
-        found = []
-        for name, region in self._platform.ec2.regions.items():
-            for machine in region.machines.values():
-                machine.settle(now)
-                found.append((name, machine))
-        return found
+        return [
+            (name, region.settle(machine, now))
+            for name, region in self._platform.ec2.regions.items()
+            for machine in region.machines.values()
+        ]
 
     async def _outside(self, which: float, action: Action, states: tuple[InstanceState, ...]) -> str:
         fit = [(region, machine) for region, machine in self._machines() if machine.state in states]
@@ -272,16 +271,16 @@ class Adversary:
         """EC2 knows nothing of an instance any more, as an hour after its end."""
         now = self._platform.ec2.time()
         fit = [
-            (region, machine.id)
+            machine
             for region in self._platform.ec2.regions.values()
             for machine in region.machines.values()
             if now - machine.launched_at > _SETTLED
         ]
         if not fit:
             return "none fits"
-        region, instance_id = fit[int(which * len(fit))]
-        del region.machines[instance_id]
-        return instance_id
+        machine = fit[int(which * len(fit))]
+        machine.state, machine.due, machine.ended_at = InstanceState.TERMINATED, None, 0.0
+        return machine.id
 
     async def _deaf(self, part: str, seconds: float) -> None:
         self._platform.network.deaf_to = part

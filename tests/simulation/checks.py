@@ -261,7 +261,7 @@ def live_instances(ec2: Ec2) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for region in ec2.regions.values():
         for machine in region.machines.values():
-            machine.settle(now)
+            region.settle(machine, now)
             worker_id = machine.tags.get(WORKER_TAG)
             if worker_id is not None and machine.state in _LIVE:
                 found.setdefault(worker_id, []).append(machine.id)

@@ -29,7 +29,7 @@ def warm_up() -> None:
     if not _WARM:
         _WARM.append(True)
         script = write("warm")
-        run("warm", replace(script, faults=(), people=script.people[:3]), span=_WARMING_MINUTES * 60, settle=0.0)
+        run("warm", replace(script, faults=(), people=script.people[:3], span=_WARMING_MINUTES * 60), settle=0.0)
 
 
 def run_all(seeds: Iterable[int | str], *, jobs: int, keep_log: bool = False) -> Iterator[Result]:

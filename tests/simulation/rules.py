@@ -51,7 +51,7 @@ def missing(covered: Counter[str], known: set[str]) -> list[str]:
 
 
 def _like(rule: str) -> re.Pattern[str]:
-    return re.compile(re.escape(rule).replace(r"\*", "[a-z_]+"))
+    return re.compile(re.escape(rule).replace(r"\*", "[a-z_.]+"))
 
 
 def _in_folder(folder: Path) -> Iterator[str]:

@@ -16,7 +16,7 @@ from tests.simulation.loop import Node, SeededLoop
 from tests.simulation.people import People
 from tests.simulation.platform import Platform, quiet
 from tests.simulation.rules import count_rules
-from tests.simulation.script import MINUTE, NODES, SPAN, write
+from tests.simulation.script import MINUTE, NODES, write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +43,7 @@ class Result:
     script: Script | None = None
 
 
-def run(seed: int | str, script: Script | None = None, *, span: float = SPAN, settle: float = SETTLE) -> Result:
+def run(seed: int | str, script: Script | None = None, *, settle: float = SETTLE) -> Result:
     """Play a script; without one, that of the seed."""
     quiet()
     script = script or write(seed)
@@ -55,7 +55,7 @@ def run(seed: int | str, script: Script | None = None, *, span: float = SPAN, se
     began = time.process_time()
     try:
         world = Node(loop, "world")
-        loop.run_until_complete(world.run(_play(loop, ledger, script, span, settle), "world"))
+        loop.run_until_complete(world.run(_play(loop, ledger, script, settle), "world"))
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed shows it
         ledger.violated(f"the run broke: {type(error).__name__}: {error}")
     ledger.violations += [f"nobody caught: {_words(each)}" for each in loop.failures]
@@ -72,7 +72,7 @@ def run(seed: int | str, script: Script | None = None, *, span: float = SPAN, se
     )
 
 
-async def _play(loop: SeededLoop, ledger: Ledger, script: Script, span: float, settle: float) -> None:
+async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float) -> None:
     platform = Platform(loop, ledger, polls=script.polls)
     await platform.start_plane()
     for name in NODES:
@@ -82,7 +82,7 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, span: float, s
     acts = [_at(event, people.do, ledger) for event in script.people]
     acts += [_at(event, adversary.do, ledger) for event in script.faults]
     tasks = [asyncio.ensure_future(act) for act in acts]
-    await asyncio.sleep(span + MINUTE)
+    await asyncio.sleep(script.span + MINUTE)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MINUTE = 60.0
 SPAN = 30 * MINUTE
-"""For how long people ask for things and things go wrong."""
+"""The span of a seed's script."""
 
 NODES = ("one", "two", "placer", "stand-in", "labs")
 """Nodes that run controllers; which ones is the platform's matter."""
@@ -46,6 +46,7 @@ class Script:
     rates: dict[str, float]
     offsets: dict[str, float]
     polls: float | None  # how often controllers list everything, whatever they are told meanwhile; None: never
+    span: float  # for how long people ask for things and things go wrong
     patience: float  # for how long a run goes on at least when nothing goes wrong any more
 
 
@@ -125,6 +126,7 @@ def write(seed: int | str) -> Script:
         settings=_settings(chance),
         rates={node: 1.0 if chance.random() < 0.6 else chance.uniform(0.98, 1.02) for node in NODES},
         offsets={node: chance.uniform(-2, 2) for node in NODES},
+        span=SPAN,
         polls=chance.choice([30.0, 60.0, 120.0, 120.0, None]),
         patience=chance.choice([3, 3, 3, 3, 3, 3, 3, 20]) * MINUTE,
     )

@@ -1,0 +1,323 @@
+"""Days written by hand: what chance brings too seldom to be relied upon, and what went wrong once.
+
+Each is played like the script of a seed, with everything that must hold checked on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.script import FAULTS, MINUTE, NODES, Event, Script
+
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "idle": {"worker_auto_pause_enabled": False},
+    "scaling": {"scale_down_enabled": False},
+    "discovery": {"discovery_interval": 60.0, "drift_policy": "restore", "terminate_leaked_instances": False},
+}
+HOME = "eu-west-1"
+FIRST = {"which": 0.0}
+
+
+def at(minutes: float, kind: str, **facts: Any) -> Event:
+    """Something that happens so many minutes after the beginning."""
+    return Event(minutes * MINUTE, kind, facts)
+
+
+def worker(minutes: float = 0.2, name: str = "w0", **facts: Any) -> Event:
+    """Somebody creates a worker at home."""
+    usual = {"template": "small", "region": HOME, "desired": "RUNNING", "token": None, "lost": "terminate"}
+    return at(minutes, "create", **{"name": name, "idle": False, **usual, **facts})
+
+
+def lab(minutes: float, definition: str = "tiny", **facts: Any) -> Event:
+    """Somebody wants a lab at home."""
+    return at(
+        minutes, "lab", **{"definition": definition, "region": HOME, "lives": None, "lost": "reschedule", **facts}
+    )
+
+
+def day(*events: Event, polls: float | None = 30.0, lasting: float = 5.0, **settings: dict[str, Any]) -> Script:
+    """A script of these events: so many minutes long, and at least until two after the last of them."""
+    ordered = sorted(events, key=lambda event: event.at)
+    return Script(
+        people=tuple(event for event in ordered if event.kind not in FAULTS),
+        faults=tuple(event for event in ordered if event.kind in FAULTS),
+        settings={name: {**group, **settings.get(name, {})} for name, group in _SETTINGS.items()},
+        rates=dict.fromkeys(NODES, 1.0),
+        offsets=dict.fromkeys(NODES, 0.0),
+        span=max(lasting * MINUTE, ordered[-1].at + 2 * MINUTE),
+        polls=polls,
+        patience=3 * MINUTE,
+    )
+
+
+def both(line: str, minutes: float, seconds: float) -> tuple[Event, ...]:
+    """Neither worker controller reaches something for a while."""
+    return tuple(at(minutes, "cut", line=(node, line), seconds=seconds) for node in ("one", "two"))
+
+
+SCENARIOS: dict[str, Script] = {
+    "a hold ends, and nobody polls": day(
+        worker(),
+        at(2, "hold-fleet", seconds=60),
+        at(2.2, "stop", **FIRST),
+        polls=None,
+    ),
+    "a licence is given back just before a drain": day(
+        worker(token="good-token"),
+        at(3, "deregister", **FIRST),
+        at(3.1, "drain", **FIRST),
+        at(12, "terminate-outside", **FIRST),
+    ),
+    "a worker with a left lab comes back, and nobody polls": day(
+        worker(),
+        lab(3, "slow", lost="fail"),
+        at(4, "stop", **FIRST),
+        at(14, "start", **FIRST),
+        polls=None,
+    ),
+    "somebody stops it again and again": day(
+        worker(),
+        *(at(minutes, "stop-outside", **FIRST) for minutes in (3, 6, 9, 12, 15)),
+        at(25, "stop", **FIRST),
+    ),
+    "its instances are lost again and again": day(
+        worker(lost="replace"),
+        *(at(minutes, "terminate-outside", **FIRST) for minutes in (2, 5, 8, 11, 14)),
+        at(25, "terminate", **FIRST),
+    ),
+    "an instance never gets up": day(
+        at(0.1, "freeze-ec2", region=HOME, seconds=420),
+        worker(0.2),
+        at(12, "retry", **FIRST),
+        at(14, "stop", **FIRST),
+        at(16, "freeze-ec2", region=HOME, seconds=420),
+        at(16.1, "start", **FIRST),
+        at(27, "retry", **FIRST),
+    ),
+    "EC2 refuses to start it": day(
+        worker(),
+        at(2, "stop", **FIRST),
+        at(4, "refuse", region=HOME, operation="StartInstances", code="InsufficientInstanceCapacity", times=2),
+        at(4.1, "start", **FIRST),
+        at(8, "stop", **FIRST),
+        at(10, "refuse", region=HOME, operation="StartInstances", code="UnauthorizedOperation", times=1),
+        at(10.1, "start", **FIRST),
+        at(14, "retry", **FIRST),
+    ),
+    "nobody knows whether it was launched, and it is not to run any more": day(
+        at(0.1, "lose-replies", region=HOME, times=1, silent=True),
+        at(0.1, "hide-new", region=HOME, seconds=0, lasting=1),
+        worker(0.2),
+        at(0.25, "aws-outage", region=HOME, seconds=30),
+        at(0.4, "stop", **FIRST),
+    ),
+    "a launch is heard of by nobody and given up": day(
+        at(0.1, "lose-replies", region=HOME, times=1, silent=True),
+        at(0.1, "hide-new", region=HOME, seconds=120, lasting=20),
+        worker(0.2),
+        at(0.22, "crash", node="one", steps=1, down=5),
+        at(0.22, "crash", node="two", steps=1, down=5),
+        at(0.5, "stop", **FIRST),
+    ),
+    "a launch fails, is cut off, and is given up": day(
+        at(0.1, "throttle", region=HOME, operation="RunInstances", times=5),
+        worker(0.2),
+        at(0.22, "crash", node="one", steps=1, down=5),
+        at(0.22, "crash", node="two", steps=1, down=5),
+        at(0.3, "stop", **FIRST),
+        at(14, "terminate", **FIRST),
+    ),
+    "launches are refused, lack capacity, lose their answers": day(
+        at(0.1, "refuse", region=HOME, operation="RunInstances", code="UnauthorizedOperation", times=1),
+        worker(0.2),
+        at(1.9, "refuse", region=HOME, operation="RunInstances", code="InsufficientInstanceCapacity", times=1),
+        worker(2, "w1"),
+        at(3.9, "lose-replies", region=HOME, times=1, silent=False),
+        at(3.9, "hide-new", region=HOME, seconds=30, lasting=30),
+        worker(4, "w2"),
+        at(5.9, "throttle", region=HOME, operation="StopInstances", times=2),
+        at(6, "stop", which=0.9),
+    ),
+    "a stop from outside is accepted, a start from outside is not": day(
+        worker(),
+        at(3, "stop-outside", **FIRST),
+        at(7, "start-outside", **FIRST),
+        discovery={"drift_policy": "accept"},
+    ),
+    "EC2 shows odd things": day(worker(), at(3, "odd-state", which=0.0, seconds=300)),
+    "licences good and bad": day(
+        worker(token="bad-token"),
+        worker(0.3, "w1", token="good-token"),
+        at(4, "terminate", which=0.9),
+        at(5, "deregister", **FIRST),
+        worker(6, "w2", token="good-token"),
+        at(8.9, "cml-slow", which=0.99, seconds=60),
+        at(8.9, "cml-slow", which=0.4, seconds=60),
+        at(8.9, "cml-slow", which=0.0, seconds=60),
+        at(9, "terminate", which=0.9),
+    ),
+    "stopped and started behind our back": day(
+        worker(),
+        *both("aws", 3, 65),
+        at(3.1, "stop-outside", **FIRST),
+        at(4.0, "start-outside", **FIRST),
+        at(4.005, "freeze-ec2", region=HOME, seconds=120),
+        at(4.1, "stop", **FIRST),
+    ),
+    "drained while it is started behind our back": day(
+        worker(),
+        at(2.9, "use", which=0.15),
+        at(3, "drain", **FIRST),
+        *both("aws", 3.1, 100),
+        at(3.2, "stop-outside", **FIRST),
+        at(4.1, "start-outside", **FIRST),
+        at(4.12, "freeze-ec2", region=HOME, seconds=120),
+    ),
+    "it is started by two at once": day(
+        worker(),
+        at(2, "stop", **FIRST),
+        *both("plane", 4.9, 40),
+        at(5, "start-outside", **FIRST),
+        at(5.005, "freeze-ec2", region=HOME, seconds=120),
+        at(5.01, "start", **FIRST),
+    ),
+    "reads lag behind an end": day(
+        worker(),
+        at(3, "freeze-ec2", region=HOME, seconds=150),
+        at(3.005, "terminate-outside", **FIRST),
+        at(3.55, "lag-reads", region=HOME, seconds=40, lasting=60),
+        worker(6, "w1"),
+        at(8, "lag-reads", region=HOME, seconds=40, lasting=120),
+        at(8.1, "stop", **FIRST),
+        at(8.3, "start", **FIRST),
+        at(8.5, "stop", **FIRST),
+        at(9, "start", **FIRST),
+    ),
+    "EC2 forgets instances": day(
+        worker(),
+        worker(0.3, "w1", lost="replace"),
+        worker(0.4, "w2"),
+        at(3, "stop", which=0.9),
+        at(10, "vanish", **FIRST),
+        at(20, "vanish", which=0.4),
+    ),
+    "EC2 forgets an instance, and orphans are not looked for": day(
+        worker(),
+        at(10, "vanish", **FIRST),
+        at(25, "terminate", **FIRST),
+        discovery={"worker_discovery_enabled": False},
+    ),
+    "an instance that is not up yet is lost": day(
+        at(0.1, "freeze-ec2", region=HOME, seconds=60),
+        worker(0.2),
+        *both("aws", 0.4, 60),
+        at(0.5, "terminate-outside", **FIRST),
+    ),
+    "a failed worker's instance is lost": day(
+        at(0.1, "freeze-ec2", region=HOME, seconds=400),
+        worker(0.2),
+        at(9, "terminate-outside", **FIRST),
+        at(20, "terminate", **FIRST),
+    ),
+    "no address for a while": day(
+        at(0.1, "freeze-ec2", region=HOME, seconds=20),
+        worker(0.2),
+        at(0.3, "no-address", which=0.0, seconds=60),
+    ),
+    "settings cannot be read": day(
+        at(0.0, "deaf", part="settings", seconds=600),
+        worker(1),
+        at(4, "crash", node="one", steps=1, down=5),
+        at(4.1, "crash", node="two", steps=1, down=5),
+        at(6, "stop-outside", **FIRST),
+    ),
+    "templates cannot be read": day(at(0.1, "deaf", part="worker-templates", seconds=120), worker(0.2)),
+    "its image cannot be looked up": day(
+        at(0.1, "refuse", region=HOME, operation="DescribeImages", code="InternalError", times=9), worker(0.2)
+    ),
+    "a licence takes its time": day(
+        worker(token="good-token"),
+        at(2, "cml-slow", which=0.0, seconds=240),
+        at(2.5, "deregister", **FIRST),
+        at(8, "license", which=0.0, token="good-token"),
+        at(11, "odd-licence", which=0.0, seconds=180),
+    ),
+    "labs under a hold": day(
+        worker(),
+        lab(3),
+        at(5, "hold-fleet", seconds=90),
+        at(5.2, "end-lab", **FIRST),
+    ),
+    "a lab is deleted while it boots": day(worker(), lab(3, "slow"), at(3.5, "lab-vanishes", **FIRST)),
+    "a lab is stopped while it boots": day(worker(), lab(3, "slow"), at(3.5, "lab-stopped", **FIRST)),
+    "a lab is deleted while it runs": day(worker(), lab(3), at(5, "lab-vanishes", **FIRST)),
+    "CML takes its time to start labs": day(
+        worker(),
+        at(2.9, "cml-sluggish", late=20.0, seconds=120),
+        lab(3),
+        at(6, "stop", **FIRST),
+        at(8, "start", **FIRST),
+        at(8.1, "cml-sluggish", late=20.0, seconds=200),
+    ),
+    "a lab lands after its end was asked for": day(
+        worker(),
+        at(2.9, "lab-lands-late", seconds=100.0),
+        lab(3),
+        at(3.2, "end-lab", **FIRST),
+    ),
+    "a lab lands late": day(worker(), at(2.9, "lab-lands-late", seconds=100.0), lab(3)),
+    "a lab is refused": day(worker(), at(2.9, "lab-refused", **FIRST), lab(3)),
+    "a lab is stopped while it runs": day(worker(), lab(3), at(5, "lab-stopped", **FIRST)),
+    "CML is silent while a lab is to end": day(
+        worker(), lab(3), at(5, "cml-down", which=0.0, seconds=100), at(5.1, "end-lab", **FIRST)
+    ),
+    "nobody has verified the workers": day(
+        worker(),
+        lab(3),
+        at(5, "crash", node="one", steps=1, down=60),
+        at(5, "crash", node="two", steps=1, down=60),
+        lab(5.1),
+        at(5.5, "end-lab", **FIRST),
+        at(6, "crash", node="labs", steps=1, down=1),
+    ),
+    "a worker leaves before a lab began": day(
+        worker(),
+        worker(0.3, "w1"),
+        at(2.9, "crash", node="labs", steps=1, down=60),
+        lab(3),
+        at(3.2, "drain", **FIRST),
+        at(3.3, "drain", which=0.9),
+    ),
+    "nobody needs it any more": day(
+        worker(idle=True),
+        worker(0.3, "w1", idle=True),
+        at(1.5, "use", which=0.0),
+        at(1.5, "use", which=0.6),
+        idle={
+            "worker_auto_pause_enabled": True,
+            "worker_idle_timeout_minutes": 3.0,
+            "worker_auto_pause_snooze_minutes": 1.0,
+            "idle_detection_interval": 30.0,
+            "idle_action": "drain",
+        },
+        scaling={"scale_down_enabled": True, "min_workers": 1, "scale_down_cooldown_seconds": 30.0},
+        lasting=12.0,
+    ),
+}
+
+OUT_OF_REACH = {
+    "worker pending.has_instance": "a write that gives a worker its instance also moves it on",
+    "lablet scheduled.end": "a person's end of a SCHEDULED lablet is final at once; only a fixed end comes so",
+    "worker pending.unresolved": "what to launch is always resolved before it is decided",
+    "worker provisioning.no_instance": "PROVISIONING is written with the instance",
+    "worker starting.no_instance": "an instance is taken off the record only together with the status",
+    "worker stopping.no_instance": "as above",
+    "worker terminating.no_instance": "without an instance a worker that is to end is TERMINATED at once",
+    "worker stopped.launch": "a worker that lost its instance is PENDING, FAILED or TERMINATED, not STOPPED",
+    "worker stopped.no_way": "as above",
+    "worker draining.cancelled": "whoever ends a drain writes RUNNING in the same commit",
+    "lablet unassigned.skip": "the controller asks only for lablets that have a worker",
+    "lablet instantiating.no_recipe": "definitions are never deleted",
+}
+"""Rules for records that nothing writes. They stand in the decision tables, and unit tests hold them."""
