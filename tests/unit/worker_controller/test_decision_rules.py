@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.commands.reporting import write_status
+from lcm.controllers.acting import Nature
 from lcm.core.resources import Outcome
 from lcm.model.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.fleet_settings import DiscoverySettings, DriftPolicy, FleetSettings
@@ -20,7 +21,7 @@ from lcm.model.requests import StatusWrite
 from lcm.model.status import DesiredStatus, LicenseStatus, LostInstancePolicy, WorkerStatus
 from lcm.model.transitions import IllegalTransition, is_legal
 from lcm.model.worker import Hold
-from lcm.worker_controller.decision import Nature, WriteLicence, WriteStatus
+from lcm.worker_controller.decision import WriteLicence, WriteStatus
 from lcm.worker_controller.observation import CmlSight, LicenceTask, Loss
 from lcm.worker_controller.policy import Policy
 from tests.support.workers import NOW

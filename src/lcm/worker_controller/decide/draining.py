@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.conditions import ConditionStatus, ConditionType
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.model.wording import are
 from lcm.worker_controller.decide.facts import NOT_DRAINING, SOON, in_status_for
 from lcm.worker_controller.decide.leaving import elsewhere, follow, not_seen, stop, terminate
-from lcm.worker_controller.decision import Nature, WantedCondition, WriteStatus, wait
+from lcm.worker_controller.decision import WantedCondition, WriteStatus, wait
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.core.resources import Outcome
 from lcm.model.conditions import ConditionStatus, ConditionType, find_condition
 from lcm.model.status import DesiredStatus, WorkerStatus
@@ -21,7 +22,7 @@ from lcm.worker_controller.decide.facts import (
 )
 from lcm.worker_controller.decide.leaving import elsewhere, follow, not_seen, stop, terminate
 from lcm.worker_controller.decide.licence import licence_step
-from lcm.worker_controller.decision import DetectIdle, Nature, WantedCondition, WriteStatus, success, wait
+from lcm.worker_controller.decision import DetectIdle, WantedCondition, WriteStatus, success, wait
 
 if TYPE_CHECKING:
     from datetime import datetime
