@@ -476,6 +476,21 @@ def test_a_drain_waits_but_not_for_ever(more: dict[str, Any]) -> None:
     assert noted(decided(being("DRAINING", "STOPPED", status_since=ago(601)), seen)) == "STOPPING+stop"
 
 
+@pytest.mark.parametrize(
+    ("cml", "verdict"),
+    [
+        (CmlSight(asked_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
+        (SILENT, ConditionStatus.FALSE),
+        (NEVER_ASKED, None),
+    ],
+    ids=["answers", "silent", "never asked"],
+)
+def test_while_it_drains_it_is_said_whether_cml_answers(cml: CmlSight, verdict: ConditionStatus | None) -> None:
+    """Lablets that end during a drain are taken down only as long as the worker controller says that CML answers."""
+    decision = decided(being("DRAINING", "STOPPED", status_since=ago(10)), seeing("running", lablets=1, cml=cml))
+    assert (noted(decision), said(decision, ConditionType.CML_READY)) == ("wait", verdict)
+
+
 def test_a_drain_with_nothing_to_wait_for_goes_on_at_once() -> None:
     """SPEC 1.6: it goes on in the same pass."""
     assert noted(decided(being("DRAINING", "STOPPED", status_since=NOW), seeing("running"))) == "STOPPING+stop"
