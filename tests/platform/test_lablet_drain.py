@@ -54,8 +54,8 @@ async def a_lablet_on(fleet: Fleet, worker: Worker) -> Lablet:
     placement = Placement(at=clock.now(), worker_id=worker.id, reason="the only one")
     write = ScheduleWrite(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
     (done,) = await internal.schedule(SCHEDULER, ScheduleBatch(items=(write,)))
-    assert done.lablet is not None, done.detail
-    return done.lablet
+    assert done.placed, done.detail
+    return await internal.lablet(lablet.id)
 
 
 async def quiet_worker(fleet: Fleet) -> Worker:

@@ -141,6 +141,22 @@ async def test_a_worker_whose_instance_vanished_is_not_chosen(fleet: Fleet) -> N
     assert lablet.worker_id != gone.id
 
 
+async def test_a_worker_whose_instance_is_replaced_is_chosen_only_when_it_is_ready_again(fleet: Fleet) -> None:
+    """It stays on the list all the time, and the scheduler knew it as ready a moment ago."""
+    await define(fleet, "small", SMALL)
+    replaced = await fleet.running("replaced", lost_instance_policy="replace")
+    async with scheduling(fleet):
+        await make(fleet, "small", 1)
+        await fleet.until(lambda: all_placed(fleet), "the first has a worker", within=60)
+        vanish(fleet, replaced)
+        await fleet.until_status(replaced.id, WorkerStatus.PENDING, within=3600)
+        await make(fleet, "small", 1)
+        await fleet.until(lambda: all_placed(fleet), "the second has one", within=900)
+        worker = await fleet.worker(replaced.id)
+    assert {lablet.worker_id for lablet in await lablets(fleet)} == {replaced.id}
+    assert (worker.ready, worker.instance_id != replaced.instance_id) == (True, True)
+
+
 async def test_a_drained_worker_takes_no_more(fleet: Fleet) -> None:
     await define(fleet, "small", SMALL)
     drained = await fleet.running("drained")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ACTION = re.compile(r"(\s*)\{\{(-?)\s*(.*?)\s*(-?)\}\}(?:(?<=-\}\})\s*)?", re.DOTALL)
-_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|\||\$?[\w.]+)')
+_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[|()]|\$?[\w.]+|\$)')
 _RANGE = re.compile(r"range (?:(\$\w+), (\$\w+) := )?(.+)")
 
 
@@ -47,12 +47,13 @@ class Chart:
     def render(self, **changes: Any) -> list[dict[str, Any]]:
         """All objects, with these values changed at the top: maps are merged, all else is replaced."""
         top = self._top(changes)
-        texts = [self._text(nodes, top, {}) for name, nodes in self.files.items() if name.endswith(".yaml")]
+        texts = [self._text(nodes, top, {"$": top}) for name, nodes in self.files.items() if name.endswith(".yaml")]
         return [each for text in texts for each in yaml.safe_load_all(text) if each is not None]
 
     def notes(self) -> str:
         """What is printed after an installation."""
-        return self._text(self.files["NOTES.txt"], self._top({}), {})
+        top = self._top({})
+        return self._text(self.files["NOTES.txt"], top, {"$": top})
 
     def _top(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         return {"Values": _merged(self.values, changes), "Release": self._release, "Chart": self._about}
@@ -93,15 +94,19 @@ class Chart:
         arguments = [self._term(each, dot, names) for each in rest]
         if first == "include":
             name, passed = arguments
-            return self._text(self._defined[name], passed, {})
+            return self._text(self._defined[name], passed, {"$": passed})
         if first in _FUNCTIONS:
             return _FUNCTIONS[first](*arguments)
         assert not arguments, f"unknown function {first}"
         return self._term(first, dot, names)
 
     def _term(self, term: Any, dot: Any, names: Mapping[str, Any]) -> Any:
+        if isinstance(term, _Inner):
+            return self._value(term.text, dot, names)
         if not isinstance(term, _Word):
             return term
+        if term in ("true", "false"):
+            return term == "true"
         if term.startswith('"'):
             return json.loads(term)
         if term.isdigit():
@@ -121,6 +126,17 @@ class _Word(str):
     __slots__ = ()
 
 
+@dataclass(frozen=True)
+class _Inner:
+    """An expression in parentheses."""
+
+    text: str
+
+
+def _dict(*pairs: Any) -> dict[str, Any]:
+    return dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
 def _quote(value: Any) -> str:
     return json.dumps(_printed(value))
 
@@ -137,6 +153,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quote": _quote,
     "toYaml": _yaml,
     "nindent": _nindent,
+    "dict": _dict,
+    "list": lambda *items: list(items),
     "default": lambda default, value: value or default,
 }
 
@@ -152,7 +170,11 @@ def _split(expression: str) -> list[list[Any]]:
         match = _TOKEN.match(expression, place)
         assert match is not None, f"not understood: {expression[place:]}"
         place = match.end()
-        if match[1] == "|":
+        if match[1] == "(":
+            end = expression.index(")", place)  # none inside another is used here
+            commands[-1].append(_Inner(expression[place:end]))
+            place = end + 1
+        elif match[1] == "|":
             commands.append([])
         else:
             commands[-1].append(_Word(match[1]))
@@ -177,7 +199,7 @@ def _parse(text: str) -> list[_Node]:
             stack[-1] = (stack[-1][0], stack[-1][0].other)
         elif word == "end":
             stack.pop()
-        else:
+        elif word != "/*":
             stack[-1][1].append(_Node("print", action))
     assert len(stack) == 1, "an end is missing"
     root.body.append(_Node("text", text[place:]))

@@ -164,8 +164,8 @@ class LabletDesk:
     async def placed(self, worker_id: str = "w-1", **facts: Any) -> Lablet:
         """A lablet that has a worker."""
         (answer,) = await self.schedule((await self.make(**facts), worker_id))
-        assert answer.lablet is not None, answer.detail
-        return answer.lablet
+        assert answer.placed, answer.detail
+        return await self.lablet(answer.lablet_id)
 
     async def report(self, lablet: Lablet, status: str, *, leader: Leader = LABLET_CONTROLLER, **facts: Any) -> Lablet:
         """A controller writes a status."""

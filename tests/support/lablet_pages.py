@@ -50,7 +50,8 @@ class LabletWorld:
         path = "/api/internal/lablets/schedule"
         answer = await self.plane.ask("POST", path, role=Role.CONTROLLER, json={"items": [item]})
         assert answer.json()["items"][0]["placed"], answer.text
-        placed: dict[str, Any] = answer.json()["items"][0]["lablet"]
+        read = await self.plane.ask("GET", f"/api/internal/lablets/{lablet['id']}", role=Role.CONTROLLER)
+        placed: dict[str, Any] = read.json()
         return placed
 
     async def waits(self, lablet: dict[str, Any], reason: str, **placement: Any) -> dict[str, Any]:

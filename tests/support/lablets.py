@@ -137,8 +137,7 @@ class Labbing:
         write = ScheduleWrite(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
         (done,) = await self.control.internal.schedule(SCHEDULER, ScheduleBatch(items=(write,)))
         assert done.placed, done.detail
-        assert done.lablet is not None
-        return done.lablet
+        return await self.control.internal.lablet(lablet.id)
 
     async def get(self, lablet: Lablet) -> Lablet:
         """As it is now."""

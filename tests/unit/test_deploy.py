@@ -13,6 +13,8 @@ import yaml
 from lcm.cloud.aws.config import AwsConfig
 from lcm.settings import Settings, describe
 from lcm.wiring.control_plane import ControlPlaneSettings
+from lcm.wiring.lablet_controller import LabletControllerProcess
+from lcm.wiring.resource_scheduler import ResourceSchedulerProcess
 from lcm.wiring.worker_controller import WorkerControllerProcess
 from tests.support.helm import Chart
 from tests.support.registries import platform_metrics, sample_names
@@ -26,11 +28,24 @@ CHART = DEPLOY / "helm" / "lcm"
 SERVICES: dict[str, type[Settings]] = {
     "control-plane": ControlPlaneSettings,
     "worker-controller": WorkerControllerProcess,
+    "resource-scheduler": ResourceSchedulerProcess,
+    "lablet-controller": LabletControllerProcess,
 }
+PORTS = {"control-plane": 8080, "resource-scheduler": 8081, "lablet-controller": 8082, "worker-controller": 8083}
+OF_CONTROLLERS = ("workerController", "resourceScheduler", "labletController")
+"""Whose part of the chart's values one template reads as `.own`."""
+
 # Of a series as Prometheus keeps it, whatever it was scraped from.
 SCRAPED = {"instance", "job", "le"}
 WORDS = {"or", "and", "unless", "by"}
 HOST = re.compile(r"^[^/]*[.:][^/]*/|^localhost/")
+PLACED: dict[str, Any] = {
+    "podAnnotations": {"a": "b"},
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "labs"}],
+    "affinity": {"nodeAffinity": {}},
+    "service": {"annotations": {"internal": "true"}},
+}
 EVERYTHING: dict[str, Any] = {
     "regions": {"eu-west-1": {"subnet_ids": ["subnet-1"]}},
     "etcd": {"userSecret": "etcd-user"},
@@ -40,23 +55,17 @@ EVERYTHING: dict[str, Any] = {
     "controlPlane": {
         "settings": {"MIN_WORKERS": 2},
         "extraEnv": [{"name": "FORWARDED_ALLOW_IPS", "value": "10.0.0.1"}],
-        "podAnnotations": {"a": "b"},
-        "nodeSelector": {"disk": "ssd"},
-        "tolerations": [{"key": "labs"}],
-        "affinity": {"nodeAffinity": {}},
-        "service": {"annotations": {"internal": "true"}},
+        **PLACED,
     },
     "workerController": {
         "settings": {"CML_TLS": "insecure"},
         "cmlAccountSecret": "cml",
         "awsCredentialsSecret": "aws",
-        "podAnnotations": {"a": "b"},
-        "nodeSelector": {"disk": "ssd"},
-        "tolerations": [{"key": "labs"}],
-        "affinity": {"nodeAffinity": {}},
-        "service": {"annotations": {"internal": "true"}},
+        **PLACED,
         "extraEnv": [{"name": "AWS_PROFILE", "value": "labs"}],
     },
+    "resourceScheduler": {"settings": {"LABLET_LEAD_TIME": 60}, **PLACED},
+    "labletController": {"settings": {"CML_TLS": "insecure"}, "cmlAccountSecret": "cml", **PLACED},
     "networkPolicy": {
         "enabled": True,
         "apiFrom": [{"namespaceSelector": {}}],
@@ -173,9 +182,14 @@ def test_compose_has_the_whole_set_up_and_only_real_settings() -> None:
     assert {name for name in services if name.startswith("etcd")} == {"etcd1", "etcd2", "etcd3"}
     assert {name for name in services if re.fullmatch(r"mongo\d", name)} == {"mongo1", "mongo2", "mongo3"}
     ours = {name: service for name, service in services.items() if service["image"].startswith("lcm:")}
-    assert sorted(ours) == ["control-plane", "worker-controller-1", "worker-controller-2"]
+    twice = ("lablet-controller", "resource-scheduler", "worker-controller")
+    assert sorted(ours) == ["control-plane", *(f"{name}-{number}" for name in twice for number in (1, 2))]
+    published = [port for service in ours.values() for port in service["ports"]]
+    assert len({port.split(":")[1] for port in published}) == len(published)
     for service in ours.values():
         (command,) = service["command"]
+        assert [port.split(":")[-1] for port in service["ports"]] == [str(PORTS[command])]
+        assert f":{PORTS[command]}/ready" in service["healthcheck"]["test"][-1]
         assert set(service["environment"]) <= variables_of(command)
         given = {name: value for name, value in service["environment"].items() if name in secret_variables()}
         given.pop("STORE_URL", None)  # inside this network without a password
@@ -193,7 +207,9 @@ def test_the_image_is_built_from_locks_and_runs_as_nobody() -> None:
     (block,) = re.findall(r"^ENV ((?:.*\\\n)*.*)$", text, re.MULTILINE)
     set_there = set(re.findall(r"(\w+)=", block))
     of_python = {"PATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"}
-    assert set_there - of_python <= variables_of("control-plane") & variables_of("worker-controller")
+    assert set_there - of_python <= set.intersection(*(variables_of(name) for name in SERVICES))
+    (exposed,) = re.findall(r"^EXPOSE (.+)$", text, re.MULTILINE)
+    assert sorted(exposed.split()) == sorted(str(port) for port in PORTS.values())
     for needed in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
         assert all((ROOT / part).exists() for part in needed.split())
 
@@ -232,12 +248,13 @@ def deployments(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("changes", [{}, EVERYTHING], ids=["default", "everything"])
-def test_the_chart_runs_both_services_with_real_settings(chart: Chart, changes: dict[str, Any]) -> None:
+def test_the_chart_runs_all_services_with_real_settings(chart: Chart, changes: dict[str, Any]) -> None:
     found = deployments(chart.render(**changes))
     assert found.keys() == SERVICES.keys()
     for component, deployment in found.items():
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
         assert container["args"] == [component]
+        assert container["ports"] == [{"name": "http", "containerPort": PORTS[component]}]
         assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
         assert container["livenessProbe"]["httpGet"]["path"] == "/health"
         names = [each["name"] for each in container["env"]]
@@ -289,14 +306,35 @@ def test_optional_parts_of_the_chart_are_off_until_they_are_asked_for(chart: Cha
     assert "lcm login" in chart.notes()
 
 
-def test_regions_reach_both_services_as_they_were_given(chart: Chart) -> None:
-    (told,) = [each for each in chart.render(**EVERYTHING) if each["kind"] == "ConfigMap"]
+def test_regions_reach_those_who_know_of_them_as_they_were_given(chart: Chart) -> None:
+    objects = chart.render(**EVERYTHING)
+    (told,) = [each for each in objects if each["kind"] == "ConfigMap"]
     assert yaml.safe_load(told["data"]["regions.yaml"]) == EVERYTHING["regions"]
+    for component, deployment in deployments(objects).items():
+        names = {each["name"] for each in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+        assert ("AWS_REGION_CONFIGS" in names) is (component in ("control-plane", "worker-controller"))
+
+
+def test_only_who_calls_aws_is_given_the_token_of_the_service_account(chart: Chart) -> None:
+    found = deployments(chart.render()).items()
+    pods = {name: deployment["spec"]["template"]["spec"] for name, deployment in found}
+    assert [name for name, pod in pods.items() if pod["automountServiceAccountToken"]] == ["worker-controller"]
+
+
+def test_every_service_has_a_network_policy_and_all_controllers_reach_the_control_plane(chart: Chart) -> None:
+    policies = [each for each in chart.render(**EVERYTHING) if each["kind"] == "NetworkPolicy"]
+    component = "app.kubernetes.io/component"
+    by_name = {each["spec"]["podSelector"]["matchLabels"][component]: each["spec"]["ingress"] for each in policies}
+    assert by_name.keys() == SERVICES.keys()
+    [allowed] = by_name["control-plane"]
+    let_in = {each["podSelector"]["matchLabels"][component] for each in allowed["from"] if "podSelector" in each}
+    assert let_in == SERVICES.keys() - {"control-plane"}
 
 
 def test_every_value_of_the_chart_is_used_and_every_used_one_has_a_default(chart: Chart) -> None:
     text = "".join(path.read_text() for path in (CHART / "templates").iterdir())
-    used = set(re.findall(r"\.Values\.([\w.]+)", text))
+    used = set(re.findall(r"\.Values\.([\w.]+)", text)) - set(OF_CONTROLLERS)
+    used |= {f"{name}.{path}" for name in OF_CONTROLLERS for path in re.findall(r"\.own\.([\w.]+)", text)}
     for path in used:
         value: Any = chart.values
         for step in path.split("."):

@@ -82,6 +82,7 @@ def _show(session: Session, fleet: FleetSummary) -> None:
     offer = fleet.capacity
     facts = [
         ("workers", f"{fleet.workers}, of which {fleet.ready} ready"),
+        ("lablets", _lablets(fleet)),
         ("offer", f"{offer.cpu_cores} CPU, {offer.memory_gb:g} GB memory, {offer.storage_gb:g} GB disk"),
         ("nodes", f"{offer.max_nodes} at most"),
         ("cost", f"${fleet.cost_per_hour_usd:.2f} an hour now"),
@@ -109,6 +110,15 @@ def _show(session: Session, fleet: FleetSummary) -> None:
     columns: list[Column[str]] = [Column("REGION", lambda region: region)]
     columns += [_count_column(fleet, status.value, status_style(status.value)) for status in used]
     screen.table(columns, sorted(fleet.by_region))
+
+
+def _lablets(fleet: FleetSummary) -> str:
+    """How many there are that have not ended, and where they are in their lives."""
+    from lcm.model.lablet_status import FINAL, LabletStatus
+
+    counts = [(status, fleet.lablets_by_status.get(status, 0)) for status in LabletStatus if status not in FINAL]
+    told = ", ".join(f"{count} {status}" for status, count in counts if count)
+    return f"{sum(count for _, count in counts)}: {told}" if told else "none"
 
 
 def _count_column(fleet: FleetSummary, status: str, style: str) -> Column[str]:

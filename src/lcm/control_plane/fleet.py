@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.commands.holding import make_hold
 from lcm.control_plane.decisions import read_decisions
-from lcm.control_plane.kinds import FLEET, LEADERSHIPS, WORKERS
+from lcm.control_plane.kinds import FLEET, LABLETS, LEADERSHIPS, WORKERS
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.store.sharing import Shared
 from lcm.core import clock
@@ -19,6 +19,7 @@ from lcm.model.fleet import (
     LeaderSeen,
     PlannedWorker,
 )
+from lcm.model.lablet_status import LabletStatus
 from lcm.model.status import WorkerStatus
 from lcm.model.worker import Worker
 
@@ -51,7 +52,7 @@ class Fleet:
         self._summaries: Shared[FleetSummary] = Shared()
 
     async def summary(self) -> FleetSummary:
-        """Counts, capacity and cost, from an index alone; TERMINATED workers are left out of everything but counts."""
+        """Counts, capacity and cost, from indexes alone; TERMINATED workers are left out of everything but counts."""
         # Every open page asks for it after every change, so many do at once: one look serves them all.
         return await self._summaries.ask("summary", self._sum_up)
 
@@ -67,6 +68,7 @@ class Fleet:
             ready=tally.ready,
             by_status=tally.by_status,
             by_region=tally.by_region,
+            lablets_by_status=await self._lablets(),
             capacity=FleetCapacity(
                 cpu_cores=int(tally.capacity[0]),
                 memory_gb=tally.capacity[1],
@@ -166,6 +168,10 @@ class Fleet:
                 )
             )
         return FleetPlan(items=tuple(items), next_cursor=page.next_after)
+
+    async def _lablets(self) -> dict[LabletStatus, int]:
+        rows = await self._plane.store.count_by(LABLETS, ["status"])
+        return {LabletStatus(str(status)): count for (status,), count, _ in rows}
 
     async def _leaders(self) -> list[LeaderSeen]:
         page = await self._plane.store.find(LEADERSHIPS)

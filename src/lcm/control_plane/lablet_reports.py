@@ -127,7 +127,7 @@ class _Reservation:
         self._placed.append(lablet.id)
         reason = item.placement.reason
         self._change.save_lablet(placed, "scheduled", reason, worker_id=worker.id, score=item.placement.score)
-        return Scheduled(lablet_id=lablet.id, placed=True, lablet=placed)
+        return Scheduled(lablet_id=lablet.id, placed=True, ports=placed.ports)
 
     def save(self) -> None:
         """Write the worker with all that was taken: its version moves once, its generation does not."""

@@ -7,6 +7,7 @@ import unicodedata
 
 def one_line(text: str, longest: int) -> str:
     """Without control characters, on one line, and not too long."""
-    plain = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in text)
-    plain = " ".join(plain.split())
+    if not text.isprintable():  # most text is, and need not be looked at letter by letter
+        text = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in text)
+    plain = " ".join(text.split())
     return plain if len(plain) <= longest else plain[: longest - 1] + "…"

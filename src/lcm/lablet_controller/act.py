@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lcm.client.errors import VersionConflict
 from lcm.cml.errors import CMLError, Conflict, Invalid, NotFound, OutcomeUnknown, ProtocolError
+from lcm.controllers.acting import SHORTLY, Interrupted, Nature, uninterrupted
 from lcm.controllers.words import one_line
 from lcm.controllers.writing import told
 from lcm.core import clock
@@ -17,15 +17,16 @@ from lcm.core.leadership import NotLeader
 from lcm.core.resources import ReconciliationResult
 from lcm.lablet_controller.decide.facts import lost, reachable
 from lcm.lablet_controller.decide.instantiating import import_refused, imported
-from lcm.lablet_controller.decision import ChangeLab, ImportLab, LabCall, Nature, Release, WriteStatus
+from lcm.lablet_controller.decision import ChangeLab, ImportLab, LabCall, Release, WriteStatus
 from lcm.model.lablet import LabletRelease, LabletStatusWrite
 from lcm.model.lablet_status import FINAL, LabletStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from lcm.client.asking import Leader
     from lcm.client.internal import Internal
+    from lcm.controllers.acting import Effect
     from lcm.lablet_controller.counters import Counters
     from lcm.lablet_controller.decision import Action, Decision
     from lcm.lablet_controller.notes import Note
@@ -34,23 +35,10 @@ if TYPE_CHECKING:
     from lcm.model.lablet import Lablet
     from lcm.model.worker import Worker
 
-R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
-_SHORTLY = 0.2
 _REASON, _MESSAGE = 500, 1000
 _LANDED_OR_NOT = (OutcomeUnknown, ProtocolError)  # the request may have taken effect, or its answer says nothing
-
-
-class Effect(Protocol):
-    """Makes a call that changes the world outside, while we lead for the whole of its deadline."""
-
-    async def __call__(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
-        """Once, and waited for until its deadline."""
-
-
-class Interrupted(Exception):
-    """Something changed while we were about to act: nothing more is done in this pass."""
 
 
 @dataclass(slots=True)
@@ -84,12 +72,7 @@ class Acting:
 
     async def carry_out(self, work: Work, decision: Decision) -> ReconciliationResult | None:
         """Do what was decided; None: what follows may be decided at once."""
-        try:
-            return await self._run(work, decision)
-        except VersionConflict:
-            return ReconciliationResult.requeue("it was changed meanwhile", after=_SHORTLY)
-        except Interrupted as interruption:
-            return ReconciliationResult.requeue(str(interruption), after=_SHORTLY)
+        return await uninterrupted(self._run(work, decision))
 
     async def _run(self, work: Work, decision: Decision) -> ReconciliationResult | None:
         told_by = _last_write(decision)
@@ -227,7 +210,7 @@ class Acting:
         except EffectTimeout as error:
             return self._refused(work, call.value, str(error))
         except NotFound:
-            return ReconciliationResult.requeue("the lab is not there any more", after=_SHORTLY)
+            return ReconciliationResult.requeue("the lab is not there any more", after=SHORTLY)
         except (Invalid, Conflict) as error:
             self._refused(work, call.value, error.cause)
             return ReconciliationResult.retry(f"CML does not {call.value} the lab now: {error.cause}")

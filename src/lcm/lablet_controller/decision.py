@@ -6,21 +6,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from lcm.controllers.acting import Nature
 from lcm.core.resources import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lcm.model.lablet_status import LabletStatus
-
-
-class Nature(Enum):
-    """What kind of a step an action is; a hold lets only records pass."""
-
-    RECORD = "record"  # writes down what has happened already
-    INTENT = "intent"  # writes down what we are about to do
-    WORLD = "world"  # changes something on a CML server
-    LOSS = "loss"  # gives up a lab that cannot be reached
 
 
 class LabCall(Enum):

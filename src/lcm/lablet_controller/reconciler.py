@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.client.asking import Leader
-from lcm.client.errors import ClientError, NotFound, StaleLeader
+from lcm.client.errors import NotFound
 from lcm.controllers.accounts import CmlAccounts
 from lcm.controllers.counters import CounterExport
+from lcm.controllers.leading import Controller
 from lcm.controllers.reporting import Reporting
-from lcm.controllers.writing import told
 from lcm.core import clock
-from lcm.core.leadership import StaleTerm
 from lcm.core.resources import Outcome, ReconciliationResult
-from lcm.core.watching import WatchTriggeredHostedService
 from lcm.lablet_controller.act import Acting, Work
 from lcm.lablet_controller.counters import PREFIX, Counters
 from lcm.lablet_controller.decide import decide
@@ -34,7 +31,7 @@ from lcm.model.lablet_attention import STUCK
 from lcm.model.lablet_status import ASSIGNED, FINAL, LabletStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lcm.core.leadership import LeaderElectionConfig
     from lcm.core.ports import Coordination
@@ -53,7 +50,7 @@ MOST_STEPS: Final = 8
 _NOT_OURS: Final = (*sorted(FINAL), LabletStatus.PENDING_SCHEDULING)
 
 
-class LabletReconciler(WatchTriggeredHostedService["Lablet"]):
+class LabletReconciler(Controller["Lablet"]):
     """Watches `/instances/`, lists through the control plane, and keeps the lab of every lablet as it is wanted."""
 
     def __init__(
@@ -67,10 +64,9 @@ class LabletReconciler(WatchTriggeredHostedService["Lablet"]):
         *,
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
-        super().__init__(coordination, election, watch, config, registry=registry)
+        super().__init__(coordination, election, watch, config, outside.control, registry)
         self.counters = Counters()
         self.records: dict[str, Lablet] = {}
-        self.internal = outside.control.internal
         self._rules = rules
         self._notes = Notes()
         self._workers = Workers(self.internal)
@@ -164,16 +160,6 @@ class LabletReconciler(WatchTriggeredHostedService["Lablet"]):
         worker = await self._workers.get(lablet.worker_id)
         return await self._workers.get(lablet.worker_id, max_age=0.0) if lost(lablet, worker) else worker
 
-    def _failed(self, key: str, error: Exception) -> ReconciliationResult:
-        """What others could not do for us is no riddle: it is told in a line, once, and tried again."""
-        if not isinstance(error, ClientError):
-            return super()._failed(key, error)
-        reason = f"{type(error).__name__}: {error}"
-        state = self.resource_states.get(key)
-        if state is None or state.last_error != reason:
-            log.warning("pass not finished; trying again", lablet=key, error=reason)
-        return ReconciliationResult.retry(reason)
-
     async def _policy(self) -> Policy:
         verified = await self._workers.verified()
         return replace(self._rules.policy, fleet_hold=await self._workers.hold(), workers_verified=verified)
@@ -182,36 +168,15 @@ class LabletReconciler(WatchTriggeredHostedService["Lablet"]):
 
     async def announce_leadership(self, term: int) -> None:
         """Announce the term, and begin with a clean memory: what was seen before may be outdated."""
-        await told(self.internal.announce_leadership(Leader(self.name, term)))
+        await super().announce_leadership(term)
         await self._workers.read()
         self._notes = Notes()
         self.strays.forget()
-
-    async def on_startup_sweep_done(self) -> None:
-        """Others may know."""
-        await told(self.internal.announce_leadership(self._leader(), startup_sweep_done=True))
 
     def start_leader_loops(self) -> None:
         """The look for labs that no lablet has, and reports, beside the passes."""
         self._duty("strays", partial(self._stepping_down, self.strays.run))
         self._duty("report", partial(self._stepping_down, self._reporting.run))
-
-    async def _effect_on(self, key: str, call: Callable[[], Awaitable[R]]) -> R:
-        """A call that changes the world and belongs to no lablet's pass; it starts only while we surely lead."""
-        limit = self._longest_effect()
-        self._authorise(limit)
-        return await self._effects.run(key, call, limit)
-
-    async def _stepping_down(self, loop: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await loop()
-        except StaleTerm as refusal:
-            self.step_down(refusal)
-        except StaleLeader as refusal:
-            self.step_down(StaleTerm(str(refusal)))
-
-    def _leader(self) -> Leader:
-        return Leader(self.name, self.term)
 
     # What is known
 

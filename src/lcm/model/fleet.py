@@ -8,6 +8,7 @@ from pydantic import Field
 
 from lcm.model.base import Answer, Moment
 from lcm.model.decisions import DecisionReport
+from lcm.model.lablet_status import LabletStatus
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.model.worker import Hold
 
@@ -70,6 +71,7 @@ class FleetSummary(Answer):
     ready: int
     by_status: dict[WorkerStatus, int] = Field(default_factory=dict)
     by_region: dict[str, dict[WorkerStatus, int]] = Field(default_factory=dict)
+    lablets_by_status: dict[LabletStatus, int] = Field(default_factory=dict)
     capacity: FleetCapacity = FleetCapacity()
     cost_per_hour_usd: float = 0
     saved_per_hour_usd: float = 0

@@ -225,13 +225,13 @@ class ScheduleBatch(Data):
 
 
 class Scheduled(Answer):
-    """What became of one."""
+    """What became of one. Who asked knows the lablet; new to them are its ports."""
 
     lablet_id: str
     placed: bool
     code: str | None = None
     detail: str = ""
-    lablet: Lablet | None = None
+    ports: dict[str, int] = Field(default_factory=dict, description="The worker's ports that it was given, by name.")
 
 
 class ScheduledBatch(Answer):

@@ -11,13 +11,13 @@ from lcm.client.errors import Conflict, NotFound
 from lcm.controllers.writing import told
 from lcm.core import clock
 from lcm.core.backoff import Backoff
-from lcm.model.lablet import ScheduleBatch, ScheduleWrite
 from lcm.model.lablet_status import LabletStatus
+from lcm.resource_scheduler.batches import in_batches, schedule_batch
 from lcm.resource_scheduler.gate import why_closed
 from lcm.resource_scheduler.growth import Growth
 from lcm.resource_scheduler.plan import Plan, Waiting
 from lcm.resource_scheduler.planning import plan, sort_out
-from lcm.resource_scheduler.telling import end_of, placement_of, wait_of
+from lcm.resource_scheduler.telling import end_of, wait_of
 from lcm.resource_scheduler.view import WorkerView
 
 if TYPE_CHECKING:
@@ -42,7 +42,11 @@ CLOSED_SECONDS = 10.0
 _AFTER_REFUSAL = Backoff(base=0.2, longest=30.0)
 """Somebody else was faster: look again at once. Who is refused time and again takes longer."""
 
+GATE_SECONDS = 0.25
+"""For a gate that opens by itself is looked so often, without reading anything else."""
+
 _BATCH = 100
+_BATCHES_AT_ONCE = 2
 _MOST_WRITES = 200
 _AT_ONCE = 8
 _NOT_PENDING = tuple(status for status in LabletStatus if status is not LabletStatus.PENDING_SCHEDULING)
@@ -81,6 +85,10 @@ class Rounds:
 
     async def run(self) -> float | None:
         """One round; in how many seconds another is due, None: when somebody changes something, or at the next poll."""
+        if self._closed_since is not None:
+            silence = self._silence(await why_closed(self._internal))
+            if silence > 0:
+                return min(silence, GATE_SECONDS)
         listing = self._internal.lablets(exclude_statuses=_NOT_PENDING)
         pending = [lablet async for lablet in listing]
         self._counters.rounds_count += 1
@@ -118,23 +126,20 @@ class Rounds:
         return min((due for due in dues if due is not None), default=None)
 
     async def _reserve(self, placed: Sequence[Placed]) -> int:
-        """Reserve what was planned; says how many were refused, because something has changed since it was read."""
-        now = clock.now()
-        refused = 0
-        for start in range(0, len(placed), _BATCH):
-            part = placed[start : start + _BATCH]
-            items = tuple(
-                ScheduleWrite.model_construct(
-                    lablet_id=each.lablet.id,
-                    version=each.lablet.version,
-                    worker_id=each.worker_id,
-                    placement=placement_of(each, now),
-                )
-                for each in part
-            )
-            answers = await told(self._internal.schedule(self._leader(), ScheduleBatch.model_construct(items=items)))
-            refused += self._take_in(part, answers)
-        return refused
+        """Reserve what was planned; says how many were refused, because something has changed since it was read.
+
+        While the control plane works on one batch the next is on its way.
+        """
+        slots = asyncio.Semaphore(_BATCHES_AT_ONCE)
+
+        async def one(part: Sequence[Placed]) -> int:
+            async with slots:
+                batch = schedule_batch(part, clock.now())
+                return self._take_in(part, await told(self._internal.schedule(self._leader(), batch)))
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(part)) for part in in_batches(placed, _BATCH)]
+        return sum(task.result() for task in tasks)
 
     def _take_in(self, part: Sequence[Placed], answers: Sequence[Scheduled]) -> int:
         by_id = {each.lablet.id: each for each in part}
@@ -142,8 +147,7 @@ class Rounds:
         for answer in answers:
             planned = by_id[answer.lablet_id]
             if answer.placed:
-                ports = () if answer.lablet is None else tuple(answer.lablet.ports.values())
-                self._view.reserve(planned.worker_id, planned.lablet.requirements, ports)
+                self._view.reserve(planned.worker_id, planned.lablet.requirements, answer.ports.values())
                 continue
             refused += 1
             log.info("reservation refused", lablet=answer.lablet_id, worker=planned.worker_id, why=answer.detail)
@@ -200,14 +204,18 @@ class Rounds:
         """Nothing is placed and nothing asked for; what is over is recorded, and what is waited for is said."""
         made, _ = sort_out(pending, clock.now(), self._rules)
         left = await self._end(made)
-        time = asyncio.get_running_loop().time()
-        assert self._closed_since is not None
-        wait_more = self._closed_since + CLOSED_SECONDS - time if closed.passing else 0.0
-        if wait_more > 0:
-            return min(wait_more, SOON_SECONDS)
+        silence = self._silence(closed)
+        if silence > 0:
+            return min(silence, GATE_SECONDS)
         over = {each.lablet.id for each in made.expired}
         left += await self._explain([Waiting(lablet, closed.reason) for lablet in pending if lablet.id not in over])
         return SOON_SECONDS if left or closed.passing else COMING_SECONDS
+
+    def _silence(self, closed: Closed | None) -> float:
+        """For how many seconds more nothing is said of a gate that is closed."""
+        if closed is None or not closed.passing or self._closed_since is None:
+            return 0.0
+        return self._closed_since + CLOSED_SECONDS - asyncio.get_running_loop().time()
 
     def _note_gate(self, closed: Closed | None) -> None:
         reason = "" if closed is None else closed.reason

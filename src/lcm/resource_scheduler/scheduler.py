@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.client.asking import Leader
-from lcm.client.errors import ClientError
 from lcm.controllers.counters import CounterExport
+from lcm.controllers.leading import Controller
 from lcm.controllers.reporting import Reporting
-from lcm.controllers.writing import told
 from lcm.core.leadership import StaleTerm
 from lcm.core.ports import EventKind
 from lcm.core.resources import ReconciliationResult
-from lcm.core.watching import WatchTriggeredHostedService
 from lcm.model.lablet_status import LabletStatus
 from lcm.resource_scheduler.counters import PREFIX, Counters
 from lcm.resource_scheduler.rounds import Rounds
@@ -37,7 +35,7 @@ PENDING = "pending"
 """The one resource of this controller: all lablets that wait. They compete for room, so one plan serves them all."""
 
 
-class SchedulerHostedService(WatchTriggeredHostedService[str]):
+class SchedulerHostedService(Controller[str]):
     """Watches `/instances/`; whatever happens there to a lablet that waits begins a round, and rounds never overlap."""
 
     def __init__(
@@ -51,8 +49,7 @@ class SchedulerHostedService(WatchTriggeredHostedService[str]):
         *,
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
-        super().__init__(coordination, election, watch, config, registry=registry)
-        self.internal = control.internal
+        super().__init__(coordination, election, watch, config, control, registry)
         self.counters = Counters()
         self.rounds = Rounds(self.internal, self._leader, rules, self.counters)
         CounterExport(PREFIX, self.counters.as_dict, registry)
@@ -92,16 +89,6 @@ class SchedulerHostedService(WatchTriggeredHostedService[str]):
         """A round as soon as possible, whichever lablet it was asked for."""
         super().trigger(PENDING)
 
-    def _failed(self, key: str, error: Exception) -> ReconciliationResult:
-        """What the control plane could not do for us is no riddle: it is told in a line, once, and tried again."""
-        if not isinstance(error, ClientError):
-            return super()._failed(key, error)
-        reason = f"{type(error).__name__}: {error}"
-        state = self.resource_states.get(key)
-        if state is None or state.last_error != reason:
-            log.warning("round not finished; trying again", error=reason)
-        return ReconciliationResult.retry(reason)
-
     # Events
 
     def parse_watch_key(self, key: str) -> str | None:
@@ -132,25 +119,12 @@ class SchedulerHostedService(WatchTriggeredHostedService[str]):
 
     async def announce_leadership(self, term: int) -> None:
         """Announce the term, and begin with a clean memory."""
-        await told(self.internal.announce_leadership(Leader(self.name, term)))
+        await super().announce_leadership(term)
         self.rounds.begin_term()
-
-    async def on_startup_sweep_done(self) -> None:
-        """The first round of the term is over."""
-        await told(self.internal.announce_leadership(self._leader(), startup_sweep_done=True))
 
     def start_leader_loops(self) -> None:
         """Reports, beside the rounds."""
-        self._duty("report", self._report)
-
-    async def _report(self) -> None:
-        try:
-            await self._reporting.run()
-        except StaleTerm as refusal:
-            self.step_down(refusal)
-
-    def _leader(self) -> Leader:
-        return Leader(self.name, self.term)
+        self._duty("report", partial(self._stepping_down, self._reporting.run))
 
     # What is told
 

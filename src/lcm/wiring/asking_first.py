@@ -67,7 +67,7 @@ class AskFirst(HostedService):
         self._ask = ask
         self._refused = refused
         self._asking: asyncio.Task[None] | None = None
-        reconciler.standstill = Hold(reason="nobody has said yes yet", by="lcm up", since=clock.now())
+        reconciler.known.standstill = Hold(reason="nobody has said yes yet", by="lcm up", since=clock.now())
 
     async def start(self) -> None:
         self._asking = self._spawn(self._ask_once(), "ask")
@@ -81,7 +81,7 @@ class AskFirst(HostedService):
             log.info("not wanted: nothing was changed")
             self._refused()
             return
-        self._reconciler.standstill = None
+        self._reconciler.known.standstill = None
         self._reconciler.trigger()
 
     async def _look(self) -> Found:
@@ -98,11 +98,11 @@ class AskFirst(HostedService):
         return swept and self._reconciler.startup_sweep_done
 
     def _region(self, name: str) -> RegionFound:
-        observer, workers = self._reconciler.regions[name].observer, self._reconciler.in_region(name)
+        observer, workers = self._reconciler.regions[name].observer, self._reconciler.known.in_region(name)
         sweep = observer.latest
         if sweep is None:
             return RegionFound(name, "", 0, len(workers), (), "it could not be looked at")
-        settings = self._reconciler.settings
+        settings = self._reconciler.known.settings
         criteria = Criteria.of(None if settings is None else settings.discovery)
         fitting = candidates(sweep.instances.values(), workers, criteria, self._reconciler.installation)
         names = tuple(instance.tags.get("Name") or instance.id for instance in fitting)

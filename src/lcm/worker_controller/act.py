@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 import structlog
 
 from lcm.client.errors import VersionConflict
 from lcm.cloud.errors import CapacityLacking, CloudError, OutcomeUnknown, Refused, TokenMismatch, TokenSpent
+from lcm.controllers.acting import Interrupted, Nature, uninterrupted
 from lcm.core import clock
 from lcm.core.effects import EffectTimeout
 from lcm.core.leadership import NotLeader
@@ -25,7 +26,6 @@ from lcm.worker_controller.decision import (
     DetectIdle,
     Drain,
     Launch,
-    Nature,
     RegisterLicence,
     ReleaseLicence,
     StoreIntent,
@@ -36,11 +36,12 @@ from lcm.worker_controller.notes import Calls
 from lcm.worker_controller.writes import report_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from lcm.client.internal import Internal
     from lcm.cloud.spi import CloudProviderSPI
     from lcm.cloud.types import Instance, InstanceState
+    from lcm.controllers.acting import Effect
     from lcm.model.fleet import FleetState
     from lcm.model.worker import Hold, Worker
     from lcm.worker_controller.counters import Counters
@@ -51,23 +52,10 @@ if TYPE_CHECKING:
     from lcm.worker_controller.telling import Telling
     from lcm.worker_controller.writes import Writes
 
-R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
-_SHORTLY = 0.2
 _LAUNCH_WRITES = 10
 _DEFINITE = (Refused, CapacityLacking, TokenSpent, TokenMismatch)
-
-
-class Effect(Protocol):
-    """Makes a call that changes the world outside, while we lead for the whole of its deadline."""
-
-    async def __call__(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
-        """Once, and waited for until its deadline."""
-
-
-class Interrupted(Exception):
-    """Something was decided anew while we were about to act: nothing more is done in this pass."""
 
 
 @dataclass(slots=True)
@@ -114,12 +102,7 @@ class Acting:
     async def carry_out(self, worker: Worker, decision: Decision, note: Note) -> ReconciliationResult:
         """Do what was decided; what comes of it may be decided and done in the same pass."""
         work = Work(worker, note)
-        try:
-            return await self._run(work, decision)
-        except VersionConflict:
-            return ReconciliationResult.requeue("it was changed meanwhile", after=_SHORTLY)
-        except Interrupted as interruption:
-            return ReconciliationResult.requeue(str(interruption), after=_SHORTLY)
+        return await uninterrupted(self._run(work, decision))
 
     async def _run(self, work: Work, decision: Decision) -> ReconciliationResult:
         writes = [number for number, action in enumerate(decision.actions) if isinstance(action, WriteStatus)]

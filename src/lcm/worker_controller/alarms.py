@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from lcm.model.worker import Worker
     from lcm.worker_controller.discovery import Discovery
+    from lcm.worker_controller.known import Known
     from lcm.worker_controller.regions import RegionWatch
 
 _REGION = "region"
@@ -31,7 +31,7 @@ class Watched(Protocol):
     def is_leader(self) -> bool: ...
 
     @property
-    def records(self) -> Mapping[str, Worker]: ...
+    def known(self) -> Known: ...
 
     @property
     def regions(self) -> Mapping[str, RegionWatch]: ...
@@ -64,7 +64,7 @@ class Alarms(Collector):
         breakers: GaugeMetricFamily,
         leaked: GaugeMetricFamily,
     ) -> None:
-        records = list(self._reconciler.records.values())
+        records = list(self._reconciler.known.records.values())
         by_status = Counter((worker.aws_region, worker.status) for worker in records)
         by_stuck = Counter(worker.aws_region for worker in records if holds(worker.conditions, ConditionType.STUCK))
         discovery = self._reconciler.discovery

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from lcm.controllers.acting import Nature
 from lcm.core.resources import Outcome
 
 if TYPE_CHECKING:
@@ -14,15 +15,6 @@ if TYPE_CHECKING:
     from lcm.cloud.types import LaunchParameters
     from lcm.model.conditions import ConditionStatus, ConditionType
     from lcm.model.status import LicenseStatus, WorkerStatus
-
-
-class Nature(Enum):
-    """What kind of a step an action is; a hold lets only records pass, an open breaker no losses."""
-
-    RECORD = "record"  # writes down what has happened already
-    INTENT = "intent"  # writes down what we are about to do
-    WORLD = "world"  # changes something outside
-    LOSS = "loss"  # gives an instance up
 
 
 class CloudCall(Enum):

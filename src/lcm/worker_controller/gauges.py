@@ -12,6 +12,9 @@ from lcm.core.metrics import DURATION_BUCKETS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lcm.model.worker import Worker
+    from lcm.worker_controller.observation import Observation
+
 
 class WorkerGauges:
     """Duration of passes, drift, the state of instances and the tier of licences, by worker."""
@@ -45,6 +48,14 @@ class WorkerGauges:
         """A pass ended."""
         self._timed.add(worker_id)
         self._duration.labels(worker_id).observe(seconds)
+
+    def seen(self, worker: Worker, seen: Observation) -> None:
+        """What a pass has found."""
+        if worker.instance_id is not None and seen.sight.state is not None:
+            self.shows(worker.id, seen.sight.state.value)
+        if seen.cml.product or seen.cml.license is not None:
+            registered = seen.cml.license is not None and seen.cml.license.phase.value == "registered"
+            self.licensed(worker.id, seen.cml.product or "unknown", registered=registered)
 
     def drifted(self, worker_id: str, kind: str) -> None:
         """Drift was found."""

@@ -29,7 +29,7 @@ def make_surface(
     """The app. `services` are those whose readiness counts, the reconciler among them."""
 
     async def find(worker_id: str) -> object:
-        return reconciler.records.get(worker_id) or await reconciler.internal.worker(worker_id)
+        return reconciler.known.records.get(worker_id) or await reconciler.internal.worker(worker_id)
 
     told = surface.Told("worker controller", "worker", lambda: figures_of(reconciler), find)
     return surface.make_surface(reconciler, doorkeeper, services, info, told, registry)

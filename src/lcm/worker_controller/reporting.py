@@ -22,7 +22,7 @@ def details(reconciler: WorkerReconciler) -> dict[str, Any]:
     """How it stands with what it looks after."""
     leaks = () if reconciler.discovery is None else reconciler.discovery.leaks.current
     return {
-        "resources": len(reconciler.records),
+        "resources": len(reconciler.known.records),
         "counters": {name: max(0, value) for name, value in reconciler.stats().items()},
         "regions": tuple(_region(name, watch) for name, watch in sorted(reconciler.regions.items())),
         "leaks": tuple(

@@ -108,6 +108,7 @@ def test_lists_for_people_and_for_scripts(plane: LcmPlane) -> None:
     assert [each["status"] for each in as_json] == ["RUNNING", "PENDING_SCHEDULING", "PENDING_SCHEDULING"]
     assert yaml.safe_load(plane.lcm("lablets", "list", "-o", "yaml").stdout) == as_json
     assert as_json[0]["id"] in plane.lcm("lablets", "list", "-o", "wide").stdout
+    assert "lablets  3: 2 PENDING_SCHEDULING, 1 RUNNING\n" in plane.lcm("fleet").stdout
 
 
 def test_one_lablet_and_its_life(plane: LcmPlane) -> None:

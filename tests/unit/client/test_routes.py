@@ -197,10 +197,10 @@ class Tour:
         placement = Placement(at=clock.now(), worker_id=worker.id, score=0.0, reason="the only one")
         item = ScheduleWrite(lablet_id=made.id, version=made.version, worker_id=worker.id, placement=placement)
         (placed,) = await inside.schedule(SCHEDULER, ScheduleBatch(items=(item,)))
-        assert placed.lablet is not None
+        assert placed.placed, placed.detail
         assert [each.id async for each in inside.lablets(exclude_statuses=[LabletStatus.FAILED])] == [made.id]
         assert [each.id async for each in inside.lablets(worker=[worker.id])] == [made.id]
-        begun = LabletStatusWrite(status=LabletStatus.INSTANTIATING, version=placed.lablet.version, reason="go")
+        begun = LabletStatusWrite(status=LabletStatus.INSTANTIATING, version=made.version + 1, reason="go")
         lablet = await inside.lablet_status(SCHEDULER, made.id, begun)
         given_back = LabletRelease(status=LabletStatus.PENDING_SCHEDULING, version=lablet.version, reason="lost")
         assert (await inside.release_lablet(SCHEDULER, made.id, given_back)).worker_id is None

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.fleet import Fleet
-from lcm.control_plane.kinds import ALL_KINDS
+from lcm.control_plane.kinds import ALL_KINDS, WORKERS
 from lcm.control_plane.plane import Plane
 from lcm.control_plane.records import Records
 from lcm.control_plane.secret_keys import make_key, read_key
@@ -17,17 +17,18 @@ from tests.support.workers import a_worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.records import Change
+    from lcm.control_plane.store.port import Kind
     from lcm.model.worker import Worker
 
 
 class SlowCounts(MemoryStore):
-    """A store that takes a second to give what it has counted, and says how often it counted."""
+    """A store that takes a second to give what it has counted, and says how often it counted workers."""
 
     counts = 0
 
-    async def count_by(self, *what: Any, **how: Any) -> Any:
-        self.counts += 1
-        counted = await super().count_by(*what, **how)
+    async def count_by(self, kind: Kind, *what: Any, **how: Any) -> Any:
+        self.counts += kind is WORKERS
+        counted = await super().count_by(kind, *what, **how)
         await asyncio.sleep(1)
         return counted
 

@@ -137,6 +137,8 @@ async def test_lablets_are_filtered_sorted_and_paged(plane: TestPlane) -> None:
     ]
     assert (await schedule(plane, made[0], worker)).json()["items"][0]["placed"]
     await plane.ask("DELETE", f"/api/lablets/{made[2]['id']}")
+    counts = (await plane.ask("GET", "/api/fleet", role=VIEWER)).json()["lablets_by_status"]
+    assert counts == {"SCHEDULED": 1, "PENDING_SCHEDULING": 1, "TERMINATED": 1}
     assert await names(plane, "?sort=name") == ["one", "three", "two"]
     assert await names(plane, "?sort=-name") == ["two", "three", "one"]
     assert await names(plane, "?owner=bob&sort=name") == ["three", "two"]
@@ -153,8 +155,9 @@ async def test_lablets_are_filtered_sorted_and_paged(plane: TestPlane) -> None:
 async def test_a_lablet_goes_through_its_life(plane: TestPlane) -> None:
     await define(plane)
     worker, lablet = await ready_worker(plane), await make(plane)
-    lablet = (await schedule(plane, lablet, worker)).json()["items"][0]["lablet"]
     path = f"/api/internal/lablets/{lablet['id']}"
+    assert (await schedule(plane, lablet, worker)).json()["items"][0]["placed"]
+    lablet = (await plane.ask("GET", path, role=CONTROLLER)).json()
     for status, facts in (
         ("INSTANTIATING", {}),
         ("RUNNING", {"lab_id": "lab-1", "endpoints": [{"node": "R1", "addresses": ["10.0.0.1"]}]}),

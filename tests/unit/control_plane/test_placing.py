@@ -52,7 +52,7 @@ async def test_lablet_and_worker_change_in_one_commit_with_history_audit_and_eve
     (answer,) = await desk.schedule((lablet, "w-1"))
     assert desk.commits == 1
     placed, worker = await desk.lablet(lablet.id), await desk.worker()
-    assert (answer.placed, answer.code, answer.lablet) == (True, None, placed)
+    assert (answer.placed, answer.code, answer.ports) == (True, None, placed.ports)
     assert (placed.status, placed.worker_id, placed.placement_attempt) == ("SCHEDULED", "w-1", 1)
     assert placed.ports == {"CON": 20000, "WEB": 20001}
     assert (placed.version, placed.generation) == (2, 1)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lcm.controllers.acting import Nature
 from lcm.lablet_controller.decide import decide
 from lcm.lablet_controller.decide.facts import lost, reachable
-from lcm.lablet_controller.decision import ChangeLab, ImportLab, LabCall, Nature, Release, WriteStatus
+from lcm.lablet_controller.decision import ChangeLab, ImportLab, LabCall, Release, WriteStatus
 from lcm.lablet_controller.observation import LabSight, Observation, Recipe, Visibility
 from lcm.lablet_controller.policy import Policy
 from lcm.model.conditions import ConditionStatus

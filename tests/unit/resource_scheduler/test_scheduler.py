@@ -126,6 +126,21 @@ async def test_nothing_is_placed_before_the_workers_were_verified() -> None:
         assert (await only(scene)).status is SCHEDULED
 
 
+async def test_it_goes_on_as_soon_as_the_workers_are_verified_and_until_then_asks_for_nothing_else() -> None:
+    async with a_scene() as scene:
+        await scene.stand_ready(1)
+        await scene.define()
+        await scene.make()
+        await scene.start()
+        await asyncio.sleep(5)
+        assert scene.asked("GET /api/internal/lablets") == 1
+        await asyncio.sleep(4)
+        assert scene.asked("GET /api/internal/lablets") == 1
+        await scene.verified()
+        await asyncio.sleep(0.5)
+        assert (await only(scene)).status is SCHEDULED
+
+
 async def test_a_new_worker_controller_has_to_verify_anew() -> None:
     async with a_scene() as scene:
         await scene.verified(term=5)

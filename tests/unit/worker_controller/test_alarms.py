@@ -31,7 +31,7 @@ def controller(**changes: Any) -> Any:
     ]
     facts = {
         "is_leader": True,
-        "records": {worker.id: worker for worker in workers},
+        "known": SimpleNamespace(records={worker.id: worker for worker in workers}),
         "regions": watches,
         "discovery": SimpleNamespace(leaks=leaks),
     }

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.commands.reporting import write_status
+from lcm.controllers.acting import Nature
 from lcm.core.resources import Outcome
 from lcm.model.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.fleet_settings import DiscoverySettings, DriftPolicy, FleetSettings
@@ -20,7 +21,7 @@ from lcm.model.requests import StatusWrite
 from lcm.model.status import DesiredStatus, LicenseOperation, LicenseStatus, LostInstancePolicy, WorkerStatus
 from lcm.model.transitions import IllegalTransition, is_legal
 from lcm.model.worker import Hold, PendingLicenseOperation
-from lcm.worker_controller.decision import Nature, WriteLicence, WriteStatus
+from lcm.worker_controller.decision import WriteLicence, WriteStatus
 from lcm.worker_controller.observation import CmlSight, LicenceTask, Loss
 from lcm.worker_controller.policy import Policy
 from tests.support.workers import NOW
@@ -473,6 +474,21 @@ def test_a_drain_waits_but_not_for_ever(more: dict[str, Any]) -> None:
     seen = seeing("running", **more)
     assert noted(decided(being("DRAINING", "STOPPED", status_since=ago(599)), seen)) == "wait"
     assert noted(decided(being("DRAINING", "STOPPED", status_since=ago(601)), seen)) == "STOPPING+stop"
+
+
+@pytest.mark.parametrize(
+    ("cml", "verdict"),
+    [
+        (CmlSight(asked_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
+        (SILENT, ConditionStatus.FALSE),
+        (NEVER_ASKED, None),
+    ],
+    ids=["answers", "silent", "never asked"],
+)
+def test_while_it_drains_it_is_said_whether_cml_answers(cml: CmlSight, verdict: ConditionStatus | None) -> None:
+    """Lablets that end during a drain are taken down only as long as the worker controller says that CML answers."""
+    decision = decided(being("DRAINING", "STOPPED", status_since=ago(10)), seeing("running", lablets=1, cml=cml))
+    assert (noted(decision), said(decision, ConditionType.CML_READY)) == ("wait", verdict)
 
 
 def test_a_drain_with_nothing_to_wait_for_goes_on_at_once() -> None:

@@ -39,10 +39,6 @@ capabilities: {drop: [ALL]}
   value: /var/lib/lcm
 - name: LCM_CONTROLLER_TOKEN
   valueFrom: {secretKeyRef: {name: {{ .Values.existingSecret }}, key: controller-token}}
-{{- if .Values.regions }}
-- name: AWS_REGION_CONFIGS
-  value: /etc/lcm/regions/regions.yaml
-{{- end }}
 {{- if .Values.etcd.tlsSecret }}
 - name: ETCD_CA_FILE
   value: /etc/lcm/etcd/ca.crt
@@ -66,9 +62,6 @@ capabilities: {drop: [ALL]}
 {{- define "lcm.mounts" -}}
 - {name: data, mountPath: /var/lib/lcm}
 - {name: tmp, mountPath: /tmp}
-{{- if .Values.regions }}
-- {name: regions, mountPath: /etc/lcm/regions, readOnly: true}
-{{- end }}
 {{- if .Values.etcd.tlsSecret }}
 - {name: etcd-tls, mountPath: /etc/lcm/etcd, readOnly: true}
 {{- end }}
@@ -77,10 +70,28 @@ capabilities: {drop: [ALL]}
 {{- define "lcm.volumes" -}}
 - {name: data, emptyDir: {}}
 - {name: tmp, emptyDir: {}}
-{{- if .Values.regions }}
-- {name: regions, configMap: {name: {{ .Release.Name }}-regions}}
-{{- end }}
 {{- if .Values.etcd.tlsSecret }}
 - {name: etcd-tls, secret: {secretName: {{ .Values.etcd.tlsSecret }}, defaultMode: 0440}}
+{{- end }}
+{{- end }}
+
+{{- define "lcm.awsEnv" -}}
+- name: AWS_DEFAULT_REGION
+  value: {{ .Values.awsDefaultRegion | quote }}
+{{- if .Values.regions }}
+- name: AWS_REGION_CONFIGS
+  value: /etc/lcm/regions/regions.yaml
+{{- end }}
+{{- end }}
+
+{{- define "lcm.awsMounts" -}}
+{{- if .Values.regions }}
+- {name: regions, mountPath: /etc/lcm/regions, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "lcm.awsVolumes" -}}
+{{- if .Values.regions }}
+- {name: regions, configMap: {name: {{ .Release.Name }}-regions}}
 {{- end }}
 {{- end }}

@@ -235,6 +235,7 @@ def _answers_about_the_fleet() -> dict[str, Any]:
             "ready": 17,
             "by_status": {"RUNNING": 18, "STOPPED": 3},
             "by_region": {"us-east-1": {"RUNNING": 18, "STOPPED": 3}},
+            "lablets_by_status": {"RUNNING": 54, "PENDING_SCHEDULING": 2},
             "capacity": {"cpu_cores": 34, "memory_gb": 68.0, "storage_gb": 1700.0, "max_nodes": 255},
             "cost_per_hour_usd": 0.7488,
             "saved_per_hour_usd": 0.1248,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lcm.controllers.acting import Nature
 from lcm.lablet_controller.decide.ending import ending_of
 from lcm.lablet_controller.decide.facts import SOON, why_not_ready
-from lcm.lablet_controller.decision import Nature, Release, end, wait
+from lcm.lablet_controller.decision import Release, end, wait
 from lcm.model.lablet_status import LabletStatus, LostWorkerPolicy
 from lcm.model.status import DesiredStatus
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from lcm.controllers.acting import Nature
 from lcm.lablet_controller.decide.facts import SOON
-from lcm.lablet_controller.decision import Nature, wait
+from lcm.lablet_controller.decision import wait
 
 if TYPE_CHECKING:
     from lcm.lablet_controller.decision import Decision

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lcm.controllers.acting import Nature
 from lcm.lablet_controller.decide.facts import SOON, restarted
 from lcm.lablet_controller.decide.giving_up import give_up
 from lcm.lablet_controller.decide.instantiating import LEFT_ALONE, note_start
-from lcm.lablet_controller.decision import ChangeLab, LabCall, Nature, WriteStatus, wait
+from lcm.lablet_controller.decision import ChangeLab, LabCall, WriteStatus, wait
 from lcm.lablet_controller.observation import STARTED, STOPPED, Visibility
 from lcm.model.lablet_status import LabletStatus
 

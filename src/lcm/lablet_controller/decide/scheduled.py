@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.lablet_controller.decision import Nature, WriteStatus, then
+from lcm.controllers.acting import Nature
+from lcm.lablet_controller.decision import WriteStatus, then
 from lcm.model.lablet_status import LabletStatus
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.conditions import ConditionStatus, ConditionType
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.model.wording import are
-from lcm.worker_controller.decide.facts import NOT_DRAINING, SOON, in_status_for
+from lcm.worker_controller.decide.facts import NOT_DRAINING, SOON, cml_verdict, in_status_for
 from lcm.worker_controller.decide.leaving import elsewhere, follow, not_seen, stop, terminate
-from lcm.worker_controller.decision import Nature, WantedCondition, WriteStatus, wait
+from lcm.worker_controller.decision import WantedCondition, WriteStatus, wait
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -45,7 +46,9 @@ def _drain(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> 
     if busy and waited < policy.drain_timeout:
         left = policy.drain_timeout - waited
         said = WantedCondition(ConditionType.DRAINING, ConditionStatus.TRUE, "Waiting", busy)
-        return wait("draining.wait", f"{busy}; at most {left:.0f} s more", after=min(left, SOON), conditions=(said,))
+        # Lablets that end meanwhile are taken down as long as CML answers: whoever does that must know.
+        told = (said, *cml_verdict(seen))
+        return wait("draining.wait", f"{busy}; at most {left:.0f} s more", after=min(left, SOON), conditions=told)
     reason = (
         f"the drain has lasted {policy.drain_timeout:g} s, though {busy}" if busy else "nothing runs on it any more"
     )

@@ -83,3 +83,13 @@ NOT_DRAINING = WantedCondition(ConditionType.DRAINING, None)
 CML_DOWN = WantedCondition(ConditionType.CML_READY, ConditionStatus.FALSE, "InstanceNotRunning")
 NOTHING_OF_CML = (CML_DOWN, WantedCondition(ConditionType.IDLE, None))
 """What is said of CML when its machine does not run."""
+
+
+def cml_verdict(seen: Observation) -> tuple[WantedCondition, ...]:
+    """Whether CML can be used, for all who would dial it; nothing as long as it was not asked."""
+    if seen.cml.ready:
+        return (WantedCondition(ConditionType.CML_READY, ConditionStatus.TRUE, "Ready"),)
+    if seen.cml.asked_at is None:
+        return ()
+    why = seen.cml.trouble or "CML is not ready yet"
+    return (WantedCondition(ConditionType.CML_READY, ConditionStatus.FALSE, "NotReady", why),)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lcm.controllers.acting import Nature
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import NOTHING_OF_CML
 from lcm.worker_controller.decide.leaving import terminate
-from lcm.worker_controller.decision import Nature, WriteStatus, success, wait
+from lcm.worker_controller.decision import WriteStatus, success, wait
 from lcm.worker_controller.observation import Loss
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lcm.controllers.acting import Nature
 from lcm.core.resources import Outcome
-from lcm.worker_controller.decision import ChangeInstance, DetectIdle, Launch, Nature, WriteStatus
+from lcm.worker_controller.decision import ChangeInstance, DetectIdle, Launch, WriteStatus
 
 if TYPE_CHECKING:
     from datetime import datetime

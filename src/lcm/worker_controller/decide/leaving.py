@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import (
     NOT_DRAINING,
@@ -15,7 +16,7 @@ from lcm.worker_controller.decide.facts import (
     instance_ready,
 )
 from lcm.worker_controller.decide.lost import instance_lost, shutting_down
-from lcm.worker_controller.decision import ChangeInstance, CloudCall, Nature, WriteStatus, wait
+from lcm.worker_controller.decision import ChangeInstance, CloudCall, WriteStatus, wait
 from lcm.worker_controller.observation import Visibility
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cml.licensing import LicensePhase
+from lcm.controllers.acting import Nature
 from lcm.model.conditions import ConditionStatus, ConditionType
 from lcm.model.status import LicenseOperation, LicenseStatus
 from lcm.worker_controller.decision import (
     Decision,
-    Nature,
     RegisterLicence,
     ReleaseLicence,
     WantedCondition,

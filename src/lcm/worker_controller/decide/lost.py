@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lcm.controllers.acting import Nature
 from lcm.model.status import DesiredStatus, LostInstancePolicy, WorkerStatus
 from lcm.worker_controller.decide.facts import NOTHING_OF_CML, SOON, instance_ready, stuck
-from lcm.worker_controller.decision import Nature, WriteStatus, success, wait
+from lcm.worker_controller.decision import WriteStatus, success, wait
 from lcm.worker_controller.observation import Loss, Visibility
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.errors import CapacityLacking, CloudError, InstanceNotFound, Refused, Throttled, WrongState
+from lcm.controllers.acting import Nature
 from lcm.model.status import WorkerStatus
 from lcm.worker_controller.decide.facts import SOON, instance_ready, stuck
-from lcm.worker_controller.decision import CloudCall, Nature, WriteStatus, retry, success, wait
+from lcm.worker_controller.decision import CloudCall, WriteStatus, retry, success, wait
 
 if TYPE_CHECKING:
     from lcm.worker_controller.decision import Decision

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from lcm.cloud.errors import CapacityLacking, Refused, Throttled, TokenMismatch, TokenSpent
 from lcm.cloud.types import ATTEMPT_TAG, InstanceState, LaunchParameters
+from lcm.controllers.acting import Nature
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import SOON, instance_ready, within_the_hour
 from lcm.worker_controller.decide.lost import BY_CONTROLLER
 from lcm.worker_controller.decide.stopped import RESTORED_AN_HOUR
-from lcm.worker_controller.decision import Launch, Nature, StoreIntent, WriteStatus, retry, success, wait
+from lcm.worker_controller.decision import Launch, StoreIntent, WriteStatus, retry, success, wait
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import SOON, addresses, in_status_for, instance_ready
 from lcm.worker_controller.decide.leaving import elsewhere, follow, not_seen, stop, terminate
 from lcm.worker_controller.decide.starting import running
-from lcm.worker_controller.decision import Nature, WriteStatus, success, wait
+from lcm.worker_controller.decision import WriteStatus, success, wait
 from lcm.worker_controller.observation import Visibility
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.core.resources import Outcome
 from lcm.model.conditions import ConditionStatus, ConditionType, find_condition
 from lcm.model.status import DesiredStatus, WorkerStatus
@@ -15,13 +16,14 @@ from lcm.worker_controller.decide.facts import (
     NOT_STUCK,
     SOON,
     addresses,
+    cml_verdict,
     in_status_for,
     instance_ready,
     stuck,
 )
 from lcm.worker_controller.decide.leaving import elsewhere, follow, not_seen, stop, terminate
 from lcm.worker_controller.decide.licence import licence_step
-from lcm.worker_controller.decision import DetectIdle, Nature, WantedCondition, WriteStatus, success, wait
+from lcm.worker_controller.decision import DetectIdle, WriteStatus, success, wait
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -84,14 +86,14 @@ def _offered(worker: Worker, seen: Observation) -> dict[str, Any]:
 
 
 def _cml(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
+    verdict = cml_verdict(seen)
     if seen.cml.ready:
-        ready = WantedCondition(ConditionType.CML_READY, ConditionStatus.TRUE, "Ready")
-        return success("running.steady", "it runs and CML answers", conditions=(ready, NOT_STUCK))
-    if seen.cml.asked_at is None:
+        return success("running.steady", "it runs and CML answers", conditions=(*verdict, NOT_STUCK))
+    if not verdict:
         return wait("running.not_asked", "CML has not been asked yet", after=CML_SOON)
-    why = seen.cml.trouble or "CML is not ready yet"
+    (said,) = verdict
+    why = said.message
     waited = _not_ready_for(worker, now)
-    said = WantedCondition(ConditionType.CML_READY, ConditionStatus.FALSE, "NotReady", why)
     if waited <= policy.cml_ready_timeout:
         return wait(
             "running.booting", f"the instance runs, CML does not answer yet: {why}", after=CML_SOON, conditions=(said,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.conditions import ConditionStatus, ConditionType
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import (
@@ -18,7 +19,6 @@ from lcm.worker_controller.decide.leaving import elsewhere, follow, not_seen, st
 from lcm.worker_controller.decision import (
     ChangeInstance,
     CloudCall,
-    Nature,
     WantedCondition,
     WriteStatus,
     success,

@@ -6,12 +6,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.fleet_settings import DriftPolicy
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import NOT_STUCK, SOON, addresses, instance_ready, stuck, within_the_hour
 from lcm.worker_controller.decide.leaving import elsewhere, not_seen, terminate
 from lcm.worker_controller.decide.starting import BOOTING
-from lcm.worker_controller.decision import ChangeInstance, CloudCall, Nature, WriteStatus, success, wait
+from lcm.worker_controller.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
 
 if TYPE_CHECKING:
     from datetime import datetime

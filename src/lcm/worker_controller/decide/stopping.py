@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import (
     NOT_STUCK,
@@ -17,7 +18,7 @@ from lcm.worker_controller.decide.facts import (
 )
 from lcm.worker_controller.decide.leaving import elsewhere, not_seen, terminate
 from lcm.worker_controller.decide.starting import BOOTING
-from lcm.worker_controller.decision import ChangeInstance, CloudCall, Nature, WriteStatus, success, wait
+from lcm.worker_controller.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.status import DesiredStatus, LicenseStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import SOON, in_status_for, stuck
 from lcm.worker_controller.decide.leaving import not_seen, unknown_state
@@ -12,7 +13,6 @@ from lcm.worker_controller.decide.lost import BY_CONTROLLER, instance_lost
 from lcm.worker_controller.decision import (
     ChangeInstance,
     CloudCall,
-    Nature,
     ReleaseLicence,
     WriteLicence,
     WriteStatus,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
+from lcm.controllers.acting import Nature
 from lcm.model.status import DesiredStatus, WorkerStatus
 from lcm.worker_controller.decide.facts import NOT_STUCK, addresses, in_status_for, instance_ready, stuck
 from lcm.worker_controller.decide.leaving import elsewhere, follow, terminate
 from lcm.worker_controller.decide.starting import BOOTING
-from lcm.worker_controller.decision import Nature, WriteStatus, wait
+from lcm.worker_controller.decision import WriteStatus, wait
 
 if TYPE_CHECKING:
     from datetime import datetime
