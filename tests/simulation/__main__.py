@@ -8,8 +8,9 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.coverage import never
+from tests.simulation.coverage import after_all, never
 from tests.simulation.fleet_of_seeds import run_all
+from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.shrinking import shrink
 
 
@@ -21,7 +22,9 @@ def main() -> int:
     parser.add_argument("--seed", help="only this one, with its story")
     parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--scenarios", action="store_true", help="the days written by hand, too")
     parser.add_argument("--coverage", action="store_true", help="say what happened how often")
+    parser.add_argument("--complete", action="store_true", help="fail if something that can happen did not")
     parser.add_argument("--until-violation", action="store_true", help="end with the first one")
     chosen = parser.parse_args()
     if chosen.seed is not None:
@@ -42,9 +45,9 @@ def _one(seed: str, jobs: int, *, shrunk: bool) -> int:
 
 def _many(chosen: argparse.Namespace) -> int:
     began, cpu, simulated, bad, covered = time.monotonic(), 0.0, 0.0, 0, Counter[str]()
-    seeds = range(chosen.first, chosen.first + chosen.seeds)
+    seeds = [str(seed) for seed in range(chosen.first, chosen.first + chosen.seeds)]
     done = 0
-    for result in run_all([str(seed) for seed in seeds], jobs=chosen.jobs):
+    for result in run_all([*SCENARIOS, *seeds] if chosen.scenarios else seeds, jobs=chosen.jobs):
         done += 1
         cpu, simulated = cpu + result.cpu, simulated + result.simulated
         covered += result.covered
@@ -57,7 +60,11 @@ def _many(chosen: argparse.Namespace) -> int:
     if chosen.coverage:
         for what, count in sorted(covered.items()):
             print(f"{count:8}  {what}")
-        print("\n".join(f"   never  {what}" for what in never(covered)))
+    if chosen.coverage or chosen.complete:
+        print("".join(f"   never  {what}\n" for what in never(covered)), end="")
+        print("".join(f"   said to be out of reach: {what}\n" for what in after_all(covered)), end="")
+    if chosen.complete:
+        bad += bool(never(covered) or after_all(covered))
     rate = simulated / 3600 / (cpu / 60) if cpu else 0.0
     print(
         f"{done} seeds, {bad} with violations, {simulated / 3600:.0f} simulated hours in {cpu / 60:.1f} minutes of CPU"

@@ -1,10 +1,11 @@
-"""What must happen at least once in a bounded number of seeds: every fault, every wish of people, every rule."""
+"""What must happen at least once in a bounded number of runs: every fault, every wish of people, every rule."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tests.simulation.rules import missing, rules
+from tests.simulation.scenarios import OUT_OF_REACH
 from tests.simulation.script import FAULTS, PEOPLE
 
 if TYPE_CHECKING:
@@ -14,4 +15,13 @@ if TYPE_CHECKING:
 def never(covered: Counter[str]) -> list[str]:
     """What did not happen, though it can."""
     events = {f"event {kind}" for kind in (*FAULTS, *PEOPLE)}
-    return [*sorted(events - covered.keys()), *missing(covered, rules())]
+    return [*sorted(events - covered.keys()), *missing(covered, rules() - _out_of_reach())]
+
+
+def after_all(covered: Counter[str]) -> list[str]:
+    """What happened, though it is said that it cannot."""
+    return sorted(_out_of_reach() & covered.keys())
+
+
+def _out_of_reach() -> set[str]:
+    return {f"rule {rule}" for rule in OUT_OF_REACH}

@@ -16,7 +16,8 @@ from tests.simulation.loop import Node, SeededLoop
 from tests.simulation.people import People
 from tests.simulation.platform import Platform, quiet
 from tests.simulation.rules import count_rules
-from tests.simulation.script import MINUTE, NODES, write
+from tests.simulation.scenarios import script_of
+from tests.simulation.script import MINUTE, NODES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,7 +47,7 @@ class Result:
 def run(seed: int | str, script: Script | None = None, *, settle: float = SETTLE) -> Result:
     """Play a script; without one, that of the seed."""
     quiet()
-    script = script or write(seed)
+    script = script or script_of(seed)
     loop = SeededLoop(seed)
     asyncio.set_event_loop(loop)
     ledger = Ledger(loop)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.simulation.script import FAULTS, MINUTE, NODES, Event, Script
+from tests.simulation.script import FAULTS, MINUTE, NODES, Event, Script, write
 
 _SETTINGS: dict[str, dict[str, Any]] = {
     "idle": {"worker_auto_pause_enabled": False},
@@ -49,6 +49,11 @@ def day(*events: Event, polls: float | None = 30.0, lasting: float = 5.0, **sett
         polls=polls,
         patience=3 * MINUTE,
     )
+
+
+def leaderless(minutes: float, seconds: float) -> tuple[Event, ...]:
+    """No worker controller runs for a while."""
+    return tuple(at(minutes, "crash", node=node, steps=1, down=seconds) for node in ("one", "two"))
 
 
 def both(line: str, minutes: float, seconds: float) -> tuple[Event, ...]:
@@ -116,15 +121,13 @@ SCENARIOS: dict[str, Script] = {
         at(0.1, "lose-replies", region=HOME, times=1, silent=True),
         at(0.1, "hide-new", region=HOME, seconds=120, lasting=20),
         worker(0.2),
-        at(0.22, "crash", node="one", steps=1, down=5),
-        at(0.22, "crash", node="two", steps=1, down=5),
+        *leaderless(0.22, 5),
         at(0.5, "stop", **FIRST),
     ),
     "a launch fails, is cut off, and is given up": day(
         at(0.1, "throttle", region=HOME, operation="RunInstances", times=5),
         worker(0.2),
-        at(0.22, "crash", node="one", steps=1, down=5),
-        at(0.22, "crash", node="two", steps=1, down=5),
+        *leaderless(0.22, 5),
         at(0.3, "stop", **FIRST),
         at(14, "terminate", **FIRST),
     ),
@@ -159,11 +162,11 @@ SCENARIOS: dict[str, Script] = {
     ),
     "stopped and started behind our back": day(
         worker(),
-        *both("aws", 3, 65),
+        *leaderless(3, 60),
         at(3.1, "stop-outside", **FIRST),
         at(4.0, "start-outside", **FIRST),
-        at(4.005, "freeze-ec2", region=HOME, seconds=120),
-        at(4.1, "stop", **FIRST),
+        at(4.005, "freeze-ec2", region=HOME, seconds=200),
+        at(4.01, "stop", **FIRST),
     ),
     "drained while it is started behind our back": day(
         worker(),
@@ -211,7 +214,7 @@ SCENARIOS: dict[str, Script] = {
     "an instance that is not up yet is lost": day(
         at(0.1, "freeze-ec2", region=HOME, seconds=60),
         worker(0.2),
-        *both("aws", 0.4, 60),
+        *both("aws", 0.4, 150),
         at(0.5, "terminate-outside", **FIRST),
     ),
     "a failed worker's instance is lost": day(
@@ -228,8 +231,7 @@ SCENARIOS: dict[str, Script] = {
     "settings cannot be read": day(
         at(0.0, "deaf", part="settings", seconds=600),
         worker(1),
-        at(4, "crash", node="one", steps=1, down=5),
-        at(4.1, "crash", node="two", steps=1, down=5),
+        *leaderless(4, 5),
         at(6, "stop-outside", **FIRST),
     ),
     "templates cannot be read": day(at(0.1, "deaf", part="worker-templates", seconds=120), worker(0.2)),
@@ -274,12 +276,21 @@ SCENARIOS: dict[str, Script] = {
     ),
     "nobody has verified the workers": day(
         worker(),
-        lab(3),
-        at(5, "crash", node="one", steps=1, down=60),
-        at(5, "crash", node="two", steps=1, down=60),
-        lab(5.1),
-        at(5.5, "end-lab", **FIRST),
-        at(6, "crash", node="labs", steps=1, down=1),
+        lab(4.9, "slow"),
+        *leaderless(5, 5),
+        at(5.05, "aws-outage", region=HOME, seconds=90),
+    ),
+    "a new leader cannot look": day(worker(), *both("aws", 3, 120), *leaderless(3.1, 1)),
+    "a worker is terminated under its lab": day(worker(), lab(3), at(5, "terminate", **FIRST)),
+    "a stop comes too early": day(
+        worker(),
+        at(3, "lag-reads", region=HOME, seconds=40, lasting=90),
+        at(3.3, "terminate-outside", **FIRST),
+        at(3.6, "stop", **FIRST),
+    ),
+    "a CML does not come back": day(worker(), at(2, "cml-down", which=0.0, seconds=290), lasting=7.0),
+    "the answer to giving a licence back is lost": day(
+        worker(token="good-token"), at(3, "cml-loses", share=1.0, seconds=20), at(3.05, "deregister", **FIRST)
     ),
     "a worker leaves before a lab began": day(
         worker(),
@@ -321,3 +332,8 @@ OUT_OF_REACH = {
     "lablet instantiating.no_recipe": "definitions are never deleted",
 }
 """Rules for records that nothing writes. They stand in the decision tables, and unit tests hold them."""
+
+
+def script_of(seed: int | str) -> Script:
+    """The scenario of that name, or what chance makes of the seed."""
+    return SCENARIOS.get(str(seed)) or write(seed)

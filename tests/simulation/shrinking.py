@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.simulation.fleet_of_seeds import run_scripts
-from tests.simulation.script import write
+from tests.simulation.scenarios import script_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ def kind_of(violation: str) -> str:
 
 def shrink(seed: int | str, *, jobs: int, tell: Callable[[str], None] = lambda _: None) -> tuple[Script, Result]:
     """Leave out events, half of them at first, as long as the same kind of violation comes of it."""
-    script = write(seed)
+    script = script_of(seed)
     (failed,) = run_scripts([(seed, script)], jobs=1, keep_log=True)
     if not failed.violations:
         raise ValueError(f"seed {seed} shows no violation")
