@@ -12,8 +12,9 @@ from starlette.datastructures import QueryParams
 from lcm.control_plane.kinds import WORKERS, worker_fields
 from lcm.control_plane.refilling import refill_fields
 from lcm.control_plane.store.port import Put
-from lcm.control_plane.web.looks import ROWS, Look
+from lcm.control_plane.web.looks import ROWS
 from lcm.control_plane.web.rendering import spark, time_tag, usd
+from lcm.control_plane.web.worker_looks import WorkerLook
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.worker import Worker
@@ -170,12 +171,12 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: Te
 
 
 def test_a_look_and_its_address_are_the_same() -> None:
-    look = Look(
-        view="problems", q="a b&c", statuses=("RUNNING",), regions=("eu-west-1",), sort="-name", after="x", page=3
+    look = WorkerLook(
+        view="problems", q="a b&c", status=("RUNNING",), region=("eu-west-1",), sort="-name", after="x", page=3
     )
     address = look.address(after="x", page=3)
-    assert Look.of(QueryParams(address.partition("?")[2])) == look
-    assert Look().address() == "/"
+    assert WorkerLook.of(QueryParams(address.partition("?")[2])) == look
+    assert WorkerLook().address() == "/"
     assert look.address(q="z") == "/?view=problems&q=z&status=RUNNING&region=eu-west-1&sort=-name"
 
 

@@ -12,7 +12,8 @@ from starlette.datastructures import QueryParams
 from lcm.control_plane.kinds import LABLETS, lablet_fields
 from lcm.control_plane.refilling import refill_fields
 from lcm.control_plane.store.port import Put
-from lcm.control_plane.web.lablet_looks import ROWS, LabletLook
+from lcm.control_plane.web.lablet_looks import LabletLook
+from lcm.control_plane.web.looks import ROWS
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.lablet import Lablet
@@ -236,12 +237,65 @@ async def test_what_its_end_means_depends_on_how_far_it_is(world: LabletWorld) -
     assert "It has ended: it is TERMINATED" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
 
 
+async def test_several_are_ended_each_on_its_own(world: LabletWorld) -> None:
+    worker = await world.worker()
+    runs, waits = await world.runs("runs", worker), await world.make("waits")
+    gone = await world.make("gone")
+    await world.plane.ask("DELETE", f"/api/lablets/{gone['id']}")
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    page = await visitor.page("/lablets")
+    assert 'hx-get="/lablets/confirm-end"' in page
+    assert f'id="pick-{runs["id"]}"' in page
+    ids = ",".join(each["id"] for each in (runs, waits, gone))
+    dialog = await visitor.part(f"/lablets/confirm-end?action=end&ids={ids}")
+    for words in ("End 2 lablets?", "alpha is stopped, wiped and deleted", "TERMINATED at once", "Left alone"):
+        assert words in dialog
+    assert "It has ended: it is TERMINATED" in dialog.partition("Left alone")[2]
+    targets = f"{runs['id']}:{runs['version']},{waits['id']}:{waits['version']}"
+    assert f'value="{targets}"' in dialog
+    changed = await world.report(runs, "RUNNING", message="slow")
+    answer = await visitor.send("/lablets/end", {"targets": targets, "reason": "over"})
+    assert "to end: 1 of 2" in answer.text
+    assert answer.headers["HX-Trigger"] == "lcm:done"
+    assert (await world.now(runs))["wanted"], "it has changed since it was looked at"
+    after = await world.now(waits)
+    assert (after["status"], after["ending_reason"]) == ("TERMINATED", "over")
+    await visitor.send("/lablets/end", {"targets": f"{runs['id']}:{changed['version']},<script>:1"})
+    assert not (await world.now(runs))["wanted"]
+    assert "choose at least one lablet" in await visitor.part("/lablets/confirm-end", 422)
+
+
+async def test_a_hold_of_one_worker_is_told_for_its_lablets_alone(world: LabletWorld) -> None:
+    held, free = await world.worker("alpha"), await world.worker("bravo")
+    one, two = await world.runs("one", held), await world.runs("two", free)
+    await world.plane.ask("POST", f"/api/workers/{held['id']}/hold", json={"reason": "look"})
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    dialog = await visitor.part(f"/lablets/confirm-end?ids={one['id']},{two['id']}")
+    assert "holds alpha or the fleet" in dialog
+    assert "Its lab on bravo is stopped" in dialog
+
+
 async def test_a_viewer_changes_nothing(world: LabletWorld) -> None:
     lablet = await world.make("first")
     visitor = await signed_in(world.plane, Role.VIEWER)
-    for path in ("/lablets/new", "/lablets/new/preview", f"/lablets/{lablet['id']}/confirm-end", "/definitions/new"):
+    for path in (
+        "/lablets/new",
+        "/lablets/new/preview",
+        f"/lablets/{lablet['id']}/confirm-end",
+        f"/lablets/confirm-end?ids={lablet['id']}",
+        "/definitions/new",
+    ):
         assert "alert" in await visitor.part(path, 403)
-    for path in ("/lablets/new", f"/lablets/{lablet['id']}/end", "/definitions/save", "/definitions/ospf/1/disable"):
+    page = await visitor.page("/lablets")
+    assert 'id="bulk"' not in page
+    assert 'id="pick-' not in page
+    for path in (
+        "/lablets/new",
+        f"/lablets/{lablet['id']}/end",
+        "/lablets/end",
+        "/definitions/save",
+        "/definitions/ospf/1/disable",
+    ):
         assert (await visitor.send(path, {"definition": "ospf"})).status_code == 403
     operator = await signed_in(world.plane, Role.OPERATOR)
     assert (await operator.send("/definitions/ospf/1/disable")).status_code == 403
@@ -288,7 +342,7 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(world: La
 
 def test_a_look_and_its_address_are_the_same() -> None:
     look = LabletLook(
-        view="problems", q="a b&c", owner="é", statuses=("RUNNING",), definition="x@1", worker="w-1", sort="-name"
+        view="problems", q="a b&c", owner="é", status=("RUNNING",), definition="x@1", worker="w-1", sort="-name"
     )
     address = look.address(after="x", page=3)
     assert LabletLook.of(QueryParams(address.partition("?")[2])).address() == look.address()
