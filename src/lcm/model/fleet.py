@@ -68,6 +68,7 @@ class FleetSummary(Answer):
 
     workers: int
     ready: int
+    problems: int = Field(default=0, description="Workers that need somebody's attention.")
     by_status: dict[WorkerStatus, int] = Field(default_factory=dict)
     by_region: dict[str, dict[WorkerStatus, int]] = Field(default_factory=dict)
     capacity: FleetCapacity = FleetCapacity()

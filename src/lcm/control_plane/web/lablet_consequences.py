@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lcm.control_plane.commands.lablets import NOTHING_ON_CML
 from lcm.control_plane.web.consequences import Consequences
 from lcm.model.lablet_status import FINAL, LabletStatus
 from lcm.model.wording import span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from lcm.model.lablet import Lablet
     from lcm.model.worker import Hold
 
 END: Final = "end"
+_MOST_NAMED = 5
 
 
 def foresee_end(lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime) -> Consequences:
@@ -41,6 +44,16 @@ def foresee_end(lablet: Lablet, worker_name: str, hold: Hold | None, now: dateti
     removed = f"its lab on {place} is stopped, wiped and deleted; then what is reserved for it there is given back."
     happens = f"{held}{removed}" if held else removed[0].upper() + removed[1:]
     return Consequences(END, happens=happens, losses=_losses(lablet, place, now))
+
+
+def loss_of(lablets: Sequence[Lablet]) -> str:
+    """What the end of several takes from their owners; nothing where no lab was made yet."""
+    made = [each for each in lablets if each.status not in NOTHING_ON_CML]
+    nodes = sum(each.requirements.nodes for each in made)
+    owners = sorted({each.owner for each in made})
+    named = ", ".join(owners[:_MOST_NAMED]) + (f" and {len(owners) - _MOST_NAMED} more" if owners[_MOST_NAMED:] else "")
+    labs = "1 lab" if len(made) == 1 else f"{len(made)} labs"
+    return f"{labs} with {nodes} node{'' if nodes == 1 else 's'}, and all that {named} did in them." if made else ""
 
 
 def _losses(lablet: Lablet, place: str, now: datetime) -> tuple[tuple[str, str], ...]:

@@ -39,25 +39,37 @@ def confirm_several(
     place: str,
     name: str,
     noun: str,
+    lost: str = "",
     price: float = 0,
     added: float = 0,
 ) -> HTMLResponse:
-    """What would happen to each, and which are left alone. `place` is where a yes is sent to; `price` and `added`
-    are what all of it saves and costs an hour."""
+    """What would happen to each, and which are left alone. `place` is where a yes is sent to.
+
+    `lost` is what nobody gets back, `price` and `added` are what all of it saves and costs an hour.
+    """
     doing = [(record, found) for record, found in foreseen if found.changes]
     return fragment(
         "_confirm_several.html",
         place=place,
         name=name,
         noun=noun,
-        doing=doing[:_SHOWN],
+        plans=_alike(doing[:_SHOWN]),
         more=max(0, len(doing) - _SHOWN),
         count=len(doing),
         left=[(record, found) for record, found in foreseen if not found.changes],
         targets=",".join(f"{record.id}:{record.version}" for record, _ in doing),
+        lost=lost,
         price=price,
         added=added,
     )
+
+
+def _alike(doing: Sequence[tuple[Worker | Lablet, Consequences]]) -> list[tuple[list[str], str, str]]:
+    """Names, status and what happens: those to whom the same happens are told of together."""
+    together: dict[tuple[str, str], list[str]] = {}
+    for record, found in doing:
+        together.setdefault((record.status.replace("_", " "), found.happens), []).append(record.name)
+    return [(names, status, happens) for (status, happens), names in together.items()]
 
 
 async def change_each(

@@ -34,13 +34,15 @@ async def test_problems_come_first_then_what_moves_then_the_rest(plane: TestPlan
     await plane.create("asleep", desired_status="STOPPED")
     await plane.create("zznew")
     failed = await plane.create("zzfailed")
-    await plane.report(failed, "FAILED")
+    await plane.report(failed, "FAILED", reason="no image is there")
     stuck = await plane.running("zzstuck")
     await plane.report(stuck, "RUNNING", conditions=[STUCK])
     page = await (await signed_in(plane, Role.VIEWER)).page("/")
     assert names(page) == ["zzfailed", "zzstuck", "zznew", "asleep"]
     assert "&lt;b&gt;slow&lt;/b&gt;" in page
     assert "<b>slow</b>" not in page
+    assert ">It failed: no image is there</div>" in page
+    assert re.search(r'<dt>Problems</dt><dd><a class="bad-text" href="/\?view=problems">2</a>', page)
 
 
 async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: TestPlane) -> None:

@@ -62,6 +62,27 @@ async def test_problems_come_first_and_say_why(world: LabletWorld) -> None:
     assert names(await visitor.page("/lablets?view=running")) == ["aa-fine"]
 
 
+async def test_one_that_is_held_is_no_problem_and_its_end_is_due(
+    world: LabletWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.define("short", time_to_live_minutes=60)
+    placed = await world.place(await world.make("held", "short"), await world.worker())
+    held = await world.report(await world.report(placed, "INSTANTIATING"), "RUNNING")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert "due</span>" not in page
+    assert "Its time is over <time" in await visitor.page(f"/lablets/{held['id']}")
+    await world.report(held, "RUNNING", message="on hold by ada: her disks")
+    later = clock.now() + timedelta(minutes=61)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert counts(page)["problems"] == "0"
+    assert "on hold by ada: her disks" in page
+    assert re.search(r"due</span> <time [^>]*>1 minute ago</time>", page)
+    assert "Its time was over <time" in await visitor.page(f"/lablets/{held['id']}")
+
+
 async def test_those_of_the_past_are_shown_to_who_asks(world: LabletWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = await world.make("gone")
     await world.plane.ask("DELETE", f"/api/lablets/{gone['id']}")
@@ -275,6 +296,21 @@ async def test_a_hold_of_one_worker_is_told_for_its_lablets_alone(world: LabletW
     assert "Its lab on bravo is stopped" in dialog
 
 
+async def test_those_to_whom_the_same_happens_are_told_of_together(world: LabletWorld) -> None:
+    worker = await world.worker()
+    await world.define("tiny", requirements={"license": False, "cpu_cores": 0.1, "memory_gb": 0.1})
+    made = [await world.make(f"l{number}", "tiny", owner=f"owner-{number}") for number in range(3)]
+    for lablet in made[:2]:
+        await world.report(await world.place(lablet, worker), "INSTANTIATING")
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    dialog = await visitor.part(f"/lablets/confirm-end?ids={','.join(each['id'] for each in made)}")
+    assert "<strong>l0, l1</strong> (INSTANTIATING)" in dialog
+    assert "<strong>l2</strong> (PENDING SCHEDULING)" in dialog
+    assert "2 labs with 2 nodes, and all that owner-0, owner-1 did in them." in dialog
+    alone = await visitor.part(f"/lablets/confirm-end?ids={made[2]['id']}")
+    assert "What is lost" not in alone
+
+
 async def test_a_viewer_changes_nothing(world: LabletWorld) -> None:
     lablet = await world.make("first")
     visitor = await signed_in(world.plane, Role.VIEWER)
@@ -322,6 +358,13 @@ async def test_the_audit_leads_to_its_page(world: LabletWorld) -> None:
     lablet = await world.make("first")
     page = await (await signed_in(world.plane, Role.VIEWER)).page("/activity?subject=first")
     assert f'<a href="/lablets/{lablet["id"]}">first</a>' in page
+
+
+async def test_the_summary_of_a_night_names_lablets_apart_from_workers(world: LabletWorld) -> None:
+    lablet, worker = await world.make("first"), await world.plane.create("alpha")
+    night = await (await signed_in(world.plane, Role.VIEWER)).part("/activity/night")
+    assert f'lablet created: <a href="/lablets/{lablet["id"]}">first</a></span>' in night
+    assert f'created: <a href="/workers/{worker["id"]}">alpha</a></span>' in night
 
 
 async def test_records_of_an_older_version_get_the_fields_that_are_new(world: LabletWorld) -> None:

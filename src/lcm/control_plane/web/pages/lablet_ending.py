@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from lcm.control_plane.fleet import read_fleet
 from lcm.control_plane.kinds import LABLETS, WORKERS
 from lcm.control_plane.routes.parts import Parts, parts
-from lcm.control_plane.web.lablet_consequences import foresee_end
+from lcm.control_plane.web.lablet_consequences import foresee_end, loss_of
 from lcm.control_plane.web.pages.lablet import read_lablet
 from lcm.control_plane.web.rendering import DONE, fragment, toast
 from lcm.control_plane.web.several import change_each, chosen, confirm_several
@@ -36,7 +36,8 @@ async def confirm_several_ends(request: Request, who: OperatorVisitor) -> HTMLRe
     stored = await parts(request).plane.store.get_many(LABLETS, ids)
     lablets = [Lablet.model_validate_json(stored[each].body) for each in ids if each in stored]
     foreseen = await _foreseen(parts(request), lablets)
-    return confirm_several(foreseen, place="/lablets/end", name="End", noun="lablet")
+    lost = loss_of([lablet for lablet, found in foreseen if found.changes])
+    return confirm_several(foreseen, place="/lablets/end", name="End", noun="lablet", lost=lost)
 
 
 @router.post("/lablets/end")
