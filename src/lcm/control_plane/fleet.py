@@ -10,6 +10,7 @@ from lcm.control_plane.kinds import FLEET, LABLETS, LEADERSHIPS, WORKERS
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.store.sharing import Shared
 from lcm.core import clock
+from lcm.model.attention import LAST_PROBLEM
 from lcm.model.fleet import (
     Breaker,
     FleetCapacity,
@@ -60,12 +61,14 @@ class Fleet:
         store = self._plane.store
         rows = await store.count_by(WORKERS, ["aws_region", "status", "ready", "held"], sums=_SUMS)
         state = await read_fleet(store)
+        troubled = await store.count_by(WORKERS, ["urgency"], Where(below={"urgency": int(LAST_PROBLEM) + 1}))
         tally = _Tally()
         for values, count, sums in rows:
             tally.add(values, count, sums)
         return FleetSummary(
             workers=tally.workers,
             ready=tally.ready,
+            problems=sum(count for _, count, _ in troubled),
             by_status=tally.by_status,
             by_region=tally.by_region,
             lablets_by_status=await self._lablets(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.journal_places import SLACK, first_after
-from lcm.control_plane.kinds import AUDIT, HISTORY, WORKERS
+from lcm.control_plane.kinds import AUDIT, HISTORY, LABLETS, WORKERS
 from lcm.control_plane.store.cursors import journal_cursor, journal_number
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.store.sharing import Shared
@@ -116,7 +116,8 @@ class _Told:
         if deed is not None:
             self._deeds.setdefault(deed, _Tally()).note(entry.subject)
         elif entry.actor.kind is ActorKind.PERSON:
-            self._actions.setdefault(entry.action, _Tally()).note(entry.subject)
+            action = f"lablet_{entry.action}" if entry.subject.startswith("l-") else entry.action
+            self._actions.setdefault(action, _Tally()).note(entry.subject)
 
     def subjects(self) -> list[str]:
         tallies = (*self._deeds.values(), *self._actions.values())
@@ -259,6 +260,10 @@ async def _newest(store: Store) -> str | None:
 
 
 async def _names(store: Store, subjects: Iterable[str]) -> dict[str, str]:
-    """Names of those subjects that are workers."""
-    found = await store.get_many(WORKERS, [subject for subject in subjects if subject.startswith("w-")])
-    return {worker_id: str(json.loads(stored.body)["name"]) for worker_id, stored in found.items()}
+    """Names of those subjects that are workers or lablets."""
+    known = list(subjects)
+    found = {
+        **await store.get_many(WORKERS, [subject for subject in known if subject.startswith("w-")]),
+        **await store.get_many(LABLETS, [subject for subject in known if subject.startswith("l-")]),
+    }
+    return {record_id: str(json.loads(stored.body)["name"]) for record_id, stored in found.items()}

@@ -19,6 +19,7 @@ from lcm.lablet_controller.decide.facts import lost, reachable
 from lcm.lablet_controller.decide.instantiating import import_refused, imported
 from lcm.lablet_controller.decision import ChangeLab, ImportLab, LabCall, Release, WriteStatus
 from lcm.model.lablet import LabletRelease, LabletStatusWrite
+from lcm.model.lablet_attention import HELD
 from lcm.model.lablet_status import FINAL, LabletStatus
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Acting:
         now = clock.now()
         for hold in (fleet.hold, worker.hold):
             if hold is not None and hold.active(now):
-                raise Interrupted(f"on hold by {hold.by}: {hold.reason}")
+                raise Interrupted(f"{HELD}{hold.by}: {hold.reason}")
         if not dials:
             return
         stopping = work.lablet.status is LabletStatus.STOPPING

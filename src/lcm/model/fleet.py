@@ -69,6 +69,7 @@ class FleetSummary(Answer):
 
     workers: int
     ready: int
+    problems: int = Field(default=0, description="Workers that need somebody's attention.")
     by_status: dict[WorkerStatus, int] = Field(default_factory=dict)
     by_region: dict[str, dict[WorkerStatus, int]] = Field(default_factory=dict)
     lablets_by_status: dict[LabletStatus, int] = Field(default_factory=dict)

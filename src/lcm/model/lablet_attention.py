@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 STUCK: Final = "Stuck: "
 """How the message of a lablet begins that does not come on, and about which somebody has to do something."""
 
+HELD: Final = "on hold by "
+"""How the message of a lablet begins whose lab is left as it is because somebody wants it so: no problem."""
+
 REMEMBERED: Final = timedelta(hours=24)
 """For how long a lablet that failed is shown among the present ones."""
 
@@ -46,7 +49,8 @@ def lablet_urgency(lablet: Lablet) -> LabletUrgency:
     if lablet.message.startswith(STUCK):
         return LabletUrgency.STUCK
     if lablet.status is LabletStatus.RUNNING:
-        return LabletUrgency.TROUBLED if lablet.message else LabletUrgency.FINE
+        troubled = lablet.message and not lablet.message.startswith(HELD)
+        return LabletUrgency.TROUBLED if troubled else LabletUrgency.FINE
     if lablet.status is LabletStatus.PENDING_SCHEDULING:
         return _of_one_that_waits(lablet)
     return LabletUrgency.MOVING

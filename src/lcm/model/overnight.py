@@ -45,7 +45,7 @@ class Deed(Choice):
 
 
 class Concerned(Answer):
-    """What something was done to: a worker by its id and name, or whatever else the audit names."""
+    """What something was done to: a worker or a lablet by its id and name, or whatever else the audit names."""
 
     id: str
     name: str = ""

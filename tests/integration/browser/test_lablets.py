@@ -8,63 +8,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from lcm.core import clock
 from tests.support.lablet_desk import TOPOLOGY
 from tests.support.pages import DESKTOP, PHONE, barriers
+from tests.support.quiet_lablets import define, lablet_row, make, now, place, report, runs
 from tests.support.watching import confirm, live, not_reloaded
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
-
     from tests.support.pages import Scheme, Visits
     from tests.support.quiet_plane import QuietPlane
 
 LOOKS: list[tuple[Scheme, tuple[int, int]]] = [("light", DESKTOP), ("dark", DESKTOP), ("dark", PHONE)]
-NEEDS = {"license": False, "cpu_cores": 0.1, "memory_gb": 0.1, "ports": ["SSH_PORT"]}
 
 
 @pytest.fixture(scope="module")
 def worker(plane: QuietPlane) -> dict[str, Any]:
     """A worker that takes lablets, and definitions to make them from."""
     for version in ("1", "2"):
-        body = {"name": "ospf", "version": version, "topology": TOPOLOGY, "requirements": NEEDS}
-        plane.ask("POST", "/api/lablet-definitions", {**body, "description": f"version {version} of it"})
-    return plane.running("alpha", license_token="a-licence-token")
-
-
-def make(plane: QuietPlane, name: str, **facts: Any) -> dict[str, Any]:
-    made: dict[str, Any] = plane.ask("POST", "/api/lablets", {"name": name, "definition": "ospf", **facts})
-    return made
-
-
-def report(plane: QuietPlane, lablet: dict[str, Any], status: str, **facts: Any) -> dict[str, Any]:
-    """The lablet controller or the scheduler writes a status."""
-    version = plane.ask("GET", f"/api/lablets/{lablet['id']}")["version"]
-    told = {"status": status, "version": version, "reason": "seen", **facts}
-    written: dict[str, Any] = plane.controller("POST", f"/api/internal/lablets/{lablet['id']}/status", told)
-    return written
-
-
-def place(plane: QuietPlane, lablet: dict[str, Any], worker: dict[str, Any]) -> None:
-    """The scheduler has found a worker."""
-    rejections = [{"worker_id": "w-9", "worker_name": "bravo", "reason": "it is STOPPED"}]
-    placement = {"at": clock.now().isoformat(), "worker_id": worker["id"], "score": 0.5, "reason": "it is the fullest"}
-    item = {"lablet_id": lablet["id"], "worker_id": worker["id"], "version": lablet["version"]}
-    told = {"items": [{**item, "placement": {**placement, "rejections": rejections, "rejected": 1}}]}
-    answer = plane.controller("POST", "/api/internal/lablets/schedule", told)
-    assert answer["items"][0]["placed"], answer
-
-
-def runs(plane: QuietPlane, name: str, worker: dict[str, Any]) -> dict[str, Any]:
-    """A lablet that runs."""
-    lablet = make(plane, name)
-    place(plane, lablet, worker)
-    report(plane, lablet, "INSTANTIATING")
-    return report(plane, lablet, "RUNNING", endpoints=[{"node": "R1", "addresses": ["10.0.0.5"]}])
-
-
-def row(page: Page, lablet: dict[str, Any]) -> Locator:
-    return page.locator(f"tr[data-lablet='{lablet['id']}']")
+        define(plane, "ospf", version, description=f"version {version} of it")
+    return plane.running("alpha", template_name="large", license_token="a-licence-token")
 
 
 def test_a_row_follows_its_lablet_without_a_reload(visits: Visits, plane: QuietPlane, worker: dict[str, Any]) -> None:
@@ -72,17 +33,16 @@ def test_a_row_follows_its_lablet_without_a_reload(visits: Visits, plane: QuietP
     expect(page.get_by_role("heading", name="No lablet fits")).to_be_visible()
     live(page)
     lablet = make(plane, "row-one")
-    expect(row(page, lablet)).to_contain_text("PENDING SCHEDULING")
+    expect(lablet_row(page, lablet)).to_contain_text("PENDING SCHEDULING")
     waiting = page.locator("#views [data-view=waiting] .n")
     expect(waiting).to_have_text("1")
     place(plane, lablet, worker)
-    expect(row(page, lablet)).to_contain_text("SCHEDULED")
-    expect(row(page, lablet).get_by_role("link", name="alpha")).to_be_visible()
+    expect(lablet_row(page, lablet)).to_contain_text("SCHEDULED")
+    expect(lablet_row(page, lablet).get_by_role("link", name="alpha")).to_be_visible()
     report(plane, lablet, "INSTANTIATING", message="waits until all nodes have booted")
-    expect(row(page, lablet)).to_contain_text("waits until all nodes have booted")
+    expect(lablet_row(page, lablet)).to_contain_text("waits until all nodes have booted")
     written = report(plane, lablet, "RUNNING", message="")
-    expect(row(page, lablet)).to_have_attribute("data-version", str(written["version"]))
-    expect(row(page, lablet)).to_contain_text("running")
+    expect(lablet_row(page, lablet)).to_have_attribute("data-version", str(written["version"]))
     expect(page.locator("#views [data-view=running] .n")).to_have_text("1")
     expect(waiting).to_have_text("0")
     not_reloaded(page)
@@ -126,7 +86,7 @@ def test_one_is_made_after_a_look_at_where_it_would_go(
     confirm(page, "Create the lablet", **{"Name (optional)": "made-here"})
     (made,) = [each for each in plane.ask("GET", "/api/lablets")["items"] if each["name"] == "made-here"]
     assert (made["definition"], made["aws_region"]) == ("ospf@2", "ap-southeast-2")
-    expect(row(page, made)).to_contain_text("PENDING SCHEDULING")
+    expect(lablet_row(page, made)).to_contain_text("PENDING SCHEDULING")
     page.locator("#toasts").get_by_role("link", name="Look at it").click()
     expect(page.get_by_role("heading", name="made-here")).to_be_visible()
 
@@ -148,6 +108,69 @@ def test_its_page_tells_why_follows_it_and_ends_it(visits: Visits, plane: QuietP
     expect(page.locator("#timeline")).to_contain_text("“the course is over”")
     report(plane, lablet, "STOPPING")
     expect(page.locator("#lablet")).to_have_attribute("data-status", "STOPPING")
+    not_reloaded(page)
+
+
+def test_several_are_ended_at_once_after_a_look_at_what_is_lost(
+    visits: Visits, plane: QuietPlane, worker: dict[str, Any]
+) -> None:
+    one, two, three = (runs(plane, f"bulk-{number}", worker) for number in range(3))
+    page, _ = visits.open(plane, "/lablets?q=bulk-", role="operator")
+    live(page)
+    expect(page.locator("#bulk")).to_be_hidden()
+    for lablet in (one, two):
+        page.get_by_label(f"Choose {lablet['name']}").check()
+    expect(page.locator("#picked")).to_have_text("2 lablets chosen")
+    # What was chosen stays chosen while its row changes.
+    report(plane, two, "RUNNING", message="its CML cannot be asked")
+    expect(lablet_row(page, two)).to_contain_text("its CML cannot be asked")
+    expect(page.locator("#picked")).to_have_text("2 lablets chosen")
+    page.locator("#bulk").get_by_role("button", name="End").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Its lab on alpha is stopped, wiped and deleted")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert now(plane, one)["wanted"]
+    page.locator("#bulk").get_by_role("button", name="End").click()
+    confirm(page, "End 2", Reason="the course is over")
+    for lablet in (one, two):
+        expect(lablet_row(page, lablet).locator(".chip", has_text="to end")).to_be_visible()
+        after = now(plane, lablet)
+        assert (after["wanted"], after["ending_reason"]) == (False, "the course is over")
+    expect(page.locator("#bulk")).to_be_hidden()
+    assert now(plane, three)["wanted"]
+    not_reloaded(page)
+
+
+def test_a_viewer_is_offered_nothing_that_he_may_not_do(
+    visits: Visits, plane: QuietPlane, worker: dict[str, Any]
+) -> None:
+    lablet = runs(plane, "seen-only", worker)
+    page, _ = visits.open(plane, "/lablets", role="viewer")
+    for path in ("/lablets", f"/lablets/{lablet['id']}", "/definitions"):
+        page.goto(path)
+        live(page)
+        assert page.get_by_role("checkbox").count() == 0
+        offered = {text.strip() for text in page.get_by_role("button").all_text_contents()}
+        assert offered <= {"Sign out", "◐", "", "Topology…"}, offered
+
+
+def test_what_was_missed_while_the_server_was_gone_is_there_on_its_return(
+    visits: Visits, plane: QuietPlane, worker: dict[str, Any]
+) -> None:
+    lablet = runs(plane, "missed-me", worker)
+    page, watch = visits.open(plane, "/lablets?q=missed-", role="viewer")
+    watch.allow("ERR_|Failed to load resource|status of 50")
+    live(page)
+    plane.stop()
+    expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
+    expect(page.locator("#lost")).to_contain_text("Connection lost")
+    plane.start()
+    other = make(plane, "missed-too")
+    written = report(plane, lablet, "RUNNING", message="its CML cannot be asked")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "live", timeout=60_000)
+    expect(page.locator("#lost")).to_be_hidden()
+    expect(lablet_row(page, lablet)).to_have_attribute("data-version", str(written["version"]))
+    expect(lablet_row(page, other)).to_be_visible()
     not_reloaded(page)
 
 
@@ -192,6 +215,13 @@ def test_everybody_can_use_these_pages(
         found += [f"{path}: {barrier}" for barrier in barriers(page)]
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
             found.append(f"{path}: is wider than the window")
+    page.goto(f"/lablets?q={name}")
+    page.get_by_label("Choose all on this page").check()
+    expect(page.locator("#bulk")).to_be_visible()
+    found += [f"some are chosen: {barrier}" for barrier in barriers(page)]
+    page.locator("#bulk").get_by_role("button", name="End").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Left alone")
+    found += [f"the dialog for the end of several: {barrier}" for barrier in barriers(page)]
     page.goto("/lablets")
     page.get_by_role("button", name="Create a lablet").click()
     expect(page.locator("#new-preview [data-outcome]")).to_be_visible()

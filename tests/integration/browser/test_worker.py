@@ -246,5 +246,5 @@ def test_a_worker_that_never_was(visits: Visits, up: Up) -> None:
     watch.allow("status of 404")
     page.goto("/workers/w-nobody")
     expect(page.get_by_text("There is no worker w-nobody")).to_be_visible()
-    page.get_by_role("main").get_by_role("link", name="To the fleet").click()
+    page.get_by_role("main").get_by_role("link", name="To all workers").click()
     expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()

@@ -30,6 +30,7 @@ LATER = NOW + timedelta(hours=1)
         ({"status": "INSTANTIATING", "message": "waits until all nodes have booted"}, LabletUrgency.MOVING, None),
         ({"status": "RUNNING"}, LabletUrgency.FINE, None),
         ({"status": "RUNNING", "message": "CML cannot be asked"}, LabletUrgency.TROUBLED, "CML cannot be asked"),
+        ({"status": "RUNNING", "message": "on hold by ada: her disks"}, LabletUrgency.FINE, None),
         ({"status": "STOPPING", "message": "Stuck: its lab stays"}, LabletUrgency.STUCK, "its lab stays"),
         ({"status": "FAILED", "ending_reason": "no licence"}, LabletUrgency.FAILED, "no licence"),
         ({"status": "FAILED"}, LabletUrgency.FAILED, "it failed"),

@@ -24,7 +24,7 @@ _OF_A_PLACEMENT = (
     "ending",
     "ending_reason",
 )
-_NOTHING_ON_CML = (LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED)
+NOTHING_ON_CML = (LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED)
 
 
 def create(request: CreateLablet, definition: DefinitionSummary, *, lablet_id: str, by: str, now: datetime) -> Lablet:
@@ -55,7 +55,7 @@ def terminate(lablet: Lablet, now: datetime, reason: str = "") -> Lablet:
     fields: dict[str, Any] = {"wanted": False}
     if lablet.ending is None:
         fields |= {"ending": LabletStatus.TERMINATED, "ending_reason": reason or None}
-    if lablet.status in _NOTHING_ON_CML:
+    if lablet.status in NOTHING_ON_CML:
         fields |= entering(lablet, LabletStatus.TERMINATED, now)
     return moved(lablet, now, asks_anew=True, **fields)
 

@@ -233,6 +233,7 @@ def _answers_about_the_fleet() -> dict[str, Any]:
         "FleetSummary": {
             "workers": 21,
             "ready": 17,
+            "problems": 1,
             "by_status": {"RUNNING": 18, "STOPPED": 3},
             "by_region": {"us-east-1": {"RUNNING": 18, "STOPPED": 3}},
             "lablets_by_status": {"RUNNING": 54, "PENDING_SCHEDULING": 2},

@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from lcm.control_plane.commands.lablets import NOTHING_ON_CML
+from lcm.control_plane.web.consequences import Consequences
 from lcm.model.lablet_status import FINAL, LabletStatus
 from lcm.model.wording import span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from lcm.model.lablet import Lablet
     from lcm.model.worker import Hold
 
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """What would happen and what is lost; `changes`: whether anything would."""
-
-    happens: str
-    changes: bool = True
-    losses: tuple[tuple[str, str], ...] = ()
+END: Final = "end"
+_MOST_NAMED = 5
 
 
-def foresee_end(lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime) -> Ending:
+def foresee_end(lablet: Lablet, worker_name: str, hold: Hold | None, now: datetime) -> Consequences:
     """What ending it would do now. `hold`: what keeps its worker's labs as they are."""
     if lablet.status in FINAL:
-        return Ending(f"It has ended: it is {lablet.status}.", changes=False)
+        return Consequences(END, changes=False, happens=f"It has ended: it is {lablet.status}.")
     if not lablet.wanted:
-        return Ending("It is so already: it is to end, and its lab is being removed.", changes=False)
+        happens = "It is so already: it is to end, and its lab is being removed."
+        return Consequences(END, changes=False, happens=happens)
     if lablet.status is LabletStatus.PENDING_SCHEDULING:
-        return Ending("No more worker is looked for, and it is TERMINATED at once.", losses=(("Its lab", "none yet"),))
+        return Consequences(
+            END,
+            happens="No more worker is looked for, and it is TERMINATED at once.",
+            losses=(("Its lab", "none yet"),),
+        )
     place = worker_name or "its worker"
     if lablet.status is LabletStatus.SCHEDULED:
-        return Ending(
-            f"What is reserved for it on {place} is given back, and it is TERMINATED at once.",
+        return Consequences(
+            END,
+            happens=f"What is reserved for it on {place} is given back, and it is TERMINATED at once.",
             losses=(("Its lab", "none yet"),),
         )
     held = f"{hold.by} holds {place} or the fleet: only after the release " if hold is not None else ""
     removed = f"its lab on {place} is stopped, wiped and deleted; then what is reserved for it there is given back."
-    return Ending(f"{held}{removed}" if held else removed[0].upper() + removed[1:], losses=_losses(lablet, place, now))
+    happens = f"{held}{removed}" if held else removed[0].upper() + removed[1:]
+    return Consequences(END, happens=happens, losses=_losses(lablet, place, now))
+
+
+def loss_of(lablets: Sequence[Lablet]) -> str:
+    """What the end of several takes from their owners; nothing where no lab was made yet."""
+    made = [each for each in lablets if each.status not in NOTHING_ON_CML]
+    nodes = sum(each.requirements.nodes for each in made)
+    owners = sorted({each.owner for each in made})
+    named = ", ".join(owners[:_MOST_NAMED]) + (f" and {len(owners) - _MOST_NAMED} more" if owners[_MOST_NAMED:] else "")
+    labs = "1 lab" if len(made) == 1 else f"{len(made)} labs"
+    return f"{labs} with {nodes} node{'' if nodes == 1 else 's'}, and all that {named} did in them." if made else ""
 
 
 def _losses(lablet: Lablet, place: str, now: datetime) -> tuple[tuple[str, str], ...]:

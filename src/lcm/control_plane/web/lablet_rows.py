@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.kinds import LABLETS, WORKERS
 from lcm.control_plane.store.port import Sort, Where
-from lcm.control_plane.web.lablet_looks import VIEWS
+from lcm.control_plane.web.lablet_looks import LabletLook
 from lcm.core import clock
 from lcm.model.lablet import Lablet
 from lcm.model.lablet_attention import LAST_LABLET_PROBLEM, LabletUrgency, lablet_problem, why_lablet
@@ -84,4 +84,4 @@ async def lablet_views(store: Store) -> dict[str, tuple[str, int]]:
         "running": sum(count for _, status, count in counted if status == LabletStatus.RUNNING),
         "ended": max(0, ever - here),
     }
-    return {name: (title, known[name]) for name, title in VIEWS.items()}
+    return {name: (title, known[name]) for name, title in LabletLook.views.items()}

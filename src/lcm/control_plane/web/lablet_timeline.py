@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lcm.control_plane.kinds import AUDIT, LABLET_HISTORY
+from lcm.control_plane.kinds import LABLET_HISTORY
 from lcm.control_plane.store.cursors import journal_number
-from lcm.control_plane.web.timeline import LINES, Happening, Timeline
+from lcm.control_plane.web.timeline import LINES, Happening, Timeline, lines_about
 from lcm.model.audit import AuditEntry, LabletHistoryEntry
 from lcm.model.lablet_status import LabletStatus
 
@@ -26,9 +26,7 @@ _WORDS: Final[dict[str, str]] = {
 
 async def read_lablet_timeline(store: Store, lablet_id: str, before: str | None = None, limit: int = LINES) -> Timeline:
     """The entries before a place in the journal; without one the newest."""
-    lines = await store.journal(
-        topics=[LABLET_HISTORY, AUDIT], subjects=[lablet_id], before=before, newest_first=True, limit=limit
-    )
+    lines = await lines_about(store, LABLET_HISTORY, lablet_id, before, limit)
     return lablet_timeline_of(lines, full=len(lines) == limit)
 
 

@@ -32,6 +32,8 @@ NAVIGATION = (
 )
 """The pages that are linked from everywhere: id, title, address."""
 NOTHING = "\N{EN DASH}"
+DONE = "lcm:done"
+"""The event by which scripts hear that a change was made."""
 
 
 def time_tag(moment: datetime | None, otherwise: str = NOTHING) -> Markup:
@@ -130,6 +132,13 @@ async def page(
         .render(now=clock.now(), here=here, title=title, who=who, summary=summary, **values)
     )
     return HTMLResponse(text, status)
+
+
+async def missing(request: Request, who: Looking, *, here: str, noun: str, record_id: str) -> HTMLResponse:
+    """The page of a record that does not exist, which says so."""
+    return await page(
+        request, who, "missing.html", here=here, title=f"No such {noun}", status=404, noun=noun, record_id=record_id
+    )
 
 
 def toast(message: str, *, kind: str = "good", status: int = 200, triggers: str = "") -> HTMLResponse:

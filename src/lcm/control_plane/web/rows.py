@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.decisions import read_decisions
 from lcm.control_plane.fleet import PAYING
-from lcm.control_plane.kinds import WORKERS
+from lcm.control_plane.kinds import HISTORY, WORKERS
 from lcm.control_plane.metrics import SERIES
 from lcm.core import clock
 from lcm.model.attention import LAST_PROBLEM, problem_of, urgency_of
+from lcm.model.audit import HistoryEntry
 from lcm.model.conditions import ConditionType, find_condition, holds
 from lcm.model.metrics import MetricsSample
 from lcm.model.status import WorkerStatus
@@ -52,11 +53,25 @@ class RowFigures:
 
 
 async def rows_of(store: Store, stored: Sequence[Stored]) -> list[Row]:
-    """Rows of these workers. Why something is wrong is said by the last decision, so only those are read."""
+    """Rows of these workers. Why something is wrong is told by the step into FAILED, else by the last decision."""
     workers = [Worker.model_validate_json(each.body) for each in stored]
-    troubled = [worker.id for worker in workers if urgency_of(worker) <= LAST_PROBLEM]
+    failed = [worker.id for worker in workers if worker.status is WorkerStatus.FAILED]
+    troubled = [worker.id for worker in workers if urgency_of(worker) <= LAST_PROBLEM and worker.id not in failed]
     decisions = await read_decisions(store, troubled) if troubled else {}
-    return [_row(worker, decisions[worker.id].reason if worker.id in decisions else "") for worker in workers]
+    told = {worker_id: decision.reason for worker_id, decision in decisions.items()} | await _failures(store, failed)
+    return [_row(worker, told.get(worker.id, "")) for worker in workers]
+
+
+async def _failures(store: Store, ids: Sequence[str]) -> dict[str, str]:
+    """Why each of these has failed."""
+    steps = await asyncio.gather(
+        *(store.journal(topics=[HISTORY], subjects=[each], newest_first=True, limit=1) for each in ids)
+    )
+    return {
+        each: HistoryEntry.model_validate_json(step[0].body).reason
+        for each, step in zip(ids, steps, strict=True)
+        if step
+    }
 
 
 async def rows_by_id(store: Store, ids: Sequence[str]) -> list[Row]:

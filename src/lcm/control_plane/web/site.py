@@ -12,6 +12,7 @@ from lcm.control_plane.web.pages import (
     definitions,
     fleet,
     lablet,
+    lablet_ending,
     lablet_making,
     lablets,
     settings,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from lcm.model.problems import Problem
 
-_OF_LABLETS = (lablets, lablet_making, lablet, definitions)
+_OF_LABLETS = (lablets, lablet_making, lablet_ending, lablet, definitions)
 _PAGES = (signing_in, acting, worker_editing, worker, fleet, *_OF_LABLETS, activity, system, settings, templates)
 ROUTERS = (assets.router, *(each.router for each in _PAGES))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lcm.control_plane.kinds import AUDIT, HISTORY
 from lcm.control_plane.store.cursors import journal_number
+from lcm.control_plane.store.port import BadCursor
 from lcm.model.audit import ActorKind, AuditEntry, HistoryEntry
 from lcm.model.overnight import TROUBLES, WORDS, Deed, deed_of
 
@@ -97,10 +98,18 @@ class _Group:
 
 async def read_timeline(store: Store, worker_id: str, before: str | None = None, limit: int = LINES) -> Timeline:
     """The entries before a place in the journal; without one the newest."""
-    lines = await store.journal(
-        topics=[HISTORY, AUDIT], subjects=[worker_id], before=before, newest_first=True, limit=limit
-    )
+    lines = await lines_about(store, HISTORY, worker_id, before, limit)
     return timeline_of(lines, full=len(lines) == limit)
+
+
+async def lines_about(store: Store, steps: str, subject: str, before: str | None, limit: int) -> Sequence[Recorded]:
+    """Steps of a record and who made them, the newest first. A place that means nothing is the newest, not an error."""
+    try:
+        return await store.journal(
+            topics=[steps, AUDIT], subjects=[subject], before=before, newest_first=True, limit=limit
+        )
+    except BadCursor:
+        return await store.journal(topics=[steps, AUDIT], subjects=[subject], newest_first=True, limit=limit)
 
 
 def timeline_of(lines: Sequence[Recorded], *, full: bool) -> Timeline:

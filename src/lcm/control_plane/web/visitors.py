@@ -16,6 +16,7 @@ from lcm.control_plane.access.sessions import check_csrf
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.routes.callers import CSRF_HEADER
 from lcm.control_plane.routes.parts import parts
+from lcm.control_plane.routes.workers import split
 from lcm.model.access import Role
 from lcm.model.problems import ProblemCode
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SIGN_IN = links.PATH
 _READING = ("GET", "HEAD")
 _LARGEST_FORM = 2_000_000
+MOST_IDS = 100
 
 
 class SignInFirst(Exception):
@@ -110,6 +112,17 @@ async def form_of(request: Request) -> dict[str, list[str]]:
 def field_of(form: dict[str, list[str]], name: str) -> str:
     """One field, without blanks around it; empty when it is missing."""
     return form.get(name, [""])[-1].strip()
+
+
+def version_of(form: dict[str, list[str]]) -> int | None:
+    """The version of what somebody looked at before they asked for a change."""
+    version = field_of(form, "version")
+    return int(version) if version.isdecimal() else None
+
+
+def ids_of(request: Request, most: int = MOST_IDS) -> list[str]:
+    """The records that an address names."""
+    return split(request.query_params.getlist("ids"))[:most]
 
 
 def install(app: FastAPI) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lcm.controllers.acting import Nature
 from lcm.lablet_controller.decide.facts import SOON
 from lcm.lablet_controller.decision import wait
+from lcm.model.lablet_attention import HELD
 
 if TYPE_CHECKING:
     from lcm.lablet_controller.decision import Decision
@@ -19,7 +20,7 @@ def under_hold(decided: Decision, hold: Hold) -> Decision:
     allowed = tuple(takewhile(lambda action: action.nature is Nature.RECORD, decided.actions))
     if len(allowed) == len(decided.actions):
         return decided
-    held = f"on hold by {hold.by}: {hold.reason}"
+    held = f"{HELD}{hold.by}: {hold.reason}"
     put_off = decided.actions[len(allowed)]
     reason = f"{held}; otherwise: {put_off} ({decided.reason})"
     return wait(f"{decided.rule}.held", reason, *allowed, after=SOON, message=held)

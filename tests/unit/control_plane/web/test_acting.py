@@ -125,7 +125,7 @@ async def test_many_at_once_each_on_its_own(plane: TestPlane) -> None:
 async def test_nothing_chosen_is_said(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.OPERATOR)
     assert "choose at least one" in await visitor.part("/fleet/confirm?action=stop", 422)
-    assert "choose at least one" in await visitor.part("/fleet/confirm?action=explode&ids=w-1", 422)
+    assert "choose what to do" in await visitor.part("/fleet/confirm?action=explode&ids=w-1", 422)
 
 
 async def test_the_fleet_is_held_and_released_from_any_page(plane: TestPlane) -> None:

@@ -52,7 +52,7 @@ async def test_lines_say_who_did_what_to_whom_and_why(plane: TestPlane) -> None:
     assert done(page)[0] == "stop"
     assert f'<a href="/workers/{worker["id"]}">alpha</a>' in page
     assert "course is over" in page
-    assert '<span class="chip">controller</span>' in page
+    assert "worker-controller</a></td>" in page, "its name says what it is"
     assert page.count('scope="col"') == 5
 
 
@@ -150,7 +150,7 @@ async def test_the_night_is_summed_up(plane: TestPlane) -> None:
     page = await visitor.page("/activity?night=24h")
     address = re.findall(r'hx-get="(/activity/night[^"]*)"', page)[0]
     part = await visitor.part(unescape(address))
-    assert "<strong>$0.2080</strong> by people" in part
+    assert "<strong>$0.21</strong> by people" in part
     assert re.search(r'<li class="trouble"><span class="times">1.</span> <span>failed: <a href="/workers/', part)
     assert ">alpha</a>, for 10 hours" in part
 

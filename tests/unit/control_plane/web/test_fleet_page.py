@@ -12,8 +12,9 @@ from starlette.datastructures import QueryParams
 from lcm.control_plane.kinds import WORKERS, worker_fields
 from lcm.control_plane.refilling import refill_fields
 from lcm.control_plane.store.port import Put
-from lcm.control_plane.web.looks import ROWS, Look
+from lcm.control_plane.web.looks import ROWS
 from lcm.control_plane.web.rendering import spark, time_tag, usd
+from lcm.control_plane.web.worker_looks import WorkerLook
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.worker import Worker
@@ -33,13 +34,15 @@ async def test_problems_come_first_then_what_moves_then_the_rest(plane: TestPlan
     await plane.create("asleep", desired_status="STOPPED")
     await plane.create("zznew")
     failed = await plane.create("zzfailed")
-    await plane.report(failed, "FAILED")
+    await plane.report(failed, "FAILED", reason="no image is there")
     stuck = await plane.running("zzstuck")
     await plane.report(stuck, "RUNNING", conditions=[STUCK])
     page = await (await signed_in(plane, Role.VIEWER)).page("/")
     assert names(page) == ["zzfailed", "zzstuck", "zznew", "asleep"]
     assert "&lt;b&gt;slow&lt;/b&gt;" in page
     assert "<b>slow</b>" not in page
+    assert ">It failed: no image is there</div>" in page
+    assert re.search(r'<dt>Problems</dt><dd><a class="bad-text" href="/\?view=problems">2</a>', page)
 
 
 async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: TestPlane) -> None:
@@ -170,12 +173,12 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: Te
 
 
 def test_a_look_and_its_address_are_the_same() -> None:
-    look = Look(
-        view="problems", q="a b&c", statuses=("RUNNING",), regions=("eu-west-1",), sort="-name", after="x", page=3
+    look = WorkerLook(
+        view="problems", q="a b&c", status=("RUNNING",), region=("eu-west-1",), sort="-name", after="x", page=3
     )
     address = look.address(after="x", page=3)
-    assert Look.of(QueryParams(address.partition("?")[2])) == look
-    assert Look().address() == "/"
+    assert WorkerLook.of(QueryParams(address.partition("?")[2])) == look
+    assert WorkerLook().address() == "/"
     assert look.address(q="z") == "/?view=problems&q=z&status=RUNNING&region=eu-west-1&sort=-name"
 
 

@@ -12,7 +12,8 @@ from starlette.datastructures import QueryParams
 from lcm.control_plane.kinds import LABLETS, lablet_fields
 from lcm.control_plane.refilling import refill_fields
 from lcm.control_plane.store.port import Put
-from lcm.control_plane.web.lablet_looks import ROWS, LabletLook
+from lcm.control_plane.web.lablet_looks import LabletLook
+from lcm.control_plane.web.looks import ROWS
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.lablet import Lablet
@@ -59,6 +60,27 @@ async def test_problems_come_first_and_say_why(world: LabletWorld) -> None:
     assert names(await visitor.page("/lablets?view=waiting")) == ["cc-waits", "bb-new"]
     assert names(await visitor.page("/lablets?view=moving")) == ["bb-new"]
     assert names(await visitor.page("/lablets?view=running")) == ["aa-fine"]
+
+
+async def test_one_that_is_held_is_no_problem_and_its_end_is_due(
+    world: LabletWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.define("short", time_to_live_minutes=60)
+    placed = await world.place(await world.make("held", "short"), await world.worker())
+    held = await world.report(await world.report(placed, "INSTANTIATING"), "RUNNING")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert "due</span>" not in page
+    assert "Its time is over <time" in await visitor.page(f"/lablets/{held['id']}")
+    await world.report(held, "RUNNING", message="on hold by ada: her disks")
+    later = clock.now() + timedelta(minutes=61)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert counts(page)["problems"] == "0"
+    assert "on hold by ada: her disks" in page
+    assert re.search(r"due</span> <time [^>]*>1 minute ago</time>", page)
+    assert "Its time was over <time" in await visitor.page(f"/lablets/{held['id']}")
 
 
 async def test_those_of_the_past_are_shown_to_who_asks(world: LabletWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,12 +258,80 @@ async def test_what_its_end_means_depends_on_how_far_it_is(world: LabletWorld) -
     assert "It has ended: it is TERMINATED" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
 
 
+async def test_several_are_ended_each_on_its_own(world: LabletWorld) -> None:
+    worker = await world.worker()
+    runs, waits = await world.runs("runs", worker), await world.make("waits")
+    gone = await world.make("gone")
+    await world.plane.ask("DELETE", f"/api/lablets/{gone['id']}")
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    page = await visitor.page("/lablets")
+    assert 'hx-get="/lablets/confirm-end"' in page
+    assert f'id="pick-{runs["id"]}"' in page
+    ids = ",".join(each["id"] for each in (runs, waits, gone))
+    dialog = await visitor.part(f"/lablets/confirm-end?action=end&ids={ids}")
+    for words in ("End 2 lablets?", "alpha is stopped, wiped and deleted", "TERMINATED at once", "Left alone"):
+        assert words in dialog
+    assert "It has ended: it is TERMINATED" in dialog.partition("Left alone")[2]
+    targets = f"{runs['id']}:{runs['version']},{waits['id']}:{waits['version']}"
+    assert f'value="{targets}"' in dialog
+    changed = await world.report(runs, "RUNNING", message="slow")
+    answer = await visitor.send("/lablets/end", {"targets": targets, "reason": "over"})
+    assert "to end: 1 of 2" in answer.text
+    assert answer.headers["HX-Trigger"] == "lcm:done"
+    assert (await world.now(runs))["wanted"], "it has changed since it was looked at"
+    after = await world.now(waits)
+    assert (after["status"], after["ending_reason"]) == ("TERMINATED", "over")
+    await visitor.send("/lablets/end", {"targets": f"{runs['id']}:{changed['version']},<script>:1"})
+    assert not (await world.now(runs))["wanted"]
+    assert "choose at least one lablet" in await visitor.part("/lablets/confirm-end", 422)
+
+
+async def test_a_hold_of_one_worker_is_told_for_its_lablets_alone(world: LabletWorld) -> None:
+    held, free = await world.worker("alpha"), await world.worker("bravo")
+    one, two = await world.runs("one", held), await world.runs("two", free)
+    await world.plane.ask("POST", f"/api/workers/{held['id']}/hold", json={"reason": "look"})
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    dialog = await visitor.part(f"/lablets/confirm-end?ids={one['id']},{two['id']}")
+    assert "holds alpha or the fleet" in dialog
+    assert "Its lab on bravo is stopped" in dialog
+
+
+async def test_those_to_whom_the_same_happens_are_told_of_together(world: LabletWorld) -> None:
+    worker = await world.worker()
+    await world.define("tiny", requirements={"license": False, "cpu_cores": 0.1, "memory_gb": 0.1})
+    made = [await world.make(f"l{number}", "tiny", owner=f"owner-{number}") for number in range(3)]
+    for lablet in made[:2]:
+        await world.report(await world.place(lablet, worker), "INSTANTIATING")
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    dialog = await visitor.part(f"/lablets/confirm-end?ids={','.join(each['id'] for each in made)}")
+    assert "<strong>l0, l1</strong> (INSTANTIATING)" in dialog
+    assert "<strong>l2</strong> (PENDING SCHEDULING)" in dialog
+    assert "2 labs with 2 nodes, and all that owner-0, owner-1 did in them." in dialog
+    alone = await visitor.part(f"/lablets/confirm-end?ids={made[2]['id']}")
+    assert "What is lost" not in alone
+
+
 async def test_a_viewer_changes_nothing(world: LabletWorld) -> None:
     lablet = await world.make("first")
     visitor = await signed_in(world.plane, Role.VIEWER)
-    for path in ("/lablets/new", "/lablets/new/preview", f"/lablets/{lablet['id']}/confirm-end", "/definitions/new"):
+    for path in (
+        "/lablets/new",
+        "/lablets/new/preview",
+        f"/lablets/{lablet['id']}/confirm-end",
+        f"/lablets/confirm-end?ids={lablet['id']}",
+        "/definitions/new",
+    ):
         assert "alert" in await visitor.part(path, 403)
-    for path in ("/lablets/new", f"/lablets/{lablet['id']}/end", "/definitions/save", "/definitions/ospf/1/disable"):
+    page = await visitor.page("/lablets")
+    assert 'id="bulk"' not in page
+    assert 'id="pick-' not in page
+    for path in (
+        "/lablets/new",
+        f"/lablets/{lablet['id']}/end",
+        "/lablets/end",
+        "/definitions/save",
+        "/definitions/ospf/1/disable",
+    ):
         assert (await visitor.send(path, {"definition": "ospf"})).status_code == 403
     operator = await signed_in(world.plane, Role.OPERATOR)
     assert (await operator.send("/definitions/ospf/1/disable")).status_code == 403
@@ -270,6 +360,13 @@ async def test_the_audit_leads_to_its_page(world: LabletWorld) -> None:
     assert f'<a href="/lablets/{lablet["id"]}">first</a>' in page
 
 
+async def test_the_summary_of_a_night_names_lablets_apart_from_workers(world: LabletWorld) -> None:
+    lablet, worker = await world.make("first"), await world.plane.create("alpha")
+    night = await (await signed_in(world.plane, Role.VIEWER)).part("/activity/night")
+    assert f'lablet created: <a href="/lablets/{lablet["id"]}">first</a></span>' in night
+    assert f'created: <a href="/workers/{worker["id"]}">alpha</a></span>' in night
+
+
 async def test_records_of_an_older_version_get_the_fields_that_are_new(world: LabletWorld) -> None:
     lablet = await world.make("old")
     store = world.plane.parts.plane.store
@@ -288,7 +385,7 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(world: La
 
 def test_a_look_and_its_address_are_the_same() -> None:
     look = LabletLook(
-        view="problems", q="a b&c", owner="é", statuses=("RUNNING",), definition="x@1", worker="w-1", sort="-name"
+        view="problems", q="a b&c", owner="é", status=("RUNNING",), definition="x@1", worker="w-1", sort="-name"
     )
     address = look.address(after="x", page=3)
     assert LabletLook.of(QueryParams(address.partition("?")[2])).address() == look.address()

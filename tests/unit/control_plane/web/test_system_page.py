@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.web.pages.system import called, in_a_sentence
+from lcm.control_plane.web.pages.system import called, calls_to, in_a_sentence
 from lcm.model.access import Role
 from lcm.model.controller_report import ControllerReport, Verdict
 from lcm.model.system import ControllerHealth, MirrorHealth, PlaneHealth, SystemHealth
@@ -49,7 +49,16 @@ async def test_a_report_is_shown_and_goes_stale(plane: TestPlane) -> None:
     assert sent.status_code == 200, sent.text
     visitor = await signed_in(plane, Role.VIEWER)
     page = await visitor.page("/system")
-    for words in ("verdict-healthy", "1,234", "DescribeInstances", "2 throttled", "auto pause", "term 5", "i-9"):
+    for words in (
+        "verdict-healthy",
+        "1,234",
+        "DescribeInstances",
+        "2 throttled",
+        "auto pause",
+        "term 5",
+        "i-9",
+        "as its controller has just told",
+    ):
         assert words in page, words
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -58,6 +67,17 @@ async def test_a_report_is_shown_and_goes_stale(plane: TestPlane) -> None:
     assert part.lstrip().startswith('<div id="system"')
     assert "verdict-late" in part
     assert "said-bad" in part
+
+
+def leading(*, startup_sweep_done: bool = True, **report: Any) -> ControllerHealth:
+    return ControllerHealth(
+        name="worker-controller",
+        verdict=Verdict.HEALTHY,
+        said="fine",
+        term=3,
+        startup_sweep_done=startup_sweep_done,
+        report=ControllerReport(instance_id="one", **report),
+    )
 
 
 def health(**more: Any) -> SystemHealth:
@@ -80,6 +100,29 @@ def health(**more: Any) -> SystemHealth:
             ("warn", "A breaker is open: in eu-west-1 no worker is marked as lost."),
         ),
         (
+            {"controllers": (leading(regions=[{"name": "eu-west-1", "breaker_open": True}]),)},
+            ("warn", "A breaker is open: in eu-west-1 no worker is marked as lost."),
+        ),
+        (
+            {
+                "controllers": (leading(regions=[{"name": "eu-west-1", "breaker_open": True}]),),
+                "breakers": [
+                    {"region": region, "open": True, "reason": "r", "since": NOW}
+                    for region in ("eu-west-1", "us-east-1")
+                ],
+            },
+            ("warn", "A breaker is open: in eu-west-1 and us-east-1 no worker is marked as lost."),
+        ),
+        (
+            {"controllers": (leading(regions=[{"name": "eu-west-1", "trouble": "no credentials."}]),)},
+            ("warn", "eu-west-1 cannot be looked at: no credentials."),
+        ),
+        (
+            {"controllers": (leading(startup_sweep_done=False),)},
+            ("warn", "worker-controller has just begun to lead and has not verified everything yet."),
+        ),
+        ({"controllers": (leading(),)}, ("good", "Everything works.")),
+        (
             {"plane": PlaneHealth(started_at=NOW, mirror=MirrorHealth(trouble="etcd is away"))},
             ("bad", "Controllers do not hear of changes: etcd is away."),
         ),
@@ -98,3 +141,4 @@ def test_calls_are_counted_with_what_failed() -> None:
     )
     assert called(report, "aws") == [("B", 5, "2 refused"), ("A", 1, "")]
     assert called(report, "cml") == []
+    assert (calls_to(report, "aws"), calls_to(report, "cml")) == (6, 0)

@@ -14,24 +14,21 @@ from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.kinds import WORKERS
 from lcm.control_plane.metrics import SERIES
 from lcm.control_plane.routes.parts import Parts, parts
-from lcm.control_plane.routes.workers import split
 from lcm.control_plane.web.consequences import ACTIONS, foresee
-from lcm.control_plane.web.rendering import fragment, toast
-from lcm.control_plane.web.visitors import AdminVisitor, OperatorVisitor, field_of, form_of
+from lcm.control_plane.web.rendering import DONE, fragment, toast
+from lcm.control_plane.web.several import change_each, chosen, confirm_several
+from lcm.control_plane.web.visitors import AdminVisitor, OperatorVisitor, field_of, form_of, version_of
 from lcm.core import clock
 from lcm.model.losses import RECENT
 from lcm.model.metrics import MetricsSample
 from lcm.model.problems import ProblemCode
 from lcm.model.requests import HoldRequest
-from lcm.model.transitions import IllegalTransition
 from lcm.model.worker import Worker
 
 router = APIRouter(include_in_schema=False)
 
-DONE = "lcm:done"
-MOST_AT_ONCE = 500
 Action = Annotated[str, Path(pattern="^(" + "|".join(ACTIONS) + ")$")]
-_SHOWN = 20
+_PLANNED = 20
 _DURATIONS = {"": None, "1h": timedelta(hours=1), "8h": timedelta(hours=8), "24h": timedelta(hours=24)}
 
 
@@ -40,17 +37,16 @@ async def confirm_one(request: Request, who: OperatorVisitor, worker_id: str, ac
     """What a command would do to one worker."""
     worker = Worker.model_validate_json((await parts(request).workers.get(worker_id)).body)
     found = foresee(worker, action, clock.now(), await _last_sample(parts(request), worker_id))
-    return fragment("_confirm.html", worker=worker, found=found, name=ACTIONS[action], who=who)
+    return fragment(
+        "_confirm.html", place=f"/workers/{worker.id}/do/{action}", record=worker, found=found, name=ACTIONS[action]
+    )
 
 
 @router.post("/workers/{worker_id}/do/{action}")
 async def do_one(request: Request, who: OperatorVisitor, worker_id: str, action: Action) -> HTMLResponse:
     """Do it, unless the worker changed since it was looked at."""
     form = await form_of(request)
-    version = field_of(form, "version")
-    changed = await _command(
-        parts(request), who.caller, worker_id, action, form, int(version) if version.isdecimal() else None
-    )
+    changed = await _command(parts(request), who.caller, worker_id, action, form, version_of(form))
     return toast(f"{changed.name}: {_said(action)}", triggers=DONE)
 
 
@@ -58,49 +54,34 @@ async def do_one(request: Request, who: OperatorVisitor, worker_id: str, action:
 async def confirm_many(request: Request, who: OperatorVisitor) -> HTMLResponse:
     """What a command would do to several workers, and which it leaves alone."""
     action = request.query_params.get("action", "")
-    ids = split(request.query_params.getlist("ids"))[:MOST_AT_ONCE]
-    if action not in ACTIONS or not ids:
-        raise Refusal(ProblemCode.INVALID, "ids: choose at least one worker, and what to do")
+    if action not in ACTIONS:
+        raise Refusal(ProblemCode.INVALID, "action: choose what to do")
+    ids = chosen(request, "worker")
     now = clock.now()
     stored = await parts(request).plane.store.get_many(WORKERS, ids)
     workers = [Worker.model_validate_json(stored[each].body) for each in ids if each in stored]
     foreseen = [(worker, foresee(worker, action, now)) for worker in workers]
-    doing = [(worker, found) for worker, found in foreseen if found.changes]
-    return fragment(
-        "_confirm_many.html",
-        action=action,
+    return confirm_several(
+        foreseen,
+        place=f"/fleet/do/{action}",
         name=ACTIONS[action],
-        doing=doing[:_SHOWN],
-        more=max(0, len(doing) - _SHOWN),
-        count=len(doing),
-        left=[(worker, found) for worker, found in foreseen if not found.changes],
-        price=sum(worker.cost_per_hour_usd or 0 for worker, found in doing if "save" in found.cost),
-        added=sum(worker.cost_per_hour_usd or 0 for worker, found in doing if "will cost" in found.cost),
-        targets=",".join(f"{worker.id}:{worker.version}" for worker, _ in doing),
-        who=who,
+        noun="worker",
+        price=sum(worker.cost_per_hour_usd or 0 for worker, found in foreseen if "save" in found.cost),
+        added=sum(worker.cost_per_hour_usd or 0 for worker, found in foreseen if "will cost" in found.cost),
     )
 
 
 @router.post("/fleet/do/{action}")
 async def do_many(request: Request, who: OperatorVisitor, action: Action) -> HTMLResponse:
-    """Do it to each on its own: one that refuses does not keep the others."""
+    """Do it to each."""
     form = await form_of(request)
     if action == "hold":
         hold_request(form)  # a reason that is missing is told once, and nothing is held
-    done, refused = 0, []
-    for target in split(form.get("targets", []))[:MOST_AT_ONCE]:
-        worker_id, _, version = target.partition(":")
-        try:
-            await _command(
-                parts(request), who.caller, worker_id, action, form, int(version) if version.isdecimal() else None
-            )
-            done += 1
-        except (Refusal, IllegalTransition) as error:
-            refused.append(f"{worker_id}: {getattr(error, 'detail', error)}")
-    words = f"{_said(action)}: {done} of {done + len(refused)}"
-    if refused:
-        return toast(f"{words}. {'; '.join(refused[:3])}", kind="bad", triggers=DONE)
-    return toast(words, triggers=DONE)
+
+    async def change(worker_id: str, version: int | None) -> None:
+        await _command(parts(request), who.caller, worker_id, action, form, version)
+
+    return await change_each(form, _said(action), change)
 
 
 @router.get("/fleet/confirm-hold")
@@ -119,7 +100,7 @@ async def do_hold(request: Request, who: OperatorVisitor) -> HTMLResponse:
 @router.get("/fleet/confirm-release")
 async def confirm_release(request: Request, who: OperatorVisitor) -> HTMLResponse:
     """What goes on when the fleet is released."""
-    plan = await parts(request).fleet.plan(None, _SHOWN)
+    plan = await parts(request).fleet.plan(None, _PLANNED)
     waiting = [each for each in plan.items if each.decision is not None and each.decision.actions]
     summary = await parts(request).fleet.summary()
     return fragment("_confirm_release.html", waiting=waiting, summary=summary, who=who)

@@ -67,7 +67,7 @@ class Line:
     @property
     def details(self) -> str:
         """What else is kept, in a row."""
-        return ", ".join(f"{name}={value}" for name, value in self.entry.details.items())
+        return ", ".join(f"{name}={_plain(value)}" for name, value in self.entry.details.items())
 
 
 @router.get("/activity")
@@ -120,6 +120,12 @@ async def news(request: Request, who: Visitor) -> HTMLResponse:
         look, more = await _news_since(parts(request).plane.store, look)
         before = min(MOST_NEWS, before + more)
     return fragment("_news.html", look=look, count=before, most=MOST_NEWS)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "+".join(map(_plain, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 async def _news_since(store: Store, look: AuditLook) -> tuple[AuditLook, int]:

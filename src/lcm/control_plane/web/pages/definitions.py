@@ -21,8 +21,7 @@ from lcm.control_plane.web.lablet_forms import (
     refused_at,
     typed_definition,
 )
-from lcm.control_plane.web.pages.acting import DONE
-from lcm.control_plane.web.rendering import fragment, page, toast
+from lcm.control_plane.web.rendering import DONE, fragment, page, toast
 from lcm.control_plane.web.visitors import AdminVisitor, OperatorVisitor, Visitor, form_of, is_fragment
 from lcm.core import clock
 from lcm.model.lablet import DefinitionSummary

@@ -14,8 +14,7 @@ from lcm.control_plane.routes.parts import Parts, parts
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.web.forms import Typed
 from lcm.control_plane.web.lablet_forms import LABLET_FIELDS, lablet_request, refused_at, typed_lablet
-from lcm.control_plane.web.pages.acting import DONE
-from lcm.control_plane.web.rendering import fragment
+from lcm.control_plane.web.rendering import DONE, fragment
 from lcm.control_plane.web.visitors import OperatorVisitor, form_of
 from lcm.model.lablet import DefinitionSummary, Lablet
 from lcm.model.lablet_status import LostWorkerPolicy

@@ -11,10 +11,11 @@ from lcm.control_plane.routes.parts import parts
 from lcm.control_plane.web.rendering import fragment, page
 from lcm.control_plane.web.visitors import Visitor, is_fragment
 from lcm.model.controller_report import Verdict
+from lcm.model.wording import quoted
 
 if TYPE_CHECKING:
-    from lcm.model.controller_report import ControllerReport
-    from lcm.model.system import SystemHealth
+    from lcm.model.controller_report import ControllerReport, RegionReport
+    from lcm.model.system import ControllerHealth, SystemHealth
 
 router = APIRouter(include_in_schema=False)
 CALLED = {"aws": "AWS", "cml": "CML servers", "control-plane": "the control plane"}
@@ -26,7 +27,14 @@ _FINE = ("ok", "made")
 async def system(request: Request, who: Visitor) -> HTMLResponse:
     """The page, or only its content for a script that asks again."""
     health = await parts(request).system.health()
-    values: dict[str, Any] = {"health": health, "said": in_a_sentence(health), "called": called, "called_names": CALLED}
+    values: dict[str, Any] = {
+        "health": health,
+        "said": in_a_sentence(health),
+        "open_breakers": open_breakers(health),
+        "called": called,
+        "calls_to": calls_to,
+        "called_names": CALLED,
+    }
     if is_fragment(request):
         return fragment("_system.html", **values)
     return await page(request, who, "system.html", here="system", title="System", **values)
@@ -44,11 +52,35 @@ def in_a_sentence(health: SystemHealth) -> tuple[str, str]:
         return "bad", f"Controllers do not hear of changes: {mirror.trouble}."
     if health.hold is not None:
         return "warn", "Everything works, and nothing is done: the fleet is on hold."
-    if health.breakers:
-        return "warn", f"A breaker is open: in {health.breakers[0].region} no worker is marked as lost."
+    if suspended := open_breakers(health):
+        return "warn", f"A breaker is open: in {_named(suspended)} no worker is marked as lost."
+    regions = [each for controller in health.controllers for each in _regions(controller)]
+    if unseen := [each for each in regions if each.trouble]:
+        return "warn", f"{unseen[0].name} cannot be looked at: {quoted(unseen[0].trouble)}."
+    if beginning := [each.name for each in health.controllers if each.term and not each.startup_sweep_done]:
+        return "warn", f"{_named(beginning)} has just begun to lead and has not verified everything yet."
     if health.leaks_total:
         return "warn", f"Everything works; {health.leaks_total} of our instances belong to no worker."
     return "good", "Everything works."
+
+
+def open_breakers(health: SystemHealth) -> list[str]:
+    """Regions whose breaker is open: those that the fleet knows of, and those that only the leader has told of yet."""
+    told = (each.name for controller in health.controllers for each in _regions(controller) if each.breaker_open)
+    return sorted({*(breaker.region for breaker in health.breakers), *told})
+
+
+def _regions(controller: ControllerHealth) -> tuple[RegionReport, ...]:
+    return () if controller.report is None else controller.report.regions
+
+
+def _named(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def calls_to(report: ControllerReport, whom: str) -> int:
+    """How often somebody was called."""
+    return sum(count for outcomes in report.calls.get(whom, {}).values() for count in outcomes.values())
 
 
 def called(report: ControllerReport, whom: str) -> list[tuple[str, int, str]]:

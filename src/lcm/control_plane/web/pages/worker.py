@@ -11,12 +11,11 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.fleet import PAYING
 from lcm.control_plane.routes.parts import Parts, parts
-from lcm.control_plane.store.port import BadCursor
-from lcm.control_plane.web.consequences import possible_actions
+from lcm.control_plane.web.consequences import ACTIONS, possible_actions
 from lcm.control_plane.web.lablet_rows import lablets_of
 from lcm.control_plane.web.plots import HOURS, read_plots
-from lcm.control_plane.web.rendering import fragment, page
-from lcm.control_plane.web.timeline import Timeline, read_timeline
+from lcm.control_plane.web.rendering import fragment, missing, page
+from lcm.control_plane.web.timeline import read_timeline
 from lcm.control_plane.web.visitors import Looking, Visitor
 from lcm.core import clock
 from lcm.model.attention import problem_of
@@ -25,17 +24,6 @@ from lcm.model.status import DesiredStatus, LicenseOperation, LicenseStatus, Wor
 from lcm.model.worker import Worker
 
 router = APIRouter(include_in_schema=False)
-
-_BUTTONS = {
-    "start": "Start",
-    "stop": "Stop",
-    "drain": "Drain",
-    "cancel-drain": "Cancel the drain",
-    "retry": "Retry",
-    "hold": "Hold",
-    "release": "Release",
-    "terminate": "Terminate",
-}
 
 
 @router.get("/workers/{worker_id}")
@@ -46,11 +34,8 @@ async def worker_page(
     try:
         values = await _present(parts(request), who, worker_id)
     except Refusal:
-        return await page(
-            request, who, "worker_missing.html", here="fleet", title="No such worker", status=404, worker_id=worker_id
-        )
-    del values["who"]
-    timeline = await _timeline(parts(request), worker_id, before)
+        return await missing(request, who, here="fleet", noun="worker", record_id=worker_id)
+    timeline = await read_timeline(parts(request).plane.store, worker_id, before)
     values |= {"place": f"/workers/{worker_id}", "timeline": timeline, "before": before, "hours": HOURS}
     return await page(request, who, "worker.html", here="fleet", title=values["worker"].name, **values)
 
@@ -58,7 +43,7 @@ async def worker_page(
 @router.get("/workers/{worker_id}/now")
 async def worker_now(request: Request, who: Visitor, worker_id: str) -> HTMLResponse:
     """What changes with the record and with what is decided."""
-    return fragment("_worker.html", **await _present(parts(request), who, worker_id))
+    return fragment("_worker.html", who=who, **await _present(parts(request), who, worker_id))
 
 
 @router.get("/workers/{worker_id}/timeline")
@@ -67,7 +52,7 @@ async def worker_timeline(
 ) -> HTMLResponse:
     """A page of what happened."""
     worker = await _worker(parts(request), worker_id)
-    timeline = await _timeline(parts(request), worker_id, before)
+    timeline = await read_timeline(parts(request).plane.store, worker_id, before)
     return fragment("_timeline.html", place=f"/workers/{worker.id}", timeline=timeline, before=before)
 
 
@@ -84,15 +69,6 @@ async def _worker(all_parts: Parts, worker_id: str) -> Worker:
     return Worker.model_validate_json((await all_parts.workers.get(worker_id)).body)
 
 
-async def _timeline(all_parts: Parts, worker_id: str, before: str | None) -> Timeline:
-    """A place that no longer means anything is the newest page, not an error."""
-    store = all_parts.plane.store
-    try:
-        return await read_timeline(store, worker_id, before)
-    except BadCursor:
-        return await read_timeline(store, worker_id)
-
-
 async def _present(all_parts: Parts, who: Looking, worker_id: str) -> dict[str, Any]:
     # The record first: what is read after it may be newer, never older than the version that is shown.
     worker = await _worker(all_parts, worker_id)
@@ -100,7 +76,6 @@ async def _present(all_parts: Parts, who: Looking, worker_id: str) -> dict[str, 
     now = clock.now()
     changeable = who.operates and worker.status is not WorkerStatus.TERMINATED
     return {
-        "who": who,
         "worker": worker,
         "explanation": explanation,
         "decision": explanation.decision,
@@ -119,7 +94,7 @@ def _actions(worker: Worker) -> list[tuple[str, str]]:
     now = clock.now()
     held = worker.hold is not None and worker.hold.active(now)
     return [
-        (action, "Change the hold" if action == "hold" and held else _BUTTONS[action])
+        (action, "Change the hold" if action == "hold" and held else ACTIONS[action].removesuffix(" of"))
         for action in possible_actions(worker, now)
     ]
 

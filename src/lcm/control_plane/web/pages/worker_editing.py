@@ -10,8 +10,7 @@ from fastapi.responses import HTMLResponse
 from lcm.control_plane.commands.refusal import PreconditionFailed, Refusal
 from lcm.control_plane.kinds import TEMPLATES
 from lcm.control_plane.routes.parts import Parts, parts
-from lcm.control_plane.web.pages.acting import DONE
-from lcm.control_plane.web.rendering import fragment, toast
+from lcm.control_plane.web.rendering import DONE, fragment, toast
 from lcm.control_plane.web.visitors import OperatorVisitor, field_of, form_of
 from lcm.control_plane.web.worker_forms import (
     Typed,

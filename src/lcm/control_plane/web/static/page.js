@@ -70,7 +70,7 @@ function oneMore(rows) {
 }
 // A request that found nobody: the dialog says so and keeps what was typed.
 document.body.addEventListener("htmx:error", (event) => {
-  if (dialog.open && dialog.contains(event.detail.ctx?.sourceElement)) tellInDialog("The server could not be reached, so nothing is known to have happened. Look at the worker, then try again.");
+  if (dialog.open && dialog.contains(event.detail.ctx?.sourceElement)) tellInDialog("The server could not be reached, so nothing is known to have happened. See how it is now, then try again.");
 });
 
 document.getElementById("theme")?.addEventListener("click", () => {
@@ -88,7 +88,7 @@ function count() {
   if (!bulk) return;
   const some = picks().filter((each) => each.checked).length;
   bulk.hidden = some === 0;
-  document.getElementById("picked").textContent = some === 1 ? "1 worker chosen" : `${some} workers chosen`;
+  document.getElementById("picked").textContent = `${some} ${bulk.dataset.noun}${some === 1 ? "" : "s"} chosen`;
   const all = document.getElementById("pick-all");
   if (all) {
     all.checked = some > 0 && some === picks().length;
