@@ -18,7 +18,7 @@ HOME = "eu-west-1"
 FIRST = {"which": 0.0}
 
 
-def at(minutes: float, kind: str, **facts: Any) -> Event:
+def at(minutes: float, kind: str, /, **facts: Any) -> Event:
     """Something that happens so many minutes after the beginning."""
     return Event(minutes * MINUTE, kind, facts)
 
@@ -212,10 +212,9 @@ SCENARIOS: dict[str, Script] = {
         discovery={"worker_discovery_enabled": False},
     ),
     "an instance that is not up yet is lost": day(
-        at(0.1, "freeze-ec2", region=HOME, seconds=60),
         worker(0.2),
-        *both("aws", 0.4, 150),
-        at(0.5, "terminate-outside", **FIRST),
+        *both("aws", 0.22, 150),
+        at(0.8, "terminate-outside", **FIRST),
     ),
     "a failed worker's instance is lost": day(
         at(0.1, "freeze-ec2", region=HOME, seconds=400),
@@ -258,9 +257,9 @@ SCENARIOS: dict[str, Script] = {
         worker(),
         at(2.9, "cml-sluggish", late=20.0, seconds=120),
         lab(3),
-        at(6, "stop", **FIRST),
-        at(8, "start", **FIRST),
-        at(8.1, "cml-sluggish", late=20.0, seconds=200),
+        at(3.7, "stop", **FIRST),
+        at(5, "start", **FIRST),
+        at(5.1, "cml-sluggish", late=20.0, seconds=120),
     ),
     "a lab lands after its end was asked for": day(
         worker(),
@@ -286,7 +285,7 @@ SCENARIOS: dict[str, Script] = {
         worker(),
         at(3, "lag-reads", region=HOME, seconds=40, lasting=90),
         at(3.3, "terminate-outside", **FIRST),
-        at(3.6, "stop", **FIRST),
+        at(3.31, "stop", **FIRST),
     ),
     "a CML does not come back": day(worker(), at(2, "cml-down", which=0.0, seconds=290), lasting=7.0),
     "the answer to giving a licence back is lost": day(
@@ -299,6 +298,32 @@ SCENARIOS: dict[str, Script] = {
         lab(3),
         at(3.2, "drain", **FIRST),
         at(3.3, "drain", which=0.9),
+    ),
+    "a little of everything else": day(
+        worker(token="good-token"),
+        worker(0.3, "w1"),
+        at(2, "cml-forgets", **FIRST),
+        at(2.2, "impair", which=0.9),
+        at(2.4, "launch-outside", region=HOME, ours=True),
+        at(2.6, "launch-outside", region=HOME, ours=False),
+        at(3, "hold", which=0.0, minutes=1),
+        at(3.2, "release", **FIRST),
+        at(3.4, "use", which=0.15),
+        at(3.5, "drain", **FIRST),
+        at(3.7, "cancel-drain", **FIRST),
+        at(4, "flaky", line=("one", "plane"), seconds=20, there=0.4, back=0.4, slowest=0.5),
+        at(4, "flaky", line=("two", "plane"), seconds=20, there=0.4, back=0.4, slowest=0.5),
+        at(5, "break-watches", node="one"),
+        at(5, "break-watches", node="two"),
+        at(5.1, "compact", **FIRST),
+        at(5.5, "fail-page", region=HOME, times=2),
+        at(6, "etcd-outage", seconds=10),
+        at(6.5, "pause", node="one", seconds=20),
+        at(7, "pause-plane", seconds=8),
+        at(7.5, "crash-plane", steps=10, down=5),
+        at(8, "resign", node="two"),
+        at(8.5, "breaker", **FIRST),
+        at(8.7, "settings", scaling={"min_workers": 1}),
     ),
     "nobody needs it any more": day(
         worker(idle=True),

@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
-SEEDS = 16
+from tests.simulation.scenarios import SCENARIOS
+
+SEEDS = 12
 
 
 def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
@@ -24,10 +26,10 @@ def simulate(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProce
 
 
 @pytest.mark.timeout(900)
-def test_nothing_that_must_hold_is_violated() -> None:
-    told = simulate("--seeds", str(SEEDS), "--jobs", "1")
+def test_nothing_that_must_hold_is_violated_and_everything_that_can_happen_does() -> None:
+    told = simulate("--scenarios", "--seeds", str(SEEDS), "--jobs", "1", "--complete")
     assert told.returncode == 0, told.stdout + told.stderr
-    assert f"{SEEDS} seeds, 0 with violations" in told.stdout
+    assert f"{SEEDS + len(SCENARIOS)} seeds, 0 with violations" in told.stdout
 
 
 @pytest.mark.timeout(300)
