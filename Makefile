@@ -6,7 +6,7 @@ UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help up test test-unit check sim docs screenshots bench browser lock clean
+.PHONY: help up test test-unit check sim mutations docs screenshots bench browser lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -30,7 +30,10 @@ check: $(VENV)/.ready-dev ## style, types, import contracts
 SEEDS ?= 100
 FIRST ?= 1
 sim: $(VENV)/.ready-dev ## bad days on a seeded loop: SEEDS=100 FIRST=1, or SEED=17 for the story of one (SHRINK=1 for its core)
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED) $(if $(SHRINK),--shrink),--seeds $(SEEDS) --first $(FIRST) --coverage)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed "$(SEED)" $(if $(SHRINK),--shrink),--scenarios --seeds $(SEEDS) --first $(FIRST) --coverage)
+
+mutations: $(VENV)/.ready-dev ## faults put into the code on purpose: the simulation must find each
+	$(BIN)/python -m tests.simulation.mutations
 
 docs: $(VENV)/.ready-dev ## write docs/settings.md anew from the code
 	$(BIN)/python -m docs.settings_page

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 150
-"""Within how many seeds each must be found."""
+"""Within how many seeds, after the scenarios, each must be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def found_by(mutation: Mutation, seeds: int, first: int, jobs: int) -> tuple[boo
         file.write_text(text.replace(mutation.old, mutation.new))
         told = subprocess.run(
             [
-                *(sys.executable, "-m", "tests.simulation", "--until-violation"),
+                *(sys.executable, "-m", "tests.simulation", "--scenarios", "--until-violation"),
                 *("--seeds", str(seeds), "--first", str(first), "--jobs", str(jobs)),
             ],
             cwd=folder,
