@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import WORKER_TAG, InstanceState
-from lcm.control_plane.kinds import AUDIT, FLEET, HISTORY, LABLETS, LEADERSHIPS, WORKERS
+from lcm.control_plane.kinds import AUDIT, FLEET, HISTORY, LABLETS, LEADERSHIPS, SETTINGS, WORKERS
 from lcm.control_plane.store.memory import MemoryDisk
 from lcm.control_plane.store.port import Put
 from lcm.model.status import WorkerStatus
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from tests.simulation.surroundings import Ec2
 
 _LIVE = (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.STOPPING, InstanceState.STOPPED)
+_SWITCHES = {
+    "auto_paused": ("idle", "worker_auto_pause_enabled"),
+    "scale_down_initiated": ("scaling", "scale_down_enabled"),
+}
 _CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
 HELD_GRACE = 15.0
 """For how long a call that was decided before a hold may still begin: the longest a pass may take to make it."""
@@ -102,6 +106,8 @@ class Ledger:
                 self._worker(json.loads(write.body), entries)
             elif write.kind is LABLETS:
                 self.lablets.committed(json.loads(write.body), entries)
+            elif write.kind is SETTINGS:
+                self._settings = json.loads(write.body)
             elif write.kind is LEADERSHIPS:
                 self._leadership(json.loads(write.body), entries)
             elif write.kind is FLEET:
@@ -162,6 +168,10 @@ class Ledger:
             self.violated(f"{worker_id}: wanted {wanted} now, and neither a person nor a policy said so: {actors}")
             return
         self.covered[f"wish {wanted} by {sorted(actor['action'] for actor in actors)[0] if actors else '?'}"] += 1
+        for actor in actors:
+            group, switch = _SWITCHES.get(actor["action"], ("", ""))
+            if switch and not self._settings.get(group, {}).get(switch):
+                self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
         if wanted == "STOPPED" and "policy" in kinds:
             if after["allocation"]["lablets"]:
                 self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")

@@ -31,6 +31,7 @@ class LabletBooks:
         self._covered = covered
         self.records: dict[str, dict[str, Any]] = {}
         self.touched: set[str] = set()  # labs that somebody stopped by hand
+        self.told: set[str] = set()  # lablets that somebody was told of
 
     def committed(self, after: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """A lablet's record is written."""
@@ -74,6 +75,7 @@ class LabletBooks:
             if lablet["lab_id"] not in self.touched
             for said in _not_converged(lablet, workers, labs_of)
         ]
+        found += [f"lablet {each} was acknowledged and is lost" for each in sorted(self.told - self.records.keys())]
         for worker in workers.values():
             found += self._books_differ(worker)
             if worker["status"] == "RUNNING" and worker["ready"] and worker["instance_id"] in running:

@@ -130,6 +130,12 @@ MUTATIONS = (
         "True",
     ),
     Mutation(
+        "workers are paused though that is switched off",
+        "model/idle.py",
+        "    to_pause = () if idle.worker_auto_pause_enabled else ",
+        "    to_pause = () if True else ",
+    ),
+    Mutation(
         "workers with lablets are paused",
         "model/idle.py",
         "        (lablets > 0, ",

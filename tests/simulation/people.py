@@ -192,6 +192,7 @@ class People:
                 lost_worker_policy=LostWorkerPolicy(lost),
             )
         )
+        self._ledger.lablets.told.add(lablet.id)
         return f"lablet {lablet.name}"
 
     async def _end_lab(self, which: float) -> str:
