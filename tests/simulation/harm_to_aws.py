@@ -130,24 +130,20 @@ class HarmToAws:
 
     async def _odd_state(self, which: float, seconds: float) -> str:
         """EC2 shows an instance in a state that nobody knows."""
-        fit = [machine for _, machine in self._machines() if machine.state is not InstanceState.TERMINATED]
-        if not fit:
-            return "none fits"
-        machine = fit[int(which * len(fit))]
-        self._platform.ec2.odd.add(machine.id)
-        await asyncio.sleep(seconds)
-        self._platform.ec2.odd.discard(machine.id)
-        return machine.id
+        return await self._show_otherwise(which, seconds, self._platform.ec2.odd)
 
     async def _no_address(self, which: float, seconds: float) -> str:
         """EC2 shows an instance without its addresses."""
+        return await self._show_otherwise(which, seconds, self._platform.ec2.addressless)
+
+    async def _show_otherwise(self, which: float, seconds: float, marks: set[str]) -> str:
         fit = [machine for _, machine in self._machines() if machine.state is not InstanceState.TERMINATED]
         if not fit:
             return "none fits"
         machine = fit[int(which * len(fit))]
-        self._platform.ec2.addressless.add(machine.id)
+        marks.add(machine.id)
         await asyncio.sleep(seconds)
-        self._platform.ec2.addressless.discard(machine.id)
+        marks.discard(machine.id)
         return machine.id
 
     async def _vanish(self, which: float) -> str:

@@ -299,6 +299,19 @@ SCENARIOS: dict[str, Script] = {
         at(3.2, "drain", **FIRST),
         at(3.3, "drain", which=0.9),
     ),
+    "writes of a leader arrive after its term": day(
+        worker(),
+        worker(0.3, "w1"),
+        *(
+            at(2, "flaky", line=(node, "plane"), seconds=240, there=0.0, back=0.0, slowest=25.0)
+            for node in ("one", "two")
+        ),
+        *(at(minutes, "stop", **FIRST) for minutes in (2.05, 3.1, 4.1)),
+        *(at(minutes, "start", **FIRST) for minutes in (2.6, 3.6, 4.6)),
+        at(2.1, "cut", line=("one", "etcd"), seconds=40),
+        at(3.15, "cut", line=("two", "etcd"), seconds=40),
+        at(4.15, "cut", line=("one", "etcd"), seconds=40),
+    ),
     "a little of everything else": day(
         worker(token="good-token"),
         worker(0.3, "w1"),

@@ -219,7 +219,7 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "seconds": chance.choice([10, 60, 180]),
         "there": chance.choice([0.0, 0.1, 0.4]),
         "back": chance.choice([0.0, 0.1, 0.4]),
-        "slowest": chance.choice([0.02, 0.5, 4.0]),
+        "slowest": chance.choice([0.02, 0.5, 4.0, 25.0]),
     },
     "etcd-outage": lambda chance: {"seconds": chance.choice([3, 10, 40])},
     "break-watches": lambda chance: {"node": chance.choice((*NODES, "plane"))},

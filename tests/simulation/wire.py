@@ -53,6 +53,7 @@ class _Exchange:
         self.changed = asyncio.Event()
         self.complete = False
         self.broken = False
+        self.refused = False
 
     async def send(self, message: dict[str, Any]) -> None:
         """What the app says."""
@@ -63,6 +64,11 @@ class _Exchange:
         self.complete = not message.get("more_body", False)
         self.started.set()
         self.changed.set()
+
+    def refuse(self) -> None:
+        """There is no server."""
+        self.refused = True
+        self.started.set()
 
     def end(self) -> None:
         """The server is gone."""
@@ -106,23 +112,31 @@ class SimulatedWire(httpx.AsyncBaseTransport):
             raise httpx.ReadTimeout("no answer in time", request=request) from None
 
     async def _exchange(self, request: httpx.Request, content: bytes, fate: Fate) -> httpx.Response:
-        await asyncio.sleep(fate.there)
-        await _lost(fate.lost_there, request)
-        serving = self._network.serving()
-        if serving is None:
-            raise httpx.ConnectError("connection refused", request=request)
-        node, app = serving
         exchange = _Exchange()
-        arrived = _connections(node)
-        arrived.append(exchange)
-        told = self._network.arrived(request)
-        node.run(_serve(app, _scope(request), content, exchange, arrived, told), "request")
+        if fate.lost_there:
+            await asyncio.sleep(fate.there)
+            await _lost(fate.lost_there, request)
+        # What was sent arrives, whether or not whoever sent it still waits, or lives.
+        self._network.loop.call_globally(fate.there, lambda: self._deliver(request, content, exchange))
         await exchange.started.wait()
+        if exchange.refused:
+            raise httpx.ConnectError("connection refused", request=request)
         await asyncio.sleep(fate.back)
         await _lost(fate.lost_back, request)
         if exchange.broken and not exchange.status:
             raise httpx.ReadError("the connection broke", request=request)
         return httpx.Response(exchange.status, headers=exchange.headers, stream=_Body(exchange), request=request)
+
+    def _deliver(self, request: httpx.Request, content: bytes, exchange: _Exchange) -> None:
+        serving = self._network.serving()
+        if serving is None:
+            exchange.refuse()
+            return
+        node, app = serving
+        arrived = _connections(node)
+        arrived.append(exchange)
+        told = self._network.arrived(request)
+        node.run(_serve(app, _scope(request), content, exchange, arrived, told), "request")
 
 
 async def _serve(
