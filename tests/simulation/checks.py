@@ -27,7 +27,7 @@ _SWITCHES = {
     "auto_paused": ("idle", "worker_auto_pause_enabled"),
     "scale_down_initiated": ("scaling", "scale_down_enabled"),
 }
-_CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
+CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
 HELD_GRACE = 15.0
 """For how long a call that was decided before a hold may still begin: the longest a pass may take to make it."""
 
@@ -216,7 +216,7 @@ class Ledger:
         """A call that reached EC2."""
         minute = int(self._now // 60)
         self.calls[minute] += 1
-        if operation not in _CHANGING:
+        if operation not in CHANGING:
             return
         self.note(f"EC2 {operation} for {self._name(worker_id)} by {node}")
         self.changes[minute, worker_id or ""] += 1
@@ -236,6 +236,12 @@ class Ledger:
             ended = record["instance_id"]
             self.covered["terminated another instance of a live worker"] += 1
             self.note(f"  (record names {ended})")
+
+    def landed(self, operation: str, node: str, *, leads: bool) -> None:
+        """A call that took its time has reached EC2."""
+        self.covered["slow call"] += 1
+        if not leads:
+            self.violated(f"{operation} by {node} lands when it does not lead any more")
 
     def _was_wanted(self, worker_id: str | None, desired: str) -> bool:
         record = self.records.get(worker_id or "")

@@ -21,6 +21,7 @@ from lcm.cloud.simulated.faults import (
     Throttle,
 )
 from lcm.cloud.types import HealthKind, InstanceState, LaunchParameters
+from tests.simulation.network import Trouble
 
 if TYPE_CHECKING:
     from lcm.cloud.simulated.machines import Machine
@@ -48,6 +49,13 @@ class HarmToAws:
 
     async def _aws_outage(self, region: str, seconds: float) -> None:
         self._strike(region, Outage(seconds))
+
+    async def _slow_aws(self, node: str, seconds: float, slowest: float) -> None:
+        """Calls that change something take their time on the way."""
+        line = self._platform.network.line(node, "aws")
+        line.trouble = Trouble(slowest=slowest)
+        await asyncio.sleep(seconds)
+        line.trouble = Trouble()
 
     async def _throttle(self, operation: str, times: int, region: str) -> None:
         self._strike(region, Throttle(operation, times))

@@ -312,6 +312,15 @@ SCENARIOS: dict[str, Script] = {
         at(3.15, "cut", line=("two", "etcd"), seconds=40),
         at(4.15, "cut", line=("one", "etcd"), seconds=40),
     ),
+    "calls take their time when a lease runs out": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(8)),
+        *(at(2, "slow-aws", node=node, seconds=200, slowest=6.0) for node in ("one", "two")),
+        *both("etcd", 2.1, 25),
+        *(at(2.1 + seconds / 60, "stop", which=0.12 * number) for number, seconds in enumerate(range(5, 13))),
+        *both("etcd", 4, 25),
+        *(at(4 + seconds / 60, "start", which=0.12 * number) for number, seconds in enumerate(range(5, 13))),
+        polls=2.0,
+    ),
     "a little of everything else": day(
         worker(token="good-token"),
         worker(0.3, "w1"),

@@ -82,6 +82,7 @@ FAULTS: dict[str, float] = {
     "break-watches": 2,
     "compact": 0.7,
     "aws-outage": 1,
+    "slow-aws": 1,
     "throttle": 2,
     "refuse": 2,
     "lose-replies": 3,
@@ -223,6 +224,11 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     },
     "etcd-outage": lambda chance: {"seconds": chance.choice([3, 10, 40])},
     "break-watches": lambda chance: {"node": chance.choice((*NODES, "plane"))},
+    "slow-aws": lambda chance: {
+        "node": chance.choice(_DIALLING_AWS),
+        "seconds": chance.choice([30, 120, 300]),
+        "slowest": chance.choice([2.0, 6.0]),
+    },
     "aws-outage": lambda chance: {"region": chance.choice(_REGIONS), "seconds": chance.uniform(5, 90)},
     "throttle": lambda chance: {
         "operation": chance.choice(["DescribeInstances", "RunInstances", "StopInstances", "StartInstances"]),

@@ -13,7 +13,9 @@ from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
 from lcm.cml.errors import CMLError, Conflict, NotReady
 from lcm.cml.simulator.refusals import Refusal
 from lcm.cml.types import Credentials, Deregistration
+from tests.simulation.checks import CHANGING
 from tests.simulation.labs import LabWorlds
+from tests.simulation.loop import Node
 from tests.support.fleet import ParkedCml
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_PROMPT = 0.1
 NODE_DEFINITIONS = ("alpine", "cat8000v")
 
 
@@ -38,6 +41,7 @@ class Ec2(SimulatedCloud):
 
     def __init__(self, loop: SeededLoop, ledger: Ledger, seed: int) -> None:
         super().__init__(seed=seed)
+        self.world = Node(loop, "ec2")
         self._world_loop = loop
         self._ledger = ledger
         self.odd: set[str] = set()  # instances that are shown in a state that nobody knows
@@ -92,10 +96,18 @@ class Aws(SimulatedProvider):
     async def _send(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int = 0) -> T:
         if not operation.endswith(("Instances",)) or operation == "DescribeInstances":
             self._note(operation, region, None)
+        if operation in CHANGING and self._line.trouble.slowest > _PROMPT:
+            return await asyncio.shield(self._ec2.world.run(self._land(region, operation, work, instances), operation))
         result = await super()._send(region, operation, work, instances)
         if isinstance(result, Page) and (self._ec2.odd or self._ec2.addressless):
             return cast("T", result._replace(instances=[self._shown(each) for each in result.instances]))
         return result
+
+    async def _land(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int) -> T:
+        """A call takes its time, and is done whether or not whoever made it still waits for the answer."""
+        await asyncio.sleep(self._line.delay())
+        self._ledger.landed(operation, self._node, leads=self._leads())
+        return await super()._send(region, operation, work, instances)
 
     def _shown(self, instance: Instance) -> Instance:
         if instance.id in self._ec2.odd:
