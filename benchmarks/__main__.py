@@ -20,6 +20,7 @@ ALL = (
     "stream",
     "browser",
     "cli",
+    "scale",
 )
 
 

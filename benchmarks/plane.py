@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import proc
 from benchmarks.store import REGIONS, fill
+from benchmarks.store import WORKERS as MANY
 from lcm.control_plane.kinds import WORKERS, worker_fields, worker_unique
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.store.sqlite import SqliteStore
@@ -23,7 +25,7 @@ from tests.support.etcd import EtcdServer, free_ports
 from tests.support.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TOKEN = "bootstrap-token-for-benchmarks-0123456789"
 STATUSES = (
@@ -84,12 +86,13 @@ class Served:
 
     port: int
     pid: int
+    etcd: str
+    folder: Path
 
     @property
     def rss(self) -> float:
         """The memory that it occupies, in MiB."""
-        status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return int(next(line for line in status if line.startswith("VmRSS:")).split()[1]) / 1024
+        return proc.rss(self.pid)
 
     def figure(self, name: str) -> float:
         """One of its own metrics."""
@@ -99,24 +102,25 @@ class Served:
 
 
 @contextmanager
-def served_plane() -> Iterator[Served]:
-    """It is ready and has nothing left to do but to answer."""
+def served_plane(record: Callable[[int], Put] = record, count: int = MANY, **env: str) -> Iterator[Served]:
+    """It is ready and has nothing left to do but to answer. `record` makes each worker of its number."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         etcd = EtcdServer(folder / "etcd").start()
         port = free_ports(1)[0]
-        env = {
+        told = {
             "ETCD_ENDPOINTS": etcd.endpoint,
             "CONTROL_PLANE_PORT": str(port),
             "LCM_BOOTSTRAP_TOKEN": TOKEN,
             "STORE_URL": f"sqlite:///{folder / 'lcm.db'}",
+            **env,
         }
-        process = LcmProcess(folder, "plane", "control-plane", env=env)
+        process = LcmProcess(folder, "plane", "control-plane", env=told)
         process.port = port
         try:
-            asyncio.run(_fill(folder / "lcm.db"))
+            asyncio.run(_fill(folder / "lcm.db", record, count))
             process.start()
-            served = Served(port, process.pid)
+            served = Served(port, process.pid, etcd.endpoint, folder)
             wait_until(lambda: process.get("/ready")[0] == 200, "the control plane is ready")
             # While it writes as many keys to etcd as there are workers, it would be the mirror that is measured.
             wait_until(lambda: _mirrored(served), "all workers are mirrored", patience=300.0)
@@ -126,10 +130,10 @@ def served_plane() -> Iterator[Served]:
             etcd.stop()
 
 
-async def _fill(path: Path) -> None:
+async def _fill(path: Path, record: Callable[[int], Put], count: int) -> None:
     store = SqliteStore(path)
     await store.open([WORKERS])
-    await fill(store, record)
+    await fill(store, record, count)
     await store.close()
 
 

@@ -53,10 +53,10 @@ def worker(number: int, expected: int | None = None, changed: int = 0) -> Put:
     return Put(KIND, name, record, expected, fields, {"name": name, "instance": f"i-{number:08x}"})
 
 
-async def fill(store: Store, record: Callable[[int], Put] = worker) -> None:
-    """Put 10,000 records there; `record` makes each of its number."""
-    for begin in range(0, WORKERS, 500):
-        await store.commit([record(number) for number in range(begin, begin + 500)])
+async def fill(store: Store, record: Callable[[int], Put] = worker, count: int = WORKERS) -> None:
+    """Put so many records there; `record` makes each of its number."""
+    for begin in range(0, count, 500):
+        await store.commit([record(number) for number in range(begin, min(begin + 500, count))])
 
 
 async def commits(store: Store, clients: int, each: int) -> float:

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 # Shorter than servers keep idle connections: a write on one that is just being closed would be lost.
 _KEPT_IDLE = 3.0
-_POOL = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=_KEPT_IDLE)
+# More at once would only take turns at the processor. Those beyond what is kept would each cost a new connection, and
+# the more are kept the longer the pool looks for one at each request.
+_AT_ONCE = 8
+_POOL = httpx.Limits(max_connections=100, max_keepalive_connections=_AT_ONCE, keepalive_expiry=_KEPT_IDLE)
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
@@ -67,6 +70,7 @@ class Transport:
         self._measured = _meter(registry) if counted else _unmeasured
         # Without a client around it, which would look for cookies, redirects and proxies that there must not be.
         self._wire = wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL, trust_env=False)
+        self._turns = asyncio.Semaphore(_AT_ONCE)
         self._closed = False
 
     async def aclose(self) -> None:
@@ -125,7 +129,7 @@ class Transport:
     async def _exchange(self, call: Call) -> Reply:
         limit = self.limits.attempt
         try:
-            async with asyncio.timeout(limit):
+            async with self._turns, asyncio.timeout(limit):
                 response = await self._send(self._request(call))
                 try:
                     return await self._whole(call, response)

@@ -251,6 +251,9 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 self.queue.done(key)
                 return
             await self._pass(key)
+            # A pass may find nothing to wait for. A resync of thousands of those must not hold up everybody else, least
+            # of all whoever renews the lease.
+            await asyncio.sleep(0)
 
     async def _pass(self, key: str) -> None:
         """One pass over one resource, from the look at it to the decision when to look again."""

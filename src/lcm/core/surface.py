@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Response
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from lcm.core.exposition import exposition
 from lcm.core.hosting import HostedService
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def open_routes(
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus metrics."""
-        return Response(generate_latest(registry) + generate_latest(own), media_type=CONTENT_TYPE_LATEST)
+        return Response(await exposition(registry) + await exposition(own), media_type=CONTENT_TYPE_LATEST)
 
     return router
 

@@ -22,7 +22,7 @@ from lcm.worker_controller.samples import CmlLook, combine
 from lcm.worker_controller.troubles import Troubles
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from lcm.cloud.spi import MetricsSPI
     from lcm.cloud.types import InstanceMetrics
@@ -39,7 +39,6 @@ MEASURED: Final = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
 
 _SPREAD: Final = 0.5  # the part of a round over which CML servers are asked
 _ROUND: Final = 0.6  # the part after which nobody is waited for
-_LIST_SECONDS: Final = 1.0
 _NOBODY_YET_SECONDS: Final = 5.0
 
 
@@ -51,7 +50,7 @@ class MetricsCollector:
         metrics: MetricsSPI,
         watch: CmlWatch,
         write: Callable[[MetricsBatch], Awaitable[BatchResult]],
-        workers: Callable[[], Sequence[Worker]],
+        workers: Callable[[], Mapping[str, Worker]],
         interval: float,
         *,
         on_stale: Callable[[StaleTerm], None],
@@ -68,8 +67,6 @@ class MetricsCollector:
         self._lookers = lookers
         self._troubles = Troubles()
         self._latest: dict[str, MetricsSample] = {}
-        self._measured: dict[str, Worker] = {}
-        self._listed_at = -_LIST_SECONDS
         self._begin()
 
     def _begin(self) -> None:
@@ -102,33 +99,30 @@ class MetricsCollector:
 
     async def _round(self, began: float) -> bool:
         """Says whether there was anybody to measure."""
-        measured = list(self._current().values())
+        self._forget_others()
+        measured = self._measured()
         if not measured:
             return False
         self._ask_regions(measured)
         self._ask_servers(measured, began)
+        del measured  # until all have answered there will be newer records
         self._all_here.clear()
         try:
             async with asyncio.timeout(self._interval * _ROUND):
                 await self._all_here.wait()
         except TimeoutError:
             log.debug("not all figures are here", missing=len(self._awaited))
-        await self._write_all(list(self._current().values()))
+        await self._write_all(self._measured())
         self.rounds += 1
         return True
 
-    def _current(self) -> dict[str, Worker]:
-        """The workers to measure, as they are now or a moment ago: nobody is asked under an address of yesterday."""
-        now = asyncio.get_running_loop().time()
-        if now - self._listed_at >= _LIST_SECONDS:
-            self._listed_at = now
-            known = {worker.id: worker for worker in self._workers()}
-            self._measured = {
-                worker.id: worker for worker in known.values() if worker.instance_id and worker.status in MEASURED
-            }
-            for gone in self._latest.keys() - known.keys():
-                del self._latest[gone]
-        return self._measured
+    def _measured(self) -> list[Worker]:
+        """The workers to measure, as they are now. They are not kept: a fleet's records fill most of the memory."""
+        return [worker for worker in self._workers().values() if _measurable(worker)]
+
+    def _forget_others(self) -> None:
+        for gone in self._latest.keys() - self._workers().keys():
+            del self._latest[gone]
 
     def _here(self, key: str) -> None:
         self._awaited.discard(key)
@@ -179,8 +173,8 @@ class MetricsCollector:
                 self._here(worker_id)
 
     async def _look(self, worker_id: str) -> None:
-        worker = self._current().get(worker_id)
-        if worker is None:
+        worker = self._workers().get(worker_id)  # as it is now: nobody is asked under an address of yesterday
+        if worker is None or not _measurable(worker):
             return
         try:
             sight = await self._watch.look(worker, max_age=self._interval / 2, licence=self._licence_due(worker))
@@ -233,3 +227,7 @@ class MetricsCollector:
         self.collected += result.kept
         self._troubles.note("writing figures", None)
         return True
+
+
+def _measurable(worker: Worker) -> bool:
+    return worker.instance_id is not None and worker.status in MEASURED

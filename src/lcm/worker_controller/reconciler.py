@@ -104,7 +104,7 @@ class WorkerReconciler(Controller["Worker"]):
             outside.metrics,
             self._cml,
             self._write_metrics,
-            lambda: list(self.known.records.values()),
+            lambda: self.known.records,
             rules.metrics_interval,
             on_stale=self.step_down,
         )
@@ -155,7 +155,10 @@ class WorkerReconciler(Controller["Worker"]):
     async def list_resources(self) -> Sequence[Worker]:
         """All workers that are not at rest; in the start-up sweep all but TERMINATED ones."""
         asked_at = clock.boottime()
-        workers = [worker async for worker in self.internal.workers(exclude_statuses=[WorkerStatus.TERMINATED])]
+        workers = []
+        async for worker in self.internal.workers(exclude_statuses=[WorkerStatus.TERMINATED]):
+            self.known.remember(worker)  # at once, in place of what was known, or the fleet would be in memory twice
+            workers.append(worker)
         await self.known.read_fleet()
         self._forget(self.known.take_in(workers))
         self._notes.take_in(workers, asked_at)
@@ -278,15 +281,16 @@ class WorkerReconciler(Controller["Worker"]):
             if worker_id is not None:
                 self._wake_known(worker_id)
 
-    def _wake_known(self, worker_id: str) -> None:
+    def _wake_known(self, worker_id: str, priority: Priority = Priority.HIGH) -> None:
         """Queue a worker, but do not cut a backoff short: nobody has asked for anything else."""
         known = self.known.records.get(worker_id)
         if known is not None:
-            self._wake(worker_id, known.generation, Priority.HIGH)
+            self._wake(worker_id, known.generation, priority)
 
     def _news(self, worker_id: str) -> None:
+        """Its CML said something else. A new leader hears that of all of them at once: people must not wait behind."""
         if self.is_leader:
-            self._wake_known(worker_id)
+            self._wake_known(worker_id, Priority.LOW)
 
     # What is known
 

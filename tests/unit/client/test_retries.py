@@ -17,6 +17,7 @@ from tests.unit.client.fakes import Network, Said, Server, problem, said
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import httpx
     from prometheus_client import CollectorRegistry
 
     from lcm.client import Client
@@ -27,6 +28,19 @@ LEADER = Leader("worker-controller", 5)
 NEW = CreateWorker(name="alpha", template_name="small")
 ME = {"name": "me", "role": "viewer", "kind": "token"}
 BUSY = problem(503, "unavailable", "the store rests")
+
+
+class Crowd(Network):
+    """Counts how many it serves at a time, each for a second."""
+
+    now = most = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(1)
+        self.now -= 1
+        return await super().handle_async_request(request)
 
 
 def elapsed(since: float) -> float:
@@ -206,3 +220,12 @@ async def test_nobody_is_led_elsewhere(connect: Callable[..., Client]) -> None:
     with pytest.raises(ProtocolError):
         await client.fleet.release()
     assert len(server.asked) == 2
+
+
+async def test_many_calls_at_once_take_turns_and_all_are_answered(connect: Callable[..., Client]) -> None:
+    """More connections than are kept would be opened and closed for each call."""
+    crowd = Crowd(Server(said(ME)))
+    client = connect(crowd)
+    told = await asyncio.gather(*(client.access.whoami() for _ in range(100)))
+    assert [me.name for me in told] == ["me"] * 100
+    assert crowd.most == 8

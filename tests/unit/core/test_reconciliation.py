@@ -524,3 +524,24 @@ async def test_an_effect_outside_a_pass_is_refused(registry: CollectorRegistry) 
     async with running(World(), registry) as poller:
         with pytest.raises(RuntimeError, match="belongs to a pass"):
             await poller.effect(lambda: asyncio.sleep(1))
+
+
+async def test_others_have_their_turn_during_a_resync_that_waits_for_nothing(registry: CollectorRegistry) -> None:
+    """The renewal of a lease, for one, and whoever waits for an answer."""
+    world = World()
+    world.put(*(Thing(str(number)) for number in range(1000)))
+    most = passed = turns = 0
+
+    async def at_once(_: Thing) -> ReconciliationResult:
+        nonlocal passed
+        passed += 1
+        return ReconciliationResult.success()
+
+    world.behave = at_once
+    async with running(world, registry):
+        while passed < 1000:
+            before = passed
+            await asyncio.sleep(0)
+            most, turns = max(most, passed - before), turns + 1
+            assert turns < 10_000
+    assert most <= ReconciliationConfig().max_concurrent

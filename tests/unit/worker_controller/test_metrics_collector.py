@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -45,7 +47,7 @@ class Scene:
             self.add(number)
         self.watch = CmlWatch(self.cml, CmlAccounts(FakeSecrets(), DEFAULT), lambda worker: worker.public_ip)
         self.collector = MetricsCollector(
-            self.figures, self.watch, self.write, lambda: list(self.workers.values()), INTERVAL,
+            self.figures, self.watch, self.write, lambda: self.workers, INTERVAL,
             on_stale=self.stale.append, **options,
         )  # fmt: skip
         self.began = clock.boottime()
@@ -367,3 +369,13 @@ async def test_a_look_of_a_pass_serves_the_round_too() -> None:
     await scene.run(INTERVAL - 1)
     assert scene.server(0).asked["information"] == 1
     assert scene.samples[0].labs_count == 3
+
+
+async def test_between_rounds_no_record_is_kept_that_others_have_replaced() -> None:
+    """A fleet's records are the most that a controller holds: they must not be in memory twice."""
+    scene = Scene()
+    async with scene.running(50):
+        before = weakref.ref(scene.workers["w-0"])
+        scene.change(0, tags={"course": "routing"})
+        gc.collect()
+        assert before() is None
