@@ -223,7 +223,7 @@ async def without_cml(plane: Served, count: int) -> None:
 
 
 async def with_cml(plane: Served, count: int, url: str) -> None:
-    """CML servers are asked over HTTPS, once a minute and before each check of idleness."""
+    """CML servers are asked over HTTPS, once a minute."""
     async with controller(plane, count, url) as started:
         await started.order("settle")
         await started.order("second round")  # in the first each server is signed in to
@@ -237,10 +237,14 @@ async def with_cml(plane: Served, count: int, url: str) -> None:
 
 
 def main() -> None:
-    env = {"LCM_CONTROLLER_TOKEN": CONTROLLER_TOKEN, "LCM_INSTALLATION_ID": INSTALLATION}
+    env = {
+        "LCM_CONTROLLER_TOKEN": CONTROLLER_TOKEN,
+        "LCM_INSTALLATION_ID": INSTALLATION,
+        # Idleness is found out by reading telemetry, and the one CML server here would have that of all workers.
+        "IDLE_DETECTION_INTERVAL": "86400",
+    }
     for count in SIZES:
-        # Idleness is found out by asking CML.
-        with served_plane(record, count, **env, IDLE_DETECTION_INTERVAL="86400") as plane:
+        with served_plane(record, count, **env) as plane:
             asyncio.run(without_cml(plane, count))
     for count in SIZES:
         with served_plane(record, count, **env) as plane, cml_server(plane.folder) as url:
