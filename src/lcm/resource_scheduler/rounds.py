@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SOON_SECONDS = 1.0
+SHORTEST_SECONDS = 0.01
+"""A moment that is not quite reached is waited for, not spun for."""
+
 COMING_SECONDS = 5.0
 """Workers are not watched: while one is on its way somebody has to look whether it has come up."""
 
@@ -123,7 +126,8 @@ class Rounds:
             ask_in,
             made.next_look,
         ]
-        return min((due for due in dues if due is not None), default=None)
+        due = min((each for each in dues if each is not None), default=None)
+        return None if due is None else max(due, SHORTEST_SECONDS)
 
     async def _reserve(self, placed: Sequence[Placed]) -> int:
         """Reserve what was planned; says how many were refused, because something has changed since it was read.

@@ -50,12 +50,12 @@ def looks(reconciler: WorkerReconciler) -> dict[str, dict[str, int]]:
 def _region(name: str, watch: RegionWatch) -> RegionReport:
     sweep = watch.observer.latest
     if sweep is None:
-        return RegionReport(name=name, breaker_open=watch.breaker_open)
+        return RegionReport(name=name, breaker_open=watch.breaker.is_open)
     return RegionReport(
         name=name,
         last_sweep_at=clock.now() - timedelta(seconds=clock.boottime() - sweep.began_at),
         complete=sweep.complete,
         instances=len(sweep.instances),
-        breaker_open=watch.breaker_open,
+        breaker_open=watch.breaker.is_open,
         trouble=one_line(sweep.trouble or "", _LINE),
     )

@@ -190,5 +190,5 @@ def test_the_system_says_who_leads_what_waits_and_what_was_called(visits: Visits
         expect(card.locator("dt").filter(has_text=name)).to_be_visible(timeout=60_000)
     expect(card.get_by_role("region", name="Regions")).to_contain_text("us-east-1", timeout=60_000)
     expect(page.get_by_role("region", name="Mirror")).to_contain_text("in step")
-    expect(page.get_by_role("region", name="Suspended")).to_contain_text("all closed")
+    expect(page.get_by_role("region", name="Suspended")).to_contain_text("all closed", timeout=60_000)
     not_reloaded(page)
