@@ -81,6 +81,11 @@ SCENARIOS: dict[str, Script] = {
         at(14, "start", **FIRST),
         polls=None,
     ),
+    "a launch for a lab is refused, and nobody polls": day(
+        at(0.5, "refuse", region=HOME, operation="RunInstances", code="UnauthorizedOperation", times=1),
+        lab(1),
+        polls=None,
+    ),
     "somebody stops it again and again": day(
         worker(),
         *(at(minutes, "stop-outside", **FIRST) for minutes in (3, 6, 9, 12, 15)),

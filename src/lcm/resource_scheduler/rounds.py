@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SOON_SECONDS = 1.0
+WAITING_SECONDS = 120.0
+"""So often those that wait are looked at again whatever happens: what is in their way may end by time alone."""
+
 SHORTEST_SECONDS = 0.01
 """A moment that is not quite reached is waited for, not spun for."""
 
@@ -125,6 +128,7 @@ class Rounds:
             COMING_SECONDS if coming else None,
             ask_in,
             made.next_look,
+            WAITING_SECONDS if waiting else None,
         ]
         due = min((each for each in dues if each is not None), default=None)
         return None if due is None else max(due, SHORTEST_SECONDS)
