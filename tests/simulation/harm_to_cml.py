@@ -54,8 +54,9 @@ class HarmToCml:
             return "none fits"
         server.licence = replace(server.licence, registration="SUSPENDED")
         await asyncio.sleep(seconds)
-        server.licence = replace(server.licence, registration="COMPLETED")
-        return "it is registered again"
+        if server.licence.registration == "SUSPENDED":  # else it was given back meanwhile
+            server.licence = replace(server.licence, registration="COMPLETED")
+        return "it can be understood again"
 
     async def _cml_down(self, which: float, seconds: float) -> str:
         servers = sorted(self._platform.cml.by_machine)

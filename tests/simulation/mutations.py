@@ -179,6 +179,30 @@ MUTATIONS = (
         "    if worker is None:\n",
     ),
     Mutation(
+        "without polling nobody hears of the end of a hold",
+        "worker_controller/sweeping.py",
+        "                if self._every is not None:\n",
+        "                if False:\n",
+    ),
+    Mutation(
+        "a licence given back is not recorded while its worker leaves",
+        f"{_DECIDE}/__init__.py",
+        "    if given is not None and not any",
+        "    if False and not any",
+    ),
+    Mutation(
+        "without polling nobody looks for labs that were left behind",
+        "lablet_controller/workers.py",
+        "        if clock.boottime() - self._listed_at > LISTED_SECONDS:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "without polling those that wait are not looked at again",
+        "resource_scheduler/rounds.py",
+        "            WAITING_SECONDS if waiting else None,\n",
+        "",
+    ),
+    Mutation(
         "a version that somebody else has written is written over",
         "control_plane/commands/reporting.py",
         "    if version != worker.version:\n",

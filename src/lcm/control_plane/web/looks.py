@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlencode
@@ -23,7 +24,7 @@ _USUAL = "attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(ABC):
     """One way to look. What the address says wrongly is left out: a bookmark of yesterday still shows something.
 
     Each list has its own filters beside these: fields that are texts, or tuples of texts.
@@ -75,9 +76,9 @@ class Look:
         """The order in the store's words."""
         return Sort(self.sort.removeprefix("-"), descending=self.sort.startswith("-"))
 
+    @abstractmethod
     def where(self) -> Where:
         """The filter in the store's words."""
-        raise NotImplementedError
 
     def address(self, **changes: object) -> str:
         """The address of this look with something changed; another filter or order begins at the first page."""
