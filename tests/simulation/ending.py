@@ -74,9 +74,13 @@ def _licences(platform: Platform, ledger: Ledger, there: set[str]) -> Iterator[s
     )
     taken, forgotten, leaked = cml.registered_total, cml.forgotten_total, ledger.leaked_licences
     # One that was given back without an answer may be told as leaked: nobody has confirmed that it was not. So may one
-    # that CML forgot: nobody gave it back.
+    # that CML forgot: nobody gave it back; and one that was refused, if the machine was gone before anybody heard so.
+    in_doubt = sum(
+        machine_id not in there and server.licence.registration == "FAILED"
+        for machine_id, server in cml.by_machine.items()
+    )
     more = cml.given_back_total + held + leaked + forgotten - taken
-    if not 0 <= more <= cml.unheard_total + forgotten:
+    if not 0 <= more <= cml.unheard_total + forgotten + in_doubt:
         yield (
             f"licences: {taken} taken, {cml.given_back_total} given back, {held} held, {leaked} told as leaked,"
             f" {forgotten} forgotten by CML"
