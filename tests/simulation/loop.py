@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BEGIN = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
 _EPOCH = 1000.0
+_STEP = struct.Struct("<dH").pack
 _NODE: ContextVar[Node | None] = ContextVar("simulated_node", default=None)
 
 
@@ -67,7 +68,7 @@ class Node:
         self._context: Context = copy_context()
         self._context.run(_NODE.set, self)
         self._context.run(clock.keep, self.clock)
-        loop.number_of(self)
+        self.number = loop.number_of(self)
 
     def local(self, moment: float) -> float:
         """A moment of the simulation by this node's clock."""
@@ -140,7 +141,8 @@ class SeededLoop(base_events.BaseEventLoop):
         return random.Random(f"{self.seed}/{name}")
 
     def number_of(self, node: Node) -> int:
-        return self._numbers.setdefault(node.name, len(self._numbers))
+        """The same for all nodes of one name."""
+        return self._numbers.setdefault(node.name, len(self._numbers) + 1)
 
     def record(self, line: str) -> None:
         """Make a line part of what two runs of one seed must have in common."""
@@ -212,13 +214,14 @@ class SeededLoop(base_events.BaseEventLoop):
             self._pass_time()
         self._move_due()
         batch, self._queue = self._queue, []
-        self._order.shuffle(batch)
+        if len(batch) > 1:
+            self._order.shuffle(batch)
         for handle in batch:
             if not handle._cancelled:
                 self._step(handle)
 
     def _step(self, handle: events.Handle) -> None:
-        node = _node_of(handle)
+        node: Node | None = handle._context.get(_NODE)  # type: ignore[attr-defined]  # asyncio offers no other look at it
         if node is not None:
             if node.dead:
                 self.graveyard.append(handle)
@@ -233,7 +236,7 @@ class SeededLoop(base_events.BaseEventLoop):
                 node.kill()
                 return
         self.steps += 1
-        self._hash.update(struct.pack("<dH", self.now, 0 if node is None else self._numbers[node.name] + 1))
+        self._hash.update(_STEP(self.now, 0 if node is None else node.number))
         self._running_node = node
         handle._run()
         self._running_node = None
@@ -281,12 +284,16 @@ class SeededLoop(base_events.BaseEventLoop):
 class _Future(asyncio.Future[Any]):
     """Sets of futures are walked in an order that the hash decides: an address would differ from run to run."""
 
-    def __init__(self, *, loop: SeededLoop) -> None:
-        super().__init__(loop=loop)
-        self._number = loop.next_number()
+    __slots__ = ("_number",)
 
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:
+            loop = self.get_loop()
+            assert isinstance(loop, SeededLoop)
+            self._number: int = loop.next_number()
+            return self._number
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -304,11 +311,6 @@ class _Task(asyncio.Task[Any]):
 
     def __eq__(self, other: object) -> bool:
         return self is other
-
-
-def _node_of(handle: events.Handle) -> Node | None:
-    context: Context = handle._context  # type: ignore[attr-defined]  # asyncio offers no other look at it
-    return context.get(_NODE)
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:

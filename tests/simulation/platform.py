@@ -82,8 +82,8 @@ POLICY = Policy(
 LABLET_POLICY = LabletPolicy(start_timeout=140.0, stop_timeout=120.0, worker_timeout=240.0)
 """Deadlines that run out within a run."""
 _LABLETS = WatchConfig(prefix="/instances/")
-_FEED_SECONDS = 5.0  # the control plane is one process, and wakes its feed with each commit
-_REPORT_SECONDS = 120.0  # nothing is decided by what controllers report of themselves
+_FEED_SECONDS = 60.0  # the control plane is one process, and wakes its feed with each commit
+_REPORT_SECONDS = 300.0  # nothing is decided by what controllers report of themselves
 _SHORTLY = 1.0
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
 _KEY = make_key()
@@ -104,7 +104,7 @@ def quiet() -> None:
 class Platform:
     """Everything that runs, and what it runs on."""
 
-    def __init__(self, loop: SeededLoop, ledger: Ledger, *, polls: float | None) -> None:
+    def __init__(self, loop: SeededLoop, ledger: Ledger, *, polls: float | None, lease: int) -> None:
         self.loop = loop
         self.ledger = ledger
         self.disk = WatchedDisk(ledger)
@@ -113,6 +113,7 @@ class Platform:
         self.ec2 = Ec2(loop, ledger, seed=loop.stream("ec2").randrange(2**32))
         self.cml = Cml(self.ec2, loop, ledger)
         self.config = ReconciliationConfig(interval_seconds=polls or 60.0, polling_enabled=polls is not None)
+        self.lease = lease
         self.tokens: dict[Role, str] = {}
         self.nodes: dict[str, Node] = {}
         self.lives: dict[str, int] = {}
@@ -168,7 +169,10 @@ class Platform:
             name,
             EtcdClient(self.etcd, self.network.line(name, "etcd")),
             LeaderElectionConfig(
-                election_key_prefix="/lcm", service_name=service, instance_id=f"{name}-{self.lives[name]}"
+                election_key_prefix="/lcm",
+                lease_ttl=self.lease,
+                service_name=service,
+                instance_id=f"{name}-{self.lives[name]}",
             ),
             self.client(name, Role.CONTROLLER),
         )

@@ -74,7 +74,7 @@ def run(seed: int | str, script: Script | None = None, *, settle: float = SETTLE
 
 
 async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float) -> None:
-    platform = Platform(loop, ledger, polls=script.polls)
+    platform = Platform(loop, ledger, polls=script.polls, lease=script.lease)
     await platform.start_plane()
     for name in NODES:
         await platform.start_controller(name, rate=script.rates[name], offset=script.offsets[name])

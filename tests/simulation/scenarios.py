@@ -86,6 +86,10 @@ SCENARIOS: dict[str, Script] = {
         lab(1),
         polls=None,
     ),
+    "a stopped worker is to end": day(worker(), at(2, "stop", **FIRST), at(4, "terminate", **FIRST)),
+    "an instance is not seen at first": day(
+        at(0.1, "hide-new", region=HOME, seconds=120, lasting=20), worker(0.2, lost="replace")
+    ),
     "somebody stops it again and again": day(
         worker(),
         *(at(minutes, "stop-outside", **FIRST) for minutes in (3, 6, 9, 12, 15)),

@@ -48,6 +48,7 @@ class Script:
     polls: float | None  # how often controllers list everything, whatever they are told meanwhile; None: never
     span: float  # for how long people ask for things and things go wrong
     patience: float  # for how long a run goes on at least when nothing goes wrong any more
+    lease: int = 15  # seconds after which a leader that is not heard of leads no more
 
 
 PEOPLE: dict[str, float] = {
@@ -112,15 +113,19 @@ FAULTS: dict[str, float] = {
     "resign": 1,
 }
 """What goes wrong."""
+_BUSY = {2: 5, 3: 3, 5: 2}
+"""How many workers there are at first, and so how much happens: few things at a time meet in many more ways than chance
+would bring about among many, and are found out in less time."""
 
 
 def write(seed: int | str) -> Script:
     """The script of a seed."""
     chance = random.Random(f"{seed}/script")
-    people = [Event(chance.uniform(5, 60), "create", _facts("create", chance)) for _ in range(chance.randint(1, 5))]
-    people += _events(PEOPLE, chance.randint(8, 30), chance)
+    most = chance.choices(list(_BUSY), list(_BUSY.values()))[0]
+    first = [Event(chance.uniform(5, 60), "create", _facts("create", chance)) for _ in range(chance.randint(1, most))]
+    people = first + _events(PEOPLE, chance.randint(most, 6 * most), chance)
     quiet = chance.random() < 0.1
-    faults = [] if quiet else _events(FAULTS, chance.randint(3, 18), chance)
+    faults = [] if quiet else _events(FAULTS, chance.randint(most // 2 + 1, 3 * most), chance)
     return Script(
         people=tuple(sorted(people, key=lambda event: event.at)),
         faults=tuple(sorted(faults, key=lambda event: event.at)),
@@ -128,8 +133,9 @@ def write(seed: int | str) -> Script:
         rates={node: 1.0 if chance.random() < 0.6 else chance.uniform(0.98, 1.02) for node in NODES},
         offsets={node: chance.uniform(-2, 2) for node in NODES},
         span=SPAN,
-        polls=chance.choice([30.0, 60.0, 120.0, 120.0, None]),
+        polls=chance.choice([30.0, 60.0, 120.0, 300.0, None]),
         patience=chance.choice([3, 3, 3, 3, 3, 3, 3, 20]) * MINUTE,
+        lease=chance.choice([15, 30, 60]),
     )
 
 

@@ -155,16 +155,17 @@ class Transport:
 
     async def _whole(self, call: Call, response: httpx.Response) -> Reply:
         largest = self.limits.largest_reply
-        if response.headers.get("content-encoding", "identity") != "identity":
+        headers = {name.lower(): value.decode("latin-1") for name, value in response.headers.raw}
+        if headers.get(b"content-encoding", "identity") != "identity":
             raise unreadable(call, f"{call.operation}: the answer is packed, which was not asked for")
         body = bytearray()
-        async for chunk in response.aiter_bytes():
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        async for chunk in response.stream:  # as it came: nothing is packed
             body += chunk
             if len(body) > largest:
                 raise unreadable(call, f"{call.operation}: the answer is longer than {largest} bytes")
-        headers = response.headers
         return Reply(
-            response.status_code, headers.get("content-type", ""), bytes(body), _seconds(headers.get("retry-after"))
+            response.status_code, headers.get(b"content-type", ""), bytes(body), _seconds(headers.get(b"retry-after"))
         )
 
     async def _chunks(self, call: Call, response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
