@@ -30,6 +30,8 @@ _SWITCHES = {
 CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
 HELD_GRACE = 15.0
 """For how long a call that was decided before a hold may still begin: the longest a pass may take to make it."""
+_FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
+"""Which wish a call fits."""
 
 
 class Violation(AssertionError):
@@ -49,6 +51,7 @@ class Ledger:
         self._terms: dict[str, int] = {}
         self._held_since: float | None = None
         self._worker_holds: dict[str, float] = {}
+        self._wanted_until: dict[tuple[str, str], float] = {}
         self._settings: dict[str, Any] = {}
         self._min_workers = {0}
         self.requests: Counter[int] = Counter()
@@ -158,6 +161,7 @@ class Ledger:
 
     def _wish(self, before: dict[str, Any], after: dict[str, Any], actors: Sequence[dict[str, Any]]) -> None:
         worker_id, wanted = after["id"], after["desired_status"]
+        self._wanted_until[worker_id, before["desired_status"]] = self._now
         kinds = {actor["kind"] for actor in actors}
         if before["desired_status"] == "TERMINATED":
             self.violated(f"{worker_id}: wanted {wanted} after it was wanted TERMINATED")
@@ -212,8 +216,8 @@ class Ledger:
 
     # What is asked of EC2
 
-    def called(self, operation: str, worker_id: str | None, node: str, *, leads: bool) -> None:
-        """A call that reached EC2."""
+    def called(self, operation: str, worker_id: str | None, instance_id: str, node: str, *, leads: bool) -> None:
+        """A call that reached EC2, for an instance if there is one yet."""
         minute = int(self._now // 60)
         self.calls[minute] += 1
         if operation not in CHANGING:
@@ -230,12 +234,12 @@ class Ledger:
         record = self.records.get(worker_id or "")
         if record is None:
             return
-        if operation == "StopInstances" and not self._was_wanted(worker_id, "STOPPED"):
-            self.violated(f"{operation} for {worker_id}, which was never wanted STOPPED")
+        if operation in _FITTING and not self._is_wanted(record, _FITTING[operation]):
+            self.violated(f"{operation} for {worker_id}, which is wanted {record['desired_status']}")
         if operation == "TerminateInstances" and record["desired_status"] != "TERMINATED":
-            ended = record["instance_id"]
+            if record["instance_id"] == instance_id:
+                self.violated(f"{operation} for {worker_id}, which is wanted {record['desired_status']}")
             self.covered["terminated another instance of a live worker"] += 1
-            self.note(f"  (record names {ended})")
 
     def landed(self, operation: str, node: str, *, leads: bool) -> None:
         """A call that took its time has reached EC2."""
@@ -243,9 +247,10 @@ class Ledger:
         if not leads:
             self.violated(f"{operation} by {node} lands when it does not lead any more")
 
-    def _was_wanted(self, worker_id: str | None, desired: str) -> bool:
-        record = self.records.get(worker_id or "")
-        return record is not None and (record["desired_status"] == desired or record["last_paused_at"] is not None)
+    def _is_wanted(self, record: dict[str, Any], wish: str) -> bool:
+        """Whether it is wanted so, or was a moment ago."""
+        until = self._wanted_until.get((record["id"], wish), float("-inf"))
+        return record["desired_status"] == wish or self._now - until <= HELD_GRACE
 
     def launched(self, ec2: Ec2, worker_id: str) -> None:
         """An instance came to be: it must be the only one of its worker."""

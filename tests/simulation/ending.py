@@ -62,8 +62,17 @@ def _stray_instances(platform: Platform, ledger: Ledger, *, leaks_end: bool) -> 
                 continue
             if instance_id not in ledger.leaks_told:
                 yield f"{instance_id} of {worker_id} lives, is nobody's and was never told as leaked"
-            elif leaks_end:
+            elif leaks_end and _is_in_excess(ledger.records.get(worker_id)):
                 yield f"{instance_id} of {worker_id} was told as leaked, is to be terminated and still lives"
+
+
+def _is_in_excess(record: dict[str, Any] | None) -> bool:
+    """Whether an instance of this worker that it does not name can be no loss: it has another, or was to end."""
+    if record is None:
+        return False
+    if record["status"] == "TERMINATED":
+        return bool(record["desired_status"] == "TERMINATED")
+    return record["instance_id"] is not None
 
 
 def _licences(platform: Platform, ledger: Ledger, there: set[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from lcm.cloud.simulated.faults import (
     Refuse,
     Throttle,
 )
-from lcm.cloud.types import HealthKind, InstanceState, LaunchParameters
+from lcm.cloud.types import WORKER_TAG, HealthKind, InstanceState, LaunchParameters
 from tests.simulation.network import Trouble
 
 if TYPE_CHECKING:
@@ -108,15 +108,29 @@ class HarmToAws:
     async def _launch_outside(self, region: str, ours: bool) -> str:
         """Somebody launches a server by hand and tags it so that discovery finds it."""
         place = self._platform.ec2.region(region)
+        tags = {"Name": f"by-hand-{place.serials}", "cml-managed": "true"} if ours else {"Name": "nobody's"}
+        return self._launch(region, next(iter(place.images)), "t3.medium", tags)
+
+    async def _launch_alike(self, which: float) -> str:
+        """Somebody launches more like one of our instances, and EC2's console copies its tags, too."""
+        fit = [(region, machine) for region, machine in self._machines() if WORKER_TAG in machine.tags]
+        if not fit:
+            return "none fits"
+        region, model = fit[int(which * len(fit))]
+        made = self._launch(region, model.image_id, model.instance_type, dict(model.tags))
+        return f"{made}, like {model.id} of {model.tags[WORKER_TAG]}"
+
+    def _launch(self, region: str, image_id: str, instance_type: str, tags: dict[str, str]) -> str:
+        place = self._platform.ec2.region(region)
         parameters = LaunchParameters(
             region=region,
             client_token=f"by-hand-{place.serials}",
-            image_id=next(iter(place.images)),
-            instance_type="t3.medium",
+            image_id=image_id,
+            instance_type=instance_type,
             subnet_id="subnet-a",
             security_group_ids=(),
             key_name=None,
-            tags={"Name": f"by-hand-{place.serials}", "cml-managed": "true"} if ours else {"Name": "nobody's"},
+            tags=tags,
         )
         return place.run_instance(parameters, self._platform.ec2.time()).id
 

@@ -90,6 +90,26 @@ SCENARIOS: dict[str, Script] = {
     "an instance is not seen at first": day(
         at(0.1, "hide-new", region=HOME, seconds=120, lasting=20), worker(0.2, lost="replace")
     ),
+    "EC2 cannot be seen for a long time": day(
+        worker(lost="replace"), worker(0.3, "w1"), at(8, "aws-outage", region=HOME, seconds=900)
+    ),
+    "many are lost at once": day(
+        *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(6)),
+        *leaderless(8, 20),
+        *(at(8.1 + number / 100, "vanish", which=(number + 0.5) / 6) for number in range(6)),
+        at(25, "breaker", **FIRST),
+    ),
+    "somebody launches more like it": day(
+        worker(),
+        worker(0.3, "w1"),
+        at(2, "launch-alike", **FIRST),
+        at(4, "launch-alike", which=0.9),
+        at(5, "terminate", which=0.9),
+        discovery={"terminate_leaked_instances": True},
+    ),
+    "somebody launches more like it, and leaks are only told": day(
+        worker(), at(2, "launch-alike", **FIRST), at(4, "stop", **FIRST)
+    ),
     "somebody stops it again and again": day(
         worker(),
         *(at(minutes, "stop-outside", **FIRST) for minutes in (3, 6, 9, 12, 15)),

@@ -94,6 +94,7 @@ FAULTS: dict[str, float] = {
     "start-outside": 1.5,
     "terminate-outside": 1.5,
     "launch-outside": 0.7,
+    "launch-alike": 0.7,
     "impair": 0.7,
     "cml-down": 1.5,
     "cml-loses": 1,

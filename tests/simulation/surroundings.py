@@ -82,15 +82,15 @@ class Aws(SimulatedProvider):
         return await super().launch_instance(parameters)
 
     async def start_instance(self, region: str, instance_id: str) -> InstanceState:
-        self._note("StartInstances", region, self._ec2.worker_of(instance_id))
+        self._note("StartInstances", region, self._ec2.worker_of(instance_id), instance_id)
         return await super().start_instance(region, instance_id)
 
     async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
-        self._note("StopInstances", region, self._ec2.worker_of(instance_id))
+        self._note("StopInstances", region, self._ec2.worker_of(instance_id), instance_id)
         return await super().stop_instance(region, instance_id)
 
     async def terminate_instance(self, region: str, instance_id: str) -> InstanceState:
-        self._note("TerminateInstances", region, self._ec2.worker_of(instance_id))
+        self._note("TerminateInstances", region, self._ec2.worker_of(instance_id), instance_id)
         return await super().terminate_instance(region, instance_id)
 
     async def _send(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int = 0) -> T:
@@ -116,9 +116,9 @@ class Aws(SimulatedProvider):
             return replace(instance, public_ip=None, private_ip=None)
         return instance
 
-    def _note(self, operation: str, region: str, worker_id: str | None) -> None:
+    def _note(self, operation: str, region: str, worker_id: str | None, instance_id: str = "") -> None:
         if not self._line.cut:
-            self._ledger.called(operation, worker_id, self._node, leads=self._leads())
+            self._ledger.called(operation, worker_id, instance_id, self._node, leads=self._leads())
 
     @property
     def cut(self) -> bool:
