@@ -13,6 +13,7 @@ from lcm.client.errors import ProtocolError
 from lcm.client.replies import Call
 from lcm.core import clock
 from lcm.model.base import Answer
+from lcm.model.sharing import with_shared_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -65,7 +66,7 @@ class Group:
             call = Call(operation, "GET", path, {**query, **asked(limit=_bounded(size), cursor=cursor)})
             found = await self._transport.ask(call, page)
             for item in found.items:
-                yield item
+                yield with_shared_names(item)
             if found.next_cursor is None:
                 return
             if found.next_cursor == cursor:

@@ -1,0 +1,43 @@
+"""Data of which there is a lot: sets that say the same are there once."""
+
+from __future__ import annotations
+
+from lcm.model.base import Answer
+from lcm.model.sharing import with_shared_names
+
+
+class Part(Answer):
+    size: int = 0
+
+
+class Whole(Answer):
+    name: str
+    part: Part | None = None
+    parts: tuple[Part, ...] = ()
+
+
+FULL = b'{"name": "a", "part": {"size": 1}, "parts": [{"size": 2}, {"size": 3}]}'
+
+
+def test_models_that_were_given_all_fields_share_one_set_of_names() -> None:
+    one, other = (with_shared_names(Whole.model_validate_json(FULL)) for _ in range(2))
+    assert one.__pydantic_fields_set__ is other.__pydantic_fields_set__
+    assert one.model_fields_set == {"name", "part", "parts"}
+    assert one.part is not None
+    assert len({id(each.__pydantic_fields_set__) for each in (one.part, *one.parts, *other.parts)}) == 1
+    assert one == Whole.model_validate_json(FULL)
+
+
+def test_a_model_that_was_given_less_keeps_its_own() -> None:
+    part = Whole.model_validate_json(b'{"name": "a", "part": {}}')
+    with_shared_names(part)
+    assert part.model_fields_set == {"name", "part"}
+    assert part.model_dump(exclude_unset=True) == {"name": "a", "part": {}}
+
+
+def test_a_copy_does_not_change_what_the_others_share() -> None:
+    one, other = (with_shared_names(Whole.model_validate_json(FULL)) for _ in range(2))
+    changed = one.model_copy(update={"name": "b"})
+    assert changed.name == "b"
+    assert other.model_fields_set == {"name", "part", "parts"}
+    assert changed.model_fields_set == {"name", "part", "parts"}
