@@ -53,7 +53,6 @@ class Ledger:
         self._worker_holds: dict[str, float] = {}
         self._wanted_until: dict[tuple[str, str], float] = {}
         self._settings: dict[str, Any] = {}
-        self._min_workers = {0}
         self.requests: Counter[int] = Counter()
         self.calls: Counter[int] = Counter()
         self.changes: Counter[tuple[int, str]] = Counter()
@@ -91,11 +90,6 @@ class Ledger:
     def fleet_released(self) -> None:
         """Somebody asks for its end: from now on calls are right."""
         self._held_since = None
-
-    def settings_asked(self, groups: dict[str, dict[str, Any]]) -> None:
-        """What may count from now on; a floor that was lowered may count a little longer."""
-        if "min_workers" in groups.get("scaling", {}):
-            self._min_workers.add(groups["scaling"]["min_workers"])
 
     # What is committed
 
@@ -184,8 +178,9 @@ class Ledger:
                 for each in self.records.values()
                 if each["status"] == "RUNNING" and each["desired_status"] == "RUNNING"
             )
-            if left < min(self._min_workers):
-                self.violated(f"{worker_id}: a policy left {left} running, below {min(self._min_workers)}")
+            floor = self._settings.get("scaling", {}).get("min_workers", 0)
+            if left < floor:
+                self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
 
     def _leadership(self, seen: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
         known = self._terms.get(seen["controller"], 0)

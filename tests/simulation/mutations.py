@@ -92,8 +92,8 @@ MUTATIONS = (
     Mutation(
         "scale-down and auto-pause count nobody who leaves",
         "control_plane/scaling.py",
-        "if running <= scaling.min_workers:",
-        "if running < 0:",
+        '    running = {"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]}\n',
+        '    running = {"status": [WorkerStatus.RUNNING.value]}\n',
     ),
     Mutation(
         "the last of several changes within a moment is lost",

@@ -207,6 +207,5 @@ class People:
         return "breakers reset"
 
     async def _settings(self, **groups: dict[str, Any]) -> str:
-        self._ledger.settings_asked(groups)
         await self._client.fleet.change_settings(SettingsPatch.model_validate(groups))
         return "settings changed"

@@ -134,7 +134,7 @@ def write(seed: int | str) -> Script:
         rates={node: 1.0 if chance.random() < 0.6 else chance.uniform(0.98, 1.02) for node in NODES},
         offsets={node: chance.uniform(-2, 2) for node in NODES},
         span=SPAN,
-        polls=chance.choice([30.0, 60.0, 120.0, 300.0, None]),
+        polls=chance.choice([60.0, 180.0, 300.0, None]),
         patience=chance.choice([3, 3, 3, 3, 3, 3, 3, 20]) * MINUTE,
         lease=chance.choice([15, 30, 60]),
     )
@@ -151,7 +151,7 @@ def _settings(chance: random.Random) -> dict[str, dict[str, Any]]:
         "idle": {
             "worker_idle_timeout_minutes": chance.choice([3.0, 5.0, 60.0]),
             "worker_auto_pause_snooze_minutes": chance.choice([1.0, 2.0, 60.0]),
-            "idle_detection_interval": chance.choice([30.0, 60.0]),
+            "idle_detection_interval": chance.choice([60.0, 120.0]),
             "idle_action": chance.choice(["pause", "drain"]),
             "worker_auto_pause_enabled": chance.random() < 0.7,
         },

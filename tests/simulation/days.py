@@ -1,0 +1,65 @@
+"""How days are written by hand: who does what, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.script import FAULTS, MINUTE, NODES, Event, Script
+
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "idle": {"worker_auto_pause_enabled": False},
+    "scaling": {"scale_down_enabled": False},
+    "discovery": {"discovery_interval": 60.0, "drift_policy": "restore", "terminate_leaked_instances": False},
+}
+PAUSING = {
+    "worker_auto_pause_enabled": True,
+    "worker_idle_timeout_minutes": 3.0,
+    "worker_auto_pause_snooze_minutes": 1.0,
+    "idle_detection_interval": 30.0,
+    "idle_action": "pause",
+}
+HOME = "eu-west-1"
+FIRST = {"which": 0.0}
+
+
+def at(minutes: float, kind: str, /, **facts: Any) -> Event:
+    """Something that happens so many minutes after the beginning."""
+    return Event(minutes * MINUTE, kind, facts)
+
+
+def worker(minutes: float = 0.2, name: str = "w0", **facts: Any) -> Event:
+    """Somebody creates a worker at home."""
+    usual = {"template": "small", "region": HOME, "desired": "RUNNING", "token": None, "lost": "terminate"}
+    return at(minutes, "create", **{"name": name, "idle": False, **usual, **facts})
+
+
+def lab(minutes: float, definition: str = "tiny", **facts: Any) -> Event:
+    """Somebody wants a lab at home."""
+    return at(
+        minutes, "lab", **{"definition": definition, "region": HOME, "lives": None, "lost": "reschedule", **facts}
+    )
+
+
+def day(*events: Event, polls: float | None = 30.0, lasting: float = 5.0, **settings: dict[str, Any]) -> Script:
+    """A script of these events: so many minutes long, and at least until two after the last of them."""
+    ordered = sorted(events, key=lambda event: event.at)
+    return Script(
+        people=tuple(event for event in ordered if event.kind not in FAULTS),
+        faults=tuple(event for event in ordered if event.kind in FAULTS),
+        settings={name: {**group, **settings.get(name, {})} for name, group in _SETTINGS.items()},
+        rates=dict.fromkeys(NODES, 1.0),
+        offsets=dict.fromkeys(NODES, 0.0),
+        span=max(lasting * MINUTE, ordered[-1].at + 2 * MINUTE),
+        polls=polls,
+        patience=3 * MINUTE,
+    )
+
+
+def leaderless(minutes: float, seconds: float) -> tuple[Event, ...]:
+    """No worker controller runs for a while."""
+    return tuple(at(minutes, "crash", node=node, steps=1, down=seconds) for node in ("one", "two"))
+
+
+def both(line: str, minutes: float, seconds: float) -> tuple[Event, ...]:
+    """Neither worker controller reaches something for a while."""
+    return tuple(at(minutes, "cut", line=(node, line), seconds=seconds) for node in ("one", "two"))
