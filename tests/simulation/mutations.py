@@ -175,10 +175,10 @@ MUTATIONS = (
         "worker.allocation",
     ),
     Mutation(
-        "a lost worker's lablets are kept",
-        "lablet_controller/decide/__init__.py",
-        "    if why or worker is None:\n",
-        "    if worker is None:\n",
+        "lablets wait for ever for a worker that does not come back",
+        "lablet_controller/decide/giving_up.py",
+        "    if left <= 0:\n",
+        "    if False:\n",
     ),
     Mutation(
         "without polling nobody hears of the end of a hold",
