@@ -35,7 +35,8 @@ CYCLE = 30  # seconds between two resyncs, as by default; figures are gathered e
 REST = 2 * CYCLE
 RESYNCS = 5
 CHANGED = 60  # workers that people stop, and then start again
-CHANGES_PER_SECOND = 5  # what EC2 allows for starts, in as many regions
+AT_REST = 1.0  # changes a second: one after the other
+TOGETHER = 5.0  # changes a second, each while many others are under way: what EC2 allows for starts, in as many regions
 PATIENCE = 600.0
 CONTROLLER_TOKEN = "controller-token-for-benchmarks-0123456789"
 
@@ -120,14 +121,14 @@ async def at_rest(plane: Served, started: Controller, count: int) -> None:
     say(_name(count, f"AWS calls in {CYCLE} s"), sum(made.values()), "calls", beside=listed)
 
 
-async def change(plane: Served, started: Controller, numbers: list[int], command: str) -> list[float]:
-    """Milliseconds from each request of a person until EC2 was called for it."""
+async def change(plane: Served, started: Controller, numbers: list[int], command: str, pace: float) -> list[float]:
+    """Milliseconds from each request of a person, so many a second, until EC2 was called for it."""
     connection = await Connection.to(plane.port, TOKEN)
     loop = asyncio.get_running_loop()
     began = loop.time()
     asked: dict[str, float] = {}
     for turn, number in enumerate(numbers):
-        await asyncio.sleep(began + turn / CHANGES_PER_SECOND - loop.time())
+        await asyncio.sleep(began + turn / pace - loop.time())
         asked[instance_id(number)] = loop.time()
         await connection.ask("POST", f"/api/workers/{worker_id(number)}/{command}", b"{}")
     await connection.close()
@@ -152,32 +153,34 @@ async def until(plane: Served, numbers: list[int], status: str) -> None:
     await connection.close()
 
 
-async def stop_and_start(plane: Served, started: Controller, count: int) -> list[float]:
+async def stop_and_start(plane: Served, started: Controller, count: int, pace: float) -> list[float]:
     """People stop some workers, one after the other, and start them again some time later."""
     # A step that takes turns between the regions: each has limits of its own.
     step = count // CHANGED // len(REGIONS) * len(REGIONS) + 1
     numbers = [turn * step % count for turn in range(CHANGED)]
-    took = await change(plane, started, numbers, "stop")
+    took = await change(plane, started, numbers, "stop", pace)
     await until(plane, numbers, "STOPPED")
     await started.order("resync")
-    took += await change(plane, started, numbers, "start")
+    took += await change(plane, started, numbers, "start", pace)
     await until(plane, numbers, "RUNNING")
     return took
 
 
 async def people(plane: Served, started: Controller, count: int) -> None:
-    """How soon they are heard, while nothing else happens and while one resync follows the other."""
+    """How soon they are heard: at rest, while others ask for much, and while one resync follows the other as well."""
 
     async def go_on() -> None:
         while True:
             await started.order("resync")
 
     name = "a person's change to the cloud call"
-    took = await stop_and_start(plane, started, count)
+    took = await stop_and_start(plane, started, count, AT_REST)
     say(_name(count, f"{name}, p50"), percentile(took, 50), "ms")
     say(_name(count, f"{name}, p99"), percentile(took, 99), "ms", aim="250")
+    took = await stop_and_start(plane, started, count, TOGETHER)
+    say(_name(count, f"{name}, five a second, p99"), percentile(took, 99), "ms")
     resyncing = asyncio.create_task(go_on())
-    took = await stop_and_start(plane, started, count)
+    took = await stop_and_start(plane, started, count, TOGETHER)
     resyncing.cancel()
     say(_name(count, f"{name}, in resyncs, p50"), percentile(took, 50), "ms")
     say(_name(count, f"{name}, in resyncs, p99"), percentile(took, 99), "ms", aim="1,000")
