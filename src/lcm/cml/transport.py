@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import httpx
 import structlog
@@ -42,7 +43,9 @@ _HTTPS_PORT = 443
 _LARGEST_PORT = 65_535
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _PORT = re.compile(r"\d{1,5}")
-POOL = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=20.0)
+POOL = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=20.0)
+_POOLS = 32
+"""A pool looks at all its connections with each request, so servers that could share one are spread over several."""
 
 Dial = Callable[[str], str]
 Wire = Callable[[ssl.SSLContext], httpx.AsyncBaseTransport]
@@ -74,7 +77,7 @@ def _over_network(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
 
 
 class Transport:
-    """Exchanges with any number of servers. Servers that are trusted in the same way share connections and TLS.
+    """Exchanges with any number of servers. Servers that are trusted in the same way share pools and TLS.
 
     `dial` gives the base URL of an address and may raise OSError for one that nobody can reach. `wire` replaces
     the network, and `open_tls` the way to a server whose certificate is not known yet.
@@ -96,7 +99,8 @@ class Transport:
         self._open_tls = open_tls
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
-        self._clients: dict[Settled, httpx.AsyncClient] = {}
+        self._contexts: dict[Settled, ssl.SSLContext] = {}
+        self._clients: dict[tuple[Settled, int], httpx.AsyncClient] = {}
         self._users: dict[str, Settled] = {}
         self._retired: list[httpx.AsyncClient] = []
         self._introductions: dict[str, asyncio.Lock] = {}
@@ -148,13 +152,18 @@ class Transport:
     def forget(self, address: str) -> None:
         """Another machine has this address now: what only the old one used is closed before the next exchange."""
         settled = self._users.pop(address, None)
-        if isinstance(settled, Pinned) and settled not in self._users.values() and settled in self._clients:
-            self._retired.append(self._clients.pop(settled))
+        if not isinstance(settled, Pinned) or settled in self._users.values():
+            return
+        self._contexts.pop(settled, None)
+        client = self._clients.pop((settled, 0), None)
+        if client is not None:
+            self._retired.append(client)
 
     async def aclose(self) -> None:
         """Close all connections."""
         self._retired.extend(self._clients.values())
         self._clients.clear()
+        self._contexts.clear()
         await self._close_retired()
 
     async def _close_retired(self) -> None:
@@ -173,16 +182,22 @@ class Transport:
     async def _client(self, address: str, url: str) -> httpx.AsyncClient:
         trust = self._trust(address) if callable(self._trust) else self._trust
         settled = await self._first_use(address, url, trust) if isinstance(trust, FirstUse) else trust
-        if settled not in self._clients:
-            try:
-                context = make_context(settled)
-            except ValueError as error:
-                raise TlsError(address, str(error)) from error
-            self._clients[settled] = httpx.AsyncClient(
+        pool = (settled, 0 if isinstance(settled, Pinned) else crc32(address.encode()) % _POOLS)
+        if pool not in self._clients:
+            context = self._context(address, settled)
+            self._clients[pool] = httpx.AsyncClient(
                 transport=self._wire(context), follow_redirects=False, trust_env=False
             )
         self._users[address] = settled
-        return self._clients[settled]
+        return self._clients[pool]
+
+    def _context(self, address: str, settled: Settled) -> ssl.SSLContext:
+        if settled not in self._contexts:
+            try:
+                self._contexts[settled] = make_context(settled)
+            except ValueError as error:
+                raise TlsError(address, str(error)) from error
+        return self._contexts[settled]
 
     async def _first_use(self, address: str, url: str, trust: FirstUse) -> Settled:
         # One introduction at a time: two at once could pin two certificates, and the second would win.

@@ -28,6 +28,7 @@ from lcm.cml.errors import (
     Unauthorized,
 )
 from lcm.cml.session import Session
+from lcm.cml.simulator.certificate import make_identity
 from lcm.cml.system import CMLSystemClient
 from lcm.cml.tls import Insecure, Pinned
 from lcm.cml.transport import Transport, dial_directly, is_address
@@ -309,3 +310,54 @@ async def test_a_password_is_shown_nowhere() -> None:
         with pytest.raises(AuthFailed) as caught:
             await CMLSystemClient(Session(wire, registry=CollectorRegistry())).get_license("10.0.0.1", ADMIN)
     assert "secret" not in str(caught.value)
+
+
+async def test_many_servers_are_spread_over_pools_and_each_stays_with_its_own() -> None:
+    asked: list[tuple[int, str]] = []
+    contexts: set[int] = set()
+
+    def wire(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
+        pool = len(pools)
+        pools.append(pool)
+        contexts.add(id(context))
+
+        async def handler(request: httpx.Request) -> httpx.Response:
+            asked.append((pool, request.url.host))
+            return httpx.Response(200, json={})
+
+        return httpx.MockTransport(handler)
+
+    pools: list[int] = []
+    made = Transport(Insecure(), wire=wire)
+    addresses = [f"198.18.{number // 250}.{number % 250 + 1}" for number in range(1000)]
+    for address in addresses + addresses:
+        await made.exchange(address, "GET", "/api/v0/system_information")
+    await made.aclose()
+    by_server = {host: {pool for pool, other in asked if other == host} for host in addresses[:50]}
+    assert all(len(used) == 1 for used in by_server.values())
+    assert 16 < len(pools) < 64
+    most = max(sum(pool == each for each, _ in asked) for pool in pools)
+    assert most < 5 * len(asked) / len(pools)
+    assert len(contexts) == 1
+
+
+async def test_a_pool_of_a_pinned_server_is_closed_when_another_machine_has_its_address() -> None:
+    closed: list[str] = []
+
+    class Closing(httpx.MockTransport):
+        async def aclose(self) -> None:
+            closed.append("once")
+
+    async def handler(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={})
+
+    made = Transport(Pinned(make_identity().pem), wire=lambda _: Closing(handler))
+    await made.exchange("198.18.0.1", "GET", "/")
+    await made.exchange("198.18.0.2", "GET", "/")
+    made.forget("198.18.0.1")
+    await made.exchange("198.18.0.2", "GET", "/")
+    assert not closed
+    made.forget("198.18.0.2")
+    await made.exchange("198.18.0.3", "GET", "/")
+    assert closed == ["once"]
+    await made.aclose()
