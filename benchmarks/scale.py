@@ -228,7 +228,6 @@ async def without_cml(plane: Served, count: int) -> None:
 async def with_cml(plane: Served, count: int, url: str) -> None:
     """CML servers are asked over HTTPS, once a minute."""
     async with controller(plane, count, url) as started:
-        await started.order("settle")
         await started.order("second round")  # in the first each server is signed in to
         asked = await started.order("cml")
         busy = proc.cpu_seconds(started.pid)

@@ -204,10 +204,19 @@ class Ledger:
         self.requests[int(self._now // 60)] += 1
         return self._terms.get(controller or "") if term else None
 
-    def answered(self, path: str, term: str | None, known: int | None, status: int) -> None:
-        """It was answered: nothing of an older term may have been taken."""
-        if term is not None and known is not None and int(term) < known and status < 300:
+    def version_of(self, record_id: str) -> int | None:
+        """Where the record of a worker or a lablet is by now."""
+        record = self.records.get(record_id) or self.lablets.records.get(record_id)
+        return None if record is None else record["version"]
+
+    def answered(self, path: str, term: str | None, known: int | None, status: int, *, outdated: bool) -> None:
+        """It was answered: nothing of an older term, and nothing based on an older record, may have been taken."""
+        if status >= 300:
+            return
+        if term is not None and known is not None and int(term) < known:
             self.violated(f"POST {path} of term {term} was accepted, though {known} was known when it arrived")
+        if outdated:
+            self.violated(f"POST {path} was accepted, though its writer had not seen what was on record")
 
     # What is asked of EC2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,14 @@ class Network:
         """See `wire.Network`."""
         term, path = request.headers.get("X-LCM-Leader-Term"), request.url.path
         known = self._ledger.arrived(term, request.headers.get("X-LCM-Controller"))
-        return lambda status: self._ledger.answered(path, term, known, status)
+        outdated = term is not None and path.endswith(("/status", "/launch")) and self._is_outdated(path, request)
+        return lambda status: self._ledger.answered(path, term, known, status, outdated=outdated)
+
+    def _is_outdated(self, path: str, request: httpx.Request) -> bool:
+        """Whether the writer has seen less than what is on record."""
+        version = json.loads(request.content).get("version")
+        now = self._ledger.version_of(path.split("/")[-2])
+        return version is not None and now is not None and version < now
 
     def serving(self) -> tuple[Node, Any] | None:
         """Who serves now."""

@@ -220,6 +220,14 @@ WORKER_DAYS: dict[str, Script] = {
     "the answer to giving a licence back is lost": day(
         worker(token="good-token"), at(3, "cml-loses", share=1.0, seconds=20), at(3.05, "deregister", **FIRST)
     ),
+    "somebody changes her mind while writes are on their way": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(4)),
+        *(
+            at(2, "flaky", line=(node, "plane"), seconds=400, there=0.0, back=0.0, slowest=3.0)
+            for node in ("one", "two")
+        ),
+        *(at(2.05 + turn / 30, ("stop", "start")[turn // 4 % 2], which=turn % 4 / 4) for turn in range(160)),
+    ),
     "writes of a leader arrive after its term": day(
         worker(),
         worker(0.3, "w1"),
