@@ -266,16 +266,19 @@ async def test_an_endpoint_that_is_down_is_tried_once_a_second(proxy: TcpProxy, 
     proxy.set_mode(Mode.REFUSE)
     loop = asyncio.get_running_loop()
     started = loop.time()
-    end = started + 2.5
+
+    def goes_on() -> bool:
+        """For a while, and however slow the machine is until it was tried again."""
+        return loop.time() < started + 2.5 or len(proxy.accepted) < 2
 
     async def call() -> None:
-        while loop.time() < end:
+        while goes_on():
             with pytest.raises(Unavailable, match=f"etcd {proxy.endpoint}: "):
                 await client.get(prefix)
             await asyncio.sleep(0.005)
 
     async def watch() -> None:
-        while loop.time() < end:
+        while goes_on():
             with pytest.raises(Unavailable):
                 async with client.watch(prefix, from_revision=1):
                     pass
@@ -284,7 +287,7 @@ async def test_an_endpoint_that_is_down_is_tried_once_a_second(proxy: TcpProxy, 
     with capture_logs() as logs:
         await asyncio.gather(*(call() for _ in range(50)), *(watch() for _ in range(5)))
         elapsed = loop.time() - started
-        assert 2 <= len(proxy.accepted) <= elapsed + 1
+        assert len(proxy.accepted) <= elapsed + 1
         proxy.set_mode(Mode.FORWARD)
         await until_served(client.check)
     assert [line["event"] for line in logs] == ["etcd endpoint does not answer", "etcd endpoint answers again"]
