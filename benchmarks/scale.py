@@ -27,8 +27,11 @@ from tests.support.processes import ROOT, LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
+    from typing import TypeAlias
+
+    Asking: TypeAlias = Callable[[Served, "Controller", list[int], str], Awaitable[list[float]]]
 
 SIZES = (100, 1_000, 10_000)
 CYCLE = 30  # seconds between two resyncs, as by default; figures are gathered every second cycle
@@ -36,6 +39,7 @@ REST = 2 * CYCLE
 RESYNCS = 5
 CHANGED = 60  # workers that people stop, and then start again
 AT_REST = 1.0  # changes a second: one after the other
+BETWEEN = 20  # changes between two resyncs, none of which is under way meanwhile
 TOGETHER = 5.0  # changes a second, each while many others are under way: what EC2 allows for starts, in as many regions
 PATIENCE = 600.0
 CONTROLLER_TOKEN = "controller-token-for-benchmarks-0123456789"
@@ -153,15 +157,29 @@ async def until(plane: Served, numbers: list[int], status: str) -> None:
     await connection.close()
 
 
-async def stop_and_start(plane: Served, started: Controller, count: int, pace: float) -> list[float]:
-    """People stop some workers, one after the other, and start them again some time later."""
+async def at_rest_only(plane: Served, started: Controller, numbers: list[int], command: str) -> list[float]:
+    """Changes one after the other, each between two resyncs."""
+    took: list[float] = []
+    for begin in range(0, len(numbers), BETWEEN):
+        await started.order("resync")  # the next is a whole cycle away
+        took += await change(plane, started, numbers[begin : begin + BETWEEN], command, AT_REST)
+    return took
+
+
+async def together(plane: Served, started: Controller, numbers: list[int], command: str) -> list[float]:
+    """Changes that are asked for while many others are under way."""
+    return await change(plane, started, numbers, command, TOGETHER)
+
+
+async def stop_and_start(plane: Served, started: Controller, count: int, how: Asking) -> list[float]:
+    """People stop some workers and start them again some time later."""
     # A step that takes turns between the regions: each has limits of its own.
     step = count // CHANGED // len(REGIONS) * len(REGIONS) + 1
     numbers = [turn * step % count for turn in range(CHANGED)]
-    took = await change(plane, started, numbers, "stop", pace)
+    took = await how(plane, started, numbers, "stop")
     await until(plane, numbers, "STOPPED")
     await started.order("resync")
-    took += await change(plane, started, numbers, "start", pace)
+    took += await how(plane, started, numbers, "start")
     await until(plane, numbers, "RUNNING")
     return took
 
@@ -174,13 +192,13 @@ async def people(plane: Served, started: Controller, count: int) -> None:
             await started.order("resync")
 
     name = "a person's change to the cloud call"
-    took = await stop_and_start(plane, started, count, AT_REST)
+    took = await stop_and_start(plane, started, count, at_rest_only)
     say(_name(count, f"{name}, p50"), percentile(took, 50), "ms")
     say(_name(count, f"{name}, p99"), percentile(took, 99), "ms", aim="250")
-    took = await stop_and_start(plane, started, count, TOGETHER)
+    took = await stop_and_start(plane, started, count, together)
     say(_name(count, f"{name}, five a second, p99"), percentile(took, 99), "ms")
     resyncing = asyncio.create_task(go_on())
-    took = await stop_and_start(plane, started, count, TOGETHER)
+    took = await stop_and_start(plane, started, count, together)
     resyncing.cancel()
     say(_name(count, f"{name}, in resyncs, p50"), percentile(took, 50), "ms")
     say(_name(count, f"{name}, in resyncs, p99"), percentile(took, 99), "ms", aim="1,000")
