@@ -98,6 +98,12 @@ async def test_a_closed_store_leaves_one_file_that_others_can_have(path: Path) -
     assert sorted(file.name for file in path.parent.iterdir()) == ["lcm.db", "lcm.db.lock"]
 
 
+async def test_only_its_owner_can_read_it(store: SqliteStore, path: Path) -> None:
+    await store.commit([note("a")])
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    assert modes == dict.fromkeys(("lcm.db", "lcm.db-shm", "lcm.db-wal", "lcm.db.lock"), 0o600)
+
+
 async def test_a_folder_that_cannot_be_written(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     with unprivileged():

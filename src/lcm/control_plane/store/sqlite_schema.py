@@ -51,6 +51,8 @@ STEPS: Sequence[Callable[[sqlite3.Connection], None]] = (_first,)  # STEPS[n] ma
 
 def open_writer(path: Path, kinds: Sequence[Kind]) -> sqlite3.Connection:
     """The one connection that writes, with the file brought up to date."""
+    if not path.exists():
+        path.touch(mode=0o600)  # SQLite would let others read it; its other files get the rights of this one
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         _require_ours(connection, path)
