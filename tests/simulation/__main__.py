@@ -13,6 +13,8 @@ from tests.simulation.fleet_of_seeds import run_all
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.shrinking import shrink
 
+PROGRESS_SECONDS = 30.0
+
 
 def main() -> int:
     """Run what was asked for; 1 if something that must hold did not."""
@@ -46,9 +48,13 @@ def _one(seed: str, jobs: int, *, shrunk: bool) -> int:
 def _many(chosen: argparse.Namespace) -> int:
     began, cpu, simulated, bad, covered = time.monotonic(), 0.0, 0.0, 0, Counter[str]()
     seeds = [str(seed) for seed in range(chosen.first, chosen.first + chosen.seeds)]
-    done = 0
-    for result in run_all([*SCENARIOS, *seeds] if chosen.scenarios else seeds, jobs=chosen.jobs):
+    days = [*SCENARIOS, *seeds] if chosen.scenarios else seeds
+    done, told = 0, began
+    for result in run_all(days, jobs=chosen.jobs):
         done += 1
+        if time.monotonic() - told >= PROGRESS_SECONDS:
+            told = time.monotonic()
+            print(f"{done} of {len(days)} seeds, {bad} with violations, {told - began:.0f} s", file=sys.stderr)
         cpu, simulated = cpu + result.cpu, simulated + result.simulated
         covered += result.covered
         if result.violations:
