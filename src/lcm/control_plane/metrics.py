@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.commands.refusal import Refusal
 from lcm.control_plane.kinds import WORKERS
-from lcm.control_plane.store.port import Sample, Where
+from lcm.control_plane.store.port import Sample
 from lcm.core import clock
 from lcm.model.metrics import BatchResult
 from lcm.model.problems import ProblemCode
-from lcm.model.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from lcm.model.requests import MetricsBatch
 
 SERIES = "metrics"
-_ASK_ONE_BY_ONE = 50
-_PAGE = 100
+_AT_ONCE = 100
 _FULL_DETAIL = timedelta(hours=2)
 _THINNED_TO_SECONDS = 300
 
@@ -77,20 +75,9 @@ class Metrics:
         return gone + thinned
 
     async def _instances(self, worker_ids: Sequence[str]) -> dict[str, str | None]:
-        """The present instance of each worker; a large batch is answered by pages instead of one by one."""
+        """The present instance of each worker."""
         found: dict[str, str | None] = {}
-        store = self._plane.store
-        if len(worker_ids) <= _ASK_ONE_BY_ONE:
-            for worker_id in worker_ids:
-                stored = await store.get(WORKERS, worker_id)
-                if stored is not None:
-                    found[worker_id] = json.loads(stored.body)["instance_id"]
-            return found
-        present = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
-        after: str | None = None
-        while True:
-            page = await store.find(WORKERS, present, after=after, limit=_PAGE)
-            found |= {item.id: json.loads(item.body)["instance_id"] for item in page.items}
-            if page.next_after is None:
-                return found
-            after = page.next_after
+        for begin in range(0, len(worker_ids), _AT_ONCE):
+            some = await self._plane.store.get_many(WORKERS, worker_ids[begin : begin + _AT_ONCE])
+            found |= {worker_id: json.loads(stored.body)["instance_id"] for worker_id, stored in some.items()}
+        return found
