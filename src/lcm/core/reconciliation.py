@@ -271,7 +271,8 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             result = await self._reconcile(key, state)
         finally:
             _current_key.reset(token)
-            self._outdate(key)
+            if result is None or not result.only_looked:
+                self._outdate(key)
             if result is not None:
                 self._duration.observe(loop.time() - began)
                 self._totals[result.outcome].inc()
@@ -286,6 +287,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 resource = self._listed.pop(key, None)
                 if resource is None:
                     resource = await self.fetch_single_resource(key)
+                    self._outdate(key)  # a list that is under way may show it as it was before
                 if resource is None:
                     self._states.pop(key, None)
                     return ReconciliationResult.skip("it no longer exists")

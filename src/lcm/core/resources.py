@@ -51,6 +51,7 @@ class ReconciliationResult:
     outcome: Outcome
     reason: str = ""
     after: float | None = None
+    only_looked: bool = False  # nothing was written and nobody called: what others have read of it still holds
 
     @classmethod
     def success(cls, reason: str = "") -> ReconciliationResult:

@@ -65,6 +65,7 @@ class Work:
     worker: Worker
     note: Note
     intent_stored: bool = False
+    only_looked: bool = True
 
 
 class Acting:
@@ -107,6 +108,9 @@ class Acting:
     async def _run(self, work: Work, decision: Decision) -> ReconciliationResult:
         writes = [number for number, action in enumerate(decision.actions) if isinstance(action, WriteStatus)]
         for number, action in enumerate(decision.actions):
+            if isinstance(action, DetectIdle) and not self._idleness.due(work.note):
+                continue
+            work.only_looked = False
             if action.nature is not Nature.RECORD:
                 await self._make_sure(work)
             if isinstance(action, WriteStatus):
@@ -125,7 +129,7 @@ class Acting:
                 return await self._run(work, follows)
         if not writes:
             await self._say(work, decision)
-        return ReconciliationResult(decision.outcome, decision.reason, decision.after)
+        return ReconciliationResult(decision.outcome, decision.reason, decision.after, work.only_looked)
 
     async def _do(self, work: Work, action: Action) -> Decision | None:
         match action:
@@ -192,6 +196,7 @@ class Acting:
         if conditions is None:
             self._telling.note(work.worker, work.note, decision)
             return
+        work.only_looked = False
         write = WriteStatus(work.worker.status, decision.reason)
         work.worker = await self._writes.status(
             work.worker, write, conditions=conditions, decision=report_of(decision, now)

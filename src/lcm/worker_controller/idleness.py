@@ -58,13 +58,15 @@ class Idleness:
         self._settings = settings
         self._running = running
 
-    async def check(self, worker: Worker, note: Note) -> Decision | None:
-        """Send what people did on it and hear whether it is idle; None: it was checked a moment ago."""
+    def due(self, note: Note) -> bool:
+        """Whether it is time to: telemetry that could not be fetched is not asked for in every pass."""
         settings = self._settings()
-        if settings is None:
-            return None
-        if clock.boottime() - note.idle_checked < settings.idle.idle_detection_interval:
-            return None  # telemetry that could not be fetched is not asked for in every pass
+        return settings is not None and clock.boottime() - note.idle_checked >= settings.idle.idle_detection_interval
+
+    async def check(self, worker: Worker, note: Note) -> Decision | None:
+        """Send what people did on a worker that is due and hear whether it is idle, and what follows from that."""
+        settings = self._settings()
+        assert settings is not None
         note.idle_checked = clock.boottime()
         observed_at = clock.now()
         try:

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.core.effects import EffectTimeout
-from lcm.core.reconciliation import ReconciliationConfig, ReconciliationResult, ResourceStatus
+from lcm.core.reconciliation import Outcome, ReconciliationConfig, ReconciliationResult, ResourceStatus
 from lcm.core.workqueue import Priority
 from tests.support.toys import Poller, Thing, World, until
 
@@ -304,6 +304,42 @@ async def test_what_a_list_showed_is_not_used_once_it_is_outdated(registry: Coll
         poller.trigger("a")
         await asyncio.sleep(7)  # the list began before the pass ended, and ended after it
         assert len(world.passes) == 2
+    assert world.fetches == ["a", "a"]
+
+
+async def test_a_pass_that_only_looked_leaves_a_list_that_is_under_way_as_it_is(registry: CollectorRegistry) -> None:
+    """Or a list that begins while the last one is worked off would show nothing, and each resource cost a request."""
+
+    async def behave(_: Thing) -> ReconciliationResult:
+        await asyncio.sleep(1)
+        return ReconciliationResult(Outcome.SUCCESS, only_looked=True)
+
+    world = World(behave=behave, list_takes=5)
+    world.put(*(Thing(f"t{number}") for number in range(50)))
+    async with running(world, registry, ReconciliationConfig(initial_delay=0, max_concurrent=10)) as poller:
+        await asyncio.sleep(5.5)
+        poller.trigger()  # all passes over what the first list showed end before the second does
+        await asyncio.sleep(11)
+    assert len(world.passes) == 100
+    assert world.fetches == []
+
+
+async def test_what_was_fetched_while_a_list_is_under_way_may_be_newer_than_what_that_shows(
+    registry: CollectorRegistry,
+) -> None:
+    async def behave(_: Thing) -> ReconciliationResult:
+        return ReconciliationResult(Outcome.SUCCESS, only_looked=True)
+
+    world = World(behave=behave, list_takes=5)
+    world.put(Thing("a"))
+    async with running(world, registry, ReconciliationConfig(initial_delay=0)) as poller:
+        await asyncio.sleep(1)
+        poller.trigger("a")
+        await asyncio.sleep(6)
+        assert len(world.passes) == 2
+        assert world.fetches == ["a", "a"]
+        await asyncio.sleep(30)  # what was fetched before a list was asked for is never newer
+        assert len(world.passes) == 3
     assert world.fetches == ["a", "a"]
 
 
