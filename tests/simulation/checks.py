@@ -57,6 +57,7 @@ class Ledger:
         self.calls: Counter[int] = Counter()
         self.changes: Counter[tuple[int, str]] = Counter()
         self.leaked_licences = 0
+        self.leaked_in_doubt: set[str] = set()  # instances that went before anybody heard whether they took a licence
         self.leaks_told: set[str] = set()
         self.breakers: set[str] = set()
         self.covered: Counter[str] = Counter()
@@ -126,6 +127,8 @@ class Ledger:
         ]
         if before is None:
             return
+        if before["license_status"] == "registering" and any(actor["action"] == "license_leaked" for actor in actors):
+            self.leaked_in_doubt.add(before["instance_id"])
         self._transition(before, after, entries)
         if before["desired_status"] != after["desired_status"]:
             self._wish(before, after, actors)

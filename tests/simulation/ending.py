@@ -83,10 +83,11 @@ def _licences(platform: Platform, ledger: Ledger, there: set[str]) -> Iterator[s
     )
     taken, forgotten, leaked = cml.registered_total, cml.forgotten_total, ledger.leaked_licences
     # One that was given back without an answer may be told as leaked: nobody has confirmed that it was not. So may one
-    # that CML forgot: nobody gave it back; and one that was refused, if the machine was gone before anybody heard so.
+    # that CML forgot: nobody gave it back; and one that was asked for, if the machine went before anybody heard more.
     in_doubt = sum(
-        machine_id not in there and server.licence.registration == "FAILED"
-        for machine_id, server in cml.by_machine.items()
+        cml.by_machine[machine_id].licence.registration != "COMPLETED"
+        for machine_id in ledger.leaked_in_doubt - there
+        if machine_id in cml.by_machine
     )
     more = cml.given_back_total + held + leaked + forgotten - taken
     if not 0 <= more <= cml.unheard_total + forgotten + in_doubt:
