@@ -122,10 +122,26 @@ def ask_yes(question: str) -> bool:
     try:
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
+        _await_line()
         answer = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
     return answer.strip().lower() in ("y", "yes")
+
+
+def _await_line() -> None:
+    """Wait for a line or a signal. A read alone sleeps through a Ctrl-C that comes just before it."""
+    import select
+
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    try:
+        select.select([sys.stdin, heard], [], [])
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(heard)
+        os.close(told)
 
 
 def can_ask() -> None:

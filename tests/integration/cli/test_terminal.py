@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from lcm.model.status import DesiredStatus, WorkerStatus
-from tests.support.processes import wait_until
+from tests.support.processes import ROOT, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +101,25 @@ def test_termination_asks_first_and_says_what_is_lost(plane: LcmPlane, controlle
     accepted.expect("doomed is RUNNING, wanted TERMINATED.")
     assert accepted.end() == 0
     assert plane.worker("doomed").desired_status is DesiredStatus.TERMINATED
+
+
+def test_an_interrupt_that_comes_just_before_the_answer_is_waited_for_is_heard() -> None:
+    """As one that the system hands to another thread: what this one sleeps in is not interrupted."""
+    program = (
+        "import os, signal, sys, threading, time\n"
+        "from lcm.cli.session import ask_yes\n"
+        "def interrupt():\n"
+        "    time.sleep(1)\n"
+        "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
+        "terminal, inner = os.openpty()\n"
+        "sys.stdin = os.fdopen(inner)\n"
+        "threading.Thread(target=interrupt).start()\n"
+        "try: ask_yes('Well?')\n"
+        "except KeyboardInterrupt: print('heard')\n"
+    )
+    command = [sys.executable, "-c", program]
+    asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert asked.stdout == "heard\n"
 
 
 def test_waiting_ends_with_the_explanation(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
