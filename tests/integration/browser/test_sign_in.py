@@ -82,9 +82,10 @@ def test_signing_out_ends_the_session(visits: Visits, plane: QuietPlane) -> None
 def test_when_the_session_is_over_the_next_thing_one_does_asks_to_sign_in(visits: Visits, plane: QuietPlane) -> None:
     page, watch = visits.open(plane, "/?view=stopped")
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
-    page.context.clear_cookies()
+    page.get_by_label("Name").focus()
     watch.allow(REFUSED)
-    page.get_by_label("Name").press_sequentially("a")
+    page.context.clear_cookies()
+    page.keyboard.press("a")  # whatever holds the focus: the page may have asked for something by itself already
     expect(page).to_have_url(re.compile(r"/sign-in\?next=%2F"))
     sign_in(page, visits.token(plane, "viewer"))
     expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
