@@ -15,7 +15,9 @@ from lcm.model.access import Role
 from tests.support.plane import TestPlane, serving_plane
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from lcm.control_plane.store.port import Kind, Stored
 
 NEW = {"name": "a", "template_name": "small"}
 VIEWER, OPERATOR, ADMIN, CONTROLLER = Role.VIEWER, Role.OPERATOR, Role.ADMIN, Role.CONTROLLER
@@ -505,6 +507,30 @@ async def test_metrics_are_kept_beside_the_record(plane: TestPlane) -> None:
     wrong = {"items": [sample(4, cpu_utilization=101)]}
     refused = await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json=wrong)
     assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "items.0.cpu_utilization")
+
+
+async def test_a_batch_of_metrics_reads_the_workers_it_is_about_and_no_others(
+    plane: TestPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = await plane.running()
+    await plane.create(name="other")
+    store, read = plane.parts.plane.store, list[str]()
+    get_many = store.get_many
+
+    async def noted(kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+        found = await get_many(kind, document_ids)
+        read.extend(found)
+        return found
+
+    monkeypatch.setattr(store, "get_many", noted)
+    monkeypatch.setattr(store, "find", None)
+    ids = [f"w-none-{number}" for number in range(250)]
+    ids.insert(240, worker["id"])
+    at = clock.now().isoformat()
+    items = [{"worker_id": one, "instance_id": "i-alpha", "collected_at": at} for one in ids]
+    answer = await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json={"items": items})
+    assert answer.json() == {"kept": 1, "dropped": 250}
+    assert read == [worker["id"]]
 
 
 async def test_old_metrics_are_thinned_and_then_dropped(plane: TestPlane) -> None:
