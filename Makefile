@@ -45,7 +45,7 @@ bench: $(VENV)/.ready-dev browser ## measure; one line a figure
 	$(BIN)/python -m benchmarks
 
 browser: $(VENV)/.ready-dev ## install Chromium if there is none
-	@$(BIN)/python -m tests.support.chromium
+	@$(BIN)/python -m tests.support.servers.chromium
 
 lock: $(VENV)/.ready-uv ## write requirements/*.txt anew
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

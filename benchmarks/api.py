@@ -7,10 +7,10 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import percentile, say
-from benchmarks.plane import TOKEN, served_plane
 from benchmarks.store import REGIONS, WORKERS, waits
-from benchmarks.wire import Connection
+from benchmarks.support.control_plane import TOKEN, served_plane
+from benchmarks.support.http import Connection
+from benchmarks.support.output import percentile, say
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.figures import say
+from benchmarks.support.output import say
 from lcm.cloud.aws import AwsConfig, AwsProvider, RegionConfig
-from lcm.cloud.buckets import DESCRIBE
+from lcm.cloud.rate_limit import DESCRIBE
 from lcm.cloud.types import Selection
-from tests.support.aws_credentials import REGION, dummy_credentials
+from tests.support.aws.credentials import REGION, dummy_credentials
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -44,7 +44,7 @@ class Stalls:
 
 @contextmanager
 def wire_server() -> Iterator[str]:
-    command = [sys.executable, "-m", "tests.support.ec2_wire", str(COUNT)]
+    command = [sys.executable, "-m", "tests.support.aws.ec2_wire", str(COUNT)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"

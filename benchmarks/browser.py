@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import sync_playwright
 
-from benchmarks.figures import percentile, say
-from benchmarks.plane import STATUSES, TOKEN, served_plane, worker_id
 from benchmarks.store import WORKERS, waits
-from benchmarks.wire import Connection
-from lcm.model.status import WorkerStatus
-from tests.support.chromium import launch
-from tests.support.http_gate import LoopThread
+from benchmarks.support.control_plane import STATUSES, TOKEN, served_plane, worker_id
+from benchmarks.support.http import Connection
+from benchmarks.support.output import percentile, say
+from lcm.model.worker.status import WorkerStatus
+from tests.support.network.http_gate import LoopThread
+from tests.support.servers.chromium import launch
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, CDPSession, Page

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import say
-from tests.support.etcd import EtcdServer
-from tests.support.lcm_plane import LcmPlane
+from benchmarks.support.output import say
+from tests.support.servers.control_plane import LcmPlane
+from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.figures import percentile, say
+from benchmarks.support.output import percentile, say
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
-from lcm.core.leadership import LeaderElectionConfig
-from lcm.core.reconciliation import ReconciliationConfig, ReconciliationResult
-from lcm.core.watching import WatchConfig, WatchTriggeredHostedService
-from tests.support.etcd import EtcdServer
+from lcm.core.controller.leader_election import LeaderElectionConfig
+from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
+from lcm.core.controller.watching import WatchConfig, WatchTriggeredHostedService
+from tests.support.servers.etcd import EtcdServer
 
 CHANGES = 500
 PAUSE = 0.01

@@ -7,9 +7,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.figures import say
-from tests.support.etcd import EtcdServer
-from tests.support.processes import LcmProcess, assert_never_two_leaders, wait_until
+from benchmarks.support.output import say
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.processes import LcmProcess, assert_never_two_leaders, wait_until
 
 TTL = 15
 
@@ -17,7 +17,7 @@ TTL = 15
 def hand_over(folder: Path, endpoint: str, number: signal.Signals) -> float:
     """Seconds from the signal to the first moment at which the other leads."""
     env = {"ETCD_ENDPOINTS": endpoint, "ETCD_NAMESPACE": f"/{number.name}", "LEADER_LEASE_TTL": str(TTL)}
-    command = ("controller", "tests.support.diarist:Diarist")
+    command = ("controller", "tests.support.real.leadership_diary:Diarist")
     first = LcmProcess(folder, f"first-{number.name}", *command, env=env).start()
     second = LcmProcess(folder, f"second-{number.name}", *command, env=env)
     try:

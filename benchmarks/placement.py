@@ -10,22 +10,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import say
+from benchmarks.support.output import say
 from lcm.client import Client
-from lcm.client.asking import Leader
-from lcm.control_plane.kinds import WORKERS, worker_fields, worker_unique
+from lcm.client.base import Leader
+from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique
 from lcm.control_plane.store.port import Put
-from lcm.control_plane.store.sqlite import SqliteStore
-from lcm.model.conditions import Condition, ConditionStatus, ConditionType
-from lcm.model.lablet import CreateDefinition, CreateLablet, Lablet, Requirements
-from lcm.model.lablet_status import LabletStatus
-from lcm.model.status import LicenseStatus, WorkerStatus
-from lcm.model.template import DEFAULT_TEMPLATES, Capacity
-from lcm.model.worker import Worker
-from lcm.resource_scheduler.plan import Rules
-from lcm.resource_scheduler.planning import plan
-from tests.support.etcd import EtcdServer, free_ports
-from tests.support.processes import LcmProcess, wait_until
+from lcm.control_plane.store.sqlite.store import SqliteStore
+from lcm.controllers.scheduler.plan import Rules
+from lcm.controllers.scheduler.planner import plan
+from lcm.model.lablet.record import CreateDefinition, CreateLablet, Lablet, Requirements
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import LicenseStatus, WorkerStatus
+from lcm.model.worker.template import DEFAULT_TEMPLATES, Capacity
+from tests.support.servers.etcd import EtcdServer, free_ports
+from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

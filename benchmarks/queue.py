@@ -8,8 +8,8 @@ from collections import deque
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from benchmarks.figures import say
-from lcm.core.metrics import metric_families
+from benchmarks.support.output import say
+from lcm.core.controller.metrics import metric_families
 from lcm.core.workqueue import WorkQueue
 
 CYCLES = 300_000

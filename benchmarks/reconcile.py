@@ -7,8 +7,8 @@ import time
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.figures import say
-from lcm.core.reconciliation import ReconciliationConfig, ReconciliationHostedService, ReconciliationResult
+from benchmarks.support.output import say
+from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationHostedService, ReconciliationResult
 
 RESOURCES = 50_000
 

@@ -15,15 +15,15 @@ import urllib.request
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import proc
-from benchmarks.figures import percentile, say
-from benchmarks.fleet import INSTALLATION, instance_id, record, worker_id
-from benchmarks.plane import TOKEN, Served, served_plane
 from benchmarks.store import REGIONS
-from benchmarks.wire import Connection
-from lcm.cml.simulator.world import WorldSettings
-from tests.support.etcd import free_ports
-from tests.support.processes import ROOT, LcmProcess, wait_until
+from benchmarks.support import process as proc
+from benchmarks.support.control_plane import TOKEN, Served, served_plane
+from benchmarks.support.fleet import INSTALLATION, instance_id, record, worker_id
+from benchmarks.support.http import Connection
+from benchmarks.support.output import percentile, say
+from lcm.cml.simulator.state.world import WorldSettings
+from tests.support.servers.etcd import free_ports
+from tests.support.servers.processes import ROOT, LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -46,7 +46,7 @@ CONTROLLER_TOKEN = "controller-token-for-benchmarks-0123456789"
 
 
 class Controller:
-    """A worker controller that takes orders, one at a time; see `benchmarks.controller`."""
+    """A worker controller that takes orders, one at a time; see `benchmarks.support.controller`."""
 
     def __init__(self, process: Process, port: int) -> None:
         self.port = port
@@ -88,7 +88,7 @@ async def controller(plane: Served, count: int, *url: str) -> AsyncIterator[Cont
         "METRICS_COLLECT_INTERVAL": str(2 * CYCLE),
         "LOG_LEVEL": "error",
     }
-    command = [sys.executable, "-m", "benchmarks.controller", str(count), *url]
+    command = [sys.executable, "-m", "benchmarks.support.controller", str(count), *url]
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=env, stdin=pipe, stdout=pipe)
     started = Controller(process, port)

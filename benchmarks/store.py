@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.figures import percentile, say
-from lcm.control_plane.store.mongo import MongoStore
+from benchmarks.support.output import percentile, say
+from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.port import Entry, Kind, Put, Sort, Where
-from lcm.control_plane.store.sqlite import SqliteStore
+from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.core import clock
-from tests.support.mongod import MongoServer
+from tests.support.servers.mongod import MongoServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -8,11 +8,11 @@ import resource
 import time
 from array import array
 
-from benchmarks.figures import percentile, say
-from benchmarks.plane import STATUSES, TOKEN, Served, served_plane, worker_id
 from benchmarks.store import WORKERS, waits
-from benchmarks.wire import Connection, head
-from lcm.model.status import WorkerStatus
+from benchmarks.support.control_plane import STATUSES, TOKEN, Served, served_plane, worker_id
+from benchmarks.support.http import Connection, head
+from benchmarks.support.output import percentile, say
+from lcm.model.worker.status import WorkerStatus
 
 LISTENERS = 1_000
 CHANGES_PER_SECOND = 5

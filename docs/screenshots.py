@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import sync_playwright
 
-from lcm.control_plane.kinds import ALL_KINDS
-from lcm.control_plane.metrics import SERIES
+from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.store.port import Sample
-from lcm.control_plane.store.sqlite import SqliteStore
+from lcm.control_plane.store.sqlite.store import SqliteStore
+from lcm.control_plane.workers.metrics import SERIES
 from lcm.core import clock
-from lcm.model.metrics import MetricsSample
-from tests.support.chromium import launch
-from tests.support.pages import DESKTOP, PHONE
-from tests.support.processes import wait_until
-from tests.support.up import TOKEN, Up, ready
+from lcm.model.worker.metrics import MetricsSample
+from tests.support.servers.chromium import launch
+from tests.support.servers.lcm_up import TOKEN, Up, ready
+from tests.support.servers.processes import wait_until
+from tests.support.web.pages import DESKTOP, PHONE
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from playwright.sync_api import Browser, Page
 
-    from tests.support.pages import Scheme
+    from tests.support.web.pages import Scheme
 
 IMAGES = Path(__file__).with_name("images")
 LOOKS: dict[str, tuple[Scheme, tuple[int, int]]] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.core.reconciliation import ReconciliationResult
-from lcm.core.watching import WatchTriggeredHostedService
+from lcm.core.controller.reconciliation import ReconciliationResult
+from lcm.core.controller.watching import WatchTriggeredHostedService
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

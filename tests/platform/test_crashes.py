@@ -9,9 +9,9 @@ import pytest
 
 from lcm.cloud.simulated.faults import HideNew, LoseReplies, Refuse, Throttle
 from lcm.core import clock
-from lcm.model.requests import HoldRequest, PatchWorker
-from lcm.model.status import LicenseStatus, WorkerStatus
-from tests.support.fleet import Fleet, a_fleet
+from lcm.model.worker.requests import HoldRequest, PatchWorker
+from lcm.model.worker.status import LicenseStatus, WorkerStatus
+from tests.support.virtual.fleet import Fleet, a_fleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.cloud.simulated.faults import Action
-from lcm.cml.labs import marker_of
-from lcm.model.allocation import Allocation
-from lcm.model.lablet_status import LabletStatus
-from lcm.model.status import WorkerStatus
-from lcm.worker_controller.policy import Policy
-from tests.support.packing import first_fit_decreasing
-from tests.support.placing import needs
-from tests.support.standing import vanish
-from tests.support.whole import Whole, a_whole
+from lcm.cml.client.labs import marker_of
+from lcm.controllers.worker.policy import Policy
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.allocation import Allocation
+from lcm.model.worker.status import WorkerStatus
+from tests.support.records.packing import first_fit_decreasing
+from tests.support.records.placement import needs
+from tests.support.virtual.full_platform import Whole, a_whole
+from tests.support.virtual.running_workers import vanish
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from lcm.model.lablet import Lablet
-    from lcm.model.worker import Worker
+    from lcm.model.lablet.record import Lablet
+    from lcm.model.worker.record import Worker
 
 SIZES = {
     "tiny": (20, needs(cpu=0.25, memory=0.5, storage=2, nodes=1, license=False)),

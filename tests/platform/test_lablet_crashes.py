@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.model.lablet_status import LabletStatus
-from tests.support.lablets import Labbing, a_labbing
+from lcm.model.lablet.status import LabletStatus
+from tests.support.virtual.lablet_platform import Labbing, a_labbing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.support.lab_servers import Life
+    from tests.support.virtual.cml_servers import Life
 
 MAKING = ["POST status", "POST import", "POST status", "PUT start", "POST status", "POST status"]
 """INSTANTIATING, the lab, which one it is, its start, that it boots, RUNNING."""

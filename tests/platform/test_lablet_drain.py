@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.client.asking import Leader
+from lcm.client.base import Leader
 from lcm.cml.types import ActivityEvent
+from lcm.controllers.worker.policy import Policy
 from lcm.core import clock
 from lcm.model.access import Role
-from lcm.model.lablet import (
+from lcm.model.lablet.record import (
     CreateDefinition,
     CreateLablet,
     LabletRelease,
@@ -21,16 +22,15 @@ from lcm.model.lablet import (
     ScheduleBatch,
     ScheduleWrite,
 )
-from lcm.model.lablet_status import LabletStatus
-from lcm.model.status import WorkerStatus
-from lcm.worker_controller.policy import Policy
-from tests.support.fleet import Fleet, a_fleet
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.status import WorkerStatus
+from tests.support.virtual.fleet import Fleet, a_fleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.model.lablet import Lablet
-    from lcm.model.worker import Worker
+    from lcm.model.lablet.record import Lablet
+    from lcm.model.worker.record import Worker
 
 SCHEDULER = Leader("resource-scheduler", 3)
 TOPOLOGY = "lab: {version: 0.2.2, title: t}\nnodes: [{id: n0, label: a, node_definition: alpine, x: 0, y: 0}]\n"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.model.access import Role
-from lcm.model.lablet_status import LabletStatus, LostWorkerPolicy
-from lcm.model.status import WorkerStatus
-from tests.support.lablets import NOT_READY, READY, Labbing, a_labbing
+from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
+from lcm.model.worker.status import WorkerStatus
+from tests.support.virtual.lablet_platform import NOT_READY, READY, Labbing, a_labbing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from lcm.model.lablet import Lablet
-    from lcm.model.worker import Worker
+    from lcm.model.lablet.record import Lablet
+    from lcm.model.worker.record import Worker
 
 FAILS = LostWorkerPolicy.FAIL
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.simulated.faults import Action
-from lcm.model.requests import LicenseRequest
-from lcm.model.status import LicenseOperation, LicenseStatus, WorkerStatus
-from tests.support.fleet import Fleet, a_fleet
+from lcm.model.worker.requests import LicenseRequest
+from lcm.model.worker.status import LicenseOperation, LicenseStatus, WorkerStatus
+from tests.support.virtual.fleet import Fleet, a_fleet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

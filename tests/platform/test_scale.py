@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.core.reconciliation import ReconciliationConfig
-from tests.support.fleet import Fleet, a_fleet
-from tests.support.standing import standing_workers
+from lcm.core.controller.reconciliation import ReconciliationConfig
+from tests.support.virtual.fleet import Fleet, a_fleet
+from tests.support.virtual.running_workers import standing_workers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

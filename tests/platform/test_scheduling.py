@@ -13,24 +13,24 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lcm.cml.types import ActivityEvent
-from lcm.control_plane.kinds import LABLETS, WORKERS
-from lcm.coordination.memory import MemoryCoordination
+from lcm.control_plane.records.kinds import LABLETS, WORKERS
+from lcm.controllers.scheduler.plan import Rules
+from lcm.controllers.scheduler.scheduler import SchedulerHostedService
+from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core import clock
-from lcm.core.leadership import LeaderElectionConfig
-from lcm.core.reconciliation import ReconciliationConfig
-from lcm.core.watching import WatchConfig
+from lcm.core.controller.leader_election import LeaderElectionConfig
+from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.watching import WatchConfig
 from lcm.model.access import Role
-from lcm.model.lablet import CreateDefinition, CreateLablet, Lablet, Requirements
-from lcm.model.lablet_status import LabletStatus
-from lcm.model.status import DesiredStatus, WorkerStatus
-from lcm.model.worker import Worker
-from lcm.resource_scheduler.plan import Rules
-from lcm.resource_scheduler.scheduler import SchedulerHostedService
-from tests.support.fleet import Fleet, MortalWire, a_fleet
-from tests.support.packing import first_fit_decreasing
-from tests.support.placing import needs
-from tests.support.scheduling import TOPOLOGY
-from tests.support.standing import vanish
+from lcm.model.lablet.record import CreateDefinition, CreateLablet, Lablet, Requirements
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.support.records.packing import first_fit_decreasing
+from tests.support.records.placement import needs
+from tests.support.virtual.fleet import Fleet, MortalWire, a_fleet
+from tests.support.virtual.running_workers import vanish
+from tests.support.virtual.scheduling import TOPOLOGY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,10 +8,10 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.coverage import after_all, never
-from tests.simulation.fleet_of_seeds import run_all
-from tests.simulation.scenarios import SCENARIOS
-from tests.simulation.shrinking import shrink
+from tests.simulation.invariants.coverage import after_all, never
+from tests.simulation.scenarios.catalog import SCENARIOS
+from tests.simulation.seeds import run_all
+from tests.simulation.shrink import shrink
 
 PROGRESS_SECONDS = 30.0
 

@@ -30,24 +30,24 @@ class Mutation:
     new: str
 
 
-_DECIDE = "worker_controller/decide"
+_DECIDE = "controllers/worker/decide"
 MUTATIONS = (
     Mutation(
         "each launch call has a client token of its own",
-        "worker_controller/act.py",
+        "controllers/worker/act/executor.py",
         "self._cloud.launch_instance(action.parameters)",
         "self._cloud.launch_instance(__import__('dataclasses').replace("
         "action.parameters, client_token=str(clock.boottime())))",
     ),
     Mutation(
         "the fence lets older terms pass",
-        "control_plane/records.py",
+        "control_plane/records/unit_of_work.py",
         "known is not None and term < known.term:",
         "known is not None and term < 0:",
     ),
     Mutation(
         "a leader acts after its lease is over",
-        "core/leadership.py",
+        "core/controller/leader_election.py",
         "        if left <= limit:\n            raise NotLeader(",
         "        if False:\n            raise NotLeader(",
     ),
@@ -65,13 +65,13 @@ MUTATIONS = (
     ),
     Mutation(
         "an instance that a sweep does not show is gone at once",
-        "worker_controller/regions.py",
+        "controllers/worker/discovery/region_monitor.py",
         "return self.observer.is_gone(worker.instance_id, now - age, now)",
         "return True",
     ),
     Mutation(
         "a look that failed counts as one that showed nothing",
-        "cloud/observer.py",
+        "cloud/region_cache.py",
         "            return await look\n",
         "            seen = await look\n"
         "            account = seen.account_id or self._account()\n"
@@ -79,7 +79,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a licence that is lost with its instance is not told",
-        "control_plane/reports.py",
+        "control_plane/workers/controller_writes.py",
         "happened=reporting.loses_license(worker, write)",
         "happened=False",
     ),
@@ -91,13 +91,13 @@ MUTATIONS = (
     ),
     Mutation(
         "scale-down and auto-pause count nobody who leaves",
-        "control_plane/scaling.py",
+        "control_plane/workers/scaling.py",
         '    running = {"status": [WorkerStatus.RUNNING.value], "desired_status": [DesiredStatus.RUNNING.value]}\n',
         '    running = {"status": [WorkerStatus.RUNNING.value]}\n',
     ),
     Mutation(
         "the last of several changes within a moment is lost",
-        "core/debounce.py",
+        "core/controller/watch.py",
         "            self._gathered[key] = value\n",
         "",
     ),
@@ -109,19 +109,19 @@ MUTATIONS = (
     ),
     Mutation(
         "an open breaker stops nobody from being marked as lost",
-        "worker_controller/regions.py",
+        "controllers/worker/discovery/region_monitor.py",
         "        verdict = self.breaker.verdict(worker.id)\n",
         "        verdict = (Loss.ALLOWED, '')\n",
     ),
     Mutation(
         "leaked instances are not told",
-        "worker_controller/leaks.py",
+        "controllers/worker/discovery/leaked_instances.py",
         "            await self._internal.audit(self._leader(), FOUND, leak.instance_id, leak.reason)\n",
         "",
     ),
     Mutation(
         "leaked instances are not terminated",
-        "worker_controller/leaks.py",
+        "controllers/worker/discovery/leaked_instances.py",
         "                await self._end(sweep.instances[leak.instance_id], leak)\n",
         "                pass\n",
     ),
@@ -133,56 +133,56 @@ MUTATIONS = (
     ),
     Mutation(
         "workers are paused though that is switched off",
-        "model/idle.py",
+        "model/worker/idle.py",
         "    to_pause = () if idle.worker_auto_pause_enabled else ",
         "    to_pause = () if True else ",
     ),
     Mutation(
         "workers with lablets are paused",
-        "model/idle.py",
+        "model/worker/idle.py",
         "        (lablets > 0, ",
         "        (False, ",
     ),
     Mutation(
         "a lab is imported without looking for one that is there",
-        "lablet_controller/observe.py",
+        "controllers/lablet/lablet_controller_observe.py",
         "lab for lab in await self._servers.labs(worker) if lab.marker == marker",
         "lab for lab in await self._servers.labs(worker) if lab.marker == ''",
     ),
     Mutation(
         "an import whose answer was lost is not waited for",
-        "lablet_controller/observe.py",
+        "controllers/lablet/lablet_controller_observe.py",
         "may_land=note.may_land",
         "may_land=False",
     ),
     Mutation(
         "a lablet gives its worker back without removing its lab",
-        "lablet_controller/decide/stopping.py",
+        "controllers/lablet/decide/stopping.py",
         "    call = next_call(lab.state)\n",
         "    return end('stopping.gone', 'it was to end', Release(LabletStatus.TERMINATED, 'it was to end'))\n"
         "    call = next_call(lab.state)\n",
     ),
     Mutation(
         "what a lablet took is not given back",
-        "control_plane/lablets.py",
+        "control_plane/lablets/service.py",
         "if before.assigned and not after.assigned and before.worker_id is not None:",
         "if False:",
     ),
     Mutation(
         "a lablet is placed without a look at the room that is left",
-        "control_plane/commands/placing.py",
+        "control_plane/lablets/placing.py",
         "with_lablet(worker.allocation, needs, given.values())",
         "worker.allocation",
     ),
     Mutation(
         "lablets wait for ever for a worker that does not come back",
-        "lablet_controller/decide/giving_up.py",
+        "controllers/lablet/decide/giving_up.py",
         "    if left <= 0:\n",
         "    if False:\n",
     ),
     Mutation(
         "without polling nobody hears of the end of a hold",
-        "worker_controller/sweeping.py",
+        "controllers/worker/discovery/sweeping.py",
         "                if self._every is not None:\n",
         "                if False:\n",
     ),
@@ -194,19 +194,19 @@ MUTATIONS = (
     ),
     Mutation(
         "without polling nobody looks for labs that were left behind",
-        "lablet_controller/workers.py",
+        "controllers/lablet/fleet_cache.py",
         "        if clock.boottime() - self._listed_at > LISTED_SECONDS:\n",
         "        if False:\n",
     ),
     Mutation(
         "without polling those that wait are not looked at again",
-        "resource_scheduler/rounds.py",
+        "controllers/scheduler/cycle.py",
         "            WAITING_SECONDS if waiting else None,\n",
         "",
     ),
     Mutation(
         "a version that somebody else has written is written over",
-        "control_plane/commands/reporting.py",
+        "control_plane/workers/status_writes.py",
         "    if version != worker.version:\n",
         "    if False:\n",
     ),

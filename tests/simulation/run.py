@@ -9,15 +9,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.simulation.adversary import Adversary
-from tests.simulation.checks import Ledger
-from tests.simulation.ending import complaints
-from tests.simulation.loop import Node, SeededLoop
-from tests.simulation.people import People
-from tests.simulation.platform import Platform, quiet
-from tests.simulation.rules import count_rules
-from tests.simulation.scenarios import script_of
+from tests.simulation.faults.injector import Adversary
+from tests.simulation.invariants.at_end import complaints
+from tests.simulation.invariants.decision_rules import count_rules
+from tests.simulation.invariants.during import Ledger
+from tests.simulation.scenarios.catalog import script_of
 from tests.simulation.script import MINUTE, NODES
+from tests.simulation.world.loop import Node, SeededLoop
+from tests.simulation.world.people import People
+from tests.simulation.world.platform import Platform, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

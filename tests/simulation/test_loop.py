@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.core import clock
-from tests.simulation.loop import Node, SeededLoop, Stalled
+from tests.simulation.world.loop import Node, SeededLoop, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

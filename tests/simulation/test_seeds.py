@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.scenarios.catalog import SCENARIOS
 
 SEEDS = 12
 

@@ -10,7 +10,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from lcm.core import clock
-from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
+from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lcm.cli.nouns import Nouns
+from lcm.cli.lazy_group import Nouns
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -46,7 +46,7 @@ def up(
 
     What it keeps stands in LCM_DATA_DIR; started again, it goes on where it was.
     """
-    from lcm.cli.up import run_up
+    from lcm.cli.processes.up import run_up
 
     flags = {"control_plane_port": port, "cloud_provider": cloud, "aws_default_region": region}
     raise typer.Exit(run_up(config, flags, controller or [], demo=not empty, speed=speed, yes=yes))
@@ -59,7 +59,7 @@ def run_controller(
     port: Port = None,
 ) -> None:
     """Run a controller of your own in a process of its own, elected over etcd."""
-    from lcm.cli.running import run
+    from lcm.cli.processes.services import run
     from lcm.wiring.controllers import StandaloneSettings
 
     raise typer.Exit(run(StandaloneSettings, [controller], config, port))
@@ -68,7 +68,7 @@ def run_controller(
 @app.command("control-plane")
 def control_plane(config: Config = None, port: Port = None) -> None:
     """Run the control plane: the owner of all records, and the API."""
-    from lcm.cli.running import run_control_plane
+    from lcm.cli.processes.services import run_control_plane
 
     raise typer.Exit(run_control_plane(config, port))
 
@@ -81,7 +81,7 @@ def worker_controller(config: Config = None, port: Port = None) -> None:
 
     It needs etcd, AWS, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
     """
-    from lcm.cli.running import run_worker_controller
+    from lcm.cli.processes.services import run_worker_controller
 
     raise typer.Exit(run_worker_controller(config, port))
 
@@ -94,7 +94,7 @@ def resource_scheduler(config: Config = None, port: Port = None) -> None:
 
     It needs etcd, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
     """
-    from lcm.cli.running import run_resource_scheduler
+    from lcm.cli.processes.services import run_resource_scheduler
 
     raise typer.Exit(run_resource_scheduler(config, port))
 
@@ -107,7 +107,7 @@ def lablet_controller(config: Config = None, port: Port = None) -> None:
 
     It needs etcd, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
     """
-    from lcm.cli.running import run_lablet_controller
+    from lcm.cli.processes.services import run_lablet_controller
 
     raise typer.Exit(run_lablet_controller(config, port))
 
@@ -124,7 +124,7 @@ def cml_simulator(
     password: Annotated[str, typer.Option(help="With which password.")] = "simulated",  # noqa: S107 - of a simulated server
 ) -> None:
     """Run a simulated CML server over HTTPS, for trying things out and for tests."""
-    from lcm.cli.cml_simulator import run_simulator
+    from lcm.cli.processes.cml_simulator import run_simulator
 
     code = run_simulator(release, host, port, control_port, speed, boot_seconds, username, password)
     raise typer.Exit(code)

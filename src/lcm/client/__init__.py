@@ -6,13 +6,13 @@ whose answer was lost is `OutcomeUnknown`.
 
 from typing import TYPE_CHECKING, Any
 
-from lcm.client.asking import Leader
+from lcm.client.base import Leader
 from lcm.client.client import Client
 from lcm.client.errors import ClientError, OutcomeUnknown, ProtocolError, Refused, StaleLeader, Unreachable
 from lcm.client.transport import Limits
 
 if TYPE_CHECKING:
-    from lcm.client.events import Event
+    from lcm.client.client_events import Event
 
 __all__ = [
     "Client",
@@ -31,7 +31,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Events bring logs and more along: whoever wants none of them need not wait for it."""
     if name == "Event":
-        from lcm.client.events import Event
+        from lcm.client.client_events import Event
 
         return Event
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import httpx
     from prometheus_client import CollectorRegistry
 
-    from lcm.client.access import Access
-    from lcm.client.events import Events
-    from lcm.client.fleet import Fleet
-    from lcm.client.internal import Internal
-    from lcm.client.lablets import Definitions, Lablets
-    from lcm.client.probes import Probes
-    from lcm.client.templates import Templates
-    from lcm.client.workers import Workers
+    from lcm.client.client_events import Events
+    from lcm.client.resources.client_internal import Internal
+    from lcm.client.resources.fleet import Fleet
+    from lcm.client.resources.lablets import Definitions, Lablets
+    from lcm.client.resources.probes import Probes
+    from lcm.client.resources.system import Access
+    from lcm.client.resources.templates import Templates
+    from lcm.client.resources.workers import Workers
 
 
 class Client:
@@ -50,63 +50,63 @@ class Client:
     @cached_property
     def workers(self) -> Workers:
         """Workers, as people ask for them."""
-        from lcm.client.workers import Workers
+        from lcm.client.resources.workers import Workers
 
         return Workers(self._transport)
 
     @cached_property
     def templates(self) -> Templates:
         """What workers can be made from."""
-        from lcm.client.templates import Templates
+        from lcm.client.resources.templates import Templates
 
         return Templates(self._transport)
 
     @cached_property
     def lablets(self) -> Lablets:
         """Lablets, as people ask for them."""
-        from lcm.client.lablets import Lablets
+        from lcm.client.resources.lablets import Lablets
 
         return Lablets(self._transport)
 
     @cached_property
     def definitions(self) -> Definitions:
         """What lablets can be made from."""
-        from lcm.client.lablets import Definitions
+        from lcm.client.resources.lablets import Definitions
 
         return Definitions(self._transport)
 
     @cached_property
     def fleet(self) -> Fleet:
         """What concerns no single worker."""
-        from lcm.client.fleet import Fleet
+        from lcm.client.resources.fleet import Fleet
 
         return Fleet(self._transport)
 
     @cached_property
     def access(self) -> Access:
         """Who is calling, tokens, and the key of stored secrets."""
-        from lcm.client.access import Access
+        from lcm.client.resources.system import Access
 
         return Access(self._transport)
 
     @cached_property
     def internal(self) -> Internal:
         """For the role `controller` alone."""
-        from lcm.client.internal import Internal
+        from lcm.client.resources.client_internal import Internal
 
         return Internal(self._transport)
 
     @cached_property
     def events(self) -> Events:
         """The event stream."""
-        from lcm.client.events import Events
+        from lcm.client.client_events import Events
 
         return Events(self._transport)
 
     @cached_property
     def probes(self) -> Probes:
         """What anybody may ask of the process."""
-        from lcm.client.probes import Probes
+        from lcm.client.resources.probes import Probes
 
         return Probes(self._transport)
 

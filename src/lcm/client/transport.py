@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from lcm.client.asking import bearer
+from lcm.client.base import bearer
 from lcm.client.errors import ClientError, OutcomeUnknown, ProtocolError, Refused, TimedOut, Unreachable
-from lcm.client.replies import Call, M, Reply, decode, judge, settles, unreadable, worth_repeating
+from lcm.client.responses import Call, M, Reply, decode, judge, settles, unreadable, worth_repeating
 from lcm.core.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _address(url: str, query: tuple[tuple[str, str], ...]) -> httpx.URL:
 def _meter(registry: CollectorRegistry | None) -> Callable[[str], AbstractContextManager[None]]:
     from prometheus_client import REGISTRY
 
-    from lcm.client.meters import meters_of
+    from lcm.client.metrics import meters_of
 
     return meters_of(registry or REGISTRY).measured
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from lcm.cml.reading import items, maybe_count, maybe_flag, maybe_text, moment, part, record, text
+from lcm.cml.client.json_values import items, maybe_count, maybe_flag, maybe_text, moment, part, record, text
 from lcm.cml.types import LicenseFeature, LicenseState
 
 SETTLING = timedelta(seconds=10)

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.access.headers import SecurityHeaders
-from lcm.control_plane.routes import (
-    access,
+from lcm.control_plane.auth.headers import SecurityHeaders
+from lcm.control_plane.http import errors, routing
+from lcm.control_plane.http.api import (
     activity,
+    auth,
     definitions,
     events,
     fleet,
-    internal,
-    internal_lablets,
     lablets,
-    problems,
     session,
-    switchboard,
     system,
     templates,
     workers,
 )
-from lcm.control_plane.routes.document import DocumentedApp
-from lcm.control_plane.web import site
+from lcm.control_plane.http.internal import lablets as internal_lablets
+from lcm.control_plane.http.internal import workers as internal
+from lcm.control_plane.http.openapi import DocumentedApp
+from lcm.control_plane.web import routing as site
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from lcm.control_plane.routes.parts import Parts
+    from lcm.control_plane.services import Parts
 
 
 def make_app(parts: Parts, version: str) -> FastAPI:
@@ -50,17 +49,17 @@ def make_app(parts: Parts, version: str) -> FastAPI:
         activity,
         system,
         events,
-        access,
+        auth,
         session,
         internal,
         internal_lablets,
     )
     routers = [room.router for room in rooms]
     app.documented = routers
-    problems.install(app, [*routers, *site.ROUTERS])
+    errors.install(app, [*routers, *site.ROUTERS])
     for router in routers:
-        switchboard.include(app, router)
+        routing.include(app, router)
     site.install(app)
-    switchboard.install(app)
+    routing.install(app)
     app.add_middleware(SecurityHeaders)
     return app

@@ -1,1 +1,0 @@
-"""What controllers share: who may ask them, whose word counts, and how they write."""

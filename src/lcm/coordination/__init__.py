@@ -4,7 +4,7 @@ The adapters are `memory`, `etcd` and `namespaced`; they are imported by name wh
 this package costs nothing and loads no gRPC.
 """
 
-from lcm.core.ports import (
+from lcm.core.coordination import (
     NO_LEASE,
     Compacted,
     Coordination,

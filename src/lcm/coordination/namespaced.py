@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lcm.core.ports import NO_LEASE, Coordination, KeyValue, LeaseGrant, Listing, Swap, WatchBatch, WatchEvent
+from lcm.core.coordination import NO_LEASE, Coordination, KeyValue, LeaseGrant, Listing, Swap, WatchBatch, WatchEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

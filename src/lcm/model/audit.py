@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from lcm.model.base import Answer, Choice, Moment
-from lcm.model.lablet_status import LabletStatus
-from lcm.model.status import WorkerStatus
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.status import WorkerStatus
 
 
 class ActorKind(Choice):

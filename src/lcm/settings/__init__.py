@@ -4,15 +4,8 @@ Whatever must start fast imports this only where it is needed.
 """
 
 from lcm.settings.base import Conflict, Settings
-from lcm.settings.controller_groups import (
-    CloudSettings,
-    CmlSettings,
-    LabletControllerSettings,
-    PlaneAddressSettings,
-    ResourceSchedulerSettings,
-    WorkerControllerSettings,
-)
-from lcm.settings.groups import (
+from lcm.settings.describe import Allowed, SettingDoc, describe
+from lcm.settings.groups.common import (
     ControllerTokenSettings,
     CoordinationSettings,
     DataSettings,
@@ -24,9 +17,16 @@ from lcm.settings.groups import (
     RegionSettings,
     WatchSettings,
 )
+from lcm.settings.groups.control_plane import AccessSettings, FleetDefaults, FleetSources, LabletPorts, StoreSettings
+from lcm.settings.groups.controllers import (
+    CloudSettings,
+    CmlSettings,
+    LabletControllerSettings,
+    PlaneAddressSettings,
+    ResourceSchedulerSettings,
+    WorkerControllerSettings,
+)
 from lcm.settings.loading import CONFIG_VARIABLE, Loaded, SettingsError, load
-from lcm.settings.plane_groups import AccessSettings, FleetDefaults, FleetSources, LabletPorts, StoreSettings
-from lcm.settings.words import Allowed, SettingDoc, describe
 
 __all__ = [
     "CONFIG_VARIABLE",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from lcm.settings.words import CHOICE, LIST, NUMBER, Kind, kind_of
+from lcm.settings.describe import CHOICE, LIST, NUMBER, Kind, kind_of
 
 CONFLICT = "lcm_conflict"
 

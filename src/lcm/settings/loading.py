@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from lcm.settings.base import CONFLICT, Conflict, Settings
-from lcm.settings.words import MASK, default_of, plain, variable_of
+from lcm.settings.describe import MASK, default_of, plain, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

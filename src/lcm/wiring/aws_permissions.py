@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from lcm.cloud.types import Instance, LaunchSite
-    from lcm.model.template import WorkerTemplate
+    from lcm.model.worker.template import WorkerTemplate
 
 __all__ = ["NO_INSTANCE", "Launch", "Permissions", "Trial", "Verdict", "try_changes", "try_launches"]
 

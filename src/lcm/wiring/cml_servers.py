@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.cml.proxy import HttpProxy
-from lcm.cml.session import Session
-from lcm.cml.system import CMLSystemClient
-from lcm.cml.tls import CaBundle, FirstUse, Insecure, Pins, Trust, make_context
-from lcm.cml.transport import Transport
-from lcm.wiring.plane_access import WrongSettings
+from lcm.cml.client.cml_session import Session
+from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cml.client.proxy import HttpProxy
+from lcm.cml.client.tls import CaBundle, FirstUse, Insecure, Pins, Trust, make_context
+from lcm.cml.client.transport import Transport
+from lcm.wiring.control_plane_access import WrongSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from lcm.coordination.memory import MemoryCoordination
+from lcm.coordination.memory.client import MemoryCoordination
 from lcm.coordination.namespaced import NamespacedCoordination
 from lcm.core.hosting import HostedService
 from lcm.settings import Conflict, CoordinationSettings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from lcm.core.ports import Coordination
+    from lcm.core.coordination import Coordination
 
 Started: TypeAlias = "Callable[[str, Mapping[str, object]], None]"
 

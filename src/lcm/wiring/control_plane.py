@@ -15,40 +15,40 @@ import structlog
 import yaml
 from prometheus_client import REGISTRY, disable_created_metrics
 
-from lcm.control_plane.access.jwks import Jwks
-from lcm.control_plane.access.oidc import Oidc, OidcConfig
-from lcm.control_plane.access.sessions import SESSIONS, Sessions
-from lcm.control_plane.access.settings_tokens import settings_tokens
-from lcm.control_plane.access.throttle import Throttle
-from lcm.control_plane.access.tokens import TOKENS, Tokens
-from lcm.control_plane.answers import forget_old_answers
 from lcm.control_plane.app import make_app
-from lcm.control_plane.figures import PlaneFigures
-from lcm.control_plane.forgetting import Retention, forget_old_lines
-from lcm.control_plane.installation import settle_installation
-from lcm.control_plane.journal import JournalFeed
-from lcm.control_plane.kinds import ALL_KINDS
-from lcm.control_plane.mirror import Mirror
-from lcm.control_plane.mirrored import MIRRORED_LABLETS, MIRRORED_WORKERS
-from lcm.control_plane.plane import Plane
-from lcm.control_plane.records import Records
-from lcm.control_plane.refilling import refill_fields
-from lcm.control_plane.routes.callers import Gate
-from lcm.control_plane.routes.parts import Parts
-from lcm.control_plane.secret_keys import ensure_key_file, load_keys
-from lcm.control_plane.secrets import SecretBox
+from lcm.control_plane.auth.jwks import Jwks
+from lcm.control_plane.auth.oidc import Oidc, OidcConfig
+from lcm.control_plane.auth.rate_limit import Throttle
+from lcm.control_plane.auth.sessions import SESSIONS, Sessions
+from lcm.control_plane.auth.static_tokens import settings_tokens
+from lcm.control_plane.auth.tokens import TOKENS, Tokens
+from lcm.control_plane.context import Plane
+from lcm.control_plane.fleet.installation import settle_installation
+from lcm.control_plane.fleet.system import Process
+from lcm.control_plane.fleet.templates import seed_templates
+from lcm.control_plane.http.deps import Gate
+from lcm.control_plane.journal.feed import JournalFeed
+from lcm.control_plane.journal.mirror import Mirror
+from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS, MIRRORED_WORKERS
+from lcm.control_plane.journal.retention import Retention, forget_old_lines
+from lcm.control_plane.journal.sse import EventStream
+from lcm.control_plane.maintenance import Tidying
+from lcm.control_plane.prometheus import PlaneFigures
+from lcm.control_plane.records.backfill import refill_fields
+from lcm.control_plane.records.idempotency import forget_old_answers
+from lcm.control_plane.records.kinds import ALL_KINDS
+from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.keys import ensure_key_file, load_keys
+from lcm.control_plane.services import Parts
 from lcm.control_plane.store.port import StoreError
-from lcm.control_plane.store.sqlite import SqliteStore
-from lcm.control_plane.stream import EventStream
-from lcm.control_plane.system import Process
-from lcm.control_plane.templates import seed_templates
-from lcm.control_plane.tidying import Tidying
+from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait, keep_running
-from lcm.core.surface import HttpServer, open_routes
+from lcm.http.server import HttpServer, open_routes
 from lcm.model.audit import Actor, ActorKind
-from lcm.model.fleet_settings import FleetSettings
-from lcm.model.lablet_ports import port_range
+from lcm.model.fleet.settings import FleetSettings
+from lcm.model.lablet.ports import port_range
 from lcm.settings import (
     AccessSettings,
     ControllerTokenSettings,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lcm.control_plane.store.port import Store
-    from lcm.core.ports import Coordination
+    from lcm.core.coordination import Coordination
     from lcm.wiring.connections import Started
 
 log = structlog.get_logger(__name__)
@@ -132,7 +132,7 @@ def open_store(settings: PlaneSettings) -> Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         return SqliteStore(path)
     try:
-        from lcm.control_plane.store.mongo import MongoStore
+        from lcm.control_plane.store.mongo.store import MongoStore
     except ModuleNotFoundError:
         raise StoreError("STORE_URL names MongoDB, whose driver is missing: install lcm with the extra mongo") from None
 

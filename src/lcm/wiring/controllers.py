@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from prometheus_client import disable_created_metrics
 
 from lcm.core import clock
+from lcm.core.controller.leader_election import LeaderElectionConfig
+from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.watching import WatchConfig
 from lcm.core.hosting import Host, HostedService
-from lcm.core.leadership import LeaderElectionConfig
-from lcm.core.reconciliation import ReconciliationConfig
-from lcm.core.surface import HttpServer, make_app
-from lcm.core.watching import WatchConfig
+from lcm.http.server import HttpServer, make_app
 from lcm.settings import (
     CoordinationSettings,
     DataSettings,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from lcm.core.ports import Coordination
+    from lcm.core.coordination import Coordination
     from lcm.wiring.connections import Started
 
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
 
 from lcm.cml.types import Credentials
-from lcm.controllers.doorkeeper import Doorkeeper
+from lcm.controllers.common.admin_auth import Doorkeeper
+from lcm.controllers.lablet.admin_api import make_surface
+from lcm.controllers.lablet.controller import LabletReconciler
+from lcm.controllers.lablet.deps import Policy
+from lcm.controllers.lablet.figures import Gauges
+from lcm.controllers.lablet.given import Outside, Rules
 from lcm.core.hosting import Host, HostedService
-from lcm.core.surface import HttpServer
-from lcm.lablet_controller.figures import Gauges
-from lcm.lablet_controller.given import Outside, Rules
-from lcm.lablet_controller.http import make_surface
-from lcm.lablet_controller.policy import Policy
-from lcm.lablet_controller.reconciler import LabletReconciler
+from lcm.http.server import HttpServer
 from lcm.settings import CmlSettings, LabletControllerSettings
 from lcm.wiring.cml_servers import cml_servers
 from lcm.wiring.connections import Connection, Greeting, connect
+from lcm.wiring.control_plane_access import PlaneCheck, PlaneSideSettings, StandaloneController, Ties, plane_client
 from lcm.wiring.controllers import Runtime
-from lcm.wiring.plane_access import PlaneCheck, PlaneSideSettings, StandaloneController, Ties, plane_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

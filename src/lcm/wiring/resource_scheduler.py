@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
 
-from lcm.controllers.doorkeeper import Doorkeeper
+from lcm.controllers.common.admin_auth import Doorkeeper
+from lcm.controllers.scheduler.admin_api import make_surface
+from lcm.controllers.scheduler.plan import Rules
+from lcm.controllers.scheduler.scheduler import SchedulerHostedService
 from lcm.core.hosting import Host, HostedService
-from lcm.core.surface import HttpServer
-from lcm.model.lablet_ports import port_range
-from lcm.resource_scheduler.http import make_surface
-from lcm.resource_scheduler.plan import Rules
-from lcm.resource_scheduler.scheduler import SchedulerHostedService
+from lcm.http.server import HttpServer
+from lcm.model.lablet.ports import port_range
 from lcm.settings import LabletPorts, ResourceSchedulerSettings
 from lcm.wiring.connections import Connection, Greeting, connect
+from lcm.wiring.control_plane_access import PlaneCheck, PlaneSideSettings, StandaloneController, Ties, plane_client
 from lcm.wiring.controllers import Runtime
-from lcm.wiring.plane_access import PlaneCheck, PlaneSideSettings, StandaloneController, Ties, plane_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

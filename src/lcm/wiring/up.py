@@ -15,23 +15,23 @@ from pydantic import Field, SecretStr
 
 from lcm.client.client import Client
 from lcm.cloud.types import LaunchSite
-from lcm.cml.session import Session
-from lcm.cml.system import CMLSystemClient
-from lcm.cml.tls import Insecure
-from lcm.cml.transport import Transport
-from lcm.control_plane.kinds import LEADERSHIPS
-from lcm.coordination.memory import MemoryCoordination, MemoryServer
+from lcm.cml.client.cml_session import Session
+from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cml.client.tls import Insecure
+from lcm.cml.client.transport import Transport
+from lcm.control_plane.records.kinds import LEADERSHIPS
+from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.hosting import Host, HostedService
-from lcm.core.surface import HttpServer
-from lcm.model.fleet import LeaderSeen
-from lcm.wiring.asking_first import AskFirst
+from lcm.http.server import HttpServer
+from lcm.model.fleet.state import LeaderSeen
+from lcm.wiring.confirm_aws import AskFirst
 from lcm.wiring.connections import Connection, Greeting, connect
 from lcm.wiring.control_plane import PlaneSettings, make_control_plane, region_names
 from lcm.wiring.controllers import ProcessSettings, Runtime
-from lcm.wiring.demo import LICENCE, Demo
 from lcm.wiring.lablet_controller import LabletControllerParts, make_lablet_controller
 from lcm.wiring.resource_scheduler import ResourceSchedulerParts, make_resource_scheduler
-from lcm.wiring.simulated_world import SimulatedWorld
+from lcm.wiring.simulated.demo import LICENCE, Demo
+from lcm.wiring.simulated.world import SimulatedWorld
 from lcm.wiring.worker_controller import (
     Cloud,
     CmlServers,
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lcm.control_plane.store.port import Store
-    from lcm.core.ports import Coordination
+    from lcm.core.coordination import Coordination
     from lcm.settings import Loaded
-    from lcm.wiring.asking_first import Found
+    from lcm.wiring.confirm_aws import Found
     from lcm.wiring.controllers import ControllerFactory
 
 log = structlog.get_logger(__name__)

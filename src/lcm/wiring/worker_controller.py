@@ -11,9 +11,15 @@ from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metri
 
 from lcm.cloud.types import LaunchSite
 from lcm.cml.types import Credentials
-from lcm.controllers.doorkeeper import Doorkeeper
+from lcm.controllers.common.admin_auth import Doorkeeper
+from lcm.controllers.worker.admin_api import make_surface
+from lcm.controllers.worker.controller import WorkerReconciler
+from lcm.controllers.worker.deps import Outside, Rules
+from lcm.controllers.worker.metrics.alarms import Alarms
+from lcm.controllers.worker.observe.launch_resolver import Images
+from lcm.controllers.worker.policy import Policy
 from lcm.core.hosting import Host, HostedService
-from lcm.core.surface import HttpServer
+from lcm.http.server import HttpServer
 from lcm.settings import (
     CloudSettings,
     CmlSettings,
@@ -23,8 +29,7 @@ from lcm.settings import (
 )
 from lcm.wiring.cml_servers import CmlServers, cml_servers
 from lcm.wiring.connections import Connection, Greeting, connect
-from lcm.wiring.controllers import Runtime
-from lcm.wiring.plane_access import (
+from lcm.wiring.control_plane_access import (
     PlaneCheck,
     PlaneSideSettings,
     StandaloneController,
@@ -32,12 +37,7 @@ from lcm.wiring.plane_access import (
     WrongSettings,
     plane_client,
 )
-from lcm.worker_controller.alarms import Alarms
-from lcm.worker_controller.given import Outside, Rules
-from lcm.worker_controller.http import make_surface
-from lcm.worker_controller.launching import Images
-from lcm.worker_controller.policy import Policy
-from lcm.worker_controller.reconciler import WorkerReconciler
+from lcm.wiring.controllers import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

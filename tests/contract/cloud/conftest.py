@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.virtual.time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from tests.support.cloud_bed import CloudBed
+    from tests.support.aws.conformance import CloudBed
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -25,6 +25,8 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 async def bed() -> AsyncIterator[CloudBed]:
     virtual = isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
     # Imported when it is needed: the simulated cloud is tested where nothing of AWS is installed.
-    module = importlib.import_module("tests.support.simulated_bed" if virtual else "tests.support.aws_bed")
+    module = importlib.import_module(
+        "tests.support.aws.conformance_simulated" if virtual else "tests.support.aws.conformance_aws"
+    )
     async with module.open_bed() as opened:
         yield opened

@@ -17,10 +17,10 @@ from lcm.cloud.errors import (
     Throttled,
     Unreachable,
 )
-from tests.support.cloud_bed import ALWAYS, IDENTITY, IMAGES, RUN, STATUS, STOP, Refusal
+from tests.support.aws.conformance import ALWAYS, IDENTITY, IMAGES, RUN, STATUS, STOP, Refusal
 
 if TYPE_CHECKING:
-    from tests.support.cloud_bed import CloudBed
+    from tests.support.aws.conformance import CloudBed
 
 
 async def test_calls_run_as_the_account(bed: CloudBed) -> None:

@@ -10,10 +10,10 @@ import pytest
 from lcm.cloud.errors import Unreachable
 from lcm.cloud.types import HealthKind, InstanceState
 from lcm.core import clock
-from tests.support.cloud_bed import STATUS
+from tests.support.aws.conformance import STATUS
 
 if TYPE_CHECKING:
-    from tests.support.cloud_bed import CloudBed
+    from tests.support.aws.conformance import CloudBed
 
 
 async def running(bed: CloudBed, *workers: str) -> list[str]:

@@ -9,10 +9,10 @@ import pytest
 
 from lcm.cloud.errors import Denied, Unreachable
 from lcm.core import clock
-from tests.support.cloud_bed import ALWAYS, IMAGES, Refusal
+from tests.support.aws.conformance import ALWAYS, IMAGES, Refusal
 
 if TYPE_CHECKING:
-    from tests.support.cloud_bed import CloudBed
+    from tests.support.aws.conformance import CloudBed
 
 STRANGER = "999999999999"
 PARTNER = "888888888888"

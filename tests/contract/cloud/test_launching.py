@@ -10,10 +10,10 @@ import pytest
 
 from lcm.cloud.errors import CapacityLacking, InvalidRequest, OutcomeUnknown, Throttled, TokenMismatch, TokenSpent
 from lcm.cloud.types import WORKER_TAG, InstanceState
-from tests.support.cloud_bed import RUN, Refusal
+from tests.support.aws.conformance import RUN, Refusal
 
 if TYPE_CHECKING:
-    from tests.support.cloud_bed import CloudBed
+    from tests.support.aws.conformance import CloudBed
 
 
 async def _terminate(bed: CloudBed, instance_id: str) -> None:

@@ -11,10 +11,10 @@ import pytest
 from lcm.cloud.errors import Denied, Unreachable
 from lcm.cloud.types import InstanceMetrics
 from lcm.core import clock
-from tests.support.cloud_bed import ALWAYS, METRICS, Refusal
+from tests.support.aws.conformance import ALWAYS, METRICS, Refusal
 
 if TYPE_CHECKING:
-    from tests.support.cloud_bed import CloudBed
+    from tests.support.aws.conformance import CloudBed
 
 ID = "i-0123456789abcdef0"
 BARE = "i-0123456789abcdef1"

@@ -8,13 +8,13 @@ import pytest
 
 from lcm.cloud.errors import InstanceNotFound, OutcomeUnknown, Throttled, WrongState
 from lcm.cloud.types import InstanceState
-from tests.support.cloud_bed import START, STOP, TERMINATE, OutOfBand
+from tests.support.aws.conformance import START, STOP, TERMINATE, OutOfBand
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lcm.cloud.types import Instance
-    from tests.support.cloud_bed import CloudBed
+    from tests.support.aws.conformance import CloudBed
 
 UNKNOWN_ID = "i-0123456789abcdef0"
 

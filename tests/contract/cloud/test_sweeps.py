@@ -11,12 +11,12 @@ import pytest
 
 from lcm.cloud.types import WORKER_TAG, InstanceState, Selection, Sweep
 from lcm.core import clock
-from tests.support.cloud_bed import ALWAYS, DESCRIBE, Refusal
+from tests.support.aws.conformance import ALWAYS, DESCRIBE, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.support.cloud_bed import CloudBed
+    from tests.support.aws.conformance import CloudBed
 
 UNKNOWN_ID = "i-0123456789abcdef0"
 

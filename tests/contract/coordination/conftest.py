@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
-from lcm.coordination.memory import MemoryCoordination, MemoryServer
+from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.coordination.namespaced import NamespacedCoordination
-from tests.support.etcd import EtcdServer
+from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.coordination import NO_LEASE, EventKind, LeaseNotFound
-from tests.support.coordination import take
+from tests.support.network.coordination import take
 
 if TYPE_CHECKING:
     from lcm.coordination import Coordination

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.coordination import Compacted, EventKind, WatchEvent, WatchLost
-from tests.support.coordination import DEADLINE, take
+from tests.support.network.coordination import DEADLINE, take
 
 if TYPE_CHECKING:
     from lcm.coordination import Coordination

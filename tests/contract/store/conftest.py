@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pymongo import MongoClient
 
-from lcm.control_plane.store.memory import MemoryDisk, MemoryStore
-from lcm.control_plane.store.mongo import MongoStore
-from lcm.control_plane.store.sqlite import SqliteStore
-from tests.support.mongod import MongoServer, database_name
-from tests.support.stores import KINDS
+from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
+from lcm.control_plane.store.mongo.store import MongoStore
+from lcm.control_plane.store.sqlite.store import SqliteStore
+from tests.support.records.store_documents import KINDS
+from tests.support.servers.mongod import MongoServer, database_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.store.port import Where
-from tests.support.stores import NOTES, WORKERS, note, worker
+from tests.support.records.store_documents import NOTES, WORKERS, note, worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.store.checks import LARGEST_BODY, LONGEST_ID
 from lcm.control_plane.store.port import Conflict, Delete, Entry, Guard, Kind, Put, Stored, StoreUnavailable, Taken
-from tests.support.stores import NOTES, WORKERS, body, entry, ids, note, revision, worker
+from lcm.control_plane.store.validation import LARGEST_BODY, LONGEST_ID
+from tests.support.records.store_documents import NOTES, WORKERS, body, entry, ids, note, revision, worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store

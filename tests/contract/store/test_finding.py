@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lcm.control_plane.store.memory import MemoryStore
+from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.control_plane.store.port import Delete, Sort, Where
-from tests.support.stores import KINDS, NOTES, WORKERS, ids, pages, revision, worker
+from tests.support.records.store_documents import KINDS, NOTES, WORKERS, ids, pages, revision, worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.port import Put, Store, Value

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.installation import settle_installation
-from lcm.control_plane.kinds import ALL_KINDS, AUDIT
-from lcm.control_plane.records import Records
+from lcm.control_plane.fleet.installation import settle_installation
+from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT
+from lcm.control_plane.records.unit_of_work import Records
 from lcm.model.audit import Actor, ActorKind
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.store.port import BadCursor, Conflict, Entry, Recorded
-from tests.support.stores import NOTES, START, entry, note, revision
+from tests.support.records.store_documents import NOTES, START, entry, note, revision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lcm.control_plane.store.port import BadCursor, Conflict, Delete, Sort, StoreError, Where
-from tests.support.stores import NOTES, WORKERS, note, pages, revision, worker
+from tests.support.records.store_documents import NOTES, WORKERS, note, pages, revision, worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store, Value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.control_plane.store.port import Conflict, Delete, Guard, Taken
-from tests.support.stores import NOTES, WORKERS, body, entry, existing, ids, note, revision, worker
+from tests.support.records.store_documents import NOTES, WORKERS, body, entry, existing, ids, note, revision, worker
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence

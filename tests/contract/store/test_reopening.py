@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.store.port import Kind, Put, Sort, StoreUnavailable, Taken, Where
-from tests.support.stores import KINDS, NOTES, START, WORKERS, body, entry, existing, ids, note, sample, worker
+from tests.support.records.store_documents import (
+    KINDS,
+    NOTES,
+    START,
+    WORKERS,
+    body,
+    entry,
+    existing,
+    ids,
+    note,
+    sample,
+    worker,
+)
 
 if TYPE_CHECKING:
     from tests.contract.store.conftest import Bed

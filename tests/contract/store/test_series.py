@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.stores import START, sample
+from tests.support.records.store_documents import START, sample
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.store.port import Delete, Taken
-from tests.support.stores import WORKERS, revision, worker
+from tests.support.records.store_documents import WORKERS, revision, worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import aws_operations
-from tests.support.aws_bed import AwsBed, open_bed
+from tests.support.aws import operations
+from tests.support.aws.conformance_aws import AwsBed, open_bed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _recording() -> None:
-    aws_operations.record()
+    operations.record()
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from lcm.cloud.aws import AwsConfig, AwsProvider
 from lcm.cloud.errors import Denied, Unreachable
 from lcm.cloud.types import Selection
-from tests.support.cloud_bed import IDENTITY, RUN, Refusal
+from tests.support.aws.conformance import IDENTITY, RUN, Refusal
 
 if TYPE_CHECKING:
-    from tests.support.aws_bed import AwsBed
+    from tests.support.aws.conformance_aws import AwsBed
 
 OTHER = "210987654321"
 ROLE = f"arn:aws:iam::{OTHER}:role/lcm-controller-test"

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from lcm.cloud.aws import AwsConfig, AwsProvider, RegionConfig
 from lcm.cloud.types import HealthKind, Selection
-from tests.support.aws_credentials import REGION, dummy_credentials
-from tests.support.aws_server import AwsServer
-from tests.support.ec2_wire import WireFake
+from tests.support.aws.credentials import REGION, dummy_credentials
+from tests.support.aws.ec2_wire import WireFake
+from tests.support.aws.server import AwsServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,11 @@ import pytest
 from lcm.cloud.aws import clients, gateway
 from lcm.cloud.errors import OutcomeUnknown, Throttled, Unreachable
 from lcm.cloud.types import Selection
-from tests.support.aws_bed import TUNING, open_bed
-from tests.support.cloud_bed import ALWAYS, DESCRIBE, IDENTITY, RUN, STATUS, STOP, Refusal
+from tests.support.aws.conformance import ALWAYS, DESCRIBE, IDENTITY, RUN, STATUS, STOP, Refusal
+from tests.support.aws.conformance_aws import TUNING, open_bed
 
 if TYPE_CHECKING:
-    from tests.support.aws_bed import AwsBed
+    from tests.support.aws.conformance_aws import AwsBed
 
 THREADS = TUNING.threads
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import Selection
-from tests.support.aws_operations import RECORDED
+from tests.support.aws.operations import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support.aws_bed import AwsBed
+    from tests.support.aws.conformance_aws import AwsBed
 
 POLICY = Path(__file__).parents[3] / "deploy" / "iam-policy.json"
 CHANGES = {"ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances"}

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.errors import InvalidRequest
-from tests.support.cloud_bed import IMAGES
-from tests.support.ec2_rules import RULES
+from tests.support.aws.conformance import IMAGES
+from tests.support.aws.ec2_rules import RULES
 
 if TYPE_CHECKING:
-    from tests.support.aws_bed import AwsBed
+    from tests.support.aws.conformance_aws import AwsBed
 
 STRANGER = "666666666666"
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,13 +11,13 @@ import pytest
 
 from lcm.cloud.errors import InvalidRequest, OutcomeUnknown
 from lcm.cloud.types import Selection
-from tests.support import aws_child
-from tests.support.cloud_bed import RUN
+from tests.support.aws import child_process
+from tests.support.aws.conformance import RUN
 
 if TYPE_CHECKING:
     import subprocess
 
-    from tests.support.aws_bed import AwsBed
+    from tests.support.aws.conformance_aws import AwsBed
 
 RETRIES = 6
 
@@ -48,7 +48,7 @@ async def test_replies_lost_at_every_retry_leave_one_instance(bed: AwsBed) -> No
 async def test_a_process_killed_after_its_launch_was_carried_out_leaves_one_instance(bed: AwsBed) -> None:
     parameters = bed.parameters("w1")
     carried_out = bed.server.hold(RUN, after=True, times=1)
-    child = aws_child.start("launch", json.dumps(parameters.to_json()), bed.server.url)
+    child = child_process.start("launch", json.dumps(parameters.to_json()), bed.server.url)
     try:
         await bed.eventually(lambda: carried_out.arrived == 1, "the launch has been carried out")
     finally:
@@ -65,7 +65,7 @@ async def test_a_launch_that_arrives_after_its_replay_leaves_one_instance(bed: A
     """The killed process's request is still on its way when its successor looks, sees nothing and replays."""
     parameters = bed.parameters("w1")
     on_its_way = bed.server.hold(RUN, times=1)
-    child = aws_child.start("launch", json.dumps(parameters.to_json()), bed.server.url)
+    child = child_process.start("launch", json.dumps(parameters.to_json()), bed.server.url)
     try:
         await bed.eventually(lambda: on_its_way.arrived == 1, "the launch has been sent")
     finally:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.types import Selection
-from tests.support import aws_child
-from tests.support.aws_bed import TUNING, AwsBed, open_bed
-from tests.support.cloud_bed import ALWAYS, DESCRIBE, Refusal
-from tests.support.processes import wait_until
+from tests.support.aws import child_process
+from tests.support.aws.conformance import ALWAYS, DESCRIBE, Refusal
+from tests.support.aws.conformance_aws import TUNING, AwsBed, open_bed
+from tests.support.servers.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -158,7 +158,7 @@ async def test_closing_ends_it(bed: AwsBed) -> None:
 
 
 async def test_it_does_not_outlive_its_parent(bed: AwsBed) -> None:
-    child = aws_child.start("sweep", bed.region, bed.server.url)
+    child = child_process.start("sweep", bed.region, bed.server.url)
     assert child.stdout is not None
     try:
         pid = int(await asyncio.to_thread(child.stdout.readline))

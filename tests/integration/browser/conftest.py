@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from tests.support.chromium import launch
-from tests.support.pages import ARTEFACTS, Visits
-from tests.support.quiet_plane import QuietPlane
-from tests.support.up import Up
+from tests.support.servers.chromium import launch
+from tests.support.servers.lcm_up import Up
+from tests.support.servers.scripted_control_plane import QuietPlane
+from tests.support.web.pages import ARTEFACTS, Visits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

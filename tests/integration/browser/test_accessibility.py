@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.furnished import furnish
-from tests.support.pages import DESKTOP, PHONE, barriers
-from tests.support.watching import PATHS, confirm, live, row
+from tests.support.web.actions import PATHS, confirm, live, row
+from tests.support.web.pages import DESKTOP, PHONE, barriers
+from tests.support.web.sample_fleet import furnish
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from tests.support.pages import Scheme, Visits
-    from tests.support.quiet_plane import QuietPlane
+    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.web.pages import Scheme, Visits
 
 WORKERS = ("ready", "silent", "failed", "ended")
 LOOKS: list[tuple[Scheme, tuple[int, int]]] = [("light", DESKTOP), ("dark", DESKTOP), ("dark", PHONE)]

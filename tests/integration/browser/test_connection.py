@@ -8,17 +8,17 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.http_gate import LoopThread
-from tests.support.proxy import Mode, TcpProxy
-from tests.support.watching import live, not_reloaded, row
+from tests.support.network.http_gate import LoopThread
+from tests.support.network.tcp_proxy import Mode, TcpProxy
+from tests.support.web.actions import live, not_reloaded, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import APIResponse, Page, Route
 
-    from tests.support.pages import Visits
-    from tests.support.quiet_plane import QuietPlane
+    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.web.pages import Visits
 
 CUT_OFF = r"net::ERR_|status of 50\d|htmx:error: Failed to fetch"
 

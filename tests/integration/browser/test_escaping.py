@@ -8,20 +8,20 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.furnished import furnish
-from tests.support.http_gate import LoopThread
-from tests.support.issuer import AUDIENCE, ISSUER, entry, private_key, signed
-from tests.support.key_server import KeyServer
-from tests.support.quiet_lablets import furnish_lablets
-from tests.support.quiet_plane import QuietPlane
-from tests.support.watching import PATHS, live
+from tests.support.auth.issuer import AUDIENCE, ISSUER, entry, private_key, signed
+from tests.support.network.http_gate import LoopThread
+from tests.support.servers.jwks_server import KeyServer
+from tests.support.servers.scripted_control_plane import QuietPlane
+from tests.support.servers.scripted_lablets import furnish_lablets
+from tests.support.web.actions import PATHS, live
+from tests.support.web.sample_fleet import furnish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Page
 
-    from tests.support.pages import Visits
+    from tests.support.web.pages import Visits
 
 # Out of an attribute, out of an element, into a script, and what our own scripts would act on.
 EVIL = (

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.lablet_desk import TOPOLOGY
-from tests.support.pages import DESKTOP, PHONE, barriers
-from tests.support.quiet_lablets import define, lablet_row, make, now, place, report, runs
-from tests.support.watching import confirm, live, not_reloaded
+from tests.support.records.lablet_records import TOPOLOGY
+from tests.support.servers.scripted_lablets import define, lablet_row, make, now, place, report, runs
+from tests.support.web.actions import confirm, live, not_reloaded
+from tests.support.web.pages import DESKTOP, PHONE, barriers
 
 if TYPE_CHECKING:
-    from tests.support.pages import Scheme, Visits
-    from tests.support.quiet_plane import QuietPlane
+    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.web.pages import Scheme, Visits
 
 LOOKS: list[tuple[Scheme, tuple[int, int]]] = [("light", DESKTOP), ("dark", DESKTOP), ("dark", PHONE)]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.processes import wait_until
+from tests.support.servers.processes import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from tests.support.pages import Visits
-    from tests.support.quiet_plane import QuietPlane
-    from tests.support.up import Up
+    from tests.support.servers.lcm_up import Up
+    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.web.pages import Visits
 
 REFUSED = r"status of 401"
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.etcd import EtcdServer
-from tests.support.lcm_plane import LcmPlane, StandIn
-from tests.support.pseudo_terminal import Typed
+from tests.support.servers.control_plane import LcmPlane, StandIn
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.pseudo_terminal import Typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

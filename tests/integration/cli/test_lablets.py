@@ -14,16 +14,16 @@ import yaml
 
 from lcm.client import Leader
 from lcm.core import clock
-from lcm.model.lablet import LabletStatusWrite, NodeEndpoint, Placement, ScheduleBatch, ScheduleWrite
-from lcm.model.lablet_status import LabletStatus
-from tests.support.lcm_plane import CONTROLLER
+from lcm.model.lablet.record import LabletStatusWrite, NodeEndpoint, Placement, ScheduleBatch, ScheduleWrite
+from lcm.model.lablet.status import LabletStatus
+from tests.support.servers.control_plane import CONTROLLER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from lcm.model.lablet import Lablet
-    from tests.support.lcm_plane import LcmPlane, StandIn
+    from lcm.model.lablet.record import Lablet
+    from tests.support.servers.control_plane import LcmPlane, StandIn
 
 WORKERS = Leader("worker-controller", 7)
 SCHEDULER = Leader("resource-scheduler", 1)

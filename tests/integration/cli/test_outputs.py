@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from lcm.model.status import DesiredStatus, WorkerStatus
-from tests.support.etcd import free_ports
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.support.servers.etcd import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support.lcm_plane import LcmPlane, StandIn
+    from tests.support.servers.control_plane import LcmPlane, StandIn
 
 GOLDEN = Path(__file__).parents[2] / "data" / "cli"
 OUTPUTS: dict[str, Sequence[str]] = {

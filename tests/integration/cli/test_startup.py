@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lcm.cli.nouns import NOUNS
+from lcm.cli.lazy_group import NOUNS
 
 HEAVY = ("httpx", "pydantic", "rich", "yaml", "asyncio", "structlog", "prometheus_client", "fastapi", "grpc", "boto3")
 SAY = "import sys; print(','.join(sorted(name for name in sys.modules if '.' not in name)), file=sys.stderr)"

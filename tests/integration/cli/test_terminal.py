@@ -7,14 +7,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from lcm.model.status import DesiredStatus, WorkerStatus
-from tests.support.processes import ROOT, wait_until
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.support.servers.processes import ROOT, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.lcm_plane import LcmPlane, StandIn
-    from tests.support.pseudo_terminal import Typed
+    from tests.support.servers.control_plane import LcmPlane, StandIn
+    from tests.support.servers.pseudo_terminal import Typed
 
     Terminal = Callable[..., Typed]
 
@@ -107,7 +107,7 @@ def test_an_interrupt_that_comes_just_before_the_answer_is_waited_for_is_heard()
     """As one that the system hands to another thread: what this one sleeps in is not interrupted."""
     program = (
         "import os, signal, sys, threading, time\n"
-        "from lcm.cli.session import ask_yes\n"
+        "from lcm.cli.runtime.session import ask_yes\n"
         "def interrupt():\n"
         "    time.sleep(1)\n"
         "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"

@@ -12,13 +12,13 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lcm.cml.labs import CMLLabsClient
-from lcm.cml.session import Session
+from lcm.cml.client.cml_session import Session
+from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cml.client.labs import CMLLabsClient
+from lcm.cml.client.tls import Insecure, Pinned, Trust
+from lcm.cml.client.transport import Transport
 from lcm.cml.simulator import CmlSimulator, SimulatorFarm, WorldSettings
-from lcm.cml.simulator.certificate import ServerIdentity, make_identity
-from lcm.cml.system import CMLSystemClient
-from lcm.cml.tls import Insecure, Pinned, Trust
-from lcm.cml.transport import Transport
+from lcm.cml.simulator.listener import ServerIdentity, make_identity
 from lcm.cml.types import Credentials
 
 if TYPE_CHECKING:

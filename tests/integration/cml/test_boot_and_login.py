@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from lcm.cml.client.tls import Insecure
 from lcm.cml.errors import AuthFailed, NotReady
 from lcm.cml.simulator import CmlSimulator, WorldSettings
-from lcm.cml.simulator.boot import Phase
-from lcm.cml.simulator.sessions import Account
-from lcm.cml.tls import Insecure
+from lcm.cml.simulator.state.boot import Phase
+from lcm.cml.simulator.state.sessions import Account
 from lcm.cml.types import Credentials
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, clients, control, eventually
 

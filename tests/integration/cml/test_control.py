@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from lcm.cml.client.tls import Insecure
 from lcm.cml.errors import NotReady
 from lcm.cml.simulator import CmlSimulator, WorldSettings
-from lcm.cml.simulator.boot import Phase
 from lcm.cml.simulator.serving import CannotListen, Port
-from lcm.cml.tls import Insecure
+from lcm.cml.simulator.state.boot import Phase
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, clients, control, eventually
-from tests.support.processes import ROOT
+from tests.support.servers.processes import ROOT
 
-RUN = "import sys; from lcm.cli.cml_simulator import run_simulator; sys.exit(run_simulator({}))"
+RUN = "import sys; from lcm.cli.processes.cml_simulator import run_simulator; sys.exit(run_simulator({}))"
 GOOD = '"2.10", "127.0.0.1", 0, 0, 100.0, 1.0, "admin", "simulated"'
 PATIENCE = 60.0
 

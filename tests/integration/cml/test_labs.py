@@ -13,10 +13,10 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from lcm.cml.errors import Invalid, NotFound, NotReady
 from lcm.cml.licensing import LicensePhase, LicenseProgress
-from lcm.cml.simulator.boot import Phase
-from lcm.cml.simulator.faults import Fault, FaultKind
+from lcm.cml.simulator.state.boot import Phase
+from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, eventually
-from tests.support.virl2_session import LAB
+from tests.support.cml.virl2_session import LAB
 
 if TYPE_CHECKING:
     from lcm.cml.simulator import CmlSimulator, SimulatorFarm

@@ -10,15 +10,15 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from lcm.cml.client.cml_session import Session
+from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cml.client.proxy import HttpProxy
+from lcm.cml.client.tls import FirstUse, Insecure, Pinned, Pins, Trust
+from lcm.cml.client.transport import Transport
 from lcm.cml.errors import NotReady, TlsError
-from lcm.cml.proxy import HttpProxy
-from lcm.cml.session import Session
-from lcm.cml.simulator.certificate import make_identity
-from lcm.cml.system import CMLSystemClient
-from lcm.cml.tls import FirstUse, Insecure, Pinned, Pins, Trust
-from lcm.cml.transport import Transport
+from lcm.cml.simulator.listener import make_identity
 from tests.integration.cml.conftest import ADDRESS, ADMIN
-from tests.support.connect_proxy import ConnectProxy
+from tests.support.network.connect_proxy import ConnectProxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lcm.cml.client.tls import Pinned
 from lcm.cml.errors import Conflict, Invalid
 from lcm.cml.licensing import LicensePhase, LicenseProgress
 from lcm.cml.simulator import CmlSimulator, WorldSettings
-from lcm.cml.simulator.faults import Fault, FaultKind
-from lcm.cml.simulator.licence import LicensingMode
-from lcm.cml.tls import Pinned
+from lcm.cml.simulator.state.license import LicensingMode
+from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
 from lcm.cml.types import Deregistration
 from lcm.core import clock
 from tests.integration.cml.conftest import ADDRESS, ADMIN, FAST, Clients, clients, control, eventually
 
 if TYPE_CHECKING:
-    from lcm.cml.simulator.certificate import ServerIdentity
+    from lcm.cml.simulator.listener import ServerIdentity
 
 
 async def phase(cml: Clients) -> LicensePhase:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cml.simulator import PROFILES, CmlSimulator, WorldSettings
-from tests.support.virl2 import VERSIONS, run_session
+from tests.support.cml.virl2 import VERSIONS, run_session
 
 if TYPE_CHECKING:
-    from lcm.cml.simulator.certificate import ServerIdentity
+    from lcm.cml.simulator.listener import ServerIdentity
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.mirror import MirrorSettings
-from lcm.control_plane.store.memory import MemoryDisk
+from lcm.control_plane.journal.mirror import MirrorSettings
+from lcm.control_plane.store.memory.store import MemoryDisk
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
-from lcm.core.ports import EventKind
-from tests.support.coordination import DEADLINE, eventually, following, until_served
-from tests.support.etcd import EtcdServer
-from tests.support.planes import PREFIX, Plane, expected_keys, read_value
-from tests.support.workers import a_worker
+from lcm.core.coordination import EventKind
+from tests.support.network.coordination import DEADLINE, eventually, following, until_served
+from tests.support.records.workers import a_worker
+from tests.support.servers.etcd import EtcdServer
+from tests.support.virtual.mirror_world import PREFIX, Plane, expected_keys, read_value
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from lcm.core.ports import WatchEvent
-    from lcm.model.worker import Worker
+    from lcm.core.coordination import WatchEvent
+    from lcm.model.worker.record import Worker
 
 # Often, so that the tests need not wait for minutes; how long everything takes does not matter.
 OFTEN = MirrorSettings(compare_every=0.5, check_every=0.2, patience=0.5)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.support.etcd import EtcdServer, free_ports
-from tests.support.mongod import MongoServer
-from tests.support.processes import LcmProcess, wait_until
+from tests.support.servers.etcd import EtcdServer, free_ports
+from tests.support.servers.mongod import MongoServer
+from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

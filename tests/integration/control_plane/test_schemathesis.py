@@ -14,7 +14,7 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from lcm.model.access import Role
-from tests.support.plane import LEADER, TestPlane, serving_plane
+from tests.support.virtual.control_plane import LEADER, TestPlane, serving_plane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

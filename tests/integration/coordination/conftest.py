@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
-from tests.support.etcd import EtcdCluster, EtcdServer
-from tests.support.proxy import TcpProxy
+from tests.support.network.tcp_proxy import TcpProxy
+from tests.support.servers.etcd import EtcdCluster, EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

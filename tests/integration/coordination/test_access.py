@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.coordination import CoordinationError, Denied, Unavailable
-from tests.support.certificates import Authority
-from tests.support.coordination import eventually, following, until_served
-from tests.support.etcd import EtcdServer
+from tests.support.network.coordination import eventually, following, until_served
+from tests.support.servers.certificates import Authority
+from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

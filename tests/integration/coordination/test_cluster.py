@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.coordination import OutcomeUnknown, Unavailable
-from tests.support.coordination import eventually, following, until_served, write_once
+from tests.support.network.coordination import eventually, following, until_served, write_once
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from lcm.coordination import Coordination
     from tests.integration.coordination.conftest import Connect
-    from tests.support.etcd import EtcdCluster
+    from tests.support.servers.etcd import EtcdCluster
 
 SLACK = 8.0
 

@@ -11,17 +11,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.coordination import CoordinationError, OutcomeUnknown, Unavailable, WatchLost
-from lcm.coordination.etcd.failures import Meaning, meaning
-from lcm.coordination.etcd.watch import WatchStream
-from tests.support.coordination import DEADLINE, eventually, following, until_served, write_once
-from tests.support.etcd import free_ports
-from tests.support.proxy import Mode, TcpProxy
+from lcm.coordination.etcd.errors import Meaning, meaning
+from lcm.coordination.etcd.etcd_watch import WatchStream
+from tests.support.network.coordination import DEADLINE, eventually, following, until_served, write_once
+from tests.support.network.tcp_proxy import Mode, TcpProxy
+from tests.support.servers.etcd import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tests.integration.coordination.conftest import Connect
-    from tests.support.etcd import EtcdServer
+    from tests.support.servers.etcd import EtcdServer
 
 # What a loaded machine may add to a stated bound. Below gRPC's own 15 s, which must not be what saves us.
 SLACK = 8.0

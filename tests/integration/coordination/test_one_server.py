@@ -9,15 +9,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.coordination import Compacted, CoordinationError, EventKind, OutcomeUnknown, Unavailable, WatchLost
-from tests.support.coordination import eventually, following, until_served, write_once
+from tests.support.network.coordination import eventually, following, until_served, write_once
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from lcm.coordination import Coordination, WatchBatch
     from tests.integration.coordination.conftest import Connect
-    from tests.support.etcd import EtcdServer
-    from tests.support.proxy import TcpProxy
+    from tests.support.network.tcp_proxy import TcpProxy
+    from tests.support.servers.etcd import EtcdServer
 
 
 async def test_a_restart_under_a_watch_loses_and_doubles_nothing(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.mongod import MongoServer, database_name
+from tests.support.servers.mongod import MongoServer, database_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.support.etcd import EtcdServer, free_ports
-from tests.support.processes import ROOT, LcmProcess, wait_until
+from tests.support.servers.etcd import EtcdServer, free_ports
+from tests.support.servers.processes import ROOT, LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 ADMIN = "bootstrap-token-for-tests-0123456789"
-COMMAND = "python -m lcm.control_plane.store.sqlite_backup"
+COMMAND = "python -m lcm.control_plane.store.sqlite.backup"
 
 
 @pytest.fixture(scope="module")

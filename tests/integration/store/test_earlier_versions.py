@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.store.mongo import MongoStore
+from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.port import Sort, Taken, Where
-from lcm.control_plane.store.sqlite import SqliteStore
-from tests.support.make_store_data import DATA, load_mongo
-from tests.support.stores import KINDS, NOTES, START, WORKERS, body, entry, existing, ids, worker
+from lcm.control_plane.store.sqlite.store import SqliteStore
+from tests.support.records.make_store_data import DATA, load_mongo
+from tests.support.records.store_documents import KINDS, NOTES, START, WORKERS, body, entry, existing, ids, worker
 
 if TYPE_CHECKING:
     from pathlib import Path

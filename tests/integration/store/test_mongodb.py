@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pymongo import MongoClient
 
-from lcm.control_plane.store import mongo_schema
-from lcm.control_plane.store.mongo import MongoStore
+from lcm.control_plane.store.mongo import schema as mongo_schema
+from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.port import Conflict, StoreError, StoreUnavailable, Taken
-from tests.support.etcd import free_ports
-from tests.support.mongod import MongoServer
-from tests.support.stores import KINDS, NOTES, body, entry, existing, ids, note, worker
+from tests.support.records.store_documents import KINDS, NOTES, body, entry, existing, ids, note, worker
+from tests.support.servers.etcd import free_ports
+from tests.support.servers.mongod import MongoServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from lcm.control_plane.store.mongo_schema import Database
+    from lcm.control_plane.store.mongo.schema import Database
     from lcm.control_plane.store.port import Recorded, Store
 
 PLANES = 3

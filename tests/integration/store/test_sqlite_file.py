@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.store import sqlite_schema, sqlite_writer
 from lcm.control_plane.store.port import StoreError, StoreUnavailable
-from lcm.control_plane.store.sqlite import SqliteStore
-from tests.support.processes import ROOT
-from tests.support.stores import KINDS, NOTES, WORKERS, body, ids, note, revision, worker
+from lcm.control_plane.store.sqlite import schema as sqlite_schema
+from lcm.control_plane.store.sqlite import threads
+from lcm.control_plane.store.sqlite.store import SqliteStore
+from tests.support.records.store_documents import KINDS, NOTES, WORKERS, body, ids, note, revision, worker
+from tests.support.servers.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -74,7 +75,7 @@ async def test_a_second_process_is_refused_with_file_and_pid(store: SqliteStore,
     program = (
         "import asyncio, sys; from pathlib import Path\n"
         "from lcm.control_plane.store.port import StoreError\n"
-        "from lcm.control_plane.store.sqlite import SqliteStore\n"
+        "from lcm.control_plane.store.sqlite.store import SqliteStore\n"
         "try: asyncio.run(SqliteStore(Path(sys.argv[1])).open(()))\n"
         "except StoreError as error: print(error)\n"
     )
@@ -189,7 +190,7 @@ async def test_the_log_stays_small_under_steady_reading(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 1024 * 1024
-    monkeypatch.setattr(sqlite_writer, "WAL_LIMIT", limit)
+    monkeypatch.setattr(threads, "WAL_LIMIT", limit)
     assert store._writer is not None
     store._writer._wal_limit = limit
     done = asyncio.Event()

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.core import clock
-from tests.support.aws_bed import ACCOUNT, AwsBed
-from tests.support.aws_credentials import CREDENTIALS, REGION, dummy_credentials
-from tests.support.cloud_bed import RUN
-from tests.support.etcd import free_ports
-from tests.support.processes import ROOT, wait_until
+from tests.support.aws.conformance import RUN
+from tests.support.aws.conformance_aws import ACCOUNT, AwsBed
+from tests.support.aws.credentials import CREDENTIALS, REGION, dummy_credentials
+from tests.support.servers.etcd import free_ports
+from tests.support.servers.processes import ROOT, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.cml.labs import marker_of
-from lcm.model.idle import ACTIVITY_CATEGORIES
-from tests.support.processes import wait_until
-from tests.support.up import Up, ready
+from lcm.cml.client.labs import marker_of
+from lcm.model.worker.idle import ACTIVITY_CATEGORIES
+from tests.support.servers.lcm_up import Up, ready
+from tests.support.servers.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.types import InstanceState
-from lcm.cml.simulator.boot import Phase
-from lcm.wiring.simulated_world import FOLDER, SimulatedWorld
-from tests.support.simulated_bed import launch_of
+from lcm.cml.simulator.state.boot import Phase
+from lcm.wiring.simulated.world import FOLDER, SimulatedWorld
+from tests.support.aws.conformance_simulated import launch_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

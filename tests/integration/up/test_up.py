@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.etcd import free_ports
-from tests.support.processes import LcmProcess
-from tests.support.up import TOKEN, Up, ready
+from tests.support.servers.etcd import free_ports
+from tests.support.servers.lcm_up import TOKEN, Up, ready
+from tests.support.servers.processes import LcmProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

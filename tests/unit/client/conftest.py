@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from lcm.client import Client
-from tests.support.plane import TestPlane, serving_plane
+from tests.support.virtual.control_plane import TestPlane, serving_plane
 from tests.unit.client.fakes import URL
 
 if TYPE_CHECKING:

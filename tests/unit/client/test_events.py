@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from lcm.client.errors import NotSignedIn, ProtocolError, Unavailable, Unreachable
-from lcm.control_plane.stream_client import frame, notice
+from lcm.control_plane.journal.sse_client import frame, notice
 from tests.unit.client.fakes import StreamServer
 
 if TYPE_CHECKING:

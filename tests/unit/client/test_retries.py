@@ -10,8 +10,8 @@ import pytest
 from lcm.client import Leader, Limits, OutcomeUnknown, Unreachable
 from lcm.client.errors import Invalid, NotFound, ProtocolError, ServerFault, TimedOut, TooManyAttempts, Unavailable
 from lcm.model.access import Role
-from lcm.model.requests import CreateWorker, HoldRequest, PatchWorker, StatusWrite
-from lcm.model.status import WorkerStatus
+from lcm.model.worker.requests import CreateWorker, HoldRequest, PatchWorker, StatusWrite
+from lcm.model.worker.status import WorkerStatus
 from tests.unit.client.fakes import Network, Said, Server, problem, said
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from lcm.client import Client
-    from tests.support.plane import TestPlane
+    from tests.support.virtual.control_plane import TestPlane
     from tests.unit.client.fakes import Fault
 
 LEADER = Leader("worker-controller", 5)

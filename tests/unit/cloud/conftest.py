@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from lcm.cloud.observer import RegionObserver
+from lcm.cloud.region_cache import RegionObserver
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing
 from lcm.core import clock
-from tests.support.simulated_bed import launch_of
+from tests.support.aws.conformance_simulated import launch_of
 
 REGION = "eu-central-1"
 # Slow enough that many can ask while one sweep is under way.

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcm.cml.client.json_values import Misshapen
 from lcm.cml.licensing import SETTLING, LicensePhase, LicenseProgress, read_license
-from lcm.cml.reading import Misshapen
 from lcm.cml.types import LicenseState
 
 

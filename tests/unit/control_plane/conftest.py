@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lcm.control_plane.kinds import ALL_KINDS
-from tests.support.desk import Desk
+from lcm.control_plane.records.kinds import ALL_KINDS
+from tests.support.records.worker_records import Desk
 
 
 @pytest.fixture

@@ -60,12 +60,12 @@ def fail(text: str) -> None:
 def test_json_line(out: io.StringIO) -> None:
     configure_logging("info", "json", out)
     with clock.use(StoppedClock()):
-        structlog.get_logger("lcm.core.leadership").info("leader elected", term=5, key="/workers/1")
+        structlog.get_logger("lcm.core.controller.leader_election").info("leader elected", term=5, key="/workers/1")
     (line,) = lines(out)
     assert list(line.items()) == [
         ("ts", "2026-01-02T02:04:05.678Z"),
         ("level", "info"),
-        ("logger", "lcm.core.leadership"),
+        ("logger", "lcm.core.controller.leader_election"),
         ("event", "leader elected"),
         ("term", 5),
         ("key", "/workers/1"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lcm.core import clock
 
 if TYPE_CHECKING:
-    from tests.support.virtual_time import VirtualClock
+    from tests.support.virtual.time import VirtualClock
 
 
 async def test_a_day_of_sleep_takes_no_time(virtual_clock: VirtualClock) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lcm.core.workqueue import Priority, QueueShutDown, WorkQueue
-from tests.support.virtual_time import VirtualTimeLoop
+from tests.support.virtual.time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from botocore import xform_name
 
 from lcm.cloud.aws.clients import new_client, new_rehearsing_client, new_session
-from lcm.cloud.aws.failures import is_throttling, outcome_of, translate
-from lcm.cloud.buckets import OperationBuckets
+from lcm.cloud.aws.error_mapping import is_throttling, outcome_of, translate
 from lcm.cloud.errors import CloudError
+from lcm.cloud.rate_limit import OperationBuckets
 from lcm.core import clock
 
 if TYPE_CHECKING:

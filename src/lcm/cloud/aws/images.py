@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lcm.cloud.aws.gateway import Gateway
-    from lcm.cloud.aws.identity import Identity
+    from lcm.cloud.aws.iam import Identity
 
 OPERATION = "DescribeImages"
 _PAGE = 1000

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud import errors
-from lcm.cloud.aws.failures import outcome_of
+from lcm.cloud.aws.error_mapping import outcome_of
 from lcm.cloud.aws.poller_process import OPERATION, request_line
 from lcm.cloud.aws.rows import instance_of
 from lcm.core import clock

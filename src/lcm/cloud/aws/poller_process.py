@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from lcm.cloud.aws.clients import new_client, new_session
 from lcm.cloud.aws.config import RegionConfig, Tuning
-from lcm.cloud.aws.failures import is_throttling, translate
+from lcm.cloud.aws.error_mapping import is_throttling, translate
 from lcm.cloud.aws.rows import MEMBERS, rows_of
 
 if TYPE_CHECKING:

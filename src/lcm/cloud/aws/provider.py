@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.cloud.aws.cloudwatch import CloudWatch
 from lcm.cloud.aws.gateway import Gateway
 from lcm.cloud.aws.health import Health
-from lcm.cloud.aws.identity import Identity
+from lcm.cloud.aws.iam import Identity
 from lcm.cloud.aws.images import Images
 from lcm.cloud.aws.launch import Launches
+from lcm.cloud.aws.monitoring import CloudWatch
 from lcm.cloud.aws.mutations import Mutation
 from lcm.cloud.aws.permissions import Permissions
 from lcm.cloud.aws.poller import Poller

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from lcm.cloud.aws.gateway import Gateway
-    from lcm.cloud.aws.identity import Identity
+    from lcm.cloud.aws.iam import Identity
     from lcm.cloud.aws.poller import Poller
 
 OPERATION = "DescribeInstances"

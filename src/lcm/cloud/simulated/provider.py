@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lcm.cloud.buckets import OperationBuckets
 from lcm.cloud.errors import CloudError, OutcomeUnknown, Unreachable
-from lcm.cloud.simulated import answers
+from lcm.cloud.rate_limit import OperationBuckets
+from lcm.cloud.simulated import error_codes
 from lcm.cloud.simulated.region import FILTER_VALUES, Filters
 from lcm.cloud.simulated.reports import METRIC_NAMES, QUERIES_A_CALL, answer_queries, join_answers, notices
 from lcm.cloud.types import WORKER_TAG, HealthKind, Sweep
@@ -156,7 +156,7 @@ class SimulatedProvider:
         answer = await self._world.request(region, operation, work, instances=instances)
         if not self.cut:
             return answer
-        lost = OutcomeUnknown if operation in answers.CHANGING else Unreachable
+        lost = OutcomeUnknown if operation in error_codes.CHANGING else Unreachable
         raise lost(f"{operation}: the connection to {region} broke", operation=operation)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lcm.cloud.buckets import OperationBuckets
-from lcm.cloud.simulated import answers
+from lcm.cloud.rate_limit import OperationBuckets
+from lcm.cloud.simulated import error_codes
 from lcm.cloud.simulated.faults import Faults
-from lcm.cloud.simulated.machines import Machine, moment
+from lcm.cloud.simulated.machine import Machine, moment
 from lcm.cloud.types import Image, InstanceState
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Region:
             return self._replay(record, stored, now)
         image = self.images.get(parameters.image_id)
         if image is None or image.state != "available":
-            raise self._refuse(answers.BAD_IMAGE, "RunInstances", f"there is no image {parameters.image_id}")
+            raise self._refuse(error_codes.BAD_IMAGE, "RunInstances", f"there is no image {parameters.image_id}")
         machine = self._new_machine(parameters, now)
         self.tokens[parameters.client_token, zone] = TokenRecord(stored, machine.id)
         self.add(machine)
@@ -182,7 +182,7 @@ class Region:
         """DescribeInstances: the page of instances whose serials are above `after`."""
         self.reap(now)
         if self.faults.page_fails(number):
-            raise self._refuse(answers.INTERNAL, "DescribeInstances", f"page {number} failed")
+            raise self._refuse(error_codes.INTERNAL, "DescribeInstances", f"page {number} failed")
         if len(filters.instance_ids) > FILTER_VALUES:
             raise self._refuse("FilterLimitExceeded", "DescribeInstances", f"more than {FILTER_VALUES} filter values")
         found: list[Instance] = []
@@ -225,10 +225,10 @@ class Region:
 
     def _replay(self, record: TokenRecord, stored: Mapping[str, object], now: float) -> Instance:
         if record.parameters != stored:
-            raise self._refuse(answers.MISMATCH, "RunInstances", "the token was used with other parameters")
+            raise self._refuse(error_codes.MISMATCH, "RunInstances", "the token was used with other parameters")
         machine = self.machines.get(record.instance_id)
         if machine is None or self.settle(machine, now).state is InstanceState.TERMINATED:
-            raise self._refuse(answers.SPENT, "RunInstances", f"{record.instance_id} has terminated")
+            raise self._refuse(error_codes.SPENT, "RunInstances", f"{record.instance_id} has terminated")
         return machine.show()
 
     def _new_machine(self, parameters: LaunchParameters, now: float) -> Machine:
@@ -255,13 +255,13 @@ class Region:
         if subnet_id is None:
             return ""
         if self.subnets and subnet_id not in self.subnets:
-            raise self._refuse(answers.BAD_SUBNET, "RunInstances", f"there is no subnet {subnet_id}")
+            raise self._refuse(error_codes.BAD_SUBNET, "RunInstances", f"there is no subnet {subnet_id}")
         return self.subnets.get(subnet_id, subnet_id)
 
     def _find(self, instance_id: str, operation: str, now: float) -> Machine:
         machine = self.machines.get(instance_id)
         if machine is None or not self.shown(machine, now):
-            raise self._refuse(answers.NOT_FOUND, operation, f"the instance {instance_id} does not exist")
+            raise self._refuse(error_codes.NOT_FOUND, operation, f"the instance {instance_id} does not exist")
         return machine
 
     def _enter(
@@ -272,7 +272,7 @@ class Region:
         return state
 
     def _wrong_state(self, machine: Machine, operation: str) -> CloudError:
-        return self._refuse(answers.WRONG_STATE, operation, f"the instance {machine.id} is {machine.state.value}")
+        return self._refuse(error_codes.WRONG_STATE, operation, f"the instance {machine.id} is {machine.state.value}")
 
     def _refuse(self, code: str, operation: str, message: str) -> CloudError:
-        return answers.refusal(code, f"{self.name}: {message}", operation)
+        return error_codes.refusal(code, f"{self.name}: {message}", operation)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from lcm.cloud.simulated import load
-from lcm.cloud.simulated.machines import moment
+from lcm.cloud.simulated import monitoring
+from lcm.cloud.simulated.machine import moment
 from lcm.cloud.types import HealthKind, HealthNotice, InstanceMetrics, InstanceState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lcm.cloud.simulated.machines import Machine
+    from lcm.cloud.simulated.machine import Machine
     from lcm.cloud.simulated.region import Region
 
 METRIC_NAMES: Final = (
@@ -92,4 +92,4 @@ def _figures(region: Region, seed: int | None, instance_id: str, now: float) -> 
         return region.figures.get(instance_id)
     if not region.shown(machine, now) or machine.state is not InstanceState.RUNNING:
         return None
-    return load.figures(seed, instance_id, machine.launched_at, now)
+    return monitoring.figures(seed, instance_id, machine.launched_at, now)

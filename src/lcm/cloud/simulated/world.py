@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lcm.cloud.errors import CloudError, InvalidRequest, OutcomeUnknown, Unreachable
-from lcm.cloud.simulated import answers, mishaps, snapshot
+from lcm.cloud.simulated import error_codes, fault_injection, persistence
 from lcm.cloud.simulated.faults import FaultScript
 from lcm.cloud.simulated.region import ImageRecord, Region
 from lcm.cloud.simulated.timing import Timing
@@ -99,7 +99,7 @@ class SimulatedCloud:
 
     def strike(self, region: str, fault: Fault) -> None:
         """Let a fault happen now."""
-        mishaps.strike(self.region(region), fault, self.time())
+        fault_injection.strike(self.region(region), fault, self.time())
 
     def play(self, steps: Iterable[Step]) -> FaultScript:
         """Follow a script from now on, in place of an earlier one.
@@ -152,7 +152,7 @@ class SimulatedCloud:
             result = Unreachable(f"{operation}: {region.name} accepts no connection", operation=operation)
         else:
             result = self._done(region, operation, work, instances, now)
-            if operation in answers.CHANGING and region.faults.loses_reply():
+            if operation in error_codes.CHANGING and region.faults.loses_reply():
                 result = OutcomeUnknown(f"{operation}: no answer from {region.name}", operation=operation)
                 delay = self.timing.read_timeout if region.faults.silent else delay
         self._loop.call_later(delay, _answer, reply, result, context=self._context)
@@ -162,12 +162,12 @@ class SimulatedCloud:
     ) -> T | CloudError:
         region.calls[operation] += 1
         for step in self._script.at_call(region.name, operation):
-            mishaps.strike_if_possible(region, step.fault, now)
+            fault_injection.strike_if_possible(region, step.fault, now)
         code = region.faults.next_refusal(operation)
         if code is None and not region.buckets.try_take(operation, instances):
-            code = answers.THROTTLED
+            code = error_codes.THROTTLED
         if code is not None:
-            return answers.refusal(code, f"{region.name} refused", operation)
+            return error_codes.refusal(code, f"{region.name} refused", operation)
         try:
             return work(region, now)
         except CloudError as error:
@@ -179,7 +179,7 @@ class SimulatedCloud:
 
     def _play_script(self, now: float) -> None:
         for moment, step in self._script.due(now):
-            mishaps.strike_if_possible(self.regions[step.region], step.fault, moment)
+            fault_injection.strike_if_possible(self.regions[step.region], step.fault, moment)
 
     def _next_address(self) -> str:
         self.addresses_given += 1
@@ -190,22 +190,22 @@ class SimulatedCloud:
     def to_json(self) -> dict[str, Any]:
         """Everything but faults, buckets and figures that were put there: what a restart goes on from."""
         return {
-            "format": snapshot.FORMAT,
+            "format": persistence.FORMAT,
             "seed": self.seed,
             "restarts": self.restarts,
             "addresses_given": self.addresses_given,
-            "regions": {name: snapshot.region_to_json(self.region(name)) for name in self.regions},
+            "regions": {name: persistence.region_to_json(self.region(name)) for name in self.regions},
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], **settings: Any) -> SimulatedCloud:
         """The world that `to_json` pictured, older by the time that has passed since; settings as for a new one."""
-        snapshot.check(stored)
+        persistence.check(stored)
         world = cls(**{**settings, "seed": stored["seed"], "restarts": stored["restarts"] + 1})
         world.addresses_given = stored["addresses_given"]
         for name, region in stored["regions"].items():
             place = world.add_region(name, account_id=region["account_id"], subnets=region["subnets"])
-            snapshot.fill_region(place, region)
+            persistence.fill_region(place, region)
         return world
 
 

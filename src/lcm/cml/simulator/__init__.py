@@ -4,9 +4,9 @@ Cisco's own client library accepts it. It runs no virtual machine; everything is
 """
 
 from lcm.cml.simulator.farm import SimulatorFarm
-from lcm.cml.simulator.licence import SmartAccount
-from lcm.cml.simulator.profiles import PROFILES
 from lcm.cml.simulator.server import CmlSimulator
-from lcm.cml.simulator.world import World, WorldSettings
+from lcm.cml.simulator.state.license import SmartAccount
+from lcm.cml.simulator.state.versions import PROFILES
+from lcm.cml.simulator.state.world import World, WorldSettings
 
 __all__ = ["PROFILES", "CmlSimulator", "SimulatorFarm", "SmartAccount", "World", "WorldSettings"]

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lcm.cml.simulator.certificate import ServerIdentity, make_identity
-from lcm.cml.simulator.licence import SmartAccount
+from lcm.cml.simulator.listener import ServerIdentity, make_identity
 from lcm.cml.simulator.server import CmlSimulator
-from lcm.cml.simulator.world import WorldSettings
+from lcm.cml.simulator.state.license import SmartAccount
+from lcm.cml.simulator.state.world import WorldSettings
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -69,7 +69,7 @@ class SimulatorFarm:
         await asyncio.gather(*(server.stop() for server in servers))
 
     def dial(self, address: str) -> str:
-        """The base URL of the server at an address, for `lcm.cml.transport.Transport`."""
+        """The base URL of the server at an address, for `lcm.cml.client.transport.Transport`."""
         server = self._servers.get(address)
         if server is None:
             raise OSError(f"no machine at {address}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from lcm.cml.simulator.app import make_app
-from lcm.cml.simulator.certificate import ServerIdentity, make_identity
-from lcm.cml.simulator.control import make_control_app
+from lcm.cml.simulator.http.control import make_control_app
+from lcm.cml.simulator.http.simulator_app import make_app
+from lcm.cml.simulator.listener import ServerIdentity, make_identity
 from lcm.cml.simulator.serving import Port, Serving
-from lcm.cml.simulator.world import World, WorldSettings
+from lcm.cml.simulator.state.world import World, WorldSettings
 
 if TYPE_CHECKING:
-    from lcm.cml.simulator.licence import SmartAccount
+    from lcm.cml.simulator.state.license import SmartAccount
 
 _LOOK_SECONDS = 0.02
 

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.checks import check_id
 from lcm.control_plane.store.port import BadCursor
+from lcm.control_plane.store.validation import check_id
 from lcm.control_plane.store.values import check_value
 
 if TYPE_CHECKING:

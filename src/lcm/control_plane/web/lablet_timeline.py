@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lcm.control_plane.kinds import LABLET_HISTORY
+from lcm.control_plane.records.kinds import LABLET_HISTORY
 from lcm.control_plane.store.cursors import journal_number
 from lcm.control_plane.web.timeline import LINES, Happening, Timeline, lines_about
 from lcm.model.audit import AuditEntry, LabletHistoryEntry
-from lcm.model.lablet_status import LabletStatus
+from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,16 +11,16 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lcm.control_plane.routes.parts import parts
+from lcm.control_plane.services import parts
 from lcm.control_plane.web.assets import ASSETS
-from lcm.control_plane.web.visitors import is_fragment
+from lcm.control_plane.web.auth import is_fragment
 from lcm.core import clock
-from lcm.model.wording import span
+from lcm.model.formatting import span
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from lcm.control_plane.web.visitors import Looking
+    from lcm.control_plane.web.auth import Looking
 
 NAVIGATION = (
     ("fleet", "Fleet", "/"),
@@ -137,11 +137,11 @@ async def page(
 async def missing(request: Request, who: Looking, *, here: str, noun: str, record_id: str) -> HTMLResponse:
     """The page of a record that does not exist, which says so."""
     return await page(
-        request, who, "missing.html", here=here, title=f"No such {noun}", status=404, noun=noun, record_id=record_id
+        request, who, "not_found.html", here=here, title=f"No such {noun}", status=404, noun=noun, record_id=record_id
     )
 
 
 def toast(message: str, *, kind: str = "good", status: int = 200, triggers: str = "") -> HTMLResponse:
     """A short word at the edge of the page. `triggers` are events that scripts hear of, such as `lcm:done`."""
     headers = {"HX-Trigger": triggers} if triggers else None
-    return fragment("_toast.html", status=status, headers=headers, kind=kind, message=message)
+    return fragment("shared/_toast.html", status=status, headers=headers, kind=kind, message=message)

@@ -8,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lcm.control_plane.kinds import AUDIT, HISTORY
+from lcm.control_plane.records.kinds import AUDIT, HISTORY
 from lcm.control_plane.store.cursors import journal_number
 from lcm.control_plane.store.port import BadCursor
 from lcm.model.audit import ActorKind, AuditEntry, HistoryEntry
-from lcm.model.overnight import TROUBLES, WORDS, Deed, deed_of
+from lcm.model.fleet.activity_summary import TROUBLES, WORDS, Deed, deed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
     from lcm.control_plane.store.port import Recorded, Store
-    from lcm.model.lablet_status import LabletStatus
-    from lcm.model.status import WorkerStatus
+    from lcm.model.lablet.status import LabletStatus
+    from lcm.model.worker.status import WorkerStatus
 
 LINES: Final = 40
 """How many lines of the journal a page of the timeline is made from."""

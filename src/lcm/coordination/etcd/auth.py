@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from grpc.aio import AioRpcError
 
-from lcm.coordination.etcd.failures import Meaning, NotDone, in_words, meaning
+from lcm.coordination.etcd.errors import Meaning, NotDone, in_words, meaning
 from lcm.coordination.etcd.messages import new
-from lcm.core.ports import Denied
+from lcm.core.coordination import Denied
 
 if TYPE_CHECKING:
-    from lcm.coordination.etcd.channels import Connection, Metadata
     from lcm.coordination.etcd.config import EtcdConfig
+    from lcm.coordination.etcd.connection import Connection, Metadata
     from lcm.coordination.etcd.endpoints import Endpoint
 
 # A server cut off from its quorum refuses at once, instead of holding a call or a watch that cannot be served.

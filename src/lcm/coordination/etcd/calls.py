@@ -11,11 +11,11 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError
 
 from lcm.coordination.etcd.auth import SignIn
-from lcm.coordination.etcd.channels import Connection, Metadata
+from lcm.coordination.etcd.connection import Connection, Metadata
 from lcm.coordination.etcd.endpoints import Endpoint, Endpoints
-from lcm.coordination.etcd.failures import MaybeDone, Meaning, NotDone, TooLarge, all_failed, in_words, meaning
-from lcm.coordination.etcd.failures import connect_failed as gave_up_connecting
-from lcm.core.ports import Compacted, CoordinationError, Denied, LeaseNotFound, OutcomeUnknown, Unavailable
+from lcm.coordination.etcd.errors import MaybeDone, Meaning, NotDone, TooLarge, all_failed, in_words, meaning
+from lcm.coordination.etcd.errors import connect_failed as gave_up_connecting
+from lcm.core.coordination import Compacted, CoordinationError, Denied, LeaseNotFound, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
     from lcm.coordination.etcd.config import EtcdConfig

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from lcm.coordination.etcd.calls import Caller, Repeat
-from lcm.coordination.etcd.failures import TooLarge
+from lcm.coordination.etcd.errors import TooLarge
+from lcm.coordination.etcd.etcd_watch import WatchStream
 from lcm.coordination.etcd.keys import key_value, prefix_range, to_bytes
 from lcm.coordination.etcd.messages import COMPARE_EQUAL, COMPARE_MOD_REVISION, new
-from lcm.coordination.etcd.watch import WatchStream
-from lcm.core.ports import (
+from lcm.core.coordination import (
     NO_LEASE,
     Compacted,
     Denied,
@@ -26,8 +26,8 @@ from lcm.core.ports import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.coordination.etcd.channels import Connection, Metadata
     from lcm.coordination.etcd.config import EtcdConfig
+    from lcm.coordination.etcd.connection import Connection, Metadata
     from lcm.coordination.etcd.endpoints import Endpoint
 
 KEYS_PER_PAGE = 1000

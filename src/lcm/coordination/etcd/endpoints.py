@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lcm.coordination.etcd.channels import Connection, dial
-from lcm.coordination.etcd.failures import NotDone
+from lcm.coordination.etcd.connection import Connection, dial
+from lcm.coordination.etcd.errors import NotDone
 
 if TYPE_CHECKING:
     from lcm.coordination.etcd.config import Address, EtcdConfig

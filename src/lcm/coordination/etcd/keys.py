@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lcm.core.ports import KeyValue
+from lcm.core.coordination import KeyValue
 
 # A single zero byte means "from the first key" as a start and "to the last key" as an end.
 _OPEN = b"\0"

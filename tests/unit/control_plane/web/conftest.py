@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.plane import serving_plane
+from tests.support.virtual.control_plane import serving_plane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.support.plane import TestPlane
+    from tests.support.virtual.control_plane import TestPlane
 
 
 @pytest.fixture

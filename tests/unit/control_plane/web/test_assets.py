@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.web.assets import ASSETS
 from lcm.model.access import Role
-from tests.support.visitor import WebVisitor, signed_in
+from tests.support.web.visitor import WebVisitor, signed_in
 
 if TYPE_CHECKING:
-    from tests.support.plane import TestPlane
+    from tests.support.virtual.control_plane import TestPlane
 
 
 async def test_what_a_page_names_is_there_and_is_kept_by_browsers(plane: TestPlane) -> None:

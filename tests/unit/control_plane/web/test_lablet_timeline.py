@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.web.lablet_timeline import read_lablet_timeline
-from lcm.model.lablet_status import LabletStatus
-from tests.support.lablet_desk import LabletDesk, a_ready_worker
+from lcm.model.lablet.status import LabletStatus
+from tests.support.records.lablet_records import LabletDesk, a_ready_worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.web.timeline import Happening

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lcm.control_plane.kinds import AUDIT, HISTORY
+from lcm.control_plane.records.kinds import AUDIT, HISTORY
 from lcm.control_plane.store.cursors import journal_cursor
 from lcm.control_plane.store.port import Recorded
 from lcm.control_plane.web.timeline import Happening, timeline_of
 from lcm.model.audit import Actor, ActorKind, AuditEntry, HistoryEntry
-from tests.support.workers import NOW
+from tests.support.records.workers import NOW
 
 ANN = Actor(kind=ActorKind.PERSON, name="ann")
 CONTROLLER = Actor(kind=ActorKind.CONTROLLER, name="worker-controller")

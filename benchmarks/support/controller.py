@@ -1,0 +1,206 @@
+"""`python -m benchmarks.support.controller WORKERS [URL]`: a worker controller to measure, in a process of its own.
+
+It is put together as `lcm worker-controller` is and told by the same variables, but its cloud is a simulated one in
+which so many machines run. URL is the CML server that stands for all of theirs; without one nothing goes over the
+wire. It takes orders on standard input, one a line, and answers each with a line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import REGISTRY, disable_created_metrics
+
+from benchmarks.support.fleet import CML_DEFINITIONS, CML_VERSION, simulated_cloud
+from lcm.cli.processes.services import settle_down, take_all_descriptors
+from lcm.cloud.simulated import SimulatedProvider
+from lcm.cloud.types import LaunchSite
+from lcm.cml.client.cml_session import Session
+from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cml.client.tls import Insecure
+from lcm.cml.client.transport import Transport
+from lcm.cml.types import Activity, LicenseState, SystemInformation, SystemStats, Usage
+from lcm.core import clock
+from lcm.core.hosting import Host, HostedService, cancel_and_wait
+from lcm.core.logs import configure_logging
+from lcm.http.server import HttpServer
+from lcm.settings import load
+from lcm.wiring.cml_servers import CmlServers
+from lcm.wiring.connections import Connection, Greeting, connect
+from lcm.wiring.control_plane_access import plane_client
+from lcm.wiring.controllers import Runtime
+from lcm.wiring.worker_controller import Cloud, WorkerControllerProcess, make_worker_controller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from lcm.cloud.simulated import SimulatedCloud
+    from lcm.cloud.simulated.region import Region
+    from lcm.cloud.types import InstanceState
+    from lcm.cml.types import Credentials
+    from lcm.controllers.worker.controller import WorkerReconciler
+
+_GLANCE = 0.005
+_CML_CALLS = "lcm_cml_calls_total"
+_INFORMATION = SystemInformation(CML_VERSION, ready=True)
+_STATS = SystemStats(3, 12, 7, 16, 41.5, Usage(4_000, 16_000), Usage(10_000, 100_000))
+_LICENCE = LicenseState("NOT_REGISTERED", "EVAL", "CML_Enterprise", True, (), "", None, False)
+
+
+class Arrivals(SimulatedProvider):
+    """Notes when a call that starts or stops a machine arrives, by a clock that all processes share."""
+
+    def __init__(self, world: SimulatedCloud) -> None:
+        super().__init__(world)
+        self.noted: dict[str, float] = {}
+
+    async def start_instance(self, region: str, instance_id: str) -> InstanceState:
+        def start(place: Region, now: float) -> InstanceState:
+            self._note(instance_id)
+            return place.start_instance(instance_id, now)
+
+        return await self._call(region, "StartInstances", start, instances=1)
+
+    async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
+        def stop(place: Region, now: float) -> InstanceState:
+            self._note(instance_id)
+            return place.stop_instance(instance_id, now)
+
+        return await self._call(region, "StopInstances", stop, instances=1)
+
+    def _note(self, instance_id: str) -> None:
+        self.noted.setdefault(instance_id, asyncio.get_running_loop().time())
+
+
+class AtHand(CMLSystemClient):
+    """CML servers that answer at once, without a wire."""
+
+    async def get_system_information(self, address: str) -> SystemInformation:
+        return _INFORMATION
+
+    async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
+        return _STATS
+
+    async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
+        return _LICENCE
+
+    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> Activity:
+        return Activity((), 0, 0)
+
+    async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
+        return CML_DEFINITIONS
+
+
+class Orders(HostedService):
+    """Carries out one order after the other, until there are no more."""
+
+    def __init__(self, reconciler: WorkerReconciler, world: SimulatedCloud, provider: Arrivals) -> None:
+        super().__init__("orders")
+        self.over: Callable[[str], None] = lambda _: None
+        self._reconciler = reconciler
+        self._world = world
+        self._provider = provider
+        self._taking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._taking = self._spawn(self._take_on(), "take")
+
+    async def stop(self) -> None:
+        if self._taking is not None:
+            await cancel_and_wait([self._taking])
+
+    async def _take_on(self) -> None:
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            print(json.dumps(await self._obey(line.decode().strip())), flush=True)
+        self.over("there are no more orders")
+
+    async def _obey(self, order: str) -> Any:
+        match order:
+            case "settle":
+                return await self._settled()
+            case "resync":
+                return await self._resync()
+            case "calls":
+                return self._world.calls()
+            case "passes":
+                return sum(self._reconciler.queue.wait_counts)
+            case "second round":
+                return await _until(lambda: self._reconciler.metrics.rounds >= 2)
+            case "cml":
+                return _cml_calls()
+            case "arrivals":
+                noted, self._provider.noted = self._provider.noted, {}
+                return noted
+        raise ValueError(f"no such order: {order}")
+
+    async def _settled(self) -> float:
+        """Seconds from the beginning of the term until all workers were verified, told when nothing waits."""
+        loop = asyncio.get_running_loop()
+        await _until(lambda: self._reconciler.is_leader)
+        began = loop.time()
+        await _until(lambda: self._reconciler.startup_sweep_done)
+        took = loop.time() - began
+        await _until(lambda: not self._at_work)
+        return took
+
+    async def _resync(self) -> float:
+        """Seconds for a list of all workers, a sweep of all regions and a pass over each worker that is due."""
+        loop, controller = asyncio.get_running_loop(), self._reconciler
+        began, since, listed = loop.time(), clock.boottime(), controller.listed_at
+        controller.trigger()
+        await _until(lambda: controller.listed_at is not listed and not self._at_work and self._swept(since))
+        return loop.time() - began
+
+    @property
+    def _at_work(self) -> bool:
+        return bool(len(self._reconciler.queue) or self._reconciler.queue.busy)
+
+    def _swept(self, since: float) -> bool:
+        latest = (watch.observer.latest for watch in self._reconciler.regions.values())
+        return all(sweep is not None and sweep.complete and sweep.began_at >= since for sweep in latest)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nobody tells when it is so
+        await asyncio.sleep(_GLANCE)
+
+
+def _cml_calls() -> float:
+    """How often CML servers were asked anything."""
+    samples = (sample for family in REGISTRY.restricted_registry([_CML_CALLS]).collect() for sample in family.samples)
+    return sum(sample.value for sample in samples if sample.name == _CML_CALLS)
+
+
+def _servers(url: str | None) -> CmlServers:
+    transport = Transport(Insecure()) if url is None else Transport(Insecure(), dial=lambda _: url)
+    session = Session(transport)
+    return CmlServers((AtHand if url is None else CMLSystemClient)(session), transport.aclose, session)
+
+
+async def serve(count: int, url: str | None) -> int:
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    settings = load(WorkerControllerProcess).settings
+    configure_logging(settings.log_level, settings.log_format)
+    world = simulated_cloud(count)
+    provider = Arrivals(world)
+    cloud = Cloud(provider, provider, {name: LaunchSite(name) for name in world.regions}, provider.close)
+    coordination = connect(settings, lease_ttl=settings.leader_lease_ttl)
+    runtime = Runtime(coordination, settings)
+    made = make_worker_controller(runtime, settings, plane_client(settings), cloud, _servers(url))
+    port = settings.worker_controller_port
+    surface = HttpServer(made.app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
+    orders = Orders(made.reconciler, world, provider)
+    host = Host([Connection(coordination), surface, *made.services, orders, Greeting(settle_down)])
+    orders.over = host.ask_to_stop
+    return await host.run()
+
+
+if __name__ == "__main__":
+    take_all_descriptors()
+    sys.exit(asyncio.run(serve(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)))

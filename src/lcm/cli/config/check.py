@@ -1,0 +1,277 @@
+"""Trying what a service needs, one thing after the other: what answers, what does not, and what to do about it.
+
+Nothing is changed: no schema is made, no instance is touched, no lock is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lcm.settings import (
+    CloudSettings,
+    CmlSettings,
+    CoordinationSettings,
+    DataSettings,
+    PlaneAddressSettings,
+    RegionSettings,
+    StoreSettings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from lcm.client.client import Client
+    from lcm.cml.spi import CMLSystemSPI
+    from lcm.model.worker.record import Worker
+    from lcm.settings import Settings
+    from lcm.wiring.worker_controller import WorkerControllerParts
+
+PLANE = "control plane"
+
+_PATIENCE = 10.0
+_SERVERS_TRIED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What trying one part showed. A note says what could not be tried: neither right nor wrong."""
+
+    part: str
+    ok: bool
+    says: str
+    remedy: str = ""
+    note: bool = False
+
+
+async def findings(settings: Settings, tell: Callable[[Finding], None] | None = None) -> list[Finding]:
+    """All that was found, told one by one as it is found."""
+    found = []
+    async for finding in _all(settings):
+        found.append(finding)
+        if tell is not None:
+            tell(finding)
+    return found
+
+
+async def _all(settings: Settings) -> AsyncIterator[Finding]:
+    yield Finding("settings", True, "every value is allowed, and they fit together")
+    if isinstance(settings, CoordinationSettings):
+        yield await check_etcd(settings)
+    if isinstance(settings, DataSettings):
+        yield check_folder(settings.lcm_data_dir)
+    if isinstance(settings, StoreSettings):
+        yield await check_store(settings)
+        yield check_keys(settings)
+    if isinstance(settings, RegionSettings):
+        yield check_regions(settings)
+    plane_answers = False
+    if isinstance(settings, PlaneAddressSettings) and not isinstance(settings, StoreSettings):
+        async for finding in check_plane(settings):
+            plane_answers = plane_answers or (finding.part == PLANE and finding.ok)
+            yield finding
+    if isinstance(settings, CloudSettings):
+        from lcm.cli.config.check_aws import check_cloud
+
+        async for finding in check_cloud(settings, plane_answers=plane_answers):
+            yield finding
+
+
+async def check_etcd(settings: CoordinationSettings) -> Finding:
+    """Whether a quorum answers."""
+    if settings.coordination == "memory":
+        return Finding("etcd", True, "not needed: this process coordinates its own parts in memory")
+    from lcm.core.coordination import CoordinationError, Denied
+    from lcm.wiring.connections import connect
+
+    where = ", ".join(settings.endpoints)
+    coordination = connect(settings)
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await coordination.check()
+    except Denied as error:
+        return Finding("etcd", False, str(error), "check ETCD_USER, ETCD_PASSWORD and the certificates")
+    except (CoordinationError, TimeoutError) as error:
+        remedy = "start it, or name the right members: ETCD_ENDPOINTS=host:2379,…"
+        return Finding("etcd", False, str(error) or f"{where}: no answer in {_PATIENCE:g} s", remedy)
+    finally:
+        await coordination.close()
+    return Finding("etcd", True, f"{coordination.description} answers")
+
+
+def check_folder(folder: Path) -> Finding:
+    """Whether files can be kept there."""
+    near = next(each for each in (folder, *folder.parents) if each.exists())
+    if not near.is_dir() or not os.access(near, os.W_OK | os.X_OK):
+        return Finding("data folder", False, f"{near} cannot be written", "name another: LCM_DATA_DIR=/path")
+    return Finding("data folder", True, f"{folder}{'' if near == folder else ' (it will be made)'}")
+
+
+async def check_store(settings: StoreSettings) -> Finding:
+    """Whether the store opens and is whole."""
+    url = settings.store_url
+    if url is not None and not url.startswith("sqlite:///"):
+        return await _check_mongo(url)
+    folder = settings.lcm_data_dir if isinstance(settings, DataSettings) else Path()
+    path = Path(url.removeprefix("sqlite:///")) if url is not None else folder / "lcm.db"
+    if not path.exists():
+        made = check_folder(path.parent)
+        return Finding("store", made.ok, f"{path} will be made" if made.ok else made.says, made.remedy)
+    return _check_file(path)
+
+
+def _check_file(path: Path) -> Finding:
+    remedy = "restore it from a backup, or name another: STORE_URL=sqlite:////path/lcm.db"
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PATIENCE)
+        try:
+            verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        return Finding("store", False, f"{path}: {error}", remedy)
+    if verdict != "ok":
+        return Finding("store", False, f"{path} is damaged: {verdict}", remedy)
+    if not os.access(path, os.W_OK):
+        return Finding("store", False, f"{path} cannot be written", f"check its owner and permissions: ls -l {path}")
+    return Finding("store", True, f"{path} opens and is whole")
+
+
+async def _check_mongo(url: str) -> Finding:
+    try:
+        from pymongo import AsyncMongoClient
+        from pymongo.errors import PyMongoError
+    except ModuleNotFoundError:
+        return Finding("store", False, "MongoDB's driver is missing", "install it: pip install 'lcm[mongo]'")
+    try:
+        client: AsyncMongoClient[dict[str, object]] = AsyncMongoClient(
+            url, serverSelectionTimeoutMS=int(_PATIENCE * 1000), appname="lcm-check"
+        )
+        try:
+            hello = await client.admin.command("hello")
+        finally:
+            await client.close()
+            await asyncio.sleep(0.1)  # the driver's transports close their sockets some turns later
+    except (PyMongoError, ValueError) as error:
+        # The driver's text may quote the address, which may hold a password.
+        return Finding("store", False, f"MongoDB does not answer ({type(error).__name__})", "check STORE_URL")
+    if "setName" not in hello:
+        remedy = "start mongod with --replSet and run rs.initiate()"
+        return Finding("store", False, "MongoDB is not a replica set, which transactions need", remedy)
+    return Finding("store", True, f"MongoDB answers, replica set {hello['setName']}")
+
+
+def check_keys(settings: StoreSettings) -> Finding:
+    """Whether the keys of stored secrets can be used."""
+    from lcm.control_plane.secrets.keys import KeyProblem, load_keys
+
+    key = None if settings.lcm_secret_key is None else settings.lcm_secret_key.get_secret_value()
+    path = settings.lcm_secret_key_file
+    if key is None and path is None and isinstance(settings, DataSettings):
+        path = settings.lcm_data_dir / "secret.key"
+        if not path.exists():
+            return Finding("secret key", True, f"{path} will be made; keep a copy of it apart from the store")
+    try:
+        keys = load_keys(key, path)
+    except KeyProblem as error:
+        return Finding("secret key", False, str(error), "mend or replace the key; without it stored secrets are lost")
+    return Finding("secret key", True, f"{len(keys)} of {path or 'LCM_SECRET_KEY'} can be used")
+
+
+def check_regions(settings: RegionSettings) -> Finding:
+    """Which regions workers may be in."""
+    from lcm.wiring.control_plane import WrongRegions, region_names
+
+    try:
+        names = region_names(settings)
+    except WrongRegions as error:
+        return Finding("regions", False, str(error), "AWS_REGION_CONFIGS is the path of a YAML file, or JSON")
+    return Finding("regions", True, ", ".join(names))
+
+
+async def check_plane(settings: PlaneAddressSettings) -> AsyncIterator[Finding]:
+    """Whether the control plane lets the controller in."""
+    from lcm.client.errors import ClientError
+    from lcm.wiring.worker_controller import WorkerControllerParts, WrongSettings, plane_client
+
+    assert isinstance(settings, WorkerControllerParts)
+    part, url = PLANE, settings.control_plane_api_url
+    try:
+        client = plane_client(settings)
+    except WrongSettings as error:
+        yield Finding(part, False, str(error), "CONTROL_PLANE_API_URL=http://host:8080")
+        return
+    async with client:
+        try:
+            me = await client.access.whoami()
+        except ClientError as error:
+            yield Finding(part, False, str(error), "check CONTROL_PLANE_API_URL and LCM_CONTROLLER_TOKEN")
+            return
+        if me.role != "controller":
+            remedy = "LCM_CONTROLLER_TOKEN must be the one that the control plane was given"
+            yield Finding(part, False, f"{url} knows us as {me.name}, role {me.role}", remedy)
+            return
+        yield Finding(part, True, f"{url} lets us in as {me.name}")
+        async for finding in check_cml(settings, client):
+            yield finding
+
+
+async def check_cml(settings: WorkerControllerParts, client: Client) -> AsyncIterator[Finding]:
+    """Whether CML servers of running workers answer, and let us in."""
+    from lcm.model.worker.status import WorkerStatus
+    from lcm.wiring.worker_controller import WrongSettings, cml_servers
+
+    assert isinstance(settings, CmlSettings)
+    try:
+        servers = cml_servers(settings)
+    except WrongSettings as error:
+        yield Finding("CML", False, str(error), "mend CML_CA_FILE, or leave it out")
+        return
+    if not settings.cml_default_password.get_secret_value():
+        remedy = "set it, unless every worker has an account of its own"
+        yield Finding("CML", False, "CML_DEFAULT_PASSWORD is not set: nobody can sign in to new servers", remedy)
+    others = [status for status in WorkerStatus if status is not WorkerStatus.RUNNING]
+    tried = 0
+    try:
+        async for worker in client.internal.workers(exclude_statuses=others):
+            address = worker.private_ip if settings.cml_use_private_address else worker.public_ip or worker.private_ip
+            if address is not None and tried < _SERVERS_TRIED:
+                tried += 1
+                yield await _try_server(settings, client, worker, address, servers.system)
+    finally:
+        await servers.close()
+    if not tried:
+        yield Finding("CML", True, "no worker runs, so no server was asked")
+
+
+async def _try_server(
+    settings: WorkerControllerParts, client: Client, worker: Worker, address: str, servers: CMLSystemSPI
+) -> Finding:
+    from lcm.client.errors import ClientError
+    from lcm.cml.errors import AuthFailed, CMLError, TlsError
+    from lcm.cml.types import Credentials
+    from lcm.wiring.worker_controller import rules_of
+
+    part = f"CML {worker.name}"
+    account = rules_of(settings).account
+    try:
+        own = await client.internal.cml_credentials(worker.id)
+        account = Credentials(own.username, own.password.get_secret_value())
+    except ClientError:
+        pass  # it has none of its own
+    try:
+        about = await servers.get_system_information(address)
+        await servers.get_system_health(address, account)
+    except AuthFailed as error:
+        return Finding(
+            part, False, str(error), "check CML_DEFAULT_USERNAME and CML_DEFAULT_PASSWORD, or the worker's own"
+        )
+    except TlsError as error:
+        return Finding(part, False, str(error), "check CML_TLS and CML_CA_FILE")
+    except CMLError as error:
+        return Finding(part, False, str(error), "is it reachable from here? CML_USE_PRIVATE_ADDRESS, CML_PROXY_URL")
+    return Finding(part, True, f"CML {about.version} at {address} lets us in")

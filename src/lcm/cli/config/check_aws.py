@@ -1,0 +1,201 @@
+"""Trying AWS: who calls run as, what may be read, which image is launched, and whether changes would be allowed.
+
+Changes are tried by requests that EC2 checks and does not carry out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.cli.config.check import Finding
+from lcm.model.worker.template import DEFAULT_TEMPLATES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from lcm.cloud.types import Image, Sweep
+    from lcm.model.worker.template import WorkerTemplate
+    from lcm.settings import CloudSettings
+    from lcm.wiring.aws_permissions import Permissions, Trial
+    from lcm.wiring.worker_controller import Cloud, WorkerControllerParts
+
+_POLICY = "give the credentials what deploy/iam-policy.json lists"
+_IMAGES = "share one, or set AMI_NAME_PATTERN and AMI_OWNERS"
+_MEND = "mend this region in AWS_REGION_CONFIGS"
+_MADE = "this endpoint does not keep to DryRun: see what it did, and do not check it again"
+_DOING = {"StartInstances": "starting", "StopInstances": "stopping", "TerminateInstances": "terminating"}
+
+
+async def check_cloud(settings: CloudSettings, *, plane_answers: bool = False) -> AsyncIterator[Finding]:
+    """Which account calls run as, and what they are allowed, in each region."""
+    from lcm.wiring.worker_controller import MissingExtra, WorkerControllerParts, WrongSettings, aws_cloud
+
+    assert isinstance(settings, WorkerControllerParts)
+    if settings.cloud_provider == "simulated":
+        yield Finding("AWS", True, "not needed: the cloud is simulated")
+        return
+    try:
+        cloud = aws_cloud(settings)
+    except MissingExtra as error:
+        yield Finding("AWS", False, str(error), "pip install 'lcm[aws]'")
+        return
+    except WrongSettings as error:
+        yield Finding("AWS", False, str(error), "AWS_REGION_CONFIGS is the path of a YAML file, or JSON")
+        return
+    try:
+        template = await _template(settings) if plane_answers else DEFAULT_TEMPLATES[0]
+        for region in cloud.provider.regions:
+            async for finding in _check_region(settings, cloud, region, template):
+                yield finding
+    finally:
+        await cloud.close()
+
+
+async def _template(settings: WorkerControllerParts) -> WorkerTemplate:
+    """One that workers are really made from, as far as the control plane tells; else the smallest of our own."""
+    from lcm.client.errors import ClientError, NotFound
+    from lcm.wiring.worker_controller import plane_client
+
+    try:
+        async with plane_client(settings) as client:
+            names = [template.name for template in DEFAULT_TEMPLATES]
+            async for worker in client.internal.workers(page_size=1):
+                names = [worker.template_name, *names] if worker.template_name else names
+                break
+            for name in names:
+                try:
+                    template = await client.internal.template(name)
+                except NotFound:
+                    continue
+                if template.enabled:
+                    return template
+    except ClientError:
+        pass  # it answered a moment ago, and that it does is told elsewhere
+    return DEFAULT_TEMPLATES[0]
+
+
+async def _check_region(
+    settings: WorkerControllerParts, cloud: Cloud, region: str, template: WorkerTemplate
+) -> AsyncIterator[Finding]:
+    from lcm.cloud.errors import CloudError
+    from lcm.cloud.types import Selection
+
+    part, provider = f"AWS {region}", cloud.provider
+    try:
+        account = await provider.account_id(region)
+    except CloudError as error:
+        remedy = "give it credentials as any program on boto3 has them: AWS_PROFILE, a role, or environment variables"
+        yield Finding(part, False, str(error), remedy)
+        return
+    yield Finding(part, True, f"calls run as account {account}")
+    sweep = await provider.sweep(region, Selection())
+    troubles = await _read(cloud, region, sweep)
+    for trouble in troubles:
+        yield Finding(part, False, trouble, _POLICY)
+    if not troubles:
+        yield Finding(part, True, f"reading is allowed; {len(sweep.instances)} of our instances")
+    images: Sequence[Image] = ()
+    patterns = dict.fromkeys((settings.ami_name_pattern, template.ami_name_pattern or settings.ami_name_pattern))
+    for pattern in patterns:
+        asked = f"{pattern} of {', '.join(settings.ami_owners)}"
+        try:
+            images = await provider.find_images(region, pattern, settings.ami_owners)
+        except CloudError as error:
+            images = ()
+            yield Finding(part, False, str(error), _POLICY)
+            continue
+        if images:
+            yield Finding(part, True, f"{images[0].name} ({images[0].id}) is the newest image like {asked}")
+        else:
+            yield Finding(part, False, f"no image like {asked}", _IMAGES)
+    async for finding in _check_changes(cloud, region, template, images, sweep):
+        yield finding
+
+
+async def _read(cloud: Cloud, region: str, sweep: Sweep) -> list[str]:
+    """What may not be read."""
+    from lcm.cloud.errors import CloudError
+    from lcm.wiring.aws_permissions import NO_INSTANCE
+
+    troubles = [] if sweep.complete else [sweep.trouble or "instances cannot be listed"]
+    for look in (cloud.provider.health(region), cloud.metrics.get_instance_metrics(region, [NO_INSTANCE])):
+        try:
+            await look
+        except CloudError as error:
+            troubles.append(str(error))
+    return troubles
+
+
+async def _check_changes(
+    cloud: Cloud, region: str, template: WorkerTemplate, images: Sequence[Image], sweep: Sweep
+) -> AsyncIterator[Finding]:
+    part = f"AWS {region}"
+    assert cloud.permissions is not None
+    permissions = cloud.permissions(region)
+    trouble = await permissions.tries()
+    if trouble is not None:
+        yield Finding(part, True, f"whether changes are allowed was not tried: {trouble}", note=True)
+        return
+    if images:
+        async for finding in _check_launches(cloud, permissions, region, template, images[0]):
+            yield finding
+    else:
+        yield Finding(part, True, "whether launches are allowed was not tried: there is no image", note=True)
+    async for finding in _check_the_rest(permissions, part, sweep):
+        yield finding
+
+
+async def _check_launches(
+    cloud: Cloud, permissions: Permissions, region: str, template: WorkerTemplate, image: Image
+) -> AsyncIterator[Finding]:
+    """One finding for all subnets that are fine, and one for each that is not."""
+    from lcm.wiring.aws_permissions import Launch, Verdict, try_launches
+
+    part, fine = f"AWS {region}", []
+    async for subnet, trial in try_launches(permissions, Launch(cloud.sites[region], template, image.id)):
+        where = f"into {subnet or 'the default subnet'}"
+        if trial.verdict is Verdict.ALLOWED:
+            fine.append(where)
+        else:
+            yield _not_allowed(part, f"launching {where}", trial)
+    if fine:
+        what = f"template {template.name} ({template.instance_type}) from {image.id}, with tags"
+        yield Finding(part, True, f"launching is allowed: {what}, {', '.join(fine)}")
+
+
+async def _check_the_rest(permissions: Permissions, part: str, sweep: Sweep) -> AsyncIterator[Finding]:
+    """Start, stop and terminate. Only an instance of ours tells for sure: policies may be bound to its tags."""
+    from lcm.wiring.aws_permissions import NO_INSTANCE, Verdict, try_changes
+
+    instance_id, trials = await try_changes(permissions, sweep.instances.values())
+    ours = instance_id != NO_INSTANCE
+    fine, untold = [], []
+    for trial in trials:
+        doing = _DOING[trial.operation]
+        if trial.verdict is Verdict.ALLOWED:
+            fine.append(doing)
+        elif ours or trial.verdict is Verdict.MADE:
+            yield _not_allowed(part, f"{doing} {instance_id}", trial)
+        else:
+            untold.append(doing)
+    if fine:
+        with_what = f"tried with {instance_id}" if ours else "tried with an instance that does not exist"
+        yield Finding(part, True, f"allowed: {', '.join(fine)} ({with_what})")
+    if untold:
+        says = f"not told before an instance of ours is there: whether {', '.join(untold)} is allowed"
+        yield Finding(part, True, says, note=True)
+
+
+def _not_allowed(part: str, what: str, trial: Trial) -> Finding:
+    from lcm.wiring.aws_permissions import Verdict
+
+    if trial.verdict is Verdict.FORBIDDEN:
+        remedy = f"allow {trial.lacking}, as deploy/iam-policy.json does"
+        return Finding(part, False, f"not allowed: {what}: {trial.answer}", remedy)
+    if trial.verdict is Verdict.WRONG:
+        return Finding(
+            part, False, f"{what} would be refused: {trial.answer}", "mend this region in AWS_REGION_CONFIGS"
+        )
+    if trial.verdict is Verdict.MADE:
+        return Finding(part, False, f"{what}: {trial.answer}, although it was only to be checked", _MADE)
+    return Finding(part, True, f"whether {what} is allowed cannot be told: {trial.answer}", note=True)

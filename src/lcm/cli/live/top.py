@@ -1,0 +1,152 @@
+"""`lcm top`: the load of each worker, as it was last measured."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lcm.cli.output.tables import Column
+from lcm.cli.runtime.command import command
+from lcm.cli.runtime.options import make_app
+from lcm.cli.runtime.session import Session
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lcm.model.worker.metrics import MetricsSample
+    from lcm.model.worker.record import Worker
+
+app = make_app("The load of each worker.")
+
+_AT_ONCE = 8
+_RECENT = timedelta(minutes=15)
+_BUSY, _FULL = 70, 90
+_SORTS = ("cpu", "memory", "disk", "nodes", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A worker and its newest figures."""
+
+    worker: Worker
+    sample: MetricsSample | None
+
+
+@command(app, patient=True)
+async def top(
+    session: Session,
+    sort: Annotated[str, typer.Option(metavar="cpu|memory|disk|nodes|name", help="What comes first.")] = "cpu",
+    once: Annotated[bool, typer.Option("--once", help="Show it once, also on a terminal.")] = False,
+    interval: Annotated[str, typer.Option(metavar="SPAN", help="How often it is read again.")] = "5s",
+) -> None:
+    """CPU, memory, disk, labs and nodes of each running worker. On a terminal it is shown again until Ctrl-C."""
+    from lcm.cli.errors import WrongUsage
+    from lcm.cli.live.watch_loop import shown
+    from lcm.cli.output.durations import parse_span
+
+    if sort not in _SORTS:
+        raise WrongUsage(f"--sort {sort!r}: must be one of {', '.join(_SORTS)}")
+    session.watching = session.screen.is_terminal and session.screen.for_people and not once
+
+    async def show() -> None:
+        await _show(session, sort)
+
+    await shown(session, show, parse_span(interval, "--interval").total_seconds())
+
+
+async def _show(session: Session, sort: str) -> None:
+    from lcm.cli.output.printer import plain
+    from lcm.core import clock
+    from lcm.model.worker.status import WorkerStatus
+
+    now = clock.now()
+    running = session.client.workers.list(status=[WorkerStatus.RUNNING, WorkerStatus.DRAINING], page_size=500)
+    workers = [worker async for worker in running]
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(worker: Worker) -> Load:
+        async with gate:
+            samples = await session.client.workers.metrics(worker.id, since=now - _RECENT)
+        return Load(worker, samples[-1] if samples else None)
+
+    loads = sorted(await asyncio.gather(*map(look, workers)), key=lambda load: order(load, sort))
+    if not session.screen.for_people:
+        measured = [{"name": each.worker.name, **(plain(each.sample) if each.sample else {})} for each in loads]
+        session.screen.data(measured)
+    elif loads:
+        session.screen.table(_columns(now), loads)
+    else:
+        session.screen.say("No worker runs.")
+
+
+def order(load: Load, sort: str) -> tuple[float, str]:
+    """The highest first, what was not measured last."""
+    figures = load.sample
+    if sort == "name" or figures is None:
+        return (0.0 if sort == "name" else 1.0, load.worker.name)
+    figure = {
+        "cpu": figures.cpu_utilization,
+        "memory": figures.memory_utilization,
+        "disk": figures.disk_utilization,
+        "nodes": figures.running_nodes,
+    }[sort]
+    return (1.0 if figure is None else -float(figure), load.worker.name)
+
+
+def _columns(now: datetime) -> list[Column[Load]]:
+    def percent(title: str, name: str, rank: int) -> Column[Load]:
+        def value(load: Load) -> float | None:
+            figure: float | None = getattr(load.sample, name, None)
+            return figure
+
+        def cell(load: Load) -> str:
+            share = value(load)
+            return "" if share is None else f"{bar(share)} {share:3.0f} %"
+
+        return Column(title, cell, rank=rank, style=lambda load: heat(value(load)))
+
+    def count(title: str, name: str, rank: int) -> Column[Load]:
+        return Column(title, lambda load: _number(getattr(load.sample, name, None)), rank=rank, right=True)
+
+    return [
+        Column("NAME", lambda load: load.worker.name, least=12),
+        percent("CPU", "cpu_utilization", 0),
+        percent("MEMORY", "memory_utilization", 1),
+        percent("DISK", "disk_utilization", 2),
+        count("LABS", "labs_count", 3),
+        count("NODES", "running_nodes", 3),
+        Column("REGION", lambda load: load.worker.aws_region, rank=5),
+        Column("USED", lambda load: _ago(load.worker.last_activity_at, now), rank=4, right=True),
+        Column(
+            "MEASURED", lambda load: _ago(load.sample.collected_at if load.sample else None, now), rank=6, right=True
+        ),
+    ]
+
+
+def bar(share: float, width: int = 10) -> str:
+    """How full, as a picture."""
+    full = round(min(max(share, 0), 100) / 100 * width)
+    return "█" * full + "░" * (width - full)
+
+
+def heat(share: float | None) -> str:
+    """The colour of a load."""
+    if share is None:
+        return "dim"
+    if share >= _FULL:
+        return "red"
+    return "yellow" if share >= _BUSY else "green"
+
+
+def _number(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:g}"
+
+
+def _ago(moment: datetime | None, now: datetime) -> str:
+    from lcm.cli.output.durations import short
+
+    return "" if moment is None else f"{short(now - moment)} ago"

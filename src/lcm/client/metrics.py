@@ -1,0 +1,64 @@
+"""What the client counts: calls by operation and outcome, and how long they took, retries included."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from lcm.client.errors import ClientError
+from lcm.core.controller.metrics import DURATION_BUCKETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Meters:
+    """The families of one registry, shared by all clients that count there."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Counter(
+            "lcm_client_calls_total",
+            "Calls of the control plane by operation and outcome",
+            ["operation", "outcome"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "lcm_client_call_seconds",
+            "Duration of calls of the control plane, retries included",
+            ["operation"],
+            buckets=DURATION_BUCKETS,
+            registry=registry,
+        )
+
+    @contextmanager
+    def measured(self, operation: str) -> Iterator[None]:
+        """Count what happens inside as one call."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        outcome = "failed"
+        try:
+            yield
+            outcome = "ok"
+        except ClientError as error:
+            outcome = error.outcome
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            self._calls.labels(operation, outcome).inc()
+            self._seconds.labels(operation).observe(loop.time() - began)
+
+
+_meters: WeakKeyDictionary[CollectorRegistry, Meters] = WeakKeyDictionary()
+
+
+def meters_of(registry: CollectorRegistry) -> Meters:
+    """The families of a registry, made on first use."""
+    if registry not in _meters:
+        _meters[registry] = Meters(registry)
+    return _meters[registry]

@@ -1,0 +1,68 @@
+"""The simulated cloud on disk. Moments are wall-clock times: what fell due while nobody ran it has happened."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from lcm.cloud.simulated.machine import Machine
+from lcm.cloud.simulated.region import ImageRecord, TokenRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from lcm.cloud.simulated.region import Region
+
+FORMAT: Final = 1
+
+
+def check(stored: Mapping[str, Any]) -> None:
+    """Refuse a picture of another format."""
+    if stored.get("format") != FORMAT:
+        raise ValueError(f"a simulated cloud of format {stored.get('format')} cannot be read, only {FORMAT}")
+
+
+def region_to_json(region: Region) -> dict[str, Any]:
+    """A region as it is stored."""
+    return {
+        "account_id": region.account_id,
+        "subnets": region.subnets,
+        "serials": region.serials,
+        "machines": [machine.to_json() for machine in region.machines.values()],
+        "images": [asdict(image) for image in region.images.values()],
+        "tokens": [
+            [token, zone, record.parameters, record.instance_id, record.forgotten_at]
+            for (token, zone), record in region.tokens.items()
+        ],
+    }
+
+
+def fill_region(region: Region, stored: Mapping[str, Any]) -> None:
+    """Put into an empty region what `region_to_json` made."""
+    region.serials = stored["serials"]
+    for machine in stored["machines"]:
+        region.add(Machine.from_json(machine))
+    for image in stored["images"]:
+        region.images[image["id"]] = ImageRecord(**image)
+    for token, zone, parameters, instance_id, forgotten_at in stored["tokens"]:
+        region.tokens[token, zone] = TokenRecord(parameters, instance_id, forgotten_at)
+
+
+def write(path: Path, stored: Mapping[str, Any]) -> None:
+    """Put the picture where the last one was: there is always one whole one."""
+    draft = path.with_name(path.name + ".new")
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(stored, file, separators=(",", ":"))
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What `write` wrote last."""
+    with path.open(encoding="utf-8") as file:
+        stored: dict[str, Any] = json.load(file)
+    return stored

@@ -1,0 +1,286 @@
+"""One HTTP exchange with a CML server that is not trusted: bounded in time and size, verified, never led elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import httpx
+import structlog
+
+from lcm.cml.client.responses import Answer, Reply, judge, readable
+from lcm.cml.client.tls import (
+    FirstUse,
+    OpenTls,
+    Pinned,
+    Settled,
+    Trust,
+    fingerprint,
+    first_certificate,
+    make_context,
+    open_directly,
+)
+from lcm.cml.errors import CMLError, Invalid, NotReady, OutcomeUnknown, ProtocolError, TlsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = structlog.get_logger(__name__)
+
+CONNECT_SECONDS = 5.0
+READ_SECONDS = 30.0
+DEREGISTER_SECONDS = 90.0
+IMPORT_SECONDS = 60.0
+LARGEST_REPLY = 8 * 1024 * 1024
+SMALL_REPLY = 64 * 1024
+
+_HTTPS_PORT = 443
+_LARGEST_PORT = 65_535
+_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+_PORT = re.compile(r"\d{1,5}")
+POOL = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=20.0)
+_POOLS = 32
+"""A pool looks at all its connections with each request, so servers that could share one are spread over several."""
+
+Dial = Callable[[str], str]
+Wire = Callable[[ssl.SSLContext], httpx.AsyncBaseTransport]
+
+
+def is_address(text: str) -> bool:
+    """Whether this can be dialled: a name or IPv4 address, with or without a port, or an IPv6 address."""
+    if ":" in text.partition(":")[2]:
+        try:
+            return ipaddress.ip_address(text).version == 6
+        except ValueError:
+            return False
+    name, colon, port = text.partition(":")
+    good_port = not colon or (_PORT.fullmatch(port) is not None and 0 < int(port) <= _LARGEST_PORT)
+    return good_port and _NAME.fullmatch(name) is not None
+
+
+def dial_directly(address: str) -> str:
+    """The base URL of a worker in the field: HTTPS at its address."""
+    try:
+        is_v6 = ipaddress.ip_address(address).version == 6
+    except ValueError:
+        is_v6 = False
+    return f"https://[{address}]" if is_v6 else f"https://{address}"
+
+
+def _over_network(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
+    return httpx.AsyncHTTPTransport(verify=context, limits=POOL, trust_env=False)
+
+
+class Transport:
+    """Exchanges with any number of servers. Servers that are trusted in the same way share pools and TLS.
+
+    `dial` gives the base URL of an address and may raise OSError for one that nobody can reach. `wire` replaces
+    the network, and `open_tls` the way to a server whose certificate is not known yet.
+    """
+
+    def __init__(
+        self,
+        trust: Trust | Callable[[str], Trust],
+        *,
+        dial: Dial = dial_directly,
+        wire: Wire = _over_network,
+        open_tls: OpenTls = open_directly,
+        connect_seconds: float = CONNECT_SECONDS,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
+        self._trust = trust
+        self._dial = dial
+        self._wire = wire
+        self._open_tls = open_tls
+        self._connect_seconds = connect_seconds
+        self._read_seconds = read_seconds
+        self._contexts: dict[Settled, ssl.SSLContext] = {}
+        self._clients: dict[tuple[Settled, int], httpx.AsyncClient] = {}
+        self._users: dict[str, Settled] = {}
+        self._retired: list[httpx.AsyncClient] = []
+        self._introductions: dict[str, asyncio.Lock] = {}
+
+    async def exchange(
+        self,
+        address: str,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        json: Any = None,
+        text: str | None = None,
+        token: str | None = None,
+        seconds: float | None = None,
+        largest: int = LARGEST_REPLY,
+    ) -> Reply:
+        """Send a request and return its reply within `seconds` after connecting, of at most `largest` bytes.
+
+        A GET whose connection broke is sent once more.
+        """
+        url = self._base(address) + path
+        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        if text is not None:
+            headers["content-type"] = "text/plain; charset=utf-8"
+        await self._close_retired()
+        limit = self._read_seconds if seconds is None else seconds
+        content = None if text is None else text.encode()
+        deadline = limit + self._connect_seconds
+        try:
+            async with asyncio.timeout(deadline):
+                client = await self._client(address, url)
+                request = client.build_request(
+                    method,
+                    url,
+                    params=query,
+                    json=json,
+                    content=content,
+                    headers=headers,
+                    timeout=httpx.Timeout(limit, connect=self._connect_seconds),
+                )
+                answer = await self._send(client, request, address, largest)
+        except TimeoutError:
+            raise _lost(address, method, f"no whole answer within {deadline:g} s") from None
+        return judge(address, method, answer)
+
+    def forget(self, address: str) -> None:
+        """Another machine has this address now: what only the old one used is closed before the next exchange."""
+        settled = self._users.pop(address, None)
+        if not isinstance(settled, Pinned) or settled in self._users.values():
+            return
+        self._contexts.pop(settled, None)
+        client = self._clients.pop((settled, 0), None)
+        if client is not None:
+            self._retired.append(client)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        self._retired.extend(self._clients.values())
+        self._clients.clear()
+        self._contexts.clear()
+        await self._close_retired()
+
+    async def _close_retired(self) -> None:
+        retired, self._retired = self._retired, []
+        for client in retired:
+            await client.aclose()
+
+    def _base(self, address: str) -> str:
+        if not is_address(address):
+            raise Invalid(readable(address), "this is no address of a machine")
+        try:
+            return self._dial(address)
+        except OSError as error:
+            raise NotReady(address, f"no way to it ({error})") from error
+
+    async def _client(self, address: str, url: str) -> httpx.AsyncClient:
+        trust = self._trust(address) if callable(self._trust) else self._trust
+        settled = await self._first_use(address, url, trust) if isinstance(trust, FirstUse) else trust
+        pool = (settled, 0 if isinstance(settled, Pinned) else crc32(address.encode()) % _POOLS)
+        if pool not in self._clients:
+            context = self._context(address, settled)
+            self._clients[pool] = httpx.AsyncClient(
+                transport=self._wire(context), follow_redirects=False, trust_env=False
+            )
+        self._users[address] = settled
+        return self._clients[pool]
+
+    def _context(self, address: str, settled: Settled) -> ssl.SSLContext:
+        if settled not in self._contexts:
+            try:
+                self._contexts[settled] = make_context(settled)
+            except ValueError as error:
+                raise TlsError(address, str(error)) from error
+        return self._contexts[settled]
+
+    async def _first_use(self, address: str, url: str, trust: FirstUse) -> Settled:
+        # One introduction at a time: two at once could pin two certificates, and the second would win.
+        async with self._introductions.setdefault(address, asyncio.Lock()):
+            pem = trust.pins.get(address)
+            if pem is None:
+                target = httpx.URL(url)
+                port = target.port or _HTTPS_PORT
+                pem = await first_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
+                trust.pins.put(address, pem)
+                log.warning("trusting a CML server on first use", address=address, sha256=fingerprint(pem))
+        self._introductions.pop(address, None)
+        return Pinned(pem)
+
+    async def _send(self, client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> Answer:
+        try:
+            return await _receive(client, request, address, largest)
+        except httpx.HTTPError as error:
+            failure, broken = _translate(error, address, request.method)
+        if not broken or request.method != "GET":
+            raise failure
+        try:
+            return await _receive(client, request, address, largest)
+        except httpx.HTTPError as error:
+            raise _translate(error, address, request.method)[0] from error
+
+
+async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> Answer:
+    response = await client.send(request, stream=True)
+    try:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise ProtocolError(address, "answer is packed, which was not asked for")
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > largest:
+                raise ProtocolError(address, f"answer is longer than {largest // 1024} KiB")
+        return Answer(
+            response.status_code,
+            response.headers.get("content-type", ""),
+            bytes(body),
+            response.headers.get("location", ""),
+        )
+    finally:
+        await response.aclose()
+
+
+def _translate(error: httpx.HTTPError, address: str, method: str) -> tuple[CMLError, bool]:
+    """The error in our words, and whether the connection broke under the request."""
+    refused = _tls_refusal(error) if isinstance(error, httpx.ConnectError) else None
+    if refused is not None:
+        return TlsError(address, f"certificate or handshake refused: {refused}"), False
+    if isinstance(error, httpx.ConnectTimeout):
+        return NotReady(address, "no connection in time"), False
+    if isinstance(error, httpx.ProxyError):
+        return NotReady(address, f"the proxy gives no way to it ({readable(str(error))})"), False
+    if isinstance(error, httpx.ConnectError | httpx.PoolTimeout):
+        return NotReady(address, f"no connection ({error})"), False
+    if isinstance(error, httpx.TimeoutException):
+        return _lost(address, method, "no answer in time"), False
+    if isinstance(error, httpx.NetworkError) or _hung_up(error):
+        return _lost(address, method, "the connection broke"), True
+    return ProtocolError(address, f"does not speak HTTP as expected ({readable(str(error))})"), False
+
+
+def _lost(address: str, method: str, cause: str) -> NotReady:
+    if method == "GET":
+        return NotReady(address, cause)
+    return OutcomeUnknown(address, f"{cause}; the request may have taken effect")
+
+
+def _hung_up(error: httpx.HTTPError) -> bool:
+    # httpx has one error for a server that hung up and for one that talks nonsense; only the words differ.
+    return isinstance(error, httpx.RemoteProtocolError) and any(
+        word in str(error) for word in ("disconnected", "peer closed")
+    )
+
+
+def _tls_refusal(error: BaseException) -> ssl.SSLError | None:
+    """The TLS error behind an error. A server that hangs up during the handshake is starting, not wrong."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return None if isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) else cause
+        cause = cause.__cause__ or cause.__context__
+    return None

@@ -1,0 +1,126 @@
+"""What every request meets first: the boot phase, the faults that are set, and the question who asks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from lcm.cml.simulator.state.boot import Phase
+from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from lcm.cml.simulator.state.world import World
+
+API = "/api/v0"
+OPEN = {f"{API}/{name}" for name in ("authenticate", "auth_extended", "system_information", "system/maintenance_mode")}
+HUGE_BYTES = 10 * 1024 * 1024
+DRIP_SECONDS = 0.05
+
+_PAGE = "<html><head><title>502 Bad Gateway</title></head><body><center>nginx</center></body></html>"
+
+
+class Gate:
+    """Stands before the application of one world."""
+
+    def __init__(self, app: ASGIApp, world: World) -> None:
+        self._app = app
+        self._world = world
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._world.time.advance()
+        phase = self._world.boot.phase
+        if scope["type"] != "http":
+            await (self._app if phase in (Phase.STARTING, Phase.READY) else _refuse_listener)(scope, receive, send)
+            return
+        if phase in (Phase.OFF, Phase.REFUSING):
+            await _break_off(send)
+            return
+        if phase is Phase.GATEWAY:
+            await HTMLResponse(_PAGE, status_code=502)(scope, receive, send)
+            return
+        fault = self._world.faults.take(scope["method"], scope["path"])
+        if fault is None or fault.kind is FaultKind.LOST_REPLY:
+            await self._answer(scope, receive, _discard if fault else send)
+        if fault is not None:
+            await _misbehave(fault, scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["path"] not in OPEN:
+                scope.setdefault("state", {})["account"] = self._world.sessions.check(_bearer(scope))
+        except Refusal as refusal:
+            await JSONResponse(refusal.body(), status_code=refusal.code)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _bearer(scope: Scope) -> str:
+    headers: dict[bytes, bytes] = dict(scope["headers"])
+    scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
+
+
+async def _misbehave(fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
+    if fault.kind in (FaultKind.DROP, FaultKind.LOST_REPLY):
+        await _break_off(send)
+    elif fault.kind is FaultKind.DRIP:
+        await _drip(receive, send)
+    elif fault.kind is FaultKind.HANG:
+        await _until_gone(receive)
+    else:
+        await _strange_answer(fault)(scope, receive, send)
+
+
+def _strange_answer(fault: Fault) -> Response:
+    if fault.kind is FaultKind.HTML:
+        return HTMLResponse("<html><body>Please wait</body></html>")
+    if fault.kind is FaultKind.HUGE:
+        return Response(b'"' + b"x" * HUGE_BYTES + b'"', media_type="application/json")
+    if fault.kind is FaultKind.REDIRECT:
+        return RedirectResponse("https://elsewhere.invalid/api/v0/system_information", status_code=302)
+    if fault.kind is FaultKind.WRONG_TYPE:
+        return Response(b'{"version": "2.9.1", "ready": true}', media_type="application/octet-stream")
+    if fault.kind is FaultKind.WRONG_SHAPE:
+        return JSONResponse({"version": ["2.9.1"], "ready": "yes", "computes": [], "registration": 1})
+    if fault.kind is FaultKind.DEEP:
+        return Response(b"[" * 20_000 + b"]" * 20_000, media_type="application/json")
+    refusal = Refusal(fault.status, "A fault that was asked for")
+    return JSONResponse(refusal.body(), status_code=fault.status)
+
+
+async def _refuse_listener(_scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "websocket.close", "code": 1013})
+
+
+async def _break_off(send: Send) -> None:
+    """Promise an answer and give none: the server then closes the connection."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1000")]})
+    await send({"type": "http.response.body", "body": b" ", "more_body": True})
+
+
+async def _drip(receive: Receive, send: Send) -> None:
+    gone = asyncio.create_task(_until_gone(receive))
+    try:
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while not gone.done():
+            await send({"type": "http.response.body", "body": b" ", "more_body": True})
+            await asyncio.wait([gone], timeout=DRIP_SECONDS)
+    finally:
+        gone.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    message: Message = {"type": ""}
+    while message["type"] != "http.disconnect":
+        message = await receive()
+
+
+async def _discard(_message: Any) -> None:
+    """Where an answer goes that is lost."""

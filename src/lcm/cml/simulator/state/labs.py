@@ -1,0 +1,266 @@
+"""Labs and their nodes over time. Requests return at once; states change when their time has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lcm.cml.simulator.state.chance import new_uuid
+from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.state.topology import definition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from lcm.cml.simulator.state.clock import Timekeeper
+    from lcm.cml.simulator.state.sessions import Account
+    from lcm.cml.simulator.state.simulator_topology import LabPlan, LinkPlan, NodePlan
+    from lcm.cml.simulator.state.telemetry import Telemetry
+    from lcm.cml.simulator.state.versions import Profile
+
+NEW, QUEUED, STARTED, BOOTED, STOPPED = "DEFINED_ON_CORE", "QUEUED", "STARTED", "BOOTED", "STOPPED"
+ACTIVE = (QUEUED, STARTED, BOOTED)
+RUNNING = (STARTED, BOOTED)
+
+QUEUE_SECONDS = 1.0
+STOP_SECONDS = 2.0
+WIPE_SECONDS = 0.5
+EVENTS_KEPT = 1_000
+
+_ARRIVALS = {BOOTED: "boot_node", STOPPED: "stop_node", NEW: "wipe_node"}
+
+
+@dataclass
+class Node:
+    """A machine in a lab. `errand` counts the orders it got: what an older order set off comes to nothing.
+
+    `aim` is the state that the last order leads to, at the simulated time `due`.
+    """
+
+    plan: NodePlan
+    state: str = NEW
+    pending: bool = False
+    errand: int = 0
+    aim: str = NEW
+    due: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.plan.id
+
+    @property
+    def progress(self) -> str:
+        """How far booting is, in CML's words."""
+        return {STARTED: "Booting", BOOTED: "Booted"}.get(self.state, "Not running")
+
+    @property
+    def element_state(self) -> str:
+        """What its interfaces are in: they know fewer states."""
+        return STARTED if self.state in RUNNING else (STOPPED if self.state == STOPPED else NEW)
+
+
+@dataclass
+class Lab:
+    """A lab and what it consists of."""
+
+    plan: LabPlan
+    owner: Account
+    created: datetime
+    id: str = field(default_factory=new_uuid)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    events: list[dict[str, object]] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        """A lab is started while any node is active, and stopped while any has a disk left."""
+        states = {node.state for node in self.nodes.values()}
+        if states & set(ACTIVE):
+            return STARTED
+        return STOPPED if STOPPED in states else NEW
+
+    @property
+    def converged(self) -> bool:
+        """Whether nothing is on its way."""
+        return not any(node.pending for node in self.nodes.values())
+
+    def link_state(self, link: LinkPlan) -> str:
+        """A link is what the less advanced of its ends is."""
+        ends = {self.nodes[node].element_state for node in link.nodes}
+        return next(state for state in (NEW, STOPPED, STARTED) if state in ends)
+
+    def node(self, node_id: str) -> Node:
+        """A node by id."""
+        if node_id not in self.nodes:
+            raise Refusal(404, f"Node not found: {node_id}")
+        return self.nodes[node_id]
+
+
+class Labs:
+    """All labs of a server."""
+
+    def __init__(self, time: Timekeeper, telemetry: Telemetry, profile: Profile) -> None:
+        self._time = time
+        self._telemetry = telemetry
+        self._profile = profile
+        self._labs: dict[str, Lab] = {}
+        self.imported = 0
+
+    @property
+    def all(self) -> list[Lab]:
+        """In the order of their making."""
+        return list(self._labs.values())
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of all labs."""
+        return [node for lab in self._labs.values() for node in lab.nodes.values()]
+
+    def get(self, lab_id: str) -> Lab:
+        """A lab by id."""
+        if lab_id not in self._labs:
+            raise Refusal(404, f"Lab not found: {lab_id}")
+        return self._labs[lab_id]
+
+    def add(self, plan: LabPlan, owner: Account) -> Lab:
+        """Make a lab of a plan."""
+        lab = Lab(plan, owner, self._time.stamp())
+        lab.nodes = {node.id: Node(node) for node in plan.nodes}
+        self._labs[lab.id] = lab
+        self.imported += 1
+        self._telemetry.note("import_lab", user_id=owner.id, lab_id=lab.id)
+        self._telemetry.lab_changed(lab.id, "created", lab.state)
+        for node in lab.nodes.values():
+            self._record(lab, self._profile.lab_event_names[0], node)
+        return lab
+
+    def start(self, lab: Lab, by: Account) -> None:
+        """Start every node that is not active."""
+        self._telemetry.note("start_lab", user_id=by.id, lab_id=lab.id)
+        for node in lab.nodes.values():
+            self.start_node(lab, node, by)
+
+    def start_node(self, lab: Lab, node: Node, by: Account) -> None:
+        """Queue, start and boot a node, each when its time has come."""
+        if node.state in ACTIVE:
+            return
+        who = {"user_id": by.id, "lab_id": lab.id, "node_id": node.id}
+        number = self._order(node, BOOTED, QUEUE_SECONDS + definition_of(node.plan.definition).boot_seconds)
+        self._become(lab, node, QUEUED)
+        self._telemetry.note("queue_node", **who)
+
+        def begin() -> None:
+            self._become(lab, node, STARTED)
+            self._telemetry.note("start_node", **who)
+            self._later(node, number, definition_of(node.plan.definition).boot_seconds, finish)
+
+        def finish() -> None:
+            node.pending = False
+            self._become(lab, node, BOOTED)
+            self._telemetry.note("boot_node", **who)
+
+        self._later(node, number, QUEUE_SECONDS, begin)
+
+    def stop(self, lab: Lab, by: Account) -> None:
+        """Stop every node that is active."""
+        self._telemetry.note("stop_lab", user_id=by.id, lab_id=lab.id)
+        for node in lab.nodes.values():
+            self.stop_node(lab, node, by)
+
+    def stop_node(self, lab: Lab, node: Node, by: Account) -> None:
+        """Stop a node; one that was still queued too."""
+        if node.state not in ACTIVE:
+            return
+        number = self._order(node, STOPPED, STOP_SECONDS)
+
+        def finish() -> None:
+            node.pending = False
+            self._become(lab, node, STOPPED)
+            self._telemetry.note("stop_node", user_id=by.id, lab_id=lab.id, node_id=node.id)
+
+        self._later(node, number, STOP_SECONDS, finish)
+
+    def wipe(self, lab: Lab, by: Account) -> None:
+        """Wipe the disks of every node, none of which may be active."""
+        if any(node.state in ACTIVE for node in lab.nodes.values()):
+            raise Refusal(400, f"Lab is still running: {lab.id}")
+        for node in lab.nodes.values():
+            self.wipe_node(lab, node, by)
+
+    def wipe_node(self, lab: Lab, node: Node, by: Account) -> None:
+        """Wipe the disks of a node."""
+        if node.state in ACTIVE:
+            raise Refusal(400, f"Node is still running: {node.id}")
+        if node.state == NEW:
+            return
+        number = self._order(node, NEW, WIPE_SECONDS)
+
+        def finish() -> None:
+            node.pending = False
+            self._become(lab, node, NEW)
+            self._telemetry.note("wipe_node", user_id=by.id, lab_id=lab.id, node_id=node.id)
+
+        self._later(node, number, WIPE_SECONDS, finish)
+
+    def remove(self, lab: Lab) -> None:
+        """Remove a lab that has been stopped and wiped."""
+        if lab.state != NEW:
+            raise Refusal(400, f"Lab must be stopped and wiped first: {lab.id}")
+        del self._labs[lab.id]
+        self._telemetry.lab_changed(lab.id, "deleted", lab.state)
+
+    def lose_power(self) -> None:
+        """What ran is found stopped after the next boot."""
+        for lab in self._labs.values():
+            for node in lab.nodes.values():
+                self._order(node, STOPPED, 0.0)
+                node.pending = False
+                if node.state in ACTIVE:
+                    self._become(lab, node, STOPPED)
+
+    def put_back(self, labs: Iterable[Lab], imported: int) -> None:
+        """Have these labs, as they were when the world was kept. What is pending is not on its way yet: `go_on`."""
+        self._labs = {lab.id: lab for lab in labs}
+        self.imported = imported
+
+    def go_on(self, lab: Lab, node: Node, seconds: float) -> None:
+        """Let a node that is on its way arrive in so many seconds; below 0, so long ago."""
+        number = self._order(node, node.aim, seconds)
+
+        def arrive() -> None:
+            node.pending = False
+            self._become(lab, node, node.aim)
+            self._telemetry.note(_ARRIVALS[node.aim], user_id=lab.owner.id, lab_id=lab.id, node_id=node.id)
+
+        self._later(node, number, seconds, arrive)
+
+    def _order(self, node: Node, aim: str, seconds: float) -> int:
+        node.errand += 1
+        node.pending = True
+        node.aim, node.due = aim, self._time.now + seconds
+        return node.errand
+
+    def _later(self, node: Node, number: int, seconds: float, action: Callable[[], None]) -> None:
+        self._time.later(seconds, lambda: action() if node.errand == number else None)
+
+    def _become(self, lab: Lab, node: Node, state: str) -> None:
+        before = lab.state
+        node.state = state
+        self._telemetry.node_changed(lab.id, node.id, state)
+        self._record(lab, self._profile.lab_event_names[1], node)
+        if lab.state != before:
+            self._telemetry.lab_changed(lab.id, "state", lab.state)
+
+    def _record(self, lab: Lab, event: str, node: Node) -> None:
+        del lab.events[:-EVENTS_KEPT]
+        lab.events.append(
+            {
+                "lab_id": lab.id,
+                "event": event,
+                "element_type": self._profile.element_name,
+                "element_id": node.id,
+                "data": {"state": node.state},
+                "previous": None,
+                "timestamp": self._time.stamp().timestamp(),
+            }
+        )

@@ -1,0 +1,175 @@
+"""Sign-in by an identity provider: JWTs with its signature, for us, valid now, with a role that we know.
+
+Only asymmetric signatures are accepted, each by a key and algorithm that the provider publishes (see `jwks`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import jwt
+
+from lcm.control_plane.auth.jwks import ASYMMETRIC
+from lcm.control_plane.auth.roles import PEOPLE, Caller, CannotTell, Forbidden, Unauthenticated
+from lcm.core import clock
+from lcm.model.access import CallerKind, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lcm.control_plane.auth.jwks import Jwks, VerifyingKey
+
+LEEWAY = 30.0
+"""Seconds by which the provider's clock may differ from ours."""
+
+MOST_CHARACTERS = 16 * 1024
+_FORM = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+_LONGEST_NAME = 128
+
+# Times are checked here, by `lcm.core.clock`; the library would ask the machine's own.
+_SIGNATURE_ONLY: Any = {
+    "verify_signature": True,
+    **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss"), False),
+    **dict.fromkeys(("verify_sub", "verify_jti"), False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OidcConfig:
+    """Whose tokens are accepted, and where a token says the role. `role_claim` may be a path such as `realm.roles`."""
+
+    issuer: str
+    audience: str
+    role_claim: str = "roles"
+
+
+def looks_like_jwt(text: str) -> bool:
+    """Whether text has the form of a JWT, so that it is worth asking `Oidc`."""
+    return len(text) <= MOST_CHARACTERS and _FORM.fullmatch(text) is not None
+
+
+class Oidc:
+    """Checks tokens of one identity provider."""
+
+    def __init__(self, config: OidcConfig, keys: Jwks) -> None:
+        self._config = config
+        self._keys = keys
+
+    async def verify(self, text: str) -> Caller:
+        """Who shows this JWT.
+
+        Raises `Unauthenticated` for a token that proves nothing, `Forbidden` for somebody without a role here, and
+        `CannotTell` while the provider's keys were never read.
+        """
+        claims = await self._signed_claims(text)
+        expires_at = _check_times(claims)
+        if claims.get("iss") != self._config.issuer:
+            raise Unauthenticated(f"This token is not from {self._config.issuer}.")
+        audience = claims.get("aud")
+        if self._config.audience not in (audience if isinstance(audience, list) else [audience]):
+            raise Unauthenticated(f"This token is not meant for {self._config.audience}.")
+        name = _name(claims)
+        return Caller(name=name, kind=CallerKind.OIDC, role=self._role(claims, name), expires_at=expires_at)
+
+    async def _signed_claims(self, text: str) -> Mapping[str, Any]:
+        kid, algorithm = _header(text)
+        candidates = await self._keys.candidates(kid, algorithm)
+        claims = _claims_by(candidates, text, algorithm)
+        if claims is None and kid is None and candidates:
+            # It names no key, so that it may be signed with a new one shows only now.
+            candidates = await self._keys.candidates(kid, algorithm, anew=True)
+            claims = _claims_by(candidates, text, algorithm)
+        if claims is not None:
+            return claims
+        if not self._keys.ever_read:
+            raise CannotTell("The identity provider's keys cannot be read now. Try again soon, or use a token.")
+        if not candidates:
+            raise Unauthenticated("This token is signed with a key that the identity provider does not publish.")
+        raise Unauthenticated("This token's signature is wrong.")
+
+    def _role(self, claims: Mapping[str, Any], name: str) -> Role:
+        known = {role for word in _words(claims, self._config.role_claim) if (role := _person_role(word)) is not None}
+        if not known:
+            raise Forbidden(
+                f"{name} is signed in but has no role here: the claim {self._config.role_claim} must hold"
+                f" one of {', '.join(PEOPLE)}. Ask who manages the identity provider."
+            )
+        return max(known, key=PEOPLE.index)
+
+
+def _claims_by(keys: Iterable[VerifyingKey], text: str, algorithm: str) -> Mapping[str, Any] | None:
+    for candidate in keys:
+        # One algorithm, that of the key: a public key can never be taken for the secret of an HMAC.
+        with suppress(jwt.PyJWTError, ValueError, TypeError, RecursionError):
+            return jwt.decode(text, key=candidate.key, algorithms=[algorithm], options=_SIGNATURE_ONLY)
+    return None
+
+
+def _header(text: str) -> tuple[str | None, str]:
+    if not looks_like_jwt(text):
+        raise Unauthenticated("This is not a valid token.")
+    try:
+        header = jwt.get_unverified_header(text)
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        raise Unauthenticated("This is not a valid token.") from None
+    algorithm = header.get("alg")
+    if not isinstance(algorithm, str) or algorithm not in ASYMMETRIC:
+        raise Unauthenticated(f"This token is not signed by one of {', '.join(sorted(ASYMMETRIC))}.")
+    return header.get("kid"), algorithm
+
+
+def _check_times(claims: Mapping[str, Any]) -> datetime:
+    now = clock.now().timestamp()
+    expires = _time(claims, "exp")
+    if expires is None:
+        raise Unauthenticated("This token has no expiry.")
+    if expires + LEEWAY <= now:
+        raise Unauthenticated("This token has expired. Sign in again.")
+    for claim in ("nbf", "iat"):
+        begins = _time(claims, claim)
+        if begins is not None and begins - LEEWAY > now:
+            raise Unauthenticated("This token is not valid yet. Check the clocks of both machines.")
+    try:
+        return datetime.fromtimestamp(expires, UTC)
+    except (OverflowError, ValueError, OSError):
+        raise Unauthenticated("This token's exp is not a time.") from None
+
+
+def _time(claims: Mapping[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    with suppress(OverflowError):
+        # NaN is neither before nor after anything, so it would pass every comparison.
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    raise Unauthenticated(f"This token's {name} is not a time.")
+
+
+def _name(claims: Mapping[str, Any]) -> str:
+    for claim in ("preferred_username", "sub"):
+        value = claims.get(claim)
+        if isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_NAME:
+            return value
+    raise Unauthenticated("This token does not say whose it is: neither preferred_username nor sub.")
+
+
+def _words(claims: Mapping[str, Any], claim: str) -> Iterable[str]:
+    value: Any = claims.get(claim)
+    if value is None:
+        value = claims
+        for step in claim.split("."):
+            value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        return value.replace(",", " ").split()
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
+
+
+def _person_role(word: str) -> Role | None:
+    """Controllers come with tokens of ours only: a claim for people must not open the way to secrets."""
+    return next((role for role in PEOPLE if role == word.strip().lower()), None)

@@ -1,0 +1,49 @@
+"""What the parts of the control plane share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.errors import Refusal
+from lcm.control_plane.fleet.settings import read_settings
+from lcm.model.fleet.settings import FleetSettings
+from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
+from lcm.model.problems import ProblemCode
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from lcm.control_plane.records.unit_of_work import Records
+    from lcm.control_plane.secrets.box import SecretBox
+    from lcm.control_plane.store.port import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """Store, rules and names. `regions` are those that workers may be in; the first is the default.
+
+    `ports` are those of a worker that lablets may be given, `scale_up_license` is the licence token of workers that
+    scale-up launches.
+    """
+
+    store: Store
+    records: Records
+    box: SecretBox
+    regions: tuple[str, ...]
+    base_settings: FleetSettings = field(default_factory=FleetSettings)
+    ports: PortRange = DEFAULT_PORTS
+    scale_up_license: SecretStr | None = None
+
+    async def settings(self) -> FleetSettings:
+        """The settings that count now."""
+        return await read_settings(self.store, self.base_settings)
+
+    def region(self, asked: str | None) -> str:
+        """The region asked for, or the default; others are refused."""
+        if asked is None:
+            return self.regions[0]
+        if asked not in self.regions:
+            names = ", ".join(self.regions)
+            raise Refusal(ProblemCode.INVALID, f"aws_region: {asked} is not configured; there are {names}")
+        return asked

@@ -1,0 +1,227 @@
+"""The fleet as a whole: summary, hold, breakers, plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.records.kinds import FLEET, LABLETS, LEADERSHIPS, WORKERS
+from lcm.control_plane.store.port import Where
+from lcm.control_plane.workers.decisions import read_decisions
+from lcm.control_plane.workers.holding import make_hold
+from lcm.core import clock
+from lcm.core.sharing import Shared
+from lcm.model.fleet.state import (
+    Breaker,
+    FleetCapacity,
+    FleetPlan,
+    FleetState,
+    FleetSummary,
+    LeaderSeen,
+    PlannedWorker,
+)
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.urgency import LAST_PROBLEM
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lcm.control_plane.auth.roles import Caller
+    from lcm.control_plane.context import Plane
+    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.store.port import Store, Value
+    from lcm.control_plane.workers.controller_writes import Leader
+    from lcm.model.worker.requests import BreakerReport, HoldRequest
+
+_SUMS = ("cost_per_hour_usd", "saved_usd", "stopped_since", "cpu_cores", "memory_gb", "storage_gb", "max_nodes")
+PAYING = (
+    WorkerStatus.PROVISIONING,
+    WorkerStatus.STARTING,
+    WorkerStatus.RUNNING,
+    WorkerStatus.DRAINING,
+    WorkerStatus.STOPPING,
+    WorkerStatus.UNKNOWN,
+)
+
+
+class Fleet:
+    """Reads of the whole fleet, and switches that hold for all of it."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._summaries: Shared[FleetSummary] = Shared()
+
+    async def summary(self) -> FleetSummary:
+        """Counts, capacity and cost, from indexes alone; TERMINATED workers are left out of everything but counts."""
+        # Every open page asks for it after every change, so many do at once: one look serves them all.
+        return await self._summaries.ask("summary", self._sum_up)
+
+    async def _sum_up(self) -> FleetSummary:
+        store = self._plane.store
+        rows = await store.count_by(WORKERS, ["aws_region", "status", "ready", "held"], sums=_SUMS)
+        state = await read_fleet(store)
+        troubled = await store.count_by(WORKERS, ["urgency"], Where(below={"urgency": int(LAST_PROBLEM) + 1}))
+        tally = _Tally()
+        for values, count, sums in rows:
+            tally.add(values, count, sums)
+        return FleetSummary(
+            workers=tally.workers,
+            ready=tally.ready,
+            problems=sum(count for _, count, _ in troubled),
+            by_status=tally.by_status,
+            by_region=tally.by_region,
+            lablets_by_status=await self._lablets(),
+            capacity=FleetCapacity(
+                cpu_cores=int(tally.capacity[0]),
+                memory_gb=tally.capacity[1],
+                storage_gb=tally.capacity[2],
+                max_nodes=int(tally.capacity[3]),
+            ),
+            cost_per_hour_usd=round(tally.cost, 4),
+            saved_per_hour_usd=round(tally.saved, 4),
+            saved_total_usd=round(tally.saved_so_far(clock.now()), 2),
+            hold=state.hold if state.hold is not None and state.hold.active(clock.now()) else None,
+            held_workers=tally.held,
+            breakers=tuple(breaker for _, breaker in sorted(state.breakers.items()) if breaker.open),
+            leaders=tuple(await self._leaders()),
+        )
+
+    async def state(self) -> FleetState:
+        """What holds for the fleet now: its hold, the open breakers, the last scale-down."""
+        return await read_fleet(self._plane.store)
+
+    async def hold(self, caller: Caller, request: HoldRequest) -> FleetState:
+        """Stop all changes of all workers."""
+
+        async def attempt(change: Change) -> FleetState:
+            state = await change.fleet()
+            held = make_hold(request, caller.name, change.now)
+            if state.hold is not None and (state.hold.reason, state.hold.until) == (held.reason, held.until):
+                return state
+            return _save(change, state.model_copy(update={"hold": held}), "fleet_held", request.reason)
+
+        return await self._plane.records.change(caller.actor, attempt)
+
+    async def release(self, caller: Caller) -> FleetState:
+        """Let changes go on."""
+
+        async def attempt(change: Change) -> FleetState:
+            state = await change.fleet()
+            if state.hold is None:
+                return state
+            return _save(change, state.model_copy(update={"hold": None}), "fleet_released")
+
+        return await self._plane.records.change(caller.actor, attempt)
+
+    async def reset_breakers(self, caller: Caller, region: str | None = None) -> FleetState:
+        """A person closes the breakers, or one of them."""
+
+        async def attempt(change: Change) -> FleetState:
+            state = await change.fleet()
+            left = {name: breaker for name, breaker in state.breakers.items() if region not in (None, name)}
+            if left == state.breakers:
+                return state
+            return _save(change, state.model_copy(update={"breakers": left}), "breaker_reset", region or "all regions")
+
+        return await self._plane.records.change(caller.actor, attempt)
+
+    async def report_breaker(self, leader: Leader, report: BreakerReport) -> FleetState:
+        """A controller opens a breaker, or closes one that not only a person may close."""
+
+        async def attempt(change: Change) -> FleetState:
+            await change.fence(leader.controller, leader.term)
+            state = await change.fleet()
+            known = state.breakers.get(report.region)
+            if not report.open and (known is None or known.only_a_person_closes):
+                return state
+            others = {name: breaker for name, breaker in state.breakers.items() if name != report.region}
+            if not report.open:
+                return _save(change, state.model_copy(update={"breakers": others}), "breaker_closed", report.reason)
+            breaker = Breaker(
+                region=report.region,
+                open=True,
+                reason=report.reason,
+                since=known.since if known is not None else change.now,
+                affected=len(report.affected),
+                only_a_person_closes=report.only_a_person_closes or (known is not None and known.only_a_person_closes),
+            )
+            if breaker == known:
+                return state
+            after = state.model_copy(update={"breakers": {**others, report.region: breaker}})
+            return _save(change, after, "breaker_opened", report.reason)
+
+        return await self._plane.records.change(leader.actor, attempt)
+
+    async def plan(self, after: str | None, limit: int) -> FleetPlan:
+        """The last decision of each worker that is not at rest."""
+        store = self._plane.store
+        page = await store.find(WORKERS, Where(any_of={"at_rest": [False]}), after=after, limit=limit)
+        decisions = await read_decisions(store, [stored.id for stored in page.items])
+        items = []
+        for stored in page.items:
+            worker = Worker.model_validate_json(stored.body)
+            items.append(
+                PlannedWorker(
+                    worker_id=worker.id,
+                    name=worker.name,
+                    status=worker.status,
+                    desired_status=worker.desired_status,
+                    decision=decisions.get(worker.id),
+                )
+            )
+        return FleetPlan(items=tuple(items), next_cursor=page.next_after)
+
+    async def _lablets(self) -> dict[LabletStatus, int]:
+        rows = await self._plane.store.count_by(LABLETS, ["status"])
+        return {LabletStatus(str(status)): count for (status,), count, _ in rows}
+
+    async def _leaders(self) -> list[LeaderSeen]:
+        page = await self._plane.store.find(LEADERSHIPS)
+        return [LeaderSeen.model_validate_json(item.body) for item in page.items]
+
+
+async def read_fleet(store: Store) -> FleetState:
+    """What holds for the fleet as a whole."""
+    stored = await store.get(FLEET, FLEET.name)
+    return FleetState() if stored is None else FleetState.model_validate_json(stored.body)
+
+
+def _save(change: Change, state: FleetState, action: str, reason: str = "") -> FleetState:
+    change.save_fleet(state)
+    change.audit(action, "fleet", reason)
+    return state
+
+
+class _Tally:
+    """Adds up groups of workers."""
+
+    def __init__(self) -> None:
+        self.workers = self.ready = self.held = 0
+        self.cost = self.saved = self._saved_before = self._stopped_since = 0.0
+        self.capacity = [0.0, 0.0, 0.0, 0.0]
+        self.by_status: dict[WorkerStatus, int] = {}
+        self.by_region: dict[str, dict[WorkerStatus, int]] = {}
+
+    def add(self, values: tuple[Value, ...], count: int, sums: tuple[float, ...]) -> None:
+        region, status, ready, held = str(values[0]), WorkerStatus(str(values[1])), bool(values[2]), bool(values[3])
+        self.by_status[status] = self.by_status.get(status, 0) + count
+        regional = self.by_region.setdefault(region, {})
+        regional[status] = regional.get(status, 0) + count
+        self._saved_before += sums[1]
+        self._stopped_since += sums[2]
+        if status is WorkerStatus.TERMINATED:
+            return
+        self.workers += count
+        self.held += count if held else 0
+        if status in PAYING:
+            self.cost += sums[0]
+        if status is WorkerStatus.STOPPED:
+            self.saved += sums[0]
+        if ready:
+            self.ready += count
+            self.capacity = [one + more for one, more in zip(self.capacity, sums[3:], strict=True)]
+
+    def saved_so_far(self, now: datetime) -> float:
+        """What stops have saved: those that are over, and those that go on, up to now."""
+        return self._saved_before + self.saved * now.timestamp() / 3600 - self._stopped_since

@@ -1,0 +1,282 @@
+"""Changing records: what is read, decided and written in one change is committed together or not at all.
+
+A change is a function that reads, decides and stages writes. If somebody else changed what it was decided from, it is
+run again from the beginning, so it must do nothing but read and stage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lcm.control_plane.errors import Refusal
+from lcm.control_plane.records.kinds import (
+    AUDIT,
+    FLEET,
+    HISTORY,
+    LABLET_CHANGED,
+    LABLET_HISTORY,
+    LABLETS,
+    LEADERSHIPS,
+    WORKER_CHANGED,
+    WORKERS,
+    lablet_fields,
+    lablet_unique,
+    worker_fields,
+    worker_unique,
+)
+from lcm.control_plane.store.port import Conflict, Entry, Guard, Put, Taken
+from lcm.core import clock
+from lcm.core.backoff import Backoff
+from lcm.model.audit import Actor, ActorKind, AuditEntry, HistoryEntry, LabletHistoryEntry
+from lcm.model.fleet.state import FleetState, LeaderSeen
+from lcm.model.lablet.record import Lablet
+from lcm.model.problems import ProblemCode
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from datetime import datetime
+
+    from lcm.control_plane.store.port import Delete, Kind, Store
+
+R = TypeVar("R")
+
+_MOST_ATTEMPTS = 20
+_BETWEEN_ATTEMPTS = Backoff(base=0.002, longest=0.1, jitter=0.5)
+
+
+class Change:
+    """One attempt of a change by somebody, at one moment."""
+
+    def __init__(self, store: Store, actor: Actor) -> None:
+        self.store = store
+        self.actor = actor
+        self.now: datetime = clock.now()
+        self._read: dict[str, tuple[Worker, int]] = {}
+        self._lablets: dict[str, tuple[Lablet, int]] = {}
+        self._fleet: tuple[FleetState, int | None] | None = None
+        self._fleet_after: FleetState | None = None
+        self._leaving = 0
+        self._writes: list[Put | Delete] = []
+        self._entries: list[Entry] = []
+        self._guards: dict[tuple[str, str], Guard] = {}
+
+    async def worker(self, worker_id: str) -> Worker:
+        """The worker as it is now."""
+        stored = await self.store.get(WORKERS, worker_id)
+        if stored is None:
+            raise Refusal(ProblemCode.NOT_FOUND, f"there is no worker {worker_id}")
+        worker = Worker.model_validate_json(stored.body)
+        self._read[worker_id] = (worker, stored.revision)
+        return worker
+
+    def by_policy(self, name: str) -> None:
+        """From here on it is a policy that acts, whoever carried its question here."""
+        self.actor = Actor(kind=ActorKind.POLICY, name=name)
+
+    def save(self, worker: Worker, action: str, reason: str = "", **details: Any) -> Worker:
+        """Write a worker that was read in this change, or a new one; one that did not change is not written."""
+        before, revision = self._read.get(worker.id, (None, None))
+        if before is not None and worker == before:
+            return worker
+        if before is not None and _in_service(before) and not _in_service(worker):
+            self._leaving += 1
+        self._put(worker, revision)
+        if before is None or before.status is not worker.status:
+            step = HistoryEntry(
+                at=self.now,
+                worker_id=worker.id,
+                from_status=None if before is None else before.status,
+                to_status=worker.status,
+                reason=reason or action,
+                actor=self.actor,
+                version=worker.version,
+                stopped_by_policy=_stopped_by_policy(before, worker),
+            )
+            self._entry(HISTORY, worker.id, step.model_dump_json())
+        self.audit(action, worker.id, reason, **details)
+        self._entry(WORKER_CHANGED, worker.id, worker.model_dump_json())
+        return worker
+
+    def save_quietly(self, worker: Worker) -> None:
+        """Write what lives beside the record, such as activity: no version moves and nobody is told."""
+        before, revision = self._read[worker.id]
+        if worker != before:
+            assert (worker.version, worker.generation) == (before.version, before.generation)
+            self._put(worker, revision)
+
+    async def lablets(self, lablet_ids: Sequence[str]) -> dict[str, Lablet]:
+        """Those of the lablets that exist, as they are now."""
+        for lablet_id, stored in (await self.store.get_many(LABLETS, lablet_ids)).items():
+            self._lablets[lablet_id] = (Lablet.model_validate_json(stored.body), stored.revision)
+        return {lablet_id: self._lablets[lablet_id][0] for lablet_id in lablet_ids if lablet_id in self._lablets}
+
+    async def lablet(self, lablet_id: str) -> Lablet:
+        """The lablet as it is now."""
+        found = await self.lablets([lablet_id])
+        if lablet_id not in found:
+            raise Refusal(ProblemCode.NOT_FOUND, f"there is no lablet {lablet_id}")
+        return found[lablet_id]
+
+    def save_lablet(self, lablet: Lablet, action: str, reason: str = "", **details: Any) -> Lablet:
+        """Write a lablet that was read in this change, or a new one; one that did not change is not written."""
+        before, revision = self._lablets.get(lablet.id, (None, None))
+        if before is not None and lablet == before:
+            return lablet
+        body = lablet.model_dump_json()
+        fields, unique = lablet_fields(lablet), lablet_unique(lablet)
+        self._writes.append(Put(LABLETS, lablet.id, body.encode(), revision, fields, unique))
+        if before is None or before.status is not lablet.status:
+            step = LabletHistoryEntry(
+                at=self.now,
+                lablet_id=lablet.id,
+                from_status=None if before is None else before.status,
+                to_status=lablet.status,
+                reason=reason or action,
+                actor=self.actor,
+                version=lablet.version,
+                worker_id=lablet.worker_id or (before.worker_id if before is not None else None),
+            )
+            self._entry(LABLET_HISTORY, lablet.id, step.model_dump_json())
+        self.audit(action, lablet.id, reason, **details)
+        self._entry(LABLET_CHANGED, lablet.id, body)
+        return lablet
+
+    def audit(self, action: str, subject: str, reason: str = "", **details: Any) -> None:
+        """Keep who did what and why."""
+        entry = AuditEntry(
+            at=self.now, actor=self.actor, action=action, subject=subject, reason=reason, details=details
+        )
+        self._entry(AUDIT, subject, entry.model_dump_json())
+
+    async def fleet(self) -> FleetState:
+        """What holds for the fleet. Reading it makes the commit depend on it."""
+        if self._fleet is None:
+            stored = await self.store.get(FLEET, FLEET.name)
+            state = FleetState() if stored is None else FleetState.model_validate_json(stored.body)
+            self._fleet = (state, None if stored is None else stored.revision)
+        return self._fleet_after or self._fleet[0]
+
+    def save_fleet(self, state: FleetState) -> None:
+        """Write what holds for the fleet; it must have been read in this change."""
+        assert self._fleet is not None
+        self._fleet_after = state
+
+    def write(self, put: Put | Delete) -> None:
+        """Stage a document of another kind."""
+        self._writes.append(put)
+
+    async def fence(self, controller: str, term: int, *, announce: bool = False, swept: bool = False) -> LeaderSeen:
+        """Refuse a term that is older than the newest known, and remember the newest for good.
+
+        What is known is part of the commit: of an old and a new leader that write at once the old one cannot slip in.
+        """
+        stored = await self.store.get(LEADERSHIPS, controller)
+        known = None if stored is None else LeaderSeen.model_validate_json(stored.body)
+        if known is not None and term < known.term:
+            raise Refusal(
+                ProblemCode.STALE_LEADER,
+                f"term {term} of {controller} is older than {known.term}, which is known; if etcd was replaced: "
+                f"lcm leadership reset {controller}",
+                current={"term": known.term},
+            )
+        swept = swept or (known is not None and known.term == term and known.startup_sweep_done)
+        seen = LeaderSeen(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
+        if known is not None and (known.term, known.startup_sweep_done) == (term, swept):
+            self._guard(LEADERSHIPS, controller, stored.revision if stored else None)
+            return known
+        revision = None if stored is None else stored.revision
+        self._writes.append(Put(LEADERSHIPS, controller, seen.model_dump_json().encode(), revision))
+        if announce:
+            self.audit("leadership_swept" if swept else "leadership_announced", controller, term=term)
+        return seen
+
+    async def swept(self, controller: str) -> bool:
+        """Whether the present leader of a controller has reported its start-up sweep done; the commit depends on it."""
+        stored = await self.store.get(LEADERSHIPS, controller)
+        self._guard(LEADERSHIPS, controller, None if stored is None else stored.revision)
+        return stored is not None and LeaderSeen.model_validate_json(stored.body).startup_sweep_done
+
+    async def reset_leadership(self, controller: str) -> None:
+        """Forget the newest term of a controller, for an etcd that was replaced and counts from the beginning."""
+        stored = await self.store.get(LEADERSHIPS, controller)
+        if stored is None:
+            raise Refusal(ProblemCode.NOT_FOUND, f"no controller {controller} has announced a term")
+        was = LeaderSeen.model_validate_json(stored.body)
+        fresh = was.model_copy(update={"term": 0, "announced_at": self.now, "startup_sweep_done": False})
+        self._writes.append(Put(LEADERSHIPS, controller, fresh.model_dump_json().encode(), stored.revision))
+        self.audit("leadership_reset", controller, f"term {was.term} is forgotten")
+
+    async def commit(self) -> Sequence[str]:
+        """Write what was staged; without anything staged only the guards are not asked either."""
+        if self._leaving:
+            state = await self.fleet()
+            self.save_fleet(state.model_copy(update={"departures": state.departures + self._leaving}))
+        if self._fleet is not None:
+            self._settle_fleet(*self._fleet)
+        if not self._writes and not self._entries:
+            return ()
+        return await self.store.commit(self._writes, entries=self._entries, guards=list(self._guards.values()))
+
+    def _put(self, worker: Worker, revision: int | None) -> None:
+        body = worker.model_dump_json().encode()
+        self._writes.append(Put(WORKERS, worker.id, body, revision, worker_fields(worker), worker_unique(worker)))
+
+    def _settle_fleet(self, before: FleetState, revision: int | None) -> None:
+        if self._fleet_after is None or self._fleet_after == before:
+            self._guard(FLEET, FLEET.name, revision)
+        else:
+            self._writes.append(Put(FLEET, FLEET.name, self._fleet_after.model_dump_json().encode(), revision))
+
+    def _guard(self, kind: Kind, document_id: str, revision: int | None) -> None:
+        """Have the commit depend on a document; what is written in it depends on it already."""
+        if not any(write.kind is kind and write.id == document_id for write in self._writes):
+            self._guards.setdefault((kind.name, document_id), Guard(kind, document_id, revision))
+
+    def _entry(self, topic: str, subject: str, body: str) -> None:
+        self._entries.append(Entry(topic, subject, body.encode(), self.now))
+
+
+class Records:
+    """Runs changes. `committed` is told when something was written."""
+
+    def __init__(self, store: Store, committed: Callable[[], None] = lambda: None) -> None:
+        self.store = store
+        self._committed = committed
+
+    async def change(self, actor: Actor, attempt: Callable[[Change], Awaitable[R]]) -> R:
+        """Run a change until it is committed; what it gives is given back."""
+        for number in range(_MOST_ATTEMPTS):
+            change = Change(self.store, actor)
+            result = await attempt(change)
+            try:
+                if await change.commit():
+                    self._committed()
+                return result
+            except Conflict:
+                await asyncio.sleep(_BETWEEN_ATTEMPTS.delay(number))
+            except Taken as taken:
+                if taken.field != "requested_for":
+                    raise _taken(taken) from None
+                # Somebody answered the same need a moment before: run again, and find their worker.
+        raise Refusal(ProblemCode.VERSION_CONFLICT, "too many others change this at the same time; try again")
+
+
+def _stopped_by_policy(before: Worker | None, after: Worker) -> bool | None:
+    stopped = next((each for each in (after, before) if each and each.status is WorkerStatus.STOPPED), None)
+    return None if stopped is None else stopped.stopped_by_policy
+
+
+def _in_service(worker: Worker) -> bool:
+    return worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING
+
+
+def _taken(taken: Taken) -> Refusal:
+    if taken.field == "name":
+        what = "lablet" if taken.kind == LABLETS.name else "worker"
+        detail = f"name: {taken.value} belongs to {what} {taken.owner} already; choose another"
+        return Refusal(ProblemCode.NAME_TAKEN, detail, current={f"{what}_id": taken.owner})
+    detail = f"instance {taken.value} belongs to worker {taken.owner} already"
+    return Refusal(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": taken.owner})

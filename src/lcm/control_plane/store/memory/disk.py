@@ -1,0 +1,148 @@
+"""What outlives a `MemoryStore`: the committed state, and how it is searched."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.store.commit_rules import freed, require
+from lcm.control_plane.store.cursors import journal_cursor
+from lcm.control_plane.store.downsample import Thinner
+from lcm.control_plane.store.port import Put, Recorded
+from lcm.control_plane.store.values import comparable, fold, order_key, to_micros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lcm.control_plane.store.commit_rules import Commit
+    from lcm.control_plane.store.port import Kind, Sample, Value, Where
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as it lies on the disk."""
+
+    revision: int
+    body: bytes
+    fields: Mapping[str, Value]
+    unique: Mapping[str, str]
+
+
+class MemoryDisk:
+    """Holds exactly what is committed. A commit happens at one instant, so it cannot be half there."""
+
+    def __init__(self) -> None:
+        self._documents: dict[str, dict[str, Document]] = {}
+        self._owners: dict[tuple[str, str, str], str] = {}
+        self._revision = 0
+        self._journal: list[Recorded] = []
+        self._cursor = 0
+        self._samples: dict[str, list[Sample]] = {}
+
+    def get(self, kind: Kind, document_id: str) -> Document | None:
+        return self._documents.get(kind.name, {}).get(document_id)
+
+    def revision(self, kind: Kind, document_id: str) -> int | None:
+        document = self.get(kind, document_id)
+        return document.revision if document else None
+
+    def held(self, kind: Kind, document_id: str) -> Mapping[str, str]:
+        document = self.get(kind, document_id)
+        return document.unique if document else {}
+
+    def owner(self, kind: Kind, field_name: str, value: str) -> str | None:
+        return self._owners.get((kind.name, field_name, value))
+
+    def commit(self, commit: Commit) -> Sequence[str]:
+        """All of it, or `Conflict` or `Taken` and nothing."""
+        require(commit, self)
+        for write in commit.writes:
+            for name, value in freed(write, self):
+                del self._owners[write.kind.name, name, value]
+        self._revision += 1
+        for write in commit.writes:
+            documents = self._documents.setdefault(write.kind.name, {})
+            if not isinstance(write, Put):
+                del documents[write.id]
+                continue
+            documents[write.id] = Document(self._revision, bytes(write.body), dict(write.fields), dict(write.unique))
+            for name, value in write.unique.items():
+                self._owners[write.kind.name, name, value] = write.id
+        first = self._cursor + 1
+        recorded = [
+            Recorded(journal_cursor(number), entry.topic, entry.subject, bytes(entry.body), entry.at)
+            for number, entry in enumerate(commit.entries, first)
+        ]
+        self._journal += recorded
+        self._cursor += len(recorded)
+        return [line.cursor for line in recorded]
+
+    def matching(self, kind: Kind, where: Where) -> Iterator[tuple[str, Document]]:
+        """The documents that a condition holds for, in no order to rely on."""
+        for document_id, document in self._documents.get(kind.name, {}).items():
+            if _matches(document.fields, where):
+                yield document_id, document
+
+    def journal(self, after: str | None, before: str | None) -> Sequence[Recorded]:
+        """The lines between two cursors, oldest first."""
+        begin = bisect_right(self._journal, after, key=_cursor) if after is not None else 0
+        end = bisect_left(self._journal, before, key=_cursor) if before is not None else len(self._journal)
+        return self._journal[begin:end]
+
+    def forget(self, topic: str, through: str, limit: int) -> int:
+        """Drop a topic's oldest lines; says how many."""
+        old = [line.cursor for line in self.journal(None, None) if line.topic == topic and line.cursor <= through]
+        dropped = set(old[:limit])
+        self._journal = [line for line in self._journal if line.cursor not in dropped]
+        return len(dropped)
+
+    def append(self, series: str, samples: Sequence[Sample]) -> None:
+        rows = self._samples.setdefault(series, [])
+        rows += samples
+        rows.sort(key=_at)  # stable: rows of one moment stay as they came
+
+    def series(self, series: str) -> Sequence[Sample]:
+        """All rows, oldest first."""
+        return self._samples.get(series, ())
+
+    def thin(self, series: str, before: int, keep_every_seconds: int) -> int:
+        rows = self._samples.get(series, [])
+        old = [(number, row.subject, _at(row)) for number, row in enumerate(rows) if _at(row) < before]
+        dropped = set(Thinner(keep_every_seconds).dropped(old))
+        rows[:] = [row for number, row in enumerate(rows) if number not in dropped]
+        return len(dropped)
+
+
+def _cursor(line: Recorded) -> str:
+    return line.cursor
+
+
+def _at(sample: Sample) -> int:
+    return to_micros(sample.at)
+
+
+def _matches(fields: Mapping[str, Value], where: Where) -> bool:
+    return (
+        all(_is_one_of(fields.get(name), values) for name, values in where.any_of.items())
+        and not any(_is_one_of(fields.get(name), values) for name, values in where.none_of.items())
+        and all(_is_at_least(fields.get(name), bound) for name, bound in where.at_least.items())
+        and all(_is_below(fields.get(name), bound) for name, bound in where.below.items())
+        and all(_contains(fields.get(name), text) for name, text in where.contains.items())
+    )
+
+
+def _is_one_of(value: Value, values: Sequence[Value]) -> bool:
+    return order_key(value) in map(order_key, values)
+
+
+def _is_at_least(value: Value, bound: Value) -> bool:
+    return comparable(value, bound) and order_key(value) >= order_key(bound)
+
+
+def _is_below(value: Value, bound: Value) -> bool:
+    return comparable(value, bound) and order_key(value) < order_key(bound)
+
+
+def _contains(value: Value, text: str) -> bool:
+    return isinstance(value, str) and fold(text) in fold(value)

@@ -1,0 +1,214 @@
+"""A store inside one process, for simulations: no threads, no sockets, the same order in every run.
+
+`MemoryDisk` is what is committed, `MemoryStore` a process's handle on it. An operation happens at one instant, after
+giving other tasks one turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import TYPE_CHECKING
+
+from lcm.control_plane.store import validation
+from lcm.control_plane.store.commit_rules import Commit
+from lcm.control_plane.store.cursors import Position, journal_number, page_cursor, page_position
+from lcm.control_plane.store.memory.disk import Document, MemoryDisk
+from lcm.control_plane.store.port import Page, Sort, Stored, StoreError, StoreUnavailable, Where
+from lcm.control_plane.store.values import is_number, order_key, to_micros
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Recorded, Sample, Value
+    from lcm.control_plane.store.values import OrderKey
+
+__all__ = ["MemoryDisk", "MemoryStore"]
+
+
+class MemoryStore:
+    """One process's handle on a `MemoryDisk`; a new one on the same disk is that process started again."""
+
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        self.disk = disk or MemoryDisk()
+        self._catalogue = validation.Catalogue()
+        self._closed: str | None = "the store is not open"
+        self._under_way: dict[int, Commit] = {}
+        self._calls = 0
+
+    async def open(self, kinds: Sequence[Kind]) -> None:
+        self._catalogue = validation.Catalogue(kinds)
+        self._closed = None
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)  # commits under way have their turn
+        self._closed = "the store is closed"
+
+    def crash(self) -> None:
+        """End as kill -9 would: of each commit under way chance says whether all of it was made or nothing."""
+        self._closed = "the process was killed"
+        for commit in self._under_way.values():
+            if clock.chance().random() < 0.5:
+                self._land(commit)
+        self._under_way.clear()
+
+    async def check(self) -> None:
+        await self._turn()
+
+    async def get(self, kind: Kind, document_id: str) -> Stored | None:
+        self._catalogue.check(kind)
+        validation.check_id(document_id)
+        await self._turn()
+        return self._stored(kind, document_id)
+
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+        self._catalogue.check(kind)
+        validation.check_ids(document_ids)
+        await self._turn()
+        found = (self._stored(kind, document_id) for document_id in document_ids)
+        return {stored.id: stored for stored in found if stored is not None}
+
+    async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
+        self._catalogue.check(kind)
+        validation.check_unique(kind, field_name, value)
+        await self._turn()
+        owner = self.disk.owner(kind, field_name, value)
+        return self._stored(kind, owner) if owner is not None else None
+
+    async def find(
+        self,
+        kind: Kind,
+        where: Where | None = None,
+        *,
+        sort: Sort | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        where, sort = where or Where(), sort or Sort()
+        self._catalogue.check_query(kind, where, limit, sort)
+        position = page_position(kind, sort, after) if after is not None else None
+        await self._turn()
+        rows = [
+            (_place(sort, document_id, document), document) for document_id, document in self.disk.matching(kind, where)
+        ]
+        if position is not None:
+            last = (order_key(position.value), position.id)
+            rows = [row for row in rows if (row[0] < last if sort.descending else row[0] > last)]
+        nearest = heapq.nlargest if sort.descending else heapq.nsmallest
+        page = nearest(limit + 1, rows, key=lambda row: row[0])
+        items = [Stored(place[1], document.revision, document.body) for place, document in page[:limit]]
+        if len(page) <= limit:
+            return Page(items, None)
+        (_, last_id), document = page[limit - 1]
+        value = document.fields.get(sort.by) if sort.by else None
+        return Page(items, page_cursor(kind, sort, Position(value, last_id)))
+
+    async def count_by(
+        self, kind: Kind, fields: Sequence[str], where: Where | None = None, *, sums: Sequence[str] = ()
+    ) -> Sequence[tuple[tuple[Value, ...], int, tuple[float, ...]]]:
+        where = where or Where()
+        self._catalogue.check_query(kind, where)
+        validation.check_fields(kind, (*fields, *sums))
+        await self._turn()
+        groups: dict[tuple[OrderKey, ...], list[Document]] = {}
+        for _, document in self.disk.matching(kind, where):
+            groups.setdefault(tuple(order_key(document.fields.get(name)) for name in fields), []).append(document)
+        return [
+            (
+                tuple(documents[0].fields.get(name) for name in fields),
+                len(documents),
+                tuple(_sum(documents, name) for name in sums),
+            )
+            for _, documents in sorted(groups.items(), key=lambda group: group[0])
+        ]
+
+    async def commit(
+        self, writes: Sequence[Put | Delete], *, entries: Sequence[Entry] = (), guards: Sequence[Guard] = ()
+    ) -> Sequence[str]:
+        self._catalogue.check_commit(writes, entries, guards)
+        self._calls += 1
+        call, commit = self._calls, Commit(tuple(writes), tuple(entries), tuple(guards))
+        self._require_open()
+        self._under_way[call] = commit
+        try:
+            await self._turn()
+            return self.disk.commit(commit)
+        finally:
+            self._under_way.pop(call, None)
+
+    async def journal(
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        topics: Sequence[str] = (),
+        subjects: Sequence[str] = (),
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Recorded]:
+        validation.check_journal_query(topics, subjects, limit)
+        for cursor in (after, before):
+            if cursor is not None:
+                journal_number(cursor)
+        await self._turn()
+        lines = self.disk.journal(after, before)
+        found: list[Recorded] = []
+        for line in reversed(lines) if newest_first else lines:
+            if (not topics or line.topic in topics) and (not subjects or line.subject in subjects):
+                found.append(line)
+            if len(found) == limit:
+                break
+        return found
+
+    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+        validation.check_forgetting(topic, limit)
+        journal_number(through)
+        await self._turn()
+        return self.disk.forget(topic, through, limit)
+
+    async def append(self, series: str, samples: Sequence[Sample]) -> None:
+        validation.check_samples(series, samples)
+        await self._turn()
+        self.disk.append(series, samples)
+
+    async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
+        validation.check_series_query(series, subject, limit)
+        begin = to_micros(since)
+        await self._turn()
+        rows = self.disk.series(series)
+        return [row for row in rows if row.subject == subject and to_micros(row.at) >= begin][:limit]
+
+    async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
+        validation.check_thinning(series, keep_every_seconds)
+        end = to_micros(before)
+        await self._turn()
+        return self.disk.thin(series, end, keep_every_seconds)
+
+    async def _turn(self) -> None:
+        """Let others run first; nothing has happened yet if the caller is cancelled here."""
+        await asyncio.sleep(0)
+        self._require_open()
+
+    def _require_open(self) -> None:
+        if self._closed is not None:
+            raise StoreUnavailable(self._closed)
+
+    def _land(self, commit: Commit) -> None:
+        try:
+            self.disk.commit(commit)
+        except StoreError:
+            return  # it lost against another one: nothing was made, and nobody is left to be told
+
+    def _stored(self, kind: Kind, document_id: str) -> Stored | None:
+        document = self.disk.get(kind, document_id)
+        return Stored(document_id, document.revision, document.body) if document else None
+
+
+def _place(sort: Sort, document_id: str, document: Document) -> tuple[OrderKey, str]:
+    return order_key(document.fields.get(sort.by) if sort.by else None), document_id
+
+
+def _sum(documents: Sequence[Document], name: str) -> float:
+    return float(sum(value for document in documents if is_number(value := document.fields.get(name))))  # type: ignore[misc]

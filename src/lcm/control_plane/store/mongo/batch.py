@@ -1,0 +1,149 @@
+"""Commits that go into one transaction: judged one after the other on what was read, then written at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pymongo import DeleteOne, InsertOne, ReplaceOne
+
+from lcm.control_plane.store.commit_rules import freed, require
+from lcm.control_plane.store.cursors import journal_cursor
+from lcm.control_plane.store.mongo.queries import document
+from lcm.control_plane.store.mongo.schema import HEAD, JOURNAL, META, collection
+from lcm.control_plane.store.port import Put, StoreError
+from lcm.control_plane.store.values import to_micros
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pymongo.asynchronous.client_session import AsyncClientSession
+
+    from lcm.control_plane.store.commit_rules import Commit
+    from lcm.control_plane.store.mongo.schema import Database
+    from lcm.control_plane.store.port import Kind
+
+Operation = InsertOne[dict[str, Any]] | ReplaceOne[dict[str, Any]] | DeleteOne
+
+_READ_TOGETHER = 500
+
+
+class Batch:
+    """What the commits read, and what becomes of it.
+
+    Every transaction begins by moving the head: of two at once MongoDB lets only one through. So what is read after it
+    is what the last commit left, unique values need no unique index (which a swap within one commit would break), and
+    the order of cursors is the order of commits.
+    """
+
+    def __init__(self, commits: Sequence[Commit]) -> None:
+        self._commits = commits
+        self._documents: dict[tuple[str, str], dict[str, Any] | None] = {}
+        self._owners: dict[tuple[str, str, str], str | None] = {}
+        self._changed: dict[tuple[str, str], None] = {}
+        self._lines: list[dict[str, Any]] = []
+
+    async def run(self, database: Database, session: AsyncClientSession) -> list[Sequence[str] | StoreError]:
+        """Read, judge and write within the session's transaction; gives what each commit's caller is to get."""
+        entries = sum(len(commit.entries) for commit in self._commits)
+        moves = {"revision": len(self._commits), "cursor": entries}
+        head = await database[META].find_one_and_update({"_id": HEAD}, {"$inc": moves}, session=session)
+        if head is None:
+            raise StoreError(f"database {database.name} has lost its head document: restore a backup")
+        await self._read(database, session)
+        revision, cursor = int(head["revision"]), int(head["cursor"])
+        outcomes: list[Sequence[str] | StoreError] = []
+        for commit in self._commits:
+            revision += 1
+            try:
+                require(commit, self)
+            except StoreError as refusal:
+                outcomes.append(refusal)
+                continue
+            self._apply(commit, revision)
+            outcomes.append(self._tell(commit, cursor))
+            cursor += len(commit.entries)
+        await self._write(database, session)
+        return outcomes
+
+    def revision(self, kind: Kind, document_id: str) -> int | None:
+        found = self._documents.get((collection(kind), document_id))
+        return int(found["revision"]) if found else None
+
+    def held(self, kind: Kind, document_id: str) -> Mapping[str, str]:
+        found = self._documents.get((collection(kind), document_id))
+        return found["unique"] if found else {}
+
+    def owner(self, kind: Kind, field_name: str, value: str) -> str | None:
+        return self._owners.get((collection(kind), field_name, value))
+
+    async def _read(self, database: Database, session: AsyncClientSession) -> None:
+        places: dict[str, dict[str, None]] = {}
+        for commit in self._commits:
+            for part in (*commit.guards, *commit.writes):
+                places.setdefault(collection(part.kind), {})[part.id] = None
+        for name, ids in places.items():
+            for row in await _among(database, session, name, "_id", list(ids)):
+                self._documents[name, row["_id"]] = row
+                self._owners |= {(name, field, value): row["_id"] for field, value in row["unique"].items()}
+        for (name, field), wanted in self._values_to_look_up().items():
+            for row in await _among(database, session, name, f"unique.{field}", list(wanted)):
+                self._owners[name, field, row["unique"][field]] = row["_id"]
+
+    def _values_to_look_up(self) -> dict[tuple[str, str], dict[str, None]]:
+        """Unique values that are to be taken and that none of the documents read so far has."""
+        values: dict[tuple[str, str], dict[str, None]] = {}
+        for put in (write for commit in self._commits for write in commit.writes if isinstance(write, Put)):
+            for field, value in put.unique.items():
+                if (collection(put.kind), field, value) not in self._owners:
+                    values.setdefault((collection(put.kind), field), {})[value] = None
+        return values
+
+    def _apply(self, commit: Commit, revision: int) -> None:
+        for write in commit.writes:
+            for field, value in freed(write, self):
+                self._owners[collection(write.kind), field, value] = None
+        for write in commit.writes:
+            place = collection(write.kind), write.id
+            self._changed[place] = None
+            self._documents[place] = document(write, revision) if isinstance(write, Put) else None
+            if isinstance(write, Put):
+                for field, value in write.unique.items():
+                    self._owners[collection(write.kind), field, value] = write.id
+
+    def _tell(self, commit: Commit, cursor: int) -> Sequence[str]:
+        for number, entry in enumerate(commit.entries, cursor + 1):
+            line = {
+                "topic": entry.topic,
+                "subject": entry.subject,
+                "at": to_micros(entry.at),
+                "body": bytes(entry.body),
+            }
+            self._lines.append({"_id": number, **line})
+        return [journal_cursor(cursor + number) for number in range(1, len(commit.entries) + 1)]
+
+    async def _write(self, database: Database, session: AsyncClientSession) -> None:
+        operations: dict[str, list[Operation]] = {}
+        for name, document_id in self._changed:
+            operations.setdefault(name, []).append(_final(document_id, self._documents[name, document_id]))
+        if self._lines:
+            operations[JOURNAL] = [InsertOne(line) for line in self._lines]
+        for name, changes in operations.items():
+            await database[name].bulk_write(changes, ordered=False, session=session)
+
+
+def _final(document_id: str, content: dict[str, Any] | None) -> Operation:
+    if content is None:
+        return DeleteOne({"_id": document_id})
+    return ReplaceOne({"_id": document_id}, content, upsert=True)
+
+
+async def _among(
+    database: Database, session: AsyncClientSession, name: str, field: str, values: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Revision and unique values of the documents whose field is one of these."""
+    rows: list[dict[str, Any]] = []
+    for begin in range(0, len(values), _READ_TOGETHER):
+        wanted = {field: {"$in": list(values[begin : begin + _READ_TOGETHER])}}
+        found = database[name].find(wanted, {"revision": 1, "unique": 1}, session=session, batch_size=_READ_TOGETHER)
+        rows += await found.to_list()
+    return rows

@@ -1,0 +1,140 @@
+"""The one task of a process that commits: what waits together goes into one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pymongo
+from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from lcm.control_plane.store.mongo.batch import Batch
+from lcm.control_plane.store.mongo.errors import in_words
+from lcm.control_plane.store.port import StoreError, StoreUnavailable
+from lcm.core.backoff import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pymongo.asynchronous.client_session import AsyncClientSession
+
+    from lcm.control_plane.store.commit_rules import Commit
+    from lcm.control_plane.store.mongo.schema import Database
+
+MOST_TOGETHER = 64
+
+# Control planes that collide on the head come back spread out.
+_BACKOFF = Backoff(base=0.005, multiplier=2.0, longest=0.5, jitter=0.8)
+
+
+class _Job(NamedTuple):
+    commit: Commit
+    answer: asyncio.Future[Sequence[str]]
+
+
+class Committer:
+    """Takes commits in the order they came, up to 64 of them in one transaction, one transaction at a time."""
+
+    def __init__(self, database: Database, timeout: float, seen: Callable[[AsyncClientSession], None]) -> None:
+        self._database = database
+        self._timeout = timeout
+        self._seen = seen
+        self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
+        self._ended = False
+        self._task = asyncio.create_task(self._serve(), name=f"store-committer {database.name}")
+
+    async def commit(self, commit: Commit) -> Sequence[str]:
+        """Have it committed; durable when this returns."""
+        if self._ended:
+            raise StoreUnavailable("the store is closed")
+        answer: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
+        self._jobs.put_nowait(_Job(commit, answer))
+        return await answer
+
+    async def close(self) -> None:
+        """Finish what was asked for."""
+        if not self._ended:
+            self._ended = True
+            self._jobs.put_nowait(None)
+        await asyncio.wait([self._task])
+
+    async def _serve(self) -> None:
+        going_on = True
+        while going_on:
+            batch, going_on = await self._next_batch()
+            # Whoever gave up before it began is spared the work.
+            waiting = [job for job in batch if not job.answer.done()]
+            if waiting:
+                outcomes = await self._perform([job.commit for job in waiting])
+                for job, outcome in zip(waiting, outcomes, strict=True):
+                    _answer(job, outcome)
+
+    async def _next_batch(self) -> tuple[list[_Job], bool]:
+        batch: list[_Job] = []
+        job = await self._jobs.get()
+        while job is not None:
+            batch.append(job)
+            if len(batch) == MOST_TOGETHER or self._jobs.empty():
+                return batch, True
+            job = self._jobs.get_nowait()
+        return batch, False
+
+    async def _perform(self, commits: Sequence[Commit]) -> Sequence[Any]:
+        try:
+            with pymongo.timeout(self._timeout):
+                return await self._until_done(commits)
+        except PyMongoError as error:
+            return [in_words(error)] * len(commits)
+        except Exception as error:  # noqa: BLE001 - those who asked get it; the task must go on for the others
+            return [error] * len(commits)
+
+    async def _until_done(self, commits: Sequence[Commit]) -> Sequence[Any]:
+        """Repeat a transaction that certainly did not happen; the driver's timeout ends this."""
+        retries = 0
+        while True:
+            try:
+                async with self._database.client.start_session(causal_consistency=True) as session:
+                    return await self._transact(session, commits)
+            except PyMongoError as error:
+                if not error.has_error_label("TransientTransactionError") or error.timeout:
+                    raise
+            await asyncio.sleep(_BACKOFF.delay(retries))
+            retries += 1
+
+    async def _transact(self, session: AsyncClientSession, commits: Sequence[Commit]) -> Sequence[Any]:
+        await session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"))
+        try:
+            outcomes = await Batch(commits).run(self._database, session)
+            if all(isinstance(outcome, StoreError) for outcome in outcomes):
+                await session.abort_transaction()
+                return outcomes
+        except BaseException:
+            await session.abort_transaction()
+            raise
+        await self._finish(session)
+        self._seen(session)
+        return outcomes
+
+    async def _finish(self, session: AsyncClientSession) -> None:
+        """Ask again while it is not known whether the transaction happened: MongoDB remembers the answer."""
+        retries = 0
+        while True:
+            try:
+                await session.commit_transaction()
+                return
+            except PyMongoError as error:
+                if not error.has_error_label("UnknownTransactionCommitResult") or error.timeout:
+                    raise
+            await asyncio.sleep(_BACKOFF.delay(retries))
+            retries += 1
+
+
+def _answer(job: _Job, outcome: Any) -> None:
+    if job.answer.done():
+        return
+    if isinstance(outcome, Exception):
+        job.answer.set_exception(outcome)
+    else:
+        job.answer.set_result(outcome)

@@ -1,0 +1,82 @@
+"""Questions of the port in MongoDB's language.
+
+MongoDB orders null, numbers, text, booleans as the port does; $gt and the like compare within one of these only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lcm.control_plane.store.mongo.schema import grouped_index
+from lcm.control_plane.store.values import fold, order_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lcm.control_plane.store.cursors import Position
+    from lcm.control_plane.store.port import Kind, Put, Sort, Where
+
+Filter: TypeAlias = dict[str, Any]
+
+_TYPES = ("null", "number", "string", "bool")  # in their order, as values.order_key ranks them
+
+
+def document(put: Put, revision: int) -> Filter:
+    """A document as it is kept. The body is bytes: nobody decodes it on the way."""
+    texts = {f"t_{name}": fold(value) for name, value in put.fields.items() if isinstance(value, str)}
+    fields = {f"f_{name}": value for name, value in put.fields.items()}
+    return {"_id": put.id, "revision": revision, **fields, **texts, "unique": dict(put.unique), "body": bytes(put.body)}
+
+
+def conditions(where: Where) -> list[Filter]:
+    """All of which must hold."""
+    return [
+        *({f"f_{name}": {"$in": list(values)}} for name, values in where.any_of.items()),
+        *({f"f_{name}": {"$nin": list(values)}} for name, values in where.none_of.items()),
+        *({f"f_{name}": {"$gte": bound}} for name, bound in where.at_least.items()),
+        *({f"f_{name}": {"$lt": bound}} for name, bound in where.below.items()),
+        *({f"t_{name}": {"$regex": re.escape(fold(text))}} for name, text in where.contains.items()),
+    ]
+
+
+def together(filters: Sequence[Filter]) -> Filter:
+    """One filter of many."""
+    return {"$and": list(filters)} if filters else {}
+
+
+def beyond(sort: Sort, position: Position) -> Filter:
+    """What comes after a position in the order."""
+    operator = "$lt" if sort.descending else "$gt"
+    if sort.by is None:
+        return {"_id": {operator: position.id}}
+    field, value = f"f_{sort.by}", position.value
+    rank = order_key(value)[0]
+    others = _TYPES[:rank] if sort.descending else _TYPES[rank + 1 :]
+    branches: list[Filter] = [{field: value, "_id": {operator: position.id}}]
+    if value is not None:
+        branches.append({field: {operator: value}})
+    if "null" in others:
+        branches.append({field: None})  # a field declared later is missing in older documents, which counts as None
+    if named := [name for name in others if name != "null"]:
+        branches.append({field: {"$type": named}})
+    return {"$or": branches}
+
+
+def order(sort: Sort) -> list[tuple[str, int]]:
+    """The order of a list."""
+    direction = -1 if sort.descending else 1
+    return [*([(f"f_{sort.by}", direction)] if sort.by else []), ("_id", direction)]
+
+
+def count_pipeline(fields: Sequence[str], where: Where, sums: Sequence[str]) -> list[Filter]:
+    """Groups with their values in `_id`, the count in `n`, the sums in `s0`, `s1`, …"""
+    totals = {f"s{number}": {"$sum": f"$f_{name}"} for number, name in enumerate(sums)}
+    group = {"_id": {name: f"$f_{name}" for name in fields}, "n": {"$sum": 1}, **totals}
+    return [{"$match": together(conditions(where))}, {"$group": group}]
+
+
+def count_hint(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> str | None:
+    """The index that holds all that a count needs: MongoDB would not choose it by itself without a condition."""
+    needed = {*fields, *sums, *where.any_of, *where.none_of, *where.at_least, *where.below}
+    return grouped_index(kind) if needed and needed <= set(kind.grouped) and not where.contains else None

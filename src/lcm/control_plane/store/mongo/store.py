@@ -1,0 +1,278 @@
+"""The store in MongoDB: for production, and for several control planes at once."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pymongo
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+from pymongo.write_concern import WriteConcern
+
+from lcm.control_plane.store import validation
+from lcm.control_plane.store.commit_rules import Commit
+from lcm.control_plane.store.cursors import Position, journal_cursor, journal_number, page_cursor, page_position
+from lcm.control_plane.store.downsample import Thinner
+from lcm.control_plane.store.mongo import queries
+from lcm.control_plane.store.mongo.committer import Committer
+from lcm.control_plane.store.mongo.errors import spoken
+from lcm.control_plane.store.mongo.schema import (
+    JOURNAL,
+    META,
+    SAMPLES,
+    collection,
+    migrate,
+    prepare,
+    require_replica_set,
+)
+from lcm.control_plane.store.port import Page, Recorded, Sample, Sort, Stored, StoreError, StoreUnavailable, Where
+from lcm.control_plane.store.values import from_micros, order_key, to_micros
+from lcm.core.sharing import Shared
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from datetime import datetime
+
+    from pymongo.asynchronous.client_session import AsyncClientSession
+
+    from lcm.control_plane.store.mongo.schema import Database
+    from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Value
+
+    Group: TypeAlias = tuple[tuple[Value, ...], int, tuple[float, ...]]
+
+_DECODED_TOGETHER = 500  # more at once would hold up the event loop
+_CHECK = "check"
+
+
+class MongoStore:
+    """See `Store`. No call takes much longer than `timeout` seconds; losing the primary for less is not noticed."""
+
+    def __init__(self, uri: str, database: str = "lcm", *, timeout: float = 20.0) -> None:
+        self._uri = uri
+        self._name = database
+        self._timeout = timeout
+        self._catalogue = validation.Catalogue()
+        self._database: Database | None = None
+        self._committer: Committer | None = None
+        self._latest: tuple[Any, Any] | None = None
+        self._counts: Shared[Sequence[Group]] = Shared()
+
+    async def open(self, kinds: Sequence[Kind]) -> None:
+        self._catalogue = validation.Catalogue(kinds)
+        try:
+            client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self._uri, appname="lcm")
+        except (PyMongoError, ValueError) as error:
+            # The driver's text may quote the address, which may hold a password.
+            raise StoreError(f"the address of MongoDB cannot be used ({type(error).__name__})") from None
+        majority = {"read_concern": ReadConcern("majority"), "write_concern": WriteConcern("majority")}
+        database: Database = client.get_database(self._name, **majority)  # type: ignore[arg-type]
+        try:
+            with spoken(), pymongo.timeout(self._timeout):
+                await require_replica_set(database)
+                await migrate(database)
+                for kind in kinds:
+                    await prepare(database, kind)
+        except BaseException:
+            await client.close()
+            raise
+        self._database, self._committer = database, Committer(database, self._timeout, self._saw)
+
+    async def close(self) -> None:
+        if self._committer is not None:
+            await self._committer.close()
+        if self._database is not None:
+            await self._database.client.close()
+            self._database = None
+
+    async def check(self) -> None:
+        async with self._reading() as (database, session):
+            await database[META].update_one({"_id": _CHECK}, {"$inc": {"checks": 1}}, upsert=True, session=session)
+
+    async def get(self, kind: Kind, document_id: str) -> Stored | None:
+        self._catalogue.check(kind)
+        validation.check_id(document_id)
+        async with self._reading() as (database, session):
+            found = await database[collection(kind)].find_one({"_id": document_id}, _STORED, session=session)
+        return _stored(found) if found else None
+
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+        self._catalogue.check(kind)
+        validation.check_ids(document_ids)
+        wanted, found = list(dict.fromkeys(document_ids)), []
+        for begin in range(0, len(wanted), _DECODED_TOGETHER):
+            some = wanted[begin : begin + _DECODED_TOGETHER]
+            rows = await self._rows(
+                collection(kind), [{"_id": {"$in": some}}], [("_id", 1)], len(some), projection=_STORED
+            )
+            found += [_stored(row) for row in rows]
+        return {stored.id: stored for stored in found}
+
+    async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
+        self._catalogue.check(kind)
+        validation.check_unique(kind, field_name, value)
+        async with self._reading() as (database, session):
+            held = {f"unique.{field_name}": value}
+            found = await database[collection(kind)].find_one(held, _STORED, session=session)
+        return _stored(found) if found else None
+
+    async def find(
+        self,
+        kind: Kind,
+        where: Where | None = None,
+        *,
+        sort: Sort | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        where, sort = where or Where(), sort or Sort()
+        self._catalogue.check_query(kind, where, limit, sort)
+        filters = queries.conditions(where)
+        if after is not None:
+            filters.append(queries.beyond(sort, page_position(kind, sort, after)))
+        field = f"f_{sort.by}" if sort.by else "_id"
+        rows = await self._rows(
+            collection(kind), filters, queries.order(sort), limit + 1, projection={**_STORED, field: 1}
+        )
+        items = [_stored(row) for row in rows[:limit]]
+        if len(rows) <= limit:
+            return Page(items, None)
+        value = rows[limit - 1].get(field) if sort.by else None
+        return Page(items, page_cursor(kind, sort, Position(value, items[-1].id)))
+
+    async def count_by(
+        self, kind: Kind, fields: Sequence[str], where: Where | None = None, *, sums: Sequence[str] = ()
+    ) -> Sequence[Group]:
+        where = where or Where()
+        self._catalogue.check_query(kind, where)
+        validation.check_fields(kind, (*fields, *sums))
+        # A summary reads every key of its index: many who look at the same page at once must not each cause that.
+        question = (kind.name, tuple(fields), repr(where), tuple(sums))
+        return await self._counts.ask(question, lambda: self._count(kind, fields, where, sums))
+
+    async def _count(self, kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> Sequence[Group]:
+        pipeline = queries.count_pipeline(fields, where, sums)
+        hint = queries.count_hint(kind, fields, where, sums)
+        options: dict[str, Any] = {"hint": hint} if hint else {}
+        async with self._reading() as (database, session):
+            cursor = await database[collection(kind)].aggregate(pipeline, session=session, **options)
+            rows = await cursor.to_list()
+        groups = [
+            (
+                tuple(row["_id"].get(name) for name in fields),
+                int(row["n"]),
+                tuple(float(row[f"s{number}"]) for number in range(len(sums))),
+            )
+            for row in rows
+        ]
+        return sorted(groups, key=lambda group: [order_key(value) for value in group[0]])
+
+    async def commit(
+        self, writes: Sequence[Put | Delete], *, entries: Sequence[Entry] = (), guards: Sequence[Guard] = ()
+    ) -> Sequence[str]:
+        self._catalogue.check_commit(writes, entries, guards)
+        if self._committer is None:
+            raise StoreUnavailable("the store is not open")
+        return await self._committer.commit(Commit(tuple(writes), tuple(entries), tuple(guards)))
+
+    async def journal(
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        topics: Sequence[str] = (),
+        subjects: Sequence[str] = (),
+        newest_first: bool = False,
+        limit: int = 100,
+    ) -> Sequence[Recorded]:
+        validation.check_journal_query(topics, subjects, limit)
+        filters: list[queries.Filter] = []
+        if after is not None:
+            filters.append({"_id": {"$gt": journal_number(after)}})
+        if before is not None:
+            filters.append({"_id": {"$lt": journal_number(before)}})
+        filters += [
+            {name: {"$in": list(wanted)}} for name, wanted in (("topic", topics), ("subject", subjects)) if wanted
+        ]
+        rows = await self._rows(JOURNAL, filters, [("_id", -1 if newest_first else 1)], limit)
+        return [
+            Recorded(journal_cursor(row["_id"]), row["topic"], row["subject"], row["body"], from_micros(row["at"]))
+            for row in rows
+        ]
+
+    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+        validation.check_forgetting(topic, limit)
+        old: list[queries.Filter] = [{"topic": topic, "_id": {"$lte": journal_number(through)}}]
+        rows = await self._rows(JOURNAL, old, [("_id", 1)], limit, projection={"_id": 1})
+        async with self._reading() as (database, session):
+            numbers = [row["_id"] for row in rows]
+            return (await database[JOURNAL].delete_many({"_id": {"$in": numbers}}, session=session)).deleted_count
+
+    async def append(self, series: str, samples: Sequence[Sample]) -> None:
+        validation.check_samples(series, samples)
+        rows = [
+            {"series": series, "subject": sample.subject, "at": to_micros(sample.at), "body": bytes(sample.body)}
+            for sample in samples
+        ]
+        if rows:
+            async with self._reading() as (database, session):
+                await database[SAMPLES].insert_many(rows, session=session)
+
+    async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
+        validation.check_series_query(series, subject, limit)
+        filters = [{"series": series, "subject": subject, "at": {"$gte": to_micros(since)}}]
+        rows = await self._rows(SAMPLES, filters, [("at", 1), ("_id", 1)], limit)
+        return [Sample(subject, from_micros(row["at"]), row["body"]) for row in rows]
+
+    async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
+        validation.check_thinning(series, keep_every_seconds)
+        thinner, dropped = Thinner(keep_every_seconds), 0
+        old = {"series": series, "at": {"$lt": to_micros(before)}}
+        filters: list[queries.Filter] = [old]
+        order = [("at", 1), ("_id", 1)]
+        while rows := await self._rows(SAMPLES, filters, order, _DECODED_TOGETHER, projection={"subject": 1, "at": 1}):
+            at, number = rows[-1]["at"], rows[-1]["_id"]
+            filters = [old, {"at": {"$gte": at}}, {"$or": [{"at": {"$gt": at}}, {"_id": {"$gt": number}}]}]
+            victims = thinner.dropped((row["_id"], row["subject"], row["at"]) for row in rows)
+            async with self._reading() as (database, session):
+                deleted = await database[SAMPLES].delete_many({"_id": {"$in": victims}}, session=session)
+            dropped += deleted.deleted_count
+        return dropped
+
+    async def _rows(
+        self,
+        name: str,
+        filters: Sequence[queries.Filter],
+        order: Sequence[tuple[str, int]],
+        limit: int,
+        *,
+        projection: dict[str, int] | None = None,
+    ) -> list[dict[str, Any]]:
+        async with self._reading() as (database, session):
+            found = database[name].find(queries.together(filters), projection, session=session)
+            return await found.sort(order).limit(limit).batch_size(min(limit, _DECODED_TOGETHER)).to_list()
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[tuple[Database, AsyncClientSession]]:
+        """A session that sees what this process wrote, also when another server has become primary since."""
+        if self._database is None:
+            raise StoreUnavailable("the store is not open")
+        with spoken(), pymongo.timeout(self._timeout):
+            async with self._database.client.start_session(causal_consistency=True) as session:
+                if self._latest is not None:
+                    cluster_time, operation_time = self._latest
+                    session.advance_cluster_time(cluster_time)
+                    session.advance_operation_time(operation_time)
+                yield self._database, session
+
+    def _saw(self, session: AsyncClientSession) -> None:
+        if session.cluster_time is not None and session.operation_time is not None:
+            self._latest = session.cluster_time, session.operation_time
+
+
+_STORED = {"revision": 1, "body": 1}
+
+
+def _stored(row: dict[str, Any]) -> Stored:
+    return Stored(row["_id"], int(row["revision"]), row["body"])

@@ -1,0 +1,1 @@
+"""What controllers share: who may ask them, whose word counts, and how they write."""

@@ -1,0 +1,34 @@
+"""Whether anything may be placed now: not before the workers were verified, and not while the fleet is on hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lcm.core import clock
+from lcm.model.formatting import quoted
+
+if TYPE_CHECKING:
+    from lcm.client.resources.client_internal import Internal
+
+WORKER_CONTROLLER = "worker-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Nothing is placed. `passing`: it is expected to end by itself within seconds, and not worth a word at once."""
+
+    reason: str
+    passing: bool = False
+
+
+async def why_closed(internal: Internal) -> Closed | None:
+    """Why nothing may be placed now; None: it may."""
+    hold = (await internal.fleet()).hold
+    if hold is not None and hold.active(clock.now()):
+        return Closed(f"the fleet is on hold by {hold.by}: {quoted(hold.reason)}")
+    leaders = {leader.controller: leader for leader in await internal.leaders()}
+    verifier = leaders.get(WORKER_CONTROLLER)
+    if verifier is None or not verifier.startup_sweep_done:
+        return Closed("nothing is placed until the worker controller has verified all workers", passing=True)
+    return None

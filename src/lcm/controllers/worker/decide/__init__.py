@@ -1,0 +1,67 @@
+"""What to do with a worker: a pure function of its record, what was seen, the policy and the time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lcm.controllers.worker.decide import (
+    draining,
+    failed,
+    pending,
+    provisioning,
+    running,
+    starting,
+    stopped,
+    stopping,
+    terminating,
+    unknown,
+)
+from lcm.controllers.worker.decide.shared.conditions import inputs_of
+from lcm.controllers.worker.decide.shared.hold import under_hold
+from lcm.controllers.worker.decide.shared.license import given_back
+from lcm.controllers.worker.decision import WriteLicence, skip
+from lcm.controllers.worker.observe.observation import Loss, Sight, Visibility
+from lcm.model.worker.status import WorkerStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from lcm.controllers.worker.decision import Decision
+    from lcm.controllers.worker.observe.observation import Observation
+    from lcm.controllers.worker.policy import Policy
+    from lcm.model.worker.record import Worker
+
+__all__ = ["decide"]
+
+HANDLERS: dict[WorkerStatus, Callable[[Worker, Observation, Policy, datetime], Decision]] = {
+    WorkerStatus.PENDING: pending.decide,
+    WorkerStatus.PROVISIONING: provisioning.decide,
+    WorkerStatus.STARTING: starting.decide,
+    WorkerStatus.RUNNING: running.decide,
+    WorkerStatus.DRAINING: draining.decide,
+    WorkerStatus.STOPPING: stopping.decide,
+    WorkerStatus.STOPPED: stopped.decide,
+    WorkerStatus.TERMINATING: terminating.decide,
+    WorkerStatus.FAILED: failed.decide,
+    WorkerStatus.UNKNOWN: unknown.decide,
+}
+_NO_INSTANCE = Sight(Visibility.GONE)
+
+
+def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
+    """What to do now, and why."""
+    handler = HANDLERS.get(worker.status)
+    if handler is None:
+        return skip("terminated.skip", f"nothing is done with a worker that is {worker.status}")
+    if worker.instance_id is None and worker.status is not WorkerStatus.PENDING:
+        # There is nothing to be seen, and nothing that could be lost.
+        seen = replace(seen, sight=_NO_INSTANCE, loss=Loss.ALLOWED)
+    decided = handler(worker, seen, policy, now)
+    given = given_back(worker, seen)
+    if given is not None and not any(isinstance(action, WriteLicence) for action in decided.actions):
+        decided = replace(decided, actions=(given, *decided.actions))
+    decided = replace(decided, inputs={**inputs_of(worker, seen), **decided.inputs})
+    hold = policy.hold_on(worker, now)
+    return decided if hold is None else under_hold(decided, hold, now)

@@ -1,0 +1,56 @@
+"""Whether an idle worker is drained: five guards in order, each with a label under which a skip is kept."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lcm.controllers.worker.decision import Audit, Drain, success
+from lcm.model.fleet.settings import IdleAction
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from lcm.controllers.worker.decision import Decision
+    from lcm.model.fleet.settings import FleetSettings
+    from lcm.model.worker.idle import DetectionResult
+
+
+def decide_scale_down(
+    found: DetectionResult,
+    settings: FleetSettings,
+    *,
+    running: int,
+    last_scale_down_at: datetime | None,
+    now: datetime,
+) -> Decision | None:
+    """What follows from an idle check; None: scale-down is switched off, or nothing was checked."""
+    if not settings.scaling.scale_down_enabled or not found.idle_check_performed:
+        return None
+    label, reason = _obstacle(found, settings, running, last_scale_down_at, now)
+    if label:
+        return success(f"scale_down.{label}", reason, Audit(label, reason))
+    minutes = f"{found.idle_minutes:.0f}" if found.idle_minutes is not None else "some"
+    return success("scale_down.drain", f"idle for {minutes} minutes", Drain(f"idle for {minutes} minutes"))
+
+
+def _obstacle(
+    found: DetectionResult,
+    settings: FleetSettings,
+    running: int,
+    last_scale_down_at: datetime | None,
+    now: datetime,
+) -> tuple[str, str]:
+    pauses = settings.idle.worker_auto_pause_enabled and settings.idle.idle_action is IdleAction.PAUSE
+    if found.auto_pause_triggered or pauses:
+        return "skipped_auto_pause", "idle workers are paused, not drained (IDLE_ACTION=pause)"
+    if not found.is_idle:
+        return "skipped_not_idle", "it is not idle"
+    if not found.eligible_for_drain:
+        return "skipped_not_eligible", found.error or "something speaks against stopping it"
+    if running <= settings.scaling.min_workers:
+        return "skipped_min_workers", f"{running} workers run and MIN_WORKERS is {settings.scaling.min_workers}"
+    cooldown = timedelta(seconds=settings.scaling.scale_down_cooldown_seconds)
+    if last_scale_down_at is not None and now - last_scale_down_at < cooldown:
+        return "skipped_cooldown", f"the last scale-down was at {last_scale_down_at:%H:%M:%S} UTC"
+    return "", ""

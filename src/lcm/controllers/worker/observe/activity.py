@@ -1,0 +1,57 @@
+"""CML's events as the control plane takes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from lcm.model.worker.idle import ACTIVITY_CATEGORIES, ActivityEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lcm.cml.types import ActivityEvent as CmlEvent
+
+MOST_EVENTS: Final = 1_000
+OWN: Final = "own_account"
+_LONGEST_CATEGORY: Final = 64
+_LONGEST_USER: Final = 128
+
+
+def telemetry(events: Iterable[CmlEvent], own_user_id: str | None = None) -> tuple[ActivityEvent, ...]:
+    """The newest events, oldest first. An event that the control plane would refuse is left out.
+
+    What an account did that is ours alone is no sign of a person, yet it is a sign of telemetry: it stays, under
+    another name. Nine of ten events are the server talking to itself. Where there are too many they go first: were they
+    to crowd out what a person did, a worker in use would pass for idle.
+    """
+    told = (replace(event, category=OWN) if _is_own(event, own_user_id) else event for event in events)
+    ordered = sorted((event for event in told if event.at.tzinfo), key=lambda event: event.at, reverse=True)
+    if len(ordered) > MOST_EVENTS:
+        intent = [event for event in ordered if event.category in ACTIVITY_CATEGORIES][:MOST_EVENTS]
+        others = [event for event in ordered if event.category not in ACTIVITY_CATEGORIES]
+        ordered = sorted([*intent, *others[: MOST_EVENTS - len(intent)]], key=lambda event: event.at, reverse=True)
+    return _readable(ordered)
+
+
+def _is_own(event: CmlEvent, own_user_id: str | None) -> bool:
+    return own_user_id is not None and event.user_id == own_user_id
+
+
+def _readable(newest_first: Sequence[CmlEvent]) -> tuple[ActivityEvent, ...]:
+    taken: list[ActivityEvent] = []
+    for event in reversed(newest_first):
+        user = event.user_id
+        try:
+            taken.append(
+                ActivityEvent(
+                    category=event.category[:_LONGEST_CATEGORY],
+                    at=event.at,
+                    user_id=None if user is None else user[:_LONGEST_USER],
+                )
+            )
+        except ValidationError:
+            continue
+    return tuple(taken)

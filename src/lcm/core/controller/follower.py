@@ -1,0 +1,117 @@
+"""Following a prefix for ever: list, watch from that revision, resume, list again when history is gone.
+
+Whoever follows sees every key's latest state and no change twice, across broken streams, restarts of the server and
+compaction. Changes missed while history was compacted are found by comparing the new list with what was known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from lcm.core.coordination import Compacted, Coordination, CoordinationError, EventKind, Listing, WatchBatch, WatchEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = structlog.get_logger(__name__)
+
+
+class Follower:
+    """Follows one prefix. `listed` gets the first list, `changed` each change after it."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        prefix: str,
+        *,
+        listed: Callable[[Listing], None],
+        changed: Callable[[WatchEvent], None],
+        reconnect_delay: float = 1.0,
+        max_reconnect_attempts: int = 10,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._coordination = coordination
+        self._prefix = prefix
+        self._listed = listed
+        self._changed = changed
+        self._lost = lost
+        self._reconnect_delay = reconnect_delay
+        self._max_attempts = max_reconnect_attempts
+        self._known: dict[str, int] | None = None  # every key and the revision of its last change
+        self._next_revision: int | None = None  # None: must list first
+        self._attempts = 0
+        self.connected = False
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            try:
+                if self._next_revision is None:
+                    self._take_list(await self._coordination.list_prefix(self._prefix))
+                await self._watch_once()
+            except Compacted as error:
+                log.info("history was compacted; listing again", prefix=self._prefix, reason=str(error))
+                self._next_revision = None
+            except CoordinationError as error:
+                self._note_lost(str(error))
+                await asyncio.sleep(self._reconnect_delay * min(self._attempts, self._max_attempts))
+
+    async def _watch_once(self) -> None:
+        assert self._next_revision is not None
+        try:
+            async with self._coordination.watch(self._prefix, from_revision=self._next_revision) as batches:
+                self._note_connected()
+                async for batch in batches:
+                    self._take_batch(batch)
+        finally:
+            self.connected = False
+
+    def _take_list(self, listing: Listing) -> None:
+        fresh = {item.key: item.mod_revision for item in listing.items}
+        known, self._known = self._known, fresh
+        self._next_revision = listing.revision + 1
+        if known is None:
+            self._listed(listing)
+            return
+        for item in listing.items:
+            if known.get(item.key) != item.mod_revision:
+                self._changed(WatchEvent(EventKind.PUT, item.key, item.value, item.mod_revision))
+        for key in sorted(known.keys() - fresh.keys()):
+            self._changed(WatchEvent(EventKind.DELETE, key, b"", listing.revision))
+
+    def _take_batch(self, batch: WatchBatch) -> None:
+        assert self._known is not None
+        assert self._next_revision is not None
+        for event in batch.events:
+            if event.revision < self._next_revision:
+                continue  # a server may repeat what it sent before the stream broke
+            if event.kind is EventKind.PUT:
+                self._known[event.key] = event.revision
+            else:
+                self._known.pop(event.key, None)
+            self._changed(event)
+        self._next_revision = max(self._next_revision, batch.revision + 1)
+
+    def _note_connected(self) -> None:
+        if self._attempts:
+            log.info("watch resumed", prefix=self._prefix, after_attempts=self._attempts)
+        self._attempts = 0
+        self.connected = True
+
+    def _note_lost(self, error: str) -> None:
+        self._attempts += 1
+        self._lost()
+        if self._attempts == 1:
+            log.warning("watch lost; reconnecting", prefix=self._prefix, error=error)
+        elif self._attempts == self._max_attempts:
+            delay = self._reconnect_delay * self._max_attempts
+            log.error(
+                "watch cannot be resumed; polling goes on and it is tried further",
+                prefix=self._prefix,
+                attempts=self._attempts,
+                every_seconds=delay,
+                error=error,
+            )

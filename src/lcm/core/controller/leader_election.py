@@ -1,0 +1,324 @@
+"""One process of several acts: the one that holds the election key.
+
+What this promises: `is_leader` is never true in two processes at once, as far as their clocks run at the same rate,
+because each trusts its lease no longer than the server does. What it cannot promise: that a call sent while leading is
+over before the next leader acts. Therefore calls that change the world start only while the lease outlasts their
+deadline, and every write to the control plane carries the term, so that an older one is refused there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from lcm.core import clock
+from lcm.core.backoff import Backoff
+from lcm.core.controller.lease import LeaseSession
+from lcm.core.controller.reconciliation import (
+    STOP_GRACE_SECONDS,
+    ReconciliationConfig,
+    ReconciliationHostedService,
+    ReconciliationResult,
+    T,
+)
+from lcm.core.coordination import (
+    Compacted,
+    Coordination,
+    CoordinationError,
+    EventKind,
+    KeyValue,
+    OutcomeUnknown,
+    Swap,
+    WatchBatch,
+    WatchLost,
+)
+from lcm.core.hosting import cancel_and_wait, keep_running
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+log = structlog.get_logger(__name__)
+
+_WATCH_AGAIN_AFTER = 1.0
+_LONGEST_PAUSE = 60.0
+
+
+class NotLeader(Exception):
+    """This process cannot prove that it leads, or not for long enough: the action was not started."""
+
+
+class StaleTerm(Exception):
+    """The control plane knows a newer leader than us; it changed nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElectionConfig:
+    """Where and how to campaign. `etcd_endpoints` is for whoever makes the connection."""
+
+    etcd_endpoints: list[str] = field(default_factory=lambda: ["localhost:2379"])
+    election_key_prefix: str = "/elections"
+    lease_ttl: int = 15
+    retry_interval: float = 5.0
+    instance_id: str = field(default_factory=lambda: clock.new_id("instance"))
+    service_name: str = "service"
+
+    @property
+    def election_key(self) -> str:
+        """The key whose holder leads."""
+        return f"{self.election_key_prefix}/{self.service_name}/leader"
+
+
+@dataclass(frozen=True, slots=True)
+class _Leadership:
+    session: LeaseSession
+    term: int
+
+
+class LeaderElectedHostedService(ReconciliationHostedService[T]):
+    """Reconciles only while it leads; otherwise it stands by and campaigns."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        election: LeaderElectionConfig,
+        config: ReconciliationConfig | None = None,
+        *,
+        registry: CollectorRegistry = REGISTRY,
+    ) -> None:
+        super().__init__(election.service_name, config, registry=registry)
+        self.coordination = coordination
+        self.election = election
+        self.leader_seen: str | None = None  # who leads, as far as this process knows
+        self._leadership: _Leadership | None = None
+        self._trouble = "has not reached coordination yet"
+        self._trouble_said = False
+        self._leave = asyncio.Event()
+        self._stopping = False
+        self._refusals = 0  # terms in a row that the control plane called stale
+        self._campaigner: asyncio.Task[None] | None = None
+
+    # For subclasses and wiring
+
+    async def announce_leadership(self, term: int) -> None:
+        """Tell the owner of the records that this term has begun, before anything is listed."""
+
+    @property
+    def is_leader(self) -> bool:
+        """True only while the lease can be proven by the local clock, asked anew each time."""
+        return self._leadership is not None and self._leadership.session.remaining() > 0.0
+
+    @property
+    def term(self) -> int:
+        """The create revision of our election key, 0 when we do not lead."""
+        return self._leadership.term if self._leadership is not None and self.is_leader else 0
+
+    def readiness(self) -> list[str]:
+        """A standby is ready; a process that cannot reach coordination is not."""
+        return [f"{self.name}: {self._trouble}"] if self._trouble else []
+
+    def health(self) -> dict[str, object]:
+        """Who this is, whether it leads, and when it last finished a pass."""
+        last = self.last_reconciliation
+        return {
+            "is_leader": self.is_leader,
+            "instance_id": self.election.instance_id,
+            "last_reconciliation": None if last is None else last.isoformat().replace("+00:00", "Z"),
+        }
+
+    async def start(self) -> None:
+        """Begin to campaign."""
+        self._campaigner = self._spawn(self._campaign_for_ever(), "election")
+
+    async def stop(self) -> None:
+        """Finish what is under way, hand over, and end."""
+        self._stopping = True
+        self._leave.set()
+        if self._campaigner is not None:
+            if self._leadership is None:
+                self._campaigner.cancel()
+            await asyncio.wait([self._campaigner])
+
+    def resign(self) -> bool:
+        """Hand leadership over in good order, then stand by; says whether there was any to hand over."""
+        if self._leadership is None:
+            return False
+        self._leave.set()
+        return True
+
+    def step_down(self, refusal: StaleTerm) -> None:
+        """Stop acting because a write was refused as stale, and campaign for a newer term."""
+        if self._leadership is not None and not self._leave.is_set():
+            log.error("our term is stale; stepping down", controller=self.name, term=self.term, error=str(refusal))
+            self._refusals += 1
+            self._leave.set()
+
+    def _longest_effect(self) -> float:
+        return min(self.election.lease_ttl / 2, self.config.reconcile_timeout)
+
+    def _authorise(self, limit: float) -> None:
+        left = self._leadership.session.remaining() if self._leadership is not None else 0.0
+        if left <= limit:
+            raise NotLeader(f"the lease is proven for {left:.1f} s and the call may take {limit:.1f} s")
+
+    def _failed(self, key: str, error: Exception) -> ReconciliationResult:
+        if isinstance(error, StaleTerm):
+            self.step_down(error)
+            return ReconciliationResult.skip(str(error))
+        if isinstance(error, NotLeader):
+            return ReconciliationResult.retry(str(error))
+        return super()._failed(key, error)
+
+    # Campaigning
+
+    async def _campaign_for_ever(self) -> None:
+        while not self._stopping:
+            session, term = await self._win()
+            await self._lead(session, term)
+            if self._leave.is_set() and not self._stopping:
+                self._leave.clear()
+                # Who resigned lets others go first; who keeps being refused (etcd was replaced) takes its time.
+                pause = Backoff(self.election.retry_interval, longest=_LONGEST_PAUSE)
+                await asyncio.sleep(pause.exact(max(0, self._refusals - 1)))
+
+    async def _win(self) -> tuple[LeaseSession, int]:
+        """Returns once this process holds the election key."""
+        key = self.election.election_key
+        while True:
+            try:
+                holder = await self.coordination.get(key)
+                self._note_trouble("")
+                if holder is None:
+                    won = await self._try_to_win(key)
+                    if won is not None:
+                        return won
+                else:
+                    self._note_standby(holder)
+                    await self._vacancy(holder)
+            except CoordinationError as error:
+                self._note_trouble(str(error))
+                await asyncio.sleep(self.election.retry_interval)
+
+    async def _try_to_win(self, key: str) -> tuple[LeaseSession, int] | None:
+        session = await LeaseSession.open(self.coordination, self.election.lease_ttl)
+        won: KeyValue | None = None
+        try:
+            won = await self._take_key(key, session)
+        finally:
+            if won is None:
+                await session.close()
+        return (session, won.create_revision) if won is not None else None
+
+    async def _take_key(self, key: str, session: LeaseSession) -> KeyValue | None:
+        try:
+            swap = await self.coordination.put_if_absent(key, self.election.instance_id.encode(), lease_id=session.id)
+        except OutcomeUnknown:
+            # The answer was lost, the key may be ours: only the lease on it tells, never the name.
+            current = await self.coordination.get(key)
+            swap = Swap(current is not None and current.lease_id == session.id, current)
+        return swap.current if swap.succeeded else None
+
+    async def _vacancy(self, holder: KeyValue) -> None:
+        """Returns when the holder's key may be gone: its deletion is watched, asking again is the fallback."""
+        try:
+            async with self.coordination.watch(holder.key, from_revision=holder.mod_revision + 1) as batches:
+                await self._deletion_or_change(batches, holder)
+        except (WatchLost, Compacted):
+            await asyncio.sleep(min(_WATCH_AGAIN_AFTER, self.election.retry_interval))
+
+    async def _deletion_or_change(self, batches: AsyncIterator[WatchBatch], holder: KeyValue) -> None:
+        deletion = asyncio.ensure_future(_first_deletion(batches, holder.key))
+        try:
+            while True:
+                await asyncio.wait([deletion], timeout=self.election.retry_interval)
+                if deletion.done():
+                    deletion.result()
+                    return
+                current = await self.coordination.get(holder.key)
+                if current is None or current.create_revision != holder.create_revision:
+                    return
+        finally:
+            await cancel_and_wait([deletion])
+
+    # Leading
+
+    async def _lead(self, session: LeaseSession, term: int) -> None:
+        self._leadership = _Leadership(session, term)
+        self.leader_seen = self.election.instance_id
+        self._note_change("leader", "leadership won", term=term)
+        keeper = asyncio.create_task(session.keep(), name=f"{self.name}:lease")
+        label = f"{self.name}:take-office"
+        duties = asyncio.create_task(keep_running(label, lambda: self._take_office(term), self._backoff), name=label)
+        leave = asyncio.create_task(self._leave.wait())
+        try:
+            await asyncio.wait([keeper, leave], return_when=asyncio.FIRST_COMPLETED)
+            if leave.done() and not keeper.done():
+                await cancel_and_wait([duties])
+                await self._hand_over(keeper)
+        finally:
+            self._leadership = None  # from here on nothing starts; only then is anything stopped
+            self.leader_seen = None
+            lost = keeper.result() if keeper.done() and not keeper.cancelled() else ""
+            self._note_change("standby", "leadership lost" if lost else "leadership handed over", term=term, why=lost)
+            await cancel_and_wait([leave, duties])
+            await self._cut_off()
+            await cancel_and_wait([keeper])
+            if not lost:
+                await session.close()
+
+    async def _hand_over(self, keeper: asyncio.Task[str]) -> None:
+        """Finish passes under way while the lease is still kept; if it is lost meanwhile, stop waiting."""
+        finishing = asyncio.ensure_future(self._wind_down(STOP_GRACE_SECONDS))
+        await asyncio.wait([finishing, keeper], return_when=asyncio.FIRST_COMPLETED)
+        await cancel_and_wait([finishing])
+
+    async def _take_office(self, term: int) -> None:
+        """Announce the term until it is heard, then begin to act."""
+        attempt = 0
+        while True:
+            try:
+                async with asyncio.timeout(self.config.reconcile_timeout):
+                    await self.announce_leadership(term)
+                break
+            except StaleTerm as error:
+                self.step_down(error)
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, the term must be heard before we act
+                if attempt == 0:
+                    log.warning("cannot announce the term yet", controller=self.name, term=term, error=str(error))
+            await asyncio.sleep(self._backoff.delay(attempt))
+            attempt += 1
+        self._refusals = 0
+        self._begin()
+
+    # Saying it, once per change
+
+    def _note_trouble(self, trouble: str) -> None:
+        if trouble and not self._trouble_said:
+            log.warning("coordination unavailable: nobody is elected here", controller=self.name, error=trouble)
+            self._trouble_said = True
+        elif not trouble and self._trouble_said:
+            log.info("coordination is back", controller=self.name, at=self.coordination.description)
+            self._trouble_said = False
+        self._trouble = trouble
+
+    def _note_standby(self, holder: KeyValue) -> None:
+        leader = holder.value.decode(errors="replace")
+        if self.leader_seen != leader:
+            self.leader_seen = leader
+            log.info("standing by", controller=self.name, instance=self.election.instance_id, leader=leader)
+
+    def _note_change(self, to: str, event: str, **facts: object) -> None:
+        self._families.leader_changes.labels(self.name, to).inc()
+        facts = {name: value for name, value in facts.items() if value != ""}
+        say = log.warning if "why" in facts else log.info
+        say(event, controller=self.name, instance=self.election.instance_id, **facts)
+
+
+async def _first_deletion(batches: AsyncIterator[WatchBatch], key: str) -> None:
+    async for batch in batches:
+        if any(event.kind is EventKind.DELETE and event.key == key for event in batch.events):
+            return

@@ -1,0 +1,404 @@
+"""Bringing resources to what is wanted, one at a time per resource, many side by side.
+
+Whatever wakes a resource (polling, a watch, a timer) only adds its key to the queue; workers take keys, look at the
+resource as it is then, and reconcile it. There is no cycle to wait for: a slow resource delays only itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import structlog
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from lcm.core import clock
+from lcm.core.controller.effects import Effects
+from lcm.core.controller.metrics import metric_families
+from lcm.core.controller.resources import (
+    Outcome,
+    ReconciliationConfig,
+    ReconciliationResult,
+    ResourceState,
+    ResourceStatus,
+)
+from lcm.core.hosting import HostedService, cancel_and_wait, keep_running, wait_for
+from lcm.core.workqueue import Priority, WorkQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from datetime import datetime
+
+T = TypeVar("T")
+R = TypeVar("R")
+log = structlog.get_logger(__name__)
+
+__all__ = [
+    "Outcome",
+    "ReconciliationConfig",
+    "ReconciliationHostedService",
+    "ReconciliationResult",
+    "ResourceState",
+    "ResourceStatus",
+]
+
+STOP_GRACE_SECONDS = 5.0
+
+
+_current_key: ContextVar[str | None] = ContextVar("lcm_reconciled_key", default=None)
+
+
+class ReconciliationHostedService(HostedService, Generic[T]):
+    """Polls for resources and reconciles each. Subclasses say what a resource is and what to do with it."""
+
+    def __init__(
+        self, name: str, config: ReconciliationConfig | None = None, *, registry: CollectorRegistry = REGISTRY
+    ) -> None:
+        super().__init__(name)
+        self.config = config or ReconciliationConfig()
+        self.queue: WorkQueue[str] = WorkQueue(promote_after=self.config.interval_seconds)
+        self.last_reconciliation: datetime | None = None
+        self._backoff = self.config.backoff
+        self._states: dict[str, ResourceState] = {}
+        self._listed: dict[str, T] = {}  # what the last list showed and nothing has outdated since
+        self._outdated: set[str] | None = None  # while a list is under way: what has changed since it was asked for
+        self._next_cycle: set[str] = set()
+        self._effects = Effects()
+        self._duties: list[asyncio.Task[None]] = []
+        self._late_ends: set[asyncio.Task[None]] = set()
+        self._poll_now = asyncio.Event()
+        self._polled = False  # whether anything was listed since this process began to act
+        self._epoch = 0  # moves whenever this process stops acting; what belongs to an earlier one decides nothing
+        self._list_trouble = ""
+        self.listed_at: datetime | None = None  # when everything was last listed, and how long that took
+        self.listing_seconds: float | None = None
+        self._registry = registry
+        self._families = metric_families(self.config.metric_prefix, registry)
+        self._families.attach(self)
+        self._duration = self._families.duration.labels(name)
+        self._totals = {outcome: self._families.reconciles.labels(name, outcome.value) for outcome in Outcome}
+
+    # What a controller says about its resources
+
+    @abstractmethod
+    async def list_resources(self) -> Sequence[T]:
+        """All resources that may need a pass."""
+
+    @abstractmethod
+    async def fetch_single_resource(self, resource_id: str) -> T | None:
+        """One resource as it is now, or None if it is gone."""
+
+    @abstractmethod
+    async def reconcile_resource(self, resource: T) -> ReconciliationResult:
+        """Bring one resource closer to what is wanted. It may be called again at any time, with nothing changed."""
+
+    @abstractmethod
+    def get_resource_id(self, resource: T) -> str:
+        """The key of a resource."""
+
+    def get_generation(self, resource: T) -> int | None:
+        """A number that moves when somebody asks for something else; such a change ends a backoff."""
+        return None
+
+    # Life
+
+    async def start(self) -> None:
+        """Begin to poll and reconcile."""
+        self._begin()
+
+    async def stop(self) -> None:
+        """Take no more keys, let passes under way finish within the grace, then end."""
+        await self._wind_down(STOP_GRACE_SECONDS)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act. Without an election it always may."""
+        return True
+
+    @property
+    def term(self) -> int:
+        """The leader's term; 0 without an election."""
+        return 0
+
+    @property
+    def resource_states(self) -> dict[str, ResourceState]:
+        """What is remembered of each resource, for people to look at."""
+        return self._states
+
+    def trigger(self, resource_id: str | None = None) -> None:
+        """Reconcile one resource, or all, as soon as possible, whatever backoff it is in."""
+        if resource_id is None:
+            for state in self._states.values():
+                if self._end_backoff(state):
+                    self.queue.add(state.resource_id, Priority.LOW)
+            self._poll_now.set()
+            return
+        known = self._states.get(resource_id)
+        if known is not None:
+            self._end_backoff(known)
+        self._outdate(resource_id)
+        self.queue.add(resource_id, Priority.HIGH)
+
+    async def effect(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
+        """Make a call that changes the world outside, once, from within a pass.
+
+        It starts only while this process may act for the whole of its deadline. The deadline ends the waiting, not the
+        call: the key stays busy until the call has really ended.
+        """
+        key = _current_key.get()
+        if key is None:
+            raise RuntimeError("an effect belongs to a pass: call it from reconcile_resource")
+        limit = self._longest_effect() if timeout is None else min(timeout, self._longest_effect())
+        self._authorise(limit)
+        return await self._effects.run(key, call, limit)
+
+    def _longest_effect(self) -> float:
+        return self.config.reconcile_timeout
+
+    def _authorise(self, limit: float) -> None:
+        """Raise if this process may not act for the next `limit` seconds."""
+
+    # Waking resources
+
+    def _wake(self, resource_id: str, generation: int | None, priority: Priority) -> None:
+        """Add a key, unless it waits out a backoff and nobody has asked for anything else since."""
+        state = self._states.get(resource_id)
+        if state is not None:
+            state.hear(generation)
+            if state.next_retry_at is not None:
+                if generation is not None and not state.asked_anew:
+                    return
+                self._end_backoff(state)
+            if state.asked_anew:
+                state.retry_count = 0
+        self.queue.add(resource_id, priority)
+
+    def _end_backoff(self, state: ResourceState) -> bool:
+        """Says whether there was one. Whoever ends it adds the key: nothing else will wake it."""
+        waiting, state.next_retry_at = state.next_retry_at is not None, None
+        return waiting and self.queue.cancel_delayed(state.resource_id)
+
+    async def _poll_loop(self) -> None:
+        """List and wake everything, every `interval_seconds`; a failed list is tried again with growing delays."""
+        loop = asyncio.get_running_loop()
+        pause = self._first_poll_delay()
+        failures = 0
+        while True:
+            await wait_for(self._poll_now, pause)
+            self._poll_now.clear()
+            began = loop.time()
+            if not await self._poll_once():
+                pause = min(self._backoff.delay(failures), self.config.interval_seconds)
+                failures += 1
+            else:
+                failures = 0
+                pause = self.config.interval_seconds - (loop.time() - began) if self.config.polling_enabled else None
+
+    def _first_poll_delay(self) -> float | None:
+        """Seconds until the first list; None: only when somebody asks."""
+        return self.config.initial_delay if self.config.polling_enabled else None
+
+    async def _poll_once(self) -> bool:
+        self._polled = True
+        self._outdated = set()
+        began = clock.boottime()
+        try:
+            async with asyncio.timeout(self.config.reconcile_timeout):
+                resources = await self.list_resources()
+            self.listed_at, self.listing_seconds = clock.now(), clock.boottime() - began
+            self._take_in(resources)
+        except Exception as error:  # noqa: BLE001 - a list may fail in any way; polling goes on
+            self._note_list_trouble(str(error) or type(error).__name__)
+            return False
+        finally:
+            self._outdated = None
+        self._note_list_trouble("")
+        return True
+
+    def _outdate(self, resource_id: str) -> None:
+        """What a list shows, or is just about to show, of this resource may be older than what has happened to it."""
+        self._listed.pop(resource_id, None)
+        if self._outdated is not None:
+            self._outdated.add(resource_id)
+
+    def _take_in(self, resources: Sequence[T]) -> None:
+        listed = {self.get_resource_id(resource): resource for resource in resources}
+        for resource_id in [known for known in self._states if known not in listed]:
+            self._forget_if_idle(resource_id)
+        outdated = self._outdated or ()
+        self._listed = {key: resource for key, resource in listed.items() if key not in outdated}
+        for resource_id, resource in listed.items():
+            self._wake(resource_id, self.get_generation(resource), Priority.LOW)
+        due, self._next_cycle = sorted(self._next_cycle), set()
+        for resource_id in due:
+            self._wake(resource_id, None, Priority.LOW)
+
+    def _forget_if_idle(self, resource_id: str) -> None:
+        """Drop the memory of a resource that is no longer listed, unless something is still to come for it."""
+        state = self._states[resource_id]
+        if not self.queue.is_busy(resource_id) and state.next_retry_at is None and resource_id not in self._next_cycle:
+            del self._states[resource_id]
+
+    def _note_list_trouble(self, trouble: str) -> None:
+        if trouble and not self._list_trouble:
+            log.warning("cannot list resources; trying again", controller=self.name, error=trouble)
+        elif self._list_trouble and not trouble:
+            log.info("resources can be listed again", controller=self.name)
+        self._list_trouble = trouble
+
+    # Reconciling
+
+    async def _work_loop(self) -> None:
+        while True:
+            key = await self.queue.get()
+            if not self.is_leader:
+                self.queue.done(key)
+                return
+            await self._pass(key)
+            # A pass may find nothing to wait for. A resync of thousands of those must not hold up everybody else, least
+            # of all whoever renews the lease.
+            await asyncio.sleep(0)
+
+    async def _pass(self, key: str) -> None:
+        """One pass over one resource, from the look at it to the decision when to look again."""
+        loop = asyncio.get_running_loop()
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = ResourceState(key)
+        state.begin_pass()
+        self.queue.cancel_delayed(key)  # this pass will say anew when to look again
+        self._next_cycle.discard(key)
+        began = loop.time()
+        result: ReconciliationResult | None = None
+        token = _current_key.set(key)
+        try:
+            result = await self._reconcile(key, state)
+        finally:
+            _current_key.reset(token)
+            if result is None or not result.only_looked:
+                self._outdate(key)
+            if result is not None:
+                self._duration.observe(loop.time() - began)
+                self._totals[result.outcome].inc()
+            if self._effects.pending(key):
+                self._finish_late(key, state, result)
+            else:
+                self._finish(key, state, result)
+
+    async def _reconcile(self, key: str, state: ResourceState) -> ReconciliationResult:
+        try:
+            async with asyncio.timeout(self.config.reconcile_timeout):
+                resource = self._listed.pop(key, None)
+                if resource is None:
+                    resource = await self.fetch_single_resource(key)
+                    self._outdate(key)  # a list that is under way may show it as it was before
+                if resource is None:
+                    self._states.pop(key, None)
+                    return ReconciliationResult.skip("it no longer exists")
+                state.generation = self.get_generation(resource)
+                return await self.reconcile_resource(resource)
+        except TimeoutError as error:
+            return ReconciliationResult.retry(str(error) or f"no end within {self.config.reconcile_timeout:g} s")
+        except Exception as error:  # noqa: BLE001 - a pass may fail in any way; it is retried
+            return self._failed(key, error)
+
+    def _failed(self, key: str, error: Exception) -> ReconciliationResult:
+        state = self._states.get(key)
+        reason = f"{type(error).__name__}: {error}"
+        if state is None or state.last_error != reason:  # said once for each trouble, not once for each retry
+            log.warning("reconcile failed", controller=self.name, resource=key, exc_info=error)
+        return ReconciliationResult.retry(reason)
+
+    def _finish(self, key: str, state: ResourceState, result: ReconciliationResult | None) -> None:
+        """Settle when the key is looked at again. No result: the pass was cut off and nothing follows by itself."""
+        if result is None:
+            state.status = ResourceStatus.PENDING
+            self.queue.done(key)
+            return
+        self.last_reconciliation = clock.now()
+        if result.outcome is Outcome.RETRY:
+            self._finish_retry(key, state, result)
+            return
+        state.status, state.retry_count, state.last_error = ResourceStatus.SUCCESS, 0, ""
+        state.last_reconciled_at = self.last_reconciliation
+        if result.outcome is Outcome.REQUEUE:
+            if result.after is not None:
+                self.queue.add_after(key, max(result.after, 0.0))
+            elif self.config.polling_enabled:
+                self._next_cycle.add(key)
+            else:
+                self.queue.add_after(key, self.config.interval_seconds)
+        self.queue.done(key)
+        self._passed(key, result)
+
+    def _finish_retry(self, key: str, state: ResourceState, result: ReconciliationResult) -> None:
+        state.status, state.last_error = ResourceStatus.FAILED, result.reason
+        if state.asked_anew:
+            state.retry_count = 0  # somebody asked for something else while this pass failed: that is tried at once
+            self.queue.add(key, Priority.HIGH)
+            self.queue.done(key)
+            return
+        delay = self._backoff.delay(state.retry_count)
+        state.retry_count += 1
+        state.next_retry_at = clock.after(delay)
+        self.queue.done_retry_after(key, delay)
+
+    def _passed(self, key: str, result: ReconciliationResult) -> None:
+        """A pass ended with something else than RETRY."""
+
+    def _finish_late(self, key: str, state: ResourceState, result: ReconciliationResult | None) -> None:
+        epoch = self._epoch
+
+        async def finish() -> None:
+            await self._effects.settled(key)
+            self._finish(key, state, result if epoch == self._epoch else None)
+
+        task = asyncio.create_task(finish(), name=f"{self.name}:late-end:{key}")
+        self._late_ends.add(task)
+        task.add_done_callback(self._late_ends.discard)
+
+    # Beginning and ending to act
+
+    def _begin(self) -> None:
+        """Start workers and polling. The queue outlives a loss of leadership: calls under way keep their keys busy."""
+        self._polled = False
+        self._poll_now.clear()
+        for number in range(self.config.max_concurrent):
+            self._duty(f"worker-{number}", self._work_loop)
+        self._start_loops()
+        self._duty("poll", self._poll_loop)
+
+    def _start_loops(self) -> None:
+        """Loops that run beside the workers and are under way before the first list."""
+
+    def _duty(self, name: str, run: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Run a loop for as long as this process acts."""
+        label = f"{self.name}:{name}"
+        self._duties.append(asyncio.create_task(keep_running(label, run, self._backoff), name=label))
+
+    async def _wind_down(self, grace: float) -> None:
+        """Stop in good order: nothing new begins, passes under way get `grace` seconds, the rest is cut off."""
+        if self._duties:
+            others = [duty for duty in self._duties if ":worker-" not in duty.get_name()]
+            await cancel_and_wait(others)
+            self.queue.clear()
+            try:
+                async with asyncio.timeout(grace):
+                    await self.queue.drained()
+            except TimeoutError:
+                log.warning("passes cut off", controller=self.name, busy=self.queue.busy)
+        await self._cut_off()
+
+    async def _cut_off(self) -> None:
+        """Stop at once: waiting keys are dropped, passes cancelled. Calls already sent go on to their end."""
+        self._epoch += 1
+        self.queue.clear()
+        duties, self._duties = self._duties, []
+        await cancel_and_wait(duties)
+        self.queue.clear()
+        self._next_cycle.clear()
+        self._listed.clear()
+        for state in self._states.values():
+            state.next_retry_at = None

@@ -1,0 +1,154 @@
+"""The record of one CML server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field, computed_field
+
+from lcm.model.base import Answer, Moment, Name, Reason, Region, Text
+from lcm.model.worker.allocation import Allocation
+from lcm.model.worker.conditions import Condition, ConditionType, holds
+from lcm.model.worker.status import (
+    DesiredStatus,
+    LicenseOperation,
+    LicenseStatus,
+    LostInstancePolicy,
+    Origin,
+    WorkerStatus,
+)
+from lcm.model.worker.template import Capacity
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+MOST_TAGS = 40
+_RESERVED_TAGS = ("lcm:", "aws:")
+
+
+def _tags_allowed(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > MOST_TAGS:
+        raise ValueError(f"at most {MOST_TAGS} tags, not {len(tags)}")
+    for key in tags:
+        if key.lower().startswith(_RESERVED_TAGS):
+            raise ValueError(f"tag {key!r}: names that start with lcm: or aws: are reserved")
+    return tags
+
+
+TagKey = Annotated[Text, Field(min_length=1, max_length=127)]
+TagValue = Annotated[Text, Field(max_length=255)]
+Tags = Annotated[dict[TagKey, TagValue], AfterValidator(_tags_allowed)]
+"""A worker's own tags: nobody overrides those of the platform."""
+
+
+class Hold(Answer):
+    """A person's word that nothing is to be changed, until taken back or until a moment."""
+
+    reason: Reason
+    by: str
+    since: Moment
+    until: Moment | None = None
+
+    def active(self, now: datetime) -> bool:
+        """Whether it still counts."""
+        return self.until is None or now < self.until
+
+
+class PendingLicenseOperation(Answer):
+    """What a person asked to be done with the licence."""
+
+    operation: LicenseOperation
+    requested_at: Moment
+    requested_by: str
+
+
+class LaunchIntent(Answer):
+    """An attempt to launch, stored before the call is made."""
+
+    attempt: Annotated[int, Field(ge=1)]
+    parameters: dict[str, Any]
+    stored_at: Moment
+
+
+class Worker(Answer):
+    """A worker. `version` moves with each write of the record, `generation` when somebody asks for something else."""
+
+    id: str
+    name: Name
+    template_name: str | None
+    aws_region: Region
+    aws_account_id: str | None = None
+    status: WorkerStatus = WorkerStatus.PENDING
+    status_since: Moment
+    desired_status: DesiredStatus = DesiredStatus.RUNNING
+    conditions: tuple[Condition, ...] = ()
+    instance_id: str | None = None
+    instance_since: Moment | None = None
+    instance_type: str | None = None
+    ami_id: str | None = None
+    public_ip: str | None = None
+    private_ip: str | None = None
+    launch_attempt: int = 0
+    launch_intent: LaunchIntent | None = None
+    replaced_at: tuple[Moment, ...] = ()
+    drifted: bool = False
+    drifted_at: tuple[Moment, ...] = ()
+    origin: Origin = Origin.CREATED
+    previous_worker_id: str | None = None
+    tags: dict[str, str] = Field(default_factory=dict)
+    hold: Hold | None = None
+    license_status: LicenseStatus = LicenseStatus.UNREGISTERED
+    license_failed_generation: int | None = None
+    has_license_token: bool = False
+    pending_license_operation: PendingLicenseOperation | None = None
+    lost_instance_policy: LostInstancePolicy = LostInstancePolicy.TERMINATE
+    idle_detection_enabled: bool = True
+    last_activity_at: Moment | None = None
+    last_idle_check_at: Moment | None = None
+    last_resumed_at: Moment | None = None
+    last_paused_at: Moment | None = None
+    pause_reason: str | None = None
+    paused_by_policy: bool = False
+    stopped_by_policy: bool = False
+    stopped_seconds: float = 0.0
+    auto_pause_count: int = 0
+    manual_pause_count: int = 0
+    auto_resume_count: int = 0
+    manual_resume_count: int = 0
+    capacity: Capacity | None = None
+    cost_per_hour_usd: float | None = None
+    cml_version: str | None = None
+    node_definitions: tuple[str, ...] | None = Field(
+        default=None, description="What its CML offers; None: not known yet."
+    )
+    allocation: Allocation = Allocation()
+    terminated_by: str | None = None
+    terminated_reason: str | None = None
+    requested_for: str | None = None
+    version: int = 1
+    generation: int = 1
+    created_at: Moment
+    updated_at: Moment
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def ready(self) -> bool:
+        """Running, wanted so, and CML answers: lablets may be placed on it."""
+        return (
+            self.status is WorkerStatus.RUNNING
+            and self.desired_status is DesiredStatus.RUNNING
+            and holds(self.conditions, ConditionType.CML_READY)
+        )
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to wait for: polling leaves it out, a sweep that disagrees wakes it."""
+        if self.status is WorkerStatus.TERMINATED:
+            return True
+        if self.status is WorkerStatus.STOPPED:
+            return self.desired_status is DesiredStatus.STOPPED
+        if self.status is WorkerStatus.FAILED:
+            return self.desired_status is not DesiredStatus.TERMINATED
+        if self.status is WorkerStatus.PENDING:
+            return self.desired_status is DesiredStatus.STOPPED and self.launch_intent is None
+        return False

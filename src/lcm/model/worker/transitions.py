@@ -1,0 +1,51 @@
+"""Which status may follow which: one table, for the server that enforces it and the controllers that decide by it."""
+
+from __future__ import annotations
+
+from lcm.model.worker.status import WorkerStatus
+
+_PENDING, _PROVISIONING, _STARTING = WorkerStatus.PENDING, WorkerStatus.PROVISIONING, WorkerStatus.STARTING
+_RUNNING, _DRAINING, _UNKNOWN = WorkerStatus.RUNNING, WorkerStatus.DRAINING, WorkerStatus.UNKNOWN
+_STOPPING, _STOPPED = WorkerStatus.STOPPING, WorkerStatus.STOPPED
+_TERMINATING, _TERMINATED, _FAILED = WorkerStatus.TERMINATING, WorkerStatus.TERMINATED, WorkerStatus.FAILED
+
+LEGAL: dict[WorkerStatus, frozenset[WorkerStatus]] = {
+    _PENDING: frozenset({_PROVISIONING, _FAILED, _TERMINATED}),
+    _PROVISIONING: frozenset(
+        {_STARTING, _FAILED, _TERMINATING, _STOPPING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN},
+    ),
+    _STARTING: frozenset({_RUNNING, _FAILED, _STOPPING, _TERMINATING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN}),
+    _RUNNING: frozenset(
+        {_STOPPING, _TERMINATING, _DRAINING, _PROVISIONING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN},
+    ),
+    _DRAINING: frozenset({_STOPPING, _RUNNING, _TERMINATING, _STOPPED, _TERMINATED, _UNKNOWN}),
+    _STOPPING: frozenset({_STOPPED, _RUNNING, _TERMINATING, _TERMINATED, _PENDING, _UNKNOWN}),
+    _STOPPED: frozenset({_STARTING, _RUNNING, _TERMINATING, _TERMINATED, _PENDING, _UNKNOWN}),
+    _TERMINATING: frozenset({_TERMINATED, _UNKNOWN}),
+    _FAILED: frozenset({_STARTING, _PENDING, _TERMINATING, _TERMINATED}),
+    _UNKNOWN: frozenset(
+        {_PROVISIONING, _RUNNING, _STOPPING, _STOPPED, _TERMINATING, _TERMINATED, _STARTING, _PENDING},
+    ),
+    _TERMINATED: frozenset(),
+}
+
+
+class IllegalTransition(Exception):
+    """The table has no way from the one to the other."""
+
+    def __init__(self, current: WorkerStatus, wanted: WorkerStatus) -> None:
+        ways = ", ".join(sorted(LEGAL[current])) or "nothing, it is final"
+        super().__init__(f"a worker that is {current} cannot become {wanted}; from there it can become {ways}")
+        self.current = current
+        self.wanted = wanted
+
+
+def is_legal(current: WorkerStatus, wanted: WorkerStatus) -> bool:
+    """Whether a worker may go there. To stay is no transition, and always allowed."""
+    return wanted is current or wanted in LEGAL[current]
+
+
+def check_transition(current: WorkerStatus, wanted: WorkerStatus) -> None:
+    """Raise unless the transition is legal."""
+    if not is_legal(current, wanted):
+        raise IllegalTransition(current, wanted)

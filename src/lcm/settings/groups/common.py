@@ -1,0 +1,197 @@
+"""The settings, in groups that a service combines by inheritance.
+
+A description is one sentence in plain English: the documentation is made from it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+
+from lcm.settings.base import Conflict, Settings
+from lcm.settings.describe import Allowed, variable_of
+from lcm.settings.types import (
+    Endpoint,
+    Folder,
+    Host,
+    KeyPrefix,
+    KeyPrefixOrEmpty,
+    MetricName,
+    Port,
+    ReadableFile,
+    Seconds,
+    SecondsOrNone,
+    Word,
+)
+
+
+class CoordinationSettings(Settings):
+    """Where leaders are elected and changes are announced."""
+
+    coordination: Literal["etcd", "memory"] = Field(
+        default="etcd",
+        description="What coordinates the controllers: an etcd cluster, or the memory of this one process.",
+    )
+    etcd_endpoints: Annotated[
+        tuple[Endpoint, ...] | None, Allowed("a comma-separated list of host:port, with https:// before each for TLS")
+    ] = Field(
+        default=None,
+        min_length=1,
+        description="All members of the etcd cluster; if set, ETCD_HOST and ETCD_PORT do not count.",
+    )
+    etcd_host: Host = Field(default="localhost", description="The host of a single etcd server.")
+    etcd_port: Port = Field(default=2379, description="The port of a single etcd server.")
+    etcd_ca_file: ReadableFile | None = Field(
+        default=None,
+        description="The certificates, in PEM form, of the authorities that etcd's own certificate is checked by.",
+    )
+    etcd_cert_file: ReadableFile | None = Field(
+        default=None, description="The client certificate, in PEM form, that is shown to etcd."
+    )
+    etcd_key_file: ReadableFile | None = Field(
+        default=None, description="The private key, in PEM form, of the client certificate."
+    )
+    etcd_user: Word | None = Field(default=None, description="The user to sign in to etcd as.")
+    etcd_password: SecretStr | None = Field(default=None, description="The password of the etcd user.")
+    etcd_namespace: KeyPrefixOrEmpty = Field(
+        default="", description="A prefix of all keys in etcd, for a cluster that is shared with others."
+    )
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The etcd members to talk to, each once."""
+        if self.etcd_endpoints:
+            return tuple(dict.fromkeys(self.etcd_endpoints))
+        host = f"[{self.etcd_host}]" if ":" in self.etcd_host else self.etcd_host
+        return (f"{host}:{self.etcd_port}",)
+
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        for one, other in (("etcd_cert_file", "etcd_key_file"), ("etcd_user", "etcd_password")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                yield Conflict(one, other, rule="must be given together, or neither")
+
+
+class ElectionSettings(Settings):
+    """How a leader is elected."""
+
+    leader_lease_ttl: int = Field(
+        default=15, ge=2, le=3600, description="Seconds after which a leader that has gone silent loses the leadership."
+    )
+    election_key_prefix: KeyPrefix = Field(
+        default="/lcm", description="The prefix of the keys by which leaders are elected."
+    )
+    retry_interval: Seconds = Field(
+        default=5.0,
+        description="Seconds between attempts to become leader, besides those that a leader's leaving triggers.",
+    )
+
+
+class InstanceSettings(Settings):
+    """Which of several equal processes this one is."""
+
+    worker_controller_instance_id: Word | None = Field(
+        default=None,
+        description="The name of this worker controller among several; if unset, one is made up at each start.",
+    )
+
+
+class ReconcileSettings(Settings):
+    """How often, how many at once and how patiently resources are reconciled."""
+
+    reconcile_interval: Seconds = Field(default=30.0, description="Seconds between two looks at all resources.")
+    reconcile_polling_enabled: bool = Field(default=True, description="Whether all resources are looked at regularly.")
+    startup_reconcile_enabled: bool = Field(
+        default=True,
+        description="Whether all resources are looked at once when leadership begins, even without polling.",
+    )
+    initial_delay: SecondsOrNone = Field(
+        default=5.0, description="Seconds from the start to the first look at all resources."
+    )
+    max_concurrent_reconciles: int = Field(
+        default=10, ge=1, le=1000, description="How many resources are reconciled at the same time."
+    )
+    reconcile_timeout: Seconds = Field(default=60.0, description="Seconds after which one reconcile is given up.")
+    backoff_base: Seconds = Field(default=1.0, description="Seconds to wait after the first failure of a resource.")
+    max_backoff: Seconds = Field(
+        default=60.0, description="The longest wait, in seconds, however often a resource failed."
+    )
+    backoff_multiplier: float = Field(
+        default=2.0, ge=1, description="By how much the wait grows with each further failure."
+    )
+    metric_prefix: MetricName = Field(
+        default="reconciliation", description="What the names of reconcile metrics begin with."
+    )
+
+    def conflicts(self) -> Iterator[Conflict]:
+        yield from super().conflicts()
+        if self.max_backoff < self.backoff_base:
+            rule = f"{variable_of('max_backoff')} must be at least {variable_of('backoff_base')}"
+            yield Conflict("max_backoff", "backoff_base", rule=rule)
+
+
+class WatchSettings(Settings):
+    """How changes are noticed without waiting for the next poll."""
+
+    watch_enabled: bool = Field(default=True, description="Whether changes are followed as they happen.")
+    watch_prefix: str = Field(
+        default="", description="The prefix of the keys to follow; if empty, the controller's own."
+    )
+    watch_reconnect_delay: Seconds = Field(
+        default=1.0,
+        description="Seconds before the first reconnect of a broken watch; each further one waits as much longer.",
+    )
+    watch_max_reconnect_attempts: int = Field(
+        default=10,
+        ge=1,
+        description="After how many failed reconnects a watch reports itself broken and stops waiting longer.",
+    )
+    watch_debounce_seconds: SecondsOrNone = Field(
+        default=0.5, description="Seconds for which changes that follow a first one are gathered into one."
+    )
+
+
+class HttpSettings(Settings):
+    """Where the services listen."""
+
+    bind_host: Host = Field(default="127.0.0.1", description="The address on which services listen.")
+    control_plane_port: Port = Field(default=8080, description="The port of the control plane.")
+    resource_scheduler_port: Port = Field(default=8081, description="The port of the resource scheduler.")
+    lablet_controller_port: Port = Field(default=8082, description="The port of the lablet controller.")
+    worker_controller_port: Port = Field(default=8083, description="The port of the worker controller.")
+
+
+class ControllerTokenSettings(Settings):
+    """What controllers show to the control plane."""
+
+    lcm_controller_token: SecretStr | None = Field(default=None, description="The token of the controllers.")
+
+
+class RegionSettings(Settings):
+    """Where workers may be."""
+
+    aws_default_region: Word = Field(
+        default="us-east-1",
+        description="The region of workers that name none; the only one without AWS_REGION_CONFIGS.",
+    )
+    aws_region_configs: str | None = Field(default=None, description="The regions: the path of a YAML file, or JSON.")
+
+
+class LogSettings(Settings):
+    """What is logged, and in which form."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least severe level that is logged."
+    )
+    log_format: Literal["json", "console", "auto"] = Field(
+        default="auto", description="The form of log lines; auto is console on a terminal and json elsewhere."
+    )
+
+
+class DataSettings(Settings):
+    """Where files are kept."""
+
+    lcm_data_dir: Folder = Field(
+        default=Path("~/.local/share/lcm"), description="The folder in which the platform keeps its files."
+    )

@@ -1,0 +1,189 @@
+"""The simulated world of `lcm up`: a cloud, and a CML server on each of its machines, all of it kept on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing, persistence
+from lcm.cloud.types import InstanceState
+from lcm.cml.simulator.listener import make_identity
+from lcm.cml.simulator.server import CmlSimulator
+from lcm.cml.simulator.state.license import SmartAccount
+from lcm.cml.simulator.state.world import WorldSettings
+from lcm.core import clock
+from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
+from lcm.wiring.simulated.server_files import KeptServers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from lcm.cloud.simulated.machine import Machine
+
+log = structlog.get_logger(__name__)
+
+IMAGE: Final = "cml-2.9.1-simulated"
+FOLDER: Final = "simulated-cml"
+_TEND_EVERY: Final = 0.5
+_BRISK: Final = Timing(pending=(4.0, 9.0), stopping=(6.0, 15.0), shutting_down=(5.0, 12.0), metal_factor=6.0)
+
+
+def timing(speed: float) -> Timing:
+    """How long things take in a world that is so many times faster than real time; requests stay as they are."""
+    brisk = _BRISK
+    return replace(
+        brisk,
+        pending=(brisk.pending[0] / speed, brisk.pending[1] / speed),
+        stopping=(brisk.stopping[0] / speed, brisk.stopping[1] / speed),
+        shutting_down=(brisk.shutting_down[0] / speed, brisk.shutting_down[1] / speed),
+    )
+
+
+class WrongWorld(Exception):
+    """The file of the simulated world cannot be used; the text says why and what to do."""
+
+
+class SimulatedWorld(HostedService):
+    """The cloud and its CML servers. It must be made where the loop runs; whatever fell due meanwhile has happened."""
+
+    def __init__(self, path: Path, regions: Sequence[str], *, speed: float = 1.0, password: str = "") -> None:
+        super().__init__("simulated world")
+        self.cloud = _restored(path, speed) if path.exists() else SimulatedCloud(seed=_seed(), timing=timing(speed))
+        self.provider = SimulatedProvider(self.cloud)
+        self.account = SmartAccount()
+        self.servers: dict[str, CmlSimulator] = {}  # by machine
+        self._path = path
+        self._kept = KeptServers(path.with_name(FOLDER))
+        self._settings = WorldSettings(speed=speed, boot_seconds=8.0, password=password or WorldSettings.password)
+        self._identity = make_identity()
+        self._addresses: dict[str, str] = {}  # which machine has an address
+        self._powered: set[str] = set()
+        self._saved = ""
+        self._tending: asyncio.Task[None] | None = None
+        for region in regions:
+            if region not in self.cloud.regions:
+                self.cloud.add_region(region)
+                self.cloud.add_image(region, IMAGE, created_at=clock.now())
+
+    async def start(self) -> None:
+        """Bring the servers up that should be up, and keep them in step with their machines."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        await self._restore_servers()
+        await self._tend()
+        self._save()
+        self._tending = self._spawn(keep_running("simulated world", self._tend_on), "tend")
+
+    async def stop(self) -> None:
+        """Keep the world for the next start."""
+        if self._tending is not None:
+            await cancel_and_wait([self._tending])
+        self._save()
+        await asyncio.gather(*(server.stop() for server in self.servers.values()))
+        self.servers.clear()
+
+    def dial(self, address: str) -> str:
+        """The base URL of the server at an address, for the CML transport."""
+        machine_id = self._addresses.get(address)
+        server = self.servers.get(machine_id) if machine_id is not None else None
+        if server is None or machine_id not in self._powered:
+            raise OSError(f"no machine at {address}")
+        return server.url
+
+    def running(self) -> list[tuple[str, Machine, CmlSimulator]]:
+        """Region, machine and server of everything that runs."""
+        return [
+            (region, machine, self.servers[machine.id])
+            for region, machine in self._machines()
+            if machine.state is InstanceState.RUNNING and machine.id in self.servers
+        ]
+
+    def _machines(self) -> Iterator[tuple[str, Machine]]:
+        now = self.cloud.time()
+        for name, region in self.cloud.regions.items():
+            for machine in list(region.machines.values()):
+                yield name, region.settle(machine, now)
+
+    async def _restore_servers(self) -> None:
+        """The servers as they were, with their machines as these have become meanwhile."""
+        machines = {machine.id: machine for _, machine in self._machines()}
+        there = {name for name, machine in machines.items() if machine.state is not InstanceState.TERMINATED}
+        self._kept.open(there)
+        self._kept.restore_account(self.account)
+        for machine_id in sorted(there):
+            if not self._kept.has(machine_id):
+                continue
+            server = self._new_server()
+            if not self._kept.restore(machine_id, server.world):
+                await server.stop()
+                continue
+            if machines[machine_id].state is not InstanceState.RUNNING:
+                server.world.power_off()
+            self.servers[machine_id] = server
+
+    def _new_server(self) -> CmlSimulator:
+        return CmlSimulator(self._settings, identity=self._identity, account=self.account)
+
+    async def _tend_on(self) -> None:
+        while True:
+            await asyncio.sleep(_TEND_EVERY)
+            await self._tend()
+            self._save()
+
+    async def _tend(self) -> None:
+        """Switch servers on and off as their machines are, and let them go with them."""
+        addresses: dict[str, str] = {}
+        present = set()
+        for _, machine in self._machines():
+            if machine.state is InstanceState.TERMINATED:
+                continue
+            present.add(machine.id)
+            if machine.state is InstanceState.RUNNING:
+                addresses.update({ip: machine.id for ip in (machine.public_ip, machine.private_ip) if ip})
+                await self._power_on(machine.id)
+            elif machine.state is not InstanceState.PENDING:
+                await self._power_off(machine.id)
+        self._addresses = addresses
+        for machine_id in self.servers.keys() - present:
+            self._powered.discard(machine_id)
+            await self.servers.pop(machine_id).stop()
+
+    async def _power_on(self, machine_id: str) -> None:
+        if machine_id in self._powered:
+            return
+        self._powered.add(machine_id)
+        server = self.servers.get(machine_id)
+        if server is None:
+            server = self.servers[machine_id] = self._new_server()
+            await server.start()
+        else:
+            await server.power_on()
+
+    async def _power_off(self, machine_id: str) -> None:
+        if machine_id in self._powered:
+            self._powered.discard(machine_id)
+            await self.servers[machine_id].power_off()
+
+    def _save(self) -> None:
+        """Keep what changed: a process that is killed must find its machines again."""
+        picture = self.cloud.to_json()
+        text = json.dumps(picture, sort_keys=True)
+        if text != self._saved:
+            persistence.write(self._path, picture)
+            self._saved = text
+        self._kept.save({name: server.world for name, server in self.servers.items()}, self.account)
+
+
+def _restored(path: Path, speed: float) -> SimulatedCloud:
+    try:
+        return SimulatedCloud.from_json(persistence.read(path), timing=timing(speed))
+    except (ValueError, KeyError, TypeError) as error:
+        raise WrongWorld(f"{path} is no simulated cloud of this version ({error}); remove it to begin anew") from None
+
+
+def _seed() -> int:
+    return clock.chance().randrange(2**31)

@@ -1,0 +1,889 @@
+"""The flows of the seeds on the whole platform, in virtual time; `docs/seeds.md` says which test shows what."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import generate_latest
+from structlog.testing import capture_logs
+
+from lcm.cloud.simulated.faults import Action, Outage, Refuse
+from lcm.cloud.types import InstanceState, LaunchParameters, LaunchSite
+from lcm.cml.errors import Invalid, NotReady
+from lcm.cml.types import ActivityEvent
+from lcm.control_plane.records.kinds import TEMPLATES
+from lcm.control_plane.store.port import Delete
+from lcm.controllers.worker.controller import WorkerReconciler
+from lcm.controllers.worker.decide.shared.instance import NOT_FOUND
+from lcm.controllers.worker.figures import figures_of
+from lcm.core import clock
+from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.watching import WatchConfig
+from lcm.model.access import Role
+from lcm.model.worker.conditions import ConditionType, find_condition
+from lcm.model.worker.requests import LicenseRequest
+from lcm.model.worker.status import LicenseOperation, LicenseStatus, Origin, WorkerStatus
+from lcm.model.worker.template import DEFAULT_TEMPLATES
+from tests.support.virtual.fleet import Fleet, a_fleet
+from tests.support.virtual.running_workers import standing_workers, vanish
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+
+    from lcm.cloud.simulated.machine import Machine
+    from lcm.model.worker.record import Worker
+
+HERE, THERE = "eu-west-1", "us-east-1"
+STOPPED = WorkerStatus.STOPPED
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Fleet]:
+    """Without a controller yet."""
+    async with a_fleet() as fleet:
+        yield fleet
+
+
+@pytest.fixture
+async def fleet(platform: Fleet) -> Fleet:
+    await platform.start()
+    return platform
+
+
+def hold_transitions(fleet: Fleet, on: bool) -> None:
+    """Whether instances stay in the state that they are in, however long that should last."""
+    fleet.world.regions[HERE].faults.hold_transitions = on
+
+
+def force(fleet: Fleet, worker: Worker, state: InstanceState) -> None:
+    """EC2 shows this state from now on, whoever has brought it about."""
+    fleet.machine(worker).enter(state, fleet.world.time(), None)
+
+
+def sent(fleet: Fleet, worker: Worker, controller: str = "one") -> list[str]:
+    """What a controller has written of a worker, in order, by the last word of its path."""
+    return [
+        line.rpartition("/")[2]
+        for line in fleet.wires[controller].sent
+        if line.startswith("POST") and f"/{worker.id}/" in line
+    ]
+
+
+def counted(fleet: Fleet) -> dict[str, int]:
+    return fleet.controllers["one"].stats()
+
+
+def idle_soon(fleet: Fleet, worker: Worker) -> None:
+    """Somebody worked on it a while ago, and nothing runs there now."""
+    server = fleet.cml_of(worker)
+    server.events = (ActivityEvent("start_lab", clock.now() - timedelta(minutes=5), "somebody"),)
+    server.stats = replace(server.stats, running_nodes=0)
+
+
+async def stopped_worker(fleet: Fleet, name: str = "alpha") -> Worker:
+    worker = await fleet.running(name)
+    await fleet.people.workers.stop(worker.id)
+    return await fleet.until_status(worker.id, STOPPED, within=300)
+
+
+async def licence_is(fleet: Fleet, worker: Worker, status: LicenseStatus) -> Worker:
+    async def reached() -> bool:
+        return (await fleet.worker(worker.id)).license_status is status
+
+    await fleet.until(reached, f"the licence is {status}", within=300)
+    return await fleet.worker(worker.id)
+
+
+def skips(fleet: Fleet) -> float:
+    labels = {"controller": "worker-controller", "result": "skip"}
+    return fleet.registries["one"].get_sample_value("reconciliation_reconcile_total", labels) or 0.0
+
+
+# Seed 000: dispatch
+
+
+async def test_what_is_terminated_is_skipped_with_a_warning(fleet: Fleet) -> None:
+    """Seed 000 §2: a status that has no handler is told in the log, and the pass is a SKIP."""
+    worker = await fleet.running()
+    await fleet.people.workers.terminate(worker.id)
+    await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
+    await asyncio.sleep(60)
+    before = skips(fleet)
+    with capture_logs() as logs:
+        fleet.controllers["one"].trigger(worker.id)
+        await asyncio.sleep(5)
+    (told,) = [entry for entry in logs if entry["event"] == "skipped"]
+    assert (told["log_level"], told["worker"], told["status"]) == ("warning", worker.id, "TERMINATED")
+    assert skips(fleet) == before + 1
+
+
+# Seed 000: a launch
+
+
+async def test_a_launch_is_made_of_template_region_image_and_tags(platform: Fleet) -> None:
+    """Seed 000 §3, steps 1 to 5: size by template, the region's own, the newest image that matches, all tags."""
+    platform.sites[HERE] = LaunchSite(
+        HERE,
+        subnet_ids=("subnet-b",),
+        security_group_ids=("sg-1", "sg-2"),
+        key_name="cml-workers",
+        default_tags={"environment": "production", "team": "networking"},
+    )
+    now = clock.now()
+    newest = platform.world.add_image(HERE, "cml-2.9.2", created_at=now + timedelta(days=1))
+    platform.world.add_image(HERE, "cml-2.8.0", created_at=now - timedelta(days=9))
+    platform.world.add_image(HERE, "cml-2.9.9", created_at=now + timedelta(days=2), state="pending")
+    platform.world.add_image(HERE, "cml-2.9.9", created_at=now + timedelta(days=2), owner_id="999999999999")
+    platform.world.add_image(HERE, "ubuntu", created_at=now + timedelta(days=2))
+    await platform.start()
+    worker = await platform.create("alpha", tags={"team": "labs"})
+    worker = await platform.until_status(worker.id, WorkerStatus.PROVISIONING, within=60)
+    machine = platform.machine(worker)
+    assert (machine.instance_type, machine.image_id, machine.subnet_id) == ("t3.small", newest, "subnet-b")
+    tags = dict(machine.tags)
+    assert tags.pop("lcm:installation")
+    assert tags == {
+        "Name": "alpha",
+        "template_name": "small",
+        "cml-managed": "true",
+        "environment": "production",
+        "team": "labs",
+        "lcm:worker_id": worker.id,
+        "lcm:attempt": "1",
+        "lcm:managed_by": "lcm",
+    }
+    assert worker.launch_intent is not None
+    stored = LaunchParameters.from_json(worker.launch_intent.parameters)
+    assert (stored.security_group_ids, stored.key_name) == (("sg-1", "sg-2"), "cml-workers")
+
+
+async def test_a_launch_is_recorded_in_one_write_and_audited(fleet: Fleet) -> None:
+    """Seed 000 §3, step 6: the id and PROVISIONING together, then the audit, in this order; §10: counted."""
+    await asyncio.sleep(40)
+    worker = await fleet.create()
+    worker = await fleet.until_status(worker.id, WorkerStatus.PROVISIONING, within=60)
+    assert worker.instance_id in fleet.world.live_instances()
+    await asyncio.sleep(1)
+    assert sent(fleet, worker)[:2] == ["launch", "status"]
+    history = [entry async for entry in fleet.people.workers.history(worker.id)]
+    assert [(entry.to_status.value, entry.actor.name) for entry in history][1] == ("PROVISIONING", "worker-controller")
+    assert (await fleet.audits(worker.id)).count("provisioned") == 1
+    assert counted(fleet)["provisioned_count"] == 1
+
+
+async def test_an_unknown_template_fails_without_a_launch(fleet: Fleet) -> None:
+    """Seed 000 §3, the branch without a template: FAILED, with the reason; it is not tried again by itself."""
+    store = fleet.plane.parts.plane.store
+    stored = await store.get(TEMPLATES, "small")
+    assert stored is not None
+    worker = await fleet.create(desired_status="STOPPED")
+    await store.commit([Delete(TEMPLATES, "small", expected=stored.revision)])
+    await fleet.people.workers.start(worker.id)
+    await fleet.until_status(worker.id, WorkerStatus.FAILED, within=60)
+    await asyncio.sleep(300)
+    assert fleet.calls("RunInstances") == 0
+    last = [entry async for entry in fleet.people.workers.history(worker.id)][-1]
+    assert (last.to_status, last.reason) == (WorkerStatus.FAILED, "there is no template small")
+    small = next(template for template in DEFAULT_TEMPLATES if template.name == "small")
+    body = small.model_dump(mode="json")
+    answer = await fleet.plane.ask("PUT", "/api/worker-templates/small", role=Role.ADMIN, json=body)
+    assert answer.status_code in (200, 201), answer.text
+    await fleet.people.workers.retry(worker.id)
+    await fleet.until_ready(worker.id, within=300)
+
+
+async def test_a_worker_is_launched_in_its_own_region_or_in_the_default_one(fleet: Fleet) -> None:
+    """Seed 000 §3, region configuration: the worker's own region counts, else the default."""
+    mine = await fleet.create("mine", aws_region=THERE)
+    default = await fleet.create("default")
+    mine = await fleet.until_status(mine.id, WorkerStatus.RUNNING, within=120)
+    default = await fleet.until_status(default.id, WorkerStatus.RUNNING, within=120)
+    assert default.aws_region == HERE
+    assert mine.instance_id in fleet.world.regions[THERE].machines
+    assert default.instance_id in fleet.world.regions[HERE].machines
+
+
+async def test_a_region_that_is_not_configured_fails_with_the_reason(platform: Fleet) -> None:
+    """Seed 000 §3, region configuration: without one there is nothing to launch with."""
+    del platform.sites[THERE]
+    await platform.start()
+    worker = await platform.create(aws_region=THERE)
+    await platform.until_status(worker.id, WorkerStatus.FAILED, within=60)
+    last = [entry async for entry in platform.people.workers.history(worker.id)][-1]
+    assert last.reason.startswith("region us-east-1 is not configured here")
+    assert platform.calls("RunInstances") == 0
+
+
+# Seed 000: coming up
+
+
+async def test_provisioning_waits_as_long_as_ec2_says_pending(fleet: Fleet) -> None:
+    """Seed 000 §4: pending is looked at again; running brings the addresses and is counted as started."""
+    hold_transitions(fleet, on=True)
+    worker = await fleet.create()
+    await asyncio.sleep(120)
+    waiting = await fleet.worker(worker.id)
+    assert (waiting.status, counted(fleet)["started_count"]) == (WorkerStatus.PROVISIONING, 0)
+    hold_transitions(fleet, on=False)
+    up = await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=60)
+    machine = fleet.machine(up)
+    assert (up.public_ip, up.private_ip) == (machine.public_ip, machine.private_ip)
+    assert counted(fleet)["started_count"] == 1
+    assert await fleet.steps(worker.id) == ["PENDING", "PROVISIONING", "STARTING", "RUNNING"]
+
+
+async def test_starting_waits_for_an_address(fleet: Fleet) -> None:
+    """Seed 000 §1: STARTING is an instance that runs and has no address yet."""
+    hold_transitions(fleet, on=True)
+    worker = await fleet.create()
+    worker = await fleet.until_status(worker.id, WorkerStatus.PROVISIONING, within=60)
+    machine = fleet.machine(worker)
+    address, machine.public_ip, machine.private_ip = machine.private_ip, None, None  # type: ignore[assignment]
+    force(fleet, worker, InstanceState.RUNNING)
+    await fleet.until_status(worker.id, WorkerStatus.STARTING, within=60)
+    await asyncio.sleep(60)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.STARTING
+    machine.private_ip = address
+    force(fleet, worker, InstanceState.RUNNING)
+    up = await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=60)
+    assert up.private_ip == address
+
+
+@pytest.mark.parametrize("state", [InstanceState.STOPPED, InstanceState.TERMINATED])
+async def test_another_state_than_pending_or_running_is_no_reason_to_wait(fleet: Fleet, state: InstanceState) -> None:
+    """Seed 000 §4, the third branch: what was stopped is started, what has ended has failed."""
+    hold_transitions(fleet, on=True)
+    worker = await fleet.create()
+    worker = await fleet.until_status(worker.id, WorkerStatus.PROVISIONING, within=60)
+    force(fleet, worker, state)
+    hold_transitions(fleet, on=False)
+    if state is InstanceState.STOPPED:
+        await fleet.until_ready(worker.id, within=300)
+        assert fleet.calls("StartInstances") == 1
+        return
+    failed = await fleet.until_status(worker.id, WorkerStatus.FAILED, within=300)
+    assert failed.instance_id is None
+    assert fleet.calls("RunInstances") == 1
+
+
+# Seed 000: steady state
+
+DRIFTS = {
+    InstanceState.PENDING: "PROVISIONING",
+    InstanceState.STOPPING: "STOPPING",
+    InstanceState.STOPPED: "STOPPED",
+    InstanceState.SHUTTING_DOWN: "TERMINATING",
+    InstanceState.TERMINATED: "TERMINATED",
+    InstanceState.UNKNOWN: "UNKNOWN",
+}
+
+
+@pytest.mark.parametrize("state", DRIFTS)
+async def test_drift_is_written_as_the_table_says(fleet: Fleet, state: InstanceState) -> None:
+    """Seed 000 §5, step 2 and the mapping table: what EC2 shows of a RUNNING worker becomes its status."""
+    worker = await fleet.running()
+    before = await fleet.steps(worker.id)
+    hold_transitions(fleet, on=True)
+    force(fleet, worker, state)
+
+    async def noticed() -> bool:
+        return len(await fleet.steps(worker.id)) > len(before)
+
+    await fleet.until(noticed, "the drift is written", within=60)
+    assert (await fleet.steps(worker.id))[len(before)] == DRIFTS[state]
+    assert (await fleet.worker(worker.id)).desired_status == "RUNNING"
+
+
+async def test_after_an_unknown_state_running_is_running(fleet: Fleet) -> None:
+    """Seed 000 §5, the mapping table: the rows running and other."""
+    worker = await fleet.running()
+    force(fleet, worker, InstanceState.UNKNOWN)
+    await fleet.until_status(worker.id, WorkerStatus.UNKNOWN, within=60)
+    force(fleet, worker, InstanceState.RUNNING)
+    await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=60)
+
+
+async def test_figures_of_both_sources_are_reported_together(fleet: Fleet) -> None:
+    """Seed 000 §5, step 3, and §8; seed 001 §4: shares of the cloud, labs, nodes, system and version of CML, dated."""
+    worker = await fleet.running()
+    await asyncio.sleep(120)
+    sample = (await fleet.people.workers.metrics(worker.id, since=clock.now() - timedelta(minutes=2)))[-1]
+    assert None not in (sample.cpu_utilization, sample.memory_utilization, sample.disk_utilization)
+    assert None not in (sample.network_in, sample.network_out, sample.disk_read, sample.disk_write)
+    assert (sample.labs_count, sample.nodes_count, sample.running_nodes) == (3, 12, 7)
+    assert sample.cml_version == "2.9.1+build.7"
+    assert sample.system_info
+    assert sample.collected_at.utcoffset() == timedelta(0)
+    assert timedelta(0) <= clock.now() - sample.collected_at <= timedelta(minutes=1)
+    assert counted(fleet)["metrics_collected_count"] >= 1
+
+
+@pytest.mark.parametrize("trouble", ["cloud", "cml"])
+async def test_a_source_of_figures_fails_alone(fleet: Fleet, trouble: str) -> None:
+    """Seed 000 §8: one source that fails keeps the other from nothing."""
+    worker = await fleet.running()
+    if trouble == "cloud":
+        fleet.world.strike(HERE, Refuse("GetMetricData", "UnauthorizedOperation", 100))
+    else:
+        fleet.cml_of(worker).failures |= {
+            "information": NotReady("198.18.0.1", "gone"),
+            "stats": NotReady("198.18.0.1", "gone"),
+        }
+    await asyncio.sleep(90)
+    began = clock.now()
+    await asyncio.sleep(120)
+    samples = await fleet.people.workers.metrics(worker.id, since=began)
+    assert samples
+    of_cloud = {sample.cpu_utilization is not None for sample in samples}
+    of_cml = {sample.labs_count is not None for sample in samples}
+    assert (of_cloud, of_cml) == (({False}, {True}) if trouble == "cloud" else ({True}, {False}))
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
+
+
+async def test_activity_is_looked_at_only_where_that_is_switched_on(fleet: Fleet) -> None:
+    """Seed 000 §5, step 5, and §11: a worker's own switch, and at most one check in each interval."""
+    watched = await fleet.running("watched")
+    left_alone = await fleet.running("left-alone", idle_detection_enabled=False)
+    await asyncio.sleep(1000)
+    assert 3 <= sent(fleet, watched).count("detect-idle") <= 4
+    assert "detect-idle" not in sent(fleet, left_alone)
+    assert counted(fleet)["idle_detection_count"] == sent(fleet, watched).count("detect-idle")
+
+
+@pytest.mark.parametrize("on", [False, True])
+async def test_scale_down_is_weighed_only_where_that_is_switched_on(fleet: Fleet, on: bool) -> None:
+    """Seed 000 §5, step 6: with the switch on, and only after a check for idleness had a result."""
+    await fleet.change_settings(
+        idle={"worker_auto_pause_enabled": False, "idle_detection_interval": 60},
+        scaling={"scale_down_enabled": on},
+    )
+    worker = await fleet.running()
+    await asyncio.sleep(200)
+    assert not any(label.startswith("skipped_") for label in await fleet.audits(worker.id)), "no telemetry, no result"
+    server = fleet.cml_of(worker)
+    server.events = (ActivityEvent("start_lab", clock.now(), "somebody"),)
+    await asyncio.sleep(200)
+    assert ("skipped_not_idle" in await fleet.audits(worker.id)) is on
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
+
+
+# Seed 000: going down
+
+
+async def test_a_stop_is_asked_for_while_it_runs_and_then_waited_for(fleet: Fleet) -> None:
+    """Seed 000 §6: running is stopped, stopping is waited for, stopped is written and counted."""
+    worker = await fleet.running()
+    hold_transitions(fleet, on=True)
+    await fleet.people.workers.stop(worker.id)
+    await asyncio.sleep(90)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.STOPPING
+    assert fleet.calls("StopInstances") == 1
+    force(fleet, worker, InstanceState.RUNNING)
+    await fleet.until(lambda: fleet.calls("StopInstances") == 2, "stopped once more", within=60)
+    assert counted(fleet)["stopped_count"] == 0
+    hold_transitions(fleet, on=False)
+    await fleet.until_status(worker.id, STOPPED, within=120)
+    assert counted(fleet)["stopped_count"] == 1
+
+
+async def test_a_termination_is_asked_for_and_then_waited_for(fleet: Fleet) -> None:
+    """Seed 000 §7: whatever is neither ending nor ended is terminated; shutting-down is waited for."""
+    worker = await stopped_worker(fleet)
+    hold_transitions(fleet, on=True)
+    await fleet.people.workers.terminate(worker.id)
+    await asyncio.sleep(90)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.TERMINATING
+    assert fleet.calls("TerminateInstances") == 1
+    assert counted(fleet)["terminated_count"] == 0
+    hold_transitions(fleet, on=False)
+    await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=120)
+    assert counted(fleet)["terminated_count"] == 1
+
+
+async def test_what_has_no_instance_ends_without_a_call_and_is_no_instance_that_ended(fleet: Fleet) -> None:
+    """Seed 000 §7: without an instance it is TERMINATED at once; §10: only instances are counted."""
+    worker = await fleet.create(desired_status="STOPPED")
+    await fleet.people.workers.terminate(worker.id)
+    await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=60)
+    assert (fleet.calls("RunInstances"), fleet.calls("TerminateInstances")) == (0, 0)
+    assert counted(fleet)["terminated_count"] == 0
+
+
+async def test_what_ec2_does_not_know_any_more_is_terminated(platform: Fleet) -> None:
+    """Seed 000 §7, the branch without a state: an instance that is gone needs no call."""
+    worker, ghost = await standing_workers(platform, 2, ghosts=1)
+    await platform.people.workers.terminate(ghost.id)
+    await platform.start()
+    ended = await platform.until_status(ghost.id, WorkerStatus.TERMINATED, within=120)
+    assert ended.terminated_by == "worker-controller"
+    assert platform.calls("TerminateInstances") == 0
+    assert (await platform.worker(worker.id)).status is WorkerStatus.RUNNING
+
+
+# Seed 000: licences
+
+
+async def test_a_registration_that_is_asked_for_is_executed_and_its_request_cleared(fleet: Fleet) -> None:
+    """Seed 000 §5, step 4, and §9, register and success: the token is fetched, CML registers, the request is done."""
+    worker = await fleet.running()
+    await asyncio.sleep(60)
+    assert fleet.cml.licensed() == []
+    token = LicenseRequest(operation=LicenseOperation.REGISTER, token="good-token")  # type: ignore[arg-type]
+    asked = await fleet.people.workers.license(worker.id, token)
+    assert asked.pending_license_operation is not None
+    done = await licence_is(fleet, worker, LicenseStatus.REGISTERED)
+    assert done.pending_license_operation is None
+    assert fleet.cml.licensed() == [worker.instance_id]
+    assert counted(fleet)["license_registered_count"] == 1
+    assert any(line.endswith(f"{worker.id}/license-token") for line in fleet.wires["one"].sent)
+
+
+async def test_a_registration_that_cml_refuses_at_once_has_failed(fleet: Fleet) -> None:
+    """Seed 000 §9, register and failure: told as failed, with the reason, and not asked for again and again."""
+    worker = await fleet.running()
+    fleet.cml_of(worker).failures["register"] = Invalid("198.18.0.1", "HTTP 400: characters that no token has")
+    token = LicenseRequest(operation=LicenseOperation.REGISTER, token="strange")  # type: ignore[arg-type]
+    await fleet.people.workers.license(worker.id, token)
+    failed = await licence_is(fleet, worker, LicenseStatus.FAILED)
+    assert failed.pending_license_operation is None
+    condition = find_condition(failed.conditions, ConditionType.LICENSED)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "Failed")
+    assert "characters that no token has" in condition.message
+    tries = fleet.cml_of(worker).asked["register"]
+    await asyncio.sleep(600)
+    assert fleet.cml_of(worker).asked["register"] == tries
+    fleet.cml_of(worker).failures.clear()
+    good = LicenseRequest(operation=LicenseOperation.REGISTER, token="good-token")  # type: ignore[arg-type]
+    await fleet.people.workers.license(worker.id, good)
+    await licence_is(fleet, worker, LicenseStatus.REGISTERED)
+
+
+async def test_a_licence_that_cannot_be_given_back_is_tried_on_and_the_reason_is_told(fleet: Fleet) -> None:
+    """Seed 000 §9, deregister, failure and then success: the request stays until CML is deregistered."""
+    worker = await fleet.running(license_token="good-token")
+    await licence_is(fleet, worker, LicenseStatus.REGISTERED)
+    fleet.cml_of(worker).failures["deregister"] = NotReady("198.18.0.1", "Cisco cannot be reached")
+    await fleet.people.workers.license(worker.id, LicenseRequest(operation=LicenseOperation.DEREGISTER))
+    await asyncio.sleep(120)
+    still = await fleet.worker(worker.id)
+    assert (still.license_status, fleet.cml.licensed()) == (LicenseStatus.REGISTERED, [worker.instance_id])
+    assert still.pending_license_operation is not None
+    assert 5 <= fleet.cml_of(worker).asked["deregister"] <= 13, "again and again, but not without a pause"
+    explained = await fleet.people.workers.explain(worker.id)
+    assert explained.decision is not None
+    assert "Cisco cannot be reached" in explained.decision.reason
+    fleet.cml_of(worker).failures.clear()
+    done = await licence_is(fleet, worker, LicenseStatus.DEREGISTERED)
+    assert (done.pending_license_operation, fleet.cml.licensed()) == (None, [])
+    assert counted(fleet)["license_deregistered_count"] == 1
+
+
+# Seed 000: counters
+
+
+async def test_every_counter_counts_what_its_name_says(fleet: Fleet) -> None:
+    """Seed 000 §10: each counter moves with what it is of, and is told to people and to Prometheus alike."""
+    await fleet.change_settings(
+        idle={
+            "worker_idle_timeout_minutes": 1,
+            "worker_auto_pause_snooze_minutes": 0,
+            "idle_detection_interval": 30,
+            "worker_auto_pause_enabled": True,
+        },
+        scaling={"scale_down_enabled": True, "scale_down_cooldown_seconds": 0},
+    )
+    (ghost,) = await standing_workers(fleet, 1)
+    paused = await fleet.running("paused", license_token="good-token")
+    await licence_is(fleet, paused, LicenseStatus.REGISTERED)
+    idle_soon(fleet, paused)
+    await fleet.until_status(paused.id, STOPPED, within=600)
+    await fleet.change_settings(idle={"idle_action": "drain"})
+    await fleet.people.workers.start(paused.id)
+    await fleet.until_status(paused.id, WorkerStatus.DRAINING, within=600)
+    await fleet.until_status(paused.id, STOPPED, within=600)
+    assert "scale_down_initiated" in await fleet.audits(paused.id)
+    await fleet.change_settings(scaling={"scale_down_enabled": False}, idle={"worker_auto_pause_enabled": False})
+    await fleet.people.workers.start(paused.id)
+    await fleet.until_ready(paused.id, within=300)
+    await asyncio.sleep(60)
+    assert counted(fleet)["running_worker_count"] == 2
+    await fleet.people.workers.terminate(paused.id)
+    await fleet.until_status(paused.id, WorkerStatus.TERMINATED, within=300)
+    vanish(fleet, ghost)
+    await fleet.until_status(ghost.id, WorkerStatus.TERMINATED, within=600)
+    await asyncio.sleep(60)
+    stats = counted(fleet)
+    kept = stats.pop("metrics_collected_count"), stats.pop("idle_detection_count")
+    assert all(count > 3 for count in kept)
+    assert stats == {
+        "provisioned_count": 1,
+        "started_count": 3,
+        "stopped_count": 2,
+        "terminated_count": 1,
+        "auto_pause_count": 1,
+        "license_registered_count": 1,
+        "license_deregistered_count": 1,
+        "scale_down_drain_count": 1,
+        "running_worker_count": 0,
+        "orphans_terminated_count": 1,
+    }
+    shown = figures_of(fleet.controllers["one"])
+    exported = generate_latest(fleet.registries["one"]).decode()
+    for name, count in counted(fleet).items():
+        assert shown[name] == count
+        assert f"\nlcm_worker_controller_{name} {float(count)}\n" in exported
+
+
+# Seed 001
+
+
+async def test_one_controller_acts_and_another_takes_over(platform: Fleet) -> None:
+    """Seed 001 §4 and §8: the second stands by without a word; when the first is gone it goes on where that one was."""
+    await platform.start("one")
+    await platform.start("two")
+    await asyncio.sleep(30)
+    first, second = platform.controllers["one"], platform.controllers["two"]
+    assert (first.is_leader, second.is_leader, second.leader_seen) == (True, False, "one")
+    worker = await platform.running()
+    assert platform.wires["two"].sent == []
+    platform.wires["one"].kill()
+    await platform.people.workers.stop(worker.id)
+    await platform.until_status(worker.id, STOPPED, within=120)
+    assert (first.is_leader, second.is_leader) == (False, True)
+    assert "status" in sent(platform, worker, "two")
+    assert (platform.calls("RunInstances"), platform.calls("StopInstances")) == (1, 1)
+
+
+def by_hand(fleet: Fleet, name: str, tags: dict[str, str]) -> Machine:
+    """Somebody launches an instance without us, long ago."""
+    place = fleet.world.regions[HERE]
+    image = next(iter(place.images))
+    parameters = LaunchParameters(HERE, name, image, "t3.large", "subnet-a", (), None, {"Name": name, **tags})
+    machine = place.machines[place.run_instance(parameters, fleet.world.time()).id]
+    machine.visible_at = 0.0
+    machine.enter(InstanceState.RUNNING, fleet.world.time(), None)
+    return machine
+
+
+async def imported(fleet: Fleet) -> dict[str | None, Worker]:
+    workers = [worker async for worker in fleet.people.workers.list()]
+    return {worker.instance_id: worker for worker in workers if worker.origin is Origin.IMPORTED}
+
+
+async def test_an_instance_with_the_tag_is_asked_for_cml_and_becomes_a_worker(platform: Fleet) -> None:
+    """Seed 001 §9, seed 002 §6: found by its tag, asked for CML, recorded with its classification; others are not."""
+    classified = {"cml-environment": "production", "cml-region": "us-east-1"}
+    found = by_hand(platform, "found", {"cml-managed": "true", **classified})
+    silent = by_hand(platform, "silent", {"cml-managed": "true"})
+    by_hand(platform, "other", {"cml-managed": "false"})
+    by_hand(platform, "untagged", {})
+    await platform.start()
+    await asyncio.sleep(30)
+    platform.cml.by_machine[silent.id].failures["information"] = NotReady("198.18.0.1", "no CML here")
+    await asyncio.sleep(330)
+    known = await imported(platform)
+    assert list(known) == [found.id]
+    worker = known[found.id]
+    assert (worker.name, worker.status, worker.desired_status) == ("found", "RUNNING", "RUNNING")
+    assert (worker.instance_type, worker.template_name) == ("t3.large", None)
+    assert worker.tags.items() >= classified.items()
+    assert worker.cml_version == "2.9.1+build.7"
+    await asyncio.sleep(600)
+    assert len(await imported(platform)) == 1, "recorded once"
+
+
+async def test_metrics_of_a_worker_have_their_labels_and_end_with_it(fleet: Fleet) -> None:
+    """Seed 001 §11: duration, drift by its type, state and licence by tier, each by worker."""
+    worker = await fleet.running(license_token="good-token")
+    await licence_is(fleet, worker, LicenseStatus.REGISTERED)
+    await asyncio.sleep(90)
+    fleet.disturb(Action.STOP, worker)
+    await asyncio.sleep(45)
+
+    def exported() -> str:
+        return generate_latest(fleet.registries["one"]).decode()
+
+    text, mine = exported(), f'worker_id="{worker.id}"'
+    assert f"worker_reconciliation_duration_seconds_count{{{mine}}}" in text
+    assert 'worker_drift_detected_total{drift_type="stopp' in text
+    assert f'worker_cml_license_status{{tier="CML_Enterprise",{mine}}} 1.0' in text
+    states = [line for line in text.splitlines() if line.startswith("worker_ec2_state{") and mine in line]
+    assert len(states) == 1
+    await fleet.until_ready(worker.id, within=300)
+    await fleet.people.workers.terminate(worker.id)
+    await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
+    await asyncio.sleep(60)
+    assert mine not in exported()
+
+
+async def test_health_counts_the_workers_and_those_with_drift(fleet: Fleet) -> None:
+    """Seed 001 §11, health: who leads, the last pass, how many are managed and how many of them drift."""
+    one = await fleet.running("one")
+    await fleet.running("two")
+    hold_transitions(fleet, on=True)
+    force(fleet, one, InstanceState.STOPPING)
+    await asyncio.sleep(60)
+    health = fleet.controllers["one"].health()
+    last = health.pop("last_reconciliation")
+    assert isinstance(last, str)
+    assert last.endswith("Z")
+    assert health == {"is_leader": True, "instance_id": "one", "workers_managed": 2, "workers_with_drift": 1}
+    hold_transitions(fleet, on=False)
+    force(fleet, one, InstanceState.STOPPED)
+    await fleet.until_ready(one.id, within=300)
+    await asyncio.sleep(60)
+    assert fleet.controllers["one"].health()["workers_with_drift"] == 0
+
+
+# Seed 002
+
+
+async def test_a_new_worker_is_seen_at_once_and_followed_until_it_runs(fleet: Fleet) -> None:
+    """Seed 002 §7: the watch brings the launch within a moment; what EC2 does then is found without a change here."""
+    await asyncio.sleep(45)
+    worker = await fleet.create()
+    waited = await fleet.until(lambda: fleet.calls("RunInstances") == 1, "launched", within=30)
+    assert waited <= 2
+    began = asyncio.get_running_loop().time()
+    await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=120)
+    up_at = fleet.machine(await fleet.worker(worker.id))._changed_at
+    assert fleet.world.time() - up_at <= 30 + 5, "at the latest with the next polling cycle"
+    assert asyncio.get_running_loop().time() > began
+
+
+async def test_without_a_watch_polling_finds_a_change_within_an_interval(platform: Fleet) -> None:
+    """Seed 002 §2: polling alone is slower and misses nothing."""
+    platform.watch = WatchConfig(enabled=False, prefix="/workers/")
+    await platform.start()
+    await asyncio.sleep(40)
+    await platform.create()
+    waited = await platform.until(lambda: platform.calls("RunInstances") == 1, "launched", within=60)
+    assert waited <= 32
+
+
+async def test_without_polling_the_watch_brings_a_change_at_once(platform: Fleet) -> None:
+    """Seed 002 §2: watching alone is enough for one changed worker; RECONCILE_POLLING_ENABLED=false."""
+    platform.config = ReconciliationConfig(polling_enabled=False)
+    await platform.start()
+    await asyncio.sleep(40)
+    worker = await platform.create()
+    waited = await platform.until(lambda: platform.calls("RunInstances") == 1, "launched", within=60)
+    assert waited <= 2
+    await platform.until_ready(worker.id, within=300)
+
+
+# Seed 003
+
+LOOPS = ("watch", "metrics", "discovery", "startup-sweep", "poll")
+
+
+async def test_office_is_taken_in_the_order_of_the_decision(platform: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 003 start-up sequence: watch, metrics, discovery, the sweep over all workers, then polling as usual."""
+    await platform.start("first")
+    resting = await stopped_worker(platform, "resting")
+    await platform.controllers["first"].stop()
+    seen: list[str] = []
+
+    def note(name: str) -> None:
+        seen.append(name)
+
+    duty = WorkerReconciler._duty
+    listing = WorkerReconciler.list_resources
+    swept = WorkerReconciler.on_startup_sweep_done
+
+    def begin(self: WorkerReconciler, name: str, run: Callable[[], Coroutine[object, object, None]]) -> None:
+        async def told() -> None:
+            note(name)
+            await run()
+
+        duty(self, name, told if name in LOOPS else run)
+
+    async def listed(self: WorkerReconciler) -> Sequence[Worker]:
+        flag = "up" if self._startup_sweep_active else "down"
+        found = await listing(self)
+        with_resting = "with" if resting.id in [worker.id for worker in found] else "without"
+        note(f"list with the flag {flag}, {with_resting} what rests")
+        return found
+
+    async def done(self: WorkerReconciler) -> None:
+        await swept(self)
+        note("sweep done")
+
+    monkeypatch.setattr(WorkerReconciler, "_duty", begin)
+    monkeypatch.setattr(WorkerReconciler, "list_resources", listed)
+    monkeypatch.setattr(WorkerReconciler, "on_startup_sweep_done", done)
+    await platform.start("second")
+    await platform.until(lambda: seen.count("sweep done") == 1, "swept", within=60)
+    await asyncio.sleep(40)
+    assert seen[:8] == [
+        *LOOPS,
+        "list with the flag up, with what rests",
+        "sweep done",
+        "list with the flag down, without what rests",
+    ]
+    asked = platform.wires["second"].sent
+    assert asked[0] == "POST /api/internal/leadership", "the term is announced before anything is listed"
+    assert asked.count("POST /api/internal/leadership") == 2
+
+
+@pytest.mark.parametrize("meanwhile", ["terminated", "running", "wanted", "at rest"])
+async def test_a_stopped_worker_is_verified_when_a_leader_begins(platform: Fleet, meanwhile: str) -> None:
+    """Seed 003 decision 1 and decision 2: all are listed once, and each of the four cases of a STOPPED worker."""
+    await platform.start("first")
+    worker = await stopped_worker(platform)
+    await platform.controllers["first"].stop()
+    before = await platform.steps(worker.id)
+    if meanwhile == "wanted":
+        await platform.people.workers.start(worker.id)
+    elif meanwhile != "at rest":
+        force(platform, worker, InstanceState(meanwhile))
+    written = (await platform.worker(worker.id)).version
+    await platform.start("second")
+    await asyncio.sleep(15)
+    steps = (await platform.steps(worker.id))[len(before) :]
+    expected = {"terminated": "TERMINATED", "running": "RUNNING", "wanted": "STARTING"}
+    if meanwhile == "at rest":
+        assert steps == []
+        assert (await platform.worker(worker.id)).version == written
+    else:
+        assert steps[0] == expected[meanwhile]
+
+
+async def test_a_running_record_whose_instance_was_stopped_is_found_at_the_start(platform: Fleet) -> None:
+    """Seed 003 decision 1: whatever EC2 did while nobody looked is aligned within seconds of an election."""
+    (worker,) = await standing_workers(platform, 1)
+    force(platform, worker, InstanceState.STOPPED)
+    await platform.start()
+    await platform.until_status(worker.id, STOPPED, within=15)
+    await platform.until_ready(worker.id, within=300)
+
+
+async def test_others_hear_of_the_sweep_only_when_every_worker_was_verified(platform: Fleet) -> None:
+    """Seed 003 decision 4: who depends on worker records waits until the present leader's sweep is reported done."""
+    await standing_workers(platform, 1)
+    platform.world.strike(HERE, Outage(120))
+    await platform.start()
+    await asyncio.sleep(100)
+
+    async def told() -> bool:
+        return any(leader.startup_sweep_done for leader in (await platform.people.fleet.summary()).leaders)
+
+    assert platform.controllers["one"].is_leader
+    assert not await told()
+    await platform.until(told, "the sweep is reported", within=120)
+
+
+# Seed 004
+
+
+@pytest.mark.parametrize("how", ["terminated", "vanished"])
+async def test_a_worker_whose_instance_ended_elsewhere_is_terminated(platform: Fleet, how: str) -> None:
+    """Seed 004 problem and soft delete: the record says TERMINATED and stays, with its history, and takes no work."""
+    standing, lost = await standing_workers(platform, 2)
+    if how == "vanished":
+        vanish(platform, lost)
+    else:
+        force(platform, lost, InstanceState.TERMINATED)
+    await platform.start()
+    ended = await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=60)
+    assert (ended.ready, ended.desired_status) == (False, "RUNNING")
+    assert (await platform.steps(lost.id))[-1] == "TERMINATED"
+    if how == "vanished":
+        assert (ended.terminated_by, ended.terminated_reason) == ("discovery-gc", NOT_FOUND)
+        assert NOT_FOUND == "EC2 instance not found during discovery"
+    assert (await platform.worker(standing.id)).status is WorkerStatus.RUNNING
+    assert platform.calls("TerminateInstances") == 0
+
+
+async def test_a_new_instance_that_cannot_be_seen_is_not_given_up_for_five_minutes(fleet: Fleet) -> None:
+    """Seed 004 no grace period: immediately, but not before EC2 must have shown it."""
+    worker = await fleet.running()
+    vanish(fleet, worker)
+    launched = worker.instance_since
+    assert launched is not None
+    await asyncio.sleep(150)
+    assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
+    await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=600)
+    waited = (clock.now() - launched).total_seconds()
+    assert 300 < waited <= 300 + 60
+
+
+async def test_an_instance_that_comes_back_is_a_new_worker_that_knows_the_old_one(platform: Fleet) -> None:
+    """Seed 004 soft delete: the old record stays, the instance is imported again and names it."""
+    (worker,) = await standing_workers(platform, 1)
+    machine = vanish(platform, worker)
+    await platform.change_settings(discovery={"breaker_enabled": False})
+    await platform.start()
+    await platform.until_status(worker.id, WorkerStatus.TERMINATED, within=120)
+    platform.world.regions[HERE].add(machine)
+
+    async def back() -> bool:
+        return machine.id in await imported(platform)
+
+    await platform.until(back, "imported again", within=900)
+    again = (await imported(platform))[machine.id]
+    assert (again.previous_worker_id, again.status) == (worker.id, "RUNNING")
+    assert (await platform.worker(worker.id)).status is WorkerStatus.TERMINATED
+
+
+async def test_each_region_is_judged_by_its_own_scan(platform: Fleet) -> None:
+    """Seed 004 component 1: regions are scanned one by one; where a scan fails nobody is marked."""
+    await standing_workers(platform, 1, region=HERE)
+    _, here = [await _renamed(platform, HERE, number) for number in (1, 2)]
+    there = await _renamed(platform, THERE, 3)
+    vanish(platform, here)
+    vanish(platform, there)
+    platform.world.strike(THERE, Outage(10_000))
+    await platform.start()
+    await platform.until_status(here.id, WorkerStatus.TERMINATED, within=120)
+    await asyncio.sleep(700)
+    assert (await platform.worker(there.id)).status is WorkerStatus.RUNNING
+    reconciler = platform.controllers["one"]
+    assert reconciler.discovery is not None
+    assert list(reconciler.discovery.trouble) == [THERE]
+
+
+async def _renamed(fleet: Fleet, region: str, number: int) -> Worker:
+    return (await standing_workers(fleet, 1, region=region, first=number))[0]
+
+
+async def test_switched_off_nobody_is_marked_and_switched_on_again_they_are(platform: Fleet) -> None:
+    """Seed 004 consequences: without discovery there is no orphan detection."""
+    _, lost = await standing_workers(platform, 2)
+    vanish(platform, lost)
+    await platform.change_settings(discovery={"worker_discovery_enabled": False, "discovery_interval": 60})
+    await platform.start()
+    await asyncio.sleep(300)
+    assert (await platform.worker(lost.id)).status is WorkerStatus.RUNNING
+    await platform.change_settings(discovery={"worker_discovery_enabled": True})
+    await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=120)
+
+
+async def test_workers_of_a_region_are_listed_without_some_statuses(fleet: Fleet) -> None:
+    """Seed 004 component 2: the list that orphan detection asks for."""
+    here = await fleet.running("here")
+    await fleet.create("there", aws_region=THERE)
+    waiting = await fleet.create("waiting", desired_status="STOPPED")
+    internal = fleet.connect(Role.CONTROLLER).internal
+    excluded = [WorkerStatus.TERMINATED, WorkerStatus.PENDING]
+    found = [worker.id async for worker in internal.workers(aws_region=[HERE], exclude_statuses=excluded)]
+    assert found == [here.id]
+    assert (await fleet.worker(waiting.id)).status is WorkerStatus.PENDING
+
+
+async def test_orphans_are_counted_and_logged(platform: Fleet) -> None:
+    """Seed 004 component 2: how many were marked is counted, and each is told in the log."""
+    _, lost = await standing_workers(platform, 2)
+    vanish(platform, lost)
+    with capture_logs() as logs:
+        await platform.start()
+        await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=60)
+    stats: dict[str, Any] = counted(platform)
+    assert (stats["orphans_terminated_count"], stats["terminated_count"]) == (1, 0)
+    told = [entry for entry in logs if entry.get("worker") == lost.id]
+    assert any(entry["event"] in ("worker lost", "status written") for entry in told)

@@ -1,0 +1,184 @@
+"""What goes wrong with EC2, by its own fault or by somebody who is no client of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from lcm.cloud.errors import CloudError
+from lcm.cloud.simulated.faults import (
+    Action,
+    Disturb,
+    FailPage,
+    Faults,
+    HideNew,
+    Impair,
+    LagReads,
+    LoseReplies,
+    Outage,
+    Refuse,
+    Throttle,
+)
+from lcm.cloud.types import WORKER_TAG, HealthKind, InstanceState, LaunchParameters
+from tests.simulation.world.network import Trouble
+
+if TYPE_CHECKING:
+    from lcm.cloud.simulated.machine import Machine
+    from tests.simulation.world.platform import Platform
+
+_SETTLED = 400.0  # an instance that is younger may not be seen for other reasons
+
+
+class HarmToAws:
+    """The adversary's hand in EC2."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    def heal(self) -> None:
+        """Everything is as it should be from now on."""
+        ec2 = self._platform.ec2
+        for region in ec2.regions.values():
+            region.faults = Faults()
+        ec2.odd.clear()
+        ec2.addressless.clear()
+
+    def _strike(self, region: str, fault: Any) -> None:
+        self._platform.ec2.strike(region, fault)
+
+    async def _aws_outage(self, region: str, seconds: float) -> None:
+        self._strike(region, Outage(seconds))
+
+    async def _slow_aws(self, node: str, seconds: float, slowest: float) -> None:
+        """Calls that change something take their time on the way."""
+        line = self._platform.network.line(node, "aws")
+        line.trouble = Trouble(slowest=slowest)
+        await asyncio.sleep(seconds)
+        line.trouble = Trouble()
+
+    async def _throttle(self, operation: str, times: int, region: str) -> None:
+        self._strike(region, Throttle(operation, times))
+
+    async def _refuse(self, operation: str, code: str, times: int, region: str) -> None:
+        self._strike(region, Refuse(operation, code, times))
+
+    async def _lose_replies(self, times: int, silent: bool, region: str) -> None:
+        self._strike(region, LoseReplies(times, silent))
+
+    async def _hide_new(self, seconds: float, lasting: float, region: str) -> None:
+        self._strike(region, HideNew(seconds))
+        await asyncio.sleep(lasting)
+        self._strike(region, HideNew(0))
+
+    async def _lag_reads(self, seconds: float, lasting: float, region: str) -> None:
+        self._strike(region, LagReads(seconds))
+        await asyncio.sleep(lasting)
+        self._strike(region, LagReads(0))
+
+    async def _fail_page(self, times: int, region: str) -> None:
+        self._strike(region, FailPage(1, times))
+
+    def _machines(self) -> list[tuple[str, Machine]]:
+        now = self._platform.ec2.time()
+        return [
+            (name, region.settle(machine, now))
+            for name, region in self._platform.ec2.regions.items()
+            for machine in region.machines.values()
+        ]
+
+    async def _outside(self, which: float, action: Action, states: tuple[InstanceState, ...]) -> str:
+        fit = [(region, machine) for region, machine in self._machines() if machine.state in states]
+        if not fit:
+            return "none fits"
+        region, machine = fit[int(which * len(fit))]
+        with suppress(CloudError):
+            self._strike(region, Disturb(action, machine.id))
+        return machine.id
+
+    async def _stop_outside(self, which: float) -> str:
+        return await self._outside(which, Action.STOP, (InstanceState.RUNNING,))
+
+    async def _start_outside(self, which: float) -> str:
+        return await self._outside(which, Action.START, (InstanceState.STOPPED,))
+
+    async def _terminate_outside(self, which: float) -> str:
+        return await self._outside(which, Action.TERMINATE, (InstanceState.RUNNING, InstanceState.STOPPED))
+
+    async def _launch_outside(self, region: str, ours: bool) -> str:
+        """Somebody launches a server by hand and tags it so that discovery finds it."""
+        place = self._platform.ec2.region(region)
+        tags = {"Name": f"by-hand-{place.serials}", "cml-managed": "true"} if ours else {"Name": "nobody's"}
+        return self._launch(region, next(iter(place.images)), "t3.medium", tags)
+
+    async def _launch_alike(self, which: float) -> str:
+        """Somebody launches more like one of our instances, and EC2's console copies its tags, too."""
+        fit = [(region, machine) for region, machine in self._machines() if WORKER_TAG in machine.tags]
+        if not fit:
+            return "none fits"
+        region, model = fit[int(which * len(fit))]
+        made = self._launch(region, model.image_id, model.instance_type, dict(model.tags))
+        return f"{made}, like {model.id} of {model.tags[WORKER_TAG]}"
+
+    def _launch(self, region: str, image_id: str, instance_type: str, tags: dict[str, str]) -> str:
+        place = self._platform.ec2.region(region)
+        parameters = LaunchParameters(
+            region=region,
+            client_token=f"by-hand-{place.serials}",
+            image_id=image_id,
+            instance_type=instance_type,
+            subnet_id="subnet-a",
+            security_group_ids=(),
+            key_name=None,
+            tags=tags,
+        )
+        return place.run_instance(parameters, self._platform.ec2.time()).id
+
+    async def _impair(self, which: float) -> str:
+        fit = [(region, machine) for region, machine in self._machines() if machine.state is InstanceState.RUNNING]
+        if not fit:
+            return "none fits"
+        region, machine = fit[int(which * len(fit))]
+        with suppress(CloudError):
+            self._strike(region, Impair(HealthKind.INSTANCE_IMPAIRED, machine.id))
+        return machine.id
+
+    async def _freeze_ec2(self, region: str, seconds: float) -> None:
+        """No instance gets any further for a while: pending stays pending, stopping stays stopping."""
+        faults = self._platform.ec2.regions[region].faults
+        faults.hold_transitions = True
+        await asyncio.sleep(seconds)
+        faults.hold_transitions = False
+
+    async def _odd_state(self, which: float, seconds: float) -> str:
+        """EC2 shows an instance in a state that nobody knows."""
+        return await self._show_otherwise(which, seconds, self._platform.ec2.odd)
+
+    async def _no_address(self, which: float, seconds: float) -> str:
+        """EC2 shows an instance without its addresses."""
+        return await self._show_otherwise(which, seconds, self._platform.ec2.addressless)
+
+    async def _show_otherwise(self, which: float, seconds: float, marks: set[str]) -> str:
+        fit = [machine for _, machine in self._machines() if machine.state is not InstanceState.TERMINATED]
+        if not fit:
+            return "none fits"
+        machine = fit[int(which * len(fit))]
+        marks.add(machine.id)
+        await asyncio.sleep(seconds)
+        marks.discard(machine.id)
+        return machine.id
+
+    async def _vanish(self, which: float) -> str:
+        """EC2 knows nothing of an instance any more, as an hour after its end."""
+        now = self._platform.ec2.time()
+        fit = [
+            machine
+            for region in self._platform.ec2.regions.values()
+            for machine in region.machines.values()
+            if now - machine.launched_at > _SETTLED
+        ]
+        if not fit:
+            return "none fits"
+        machine = fit[int(which * len(fit))]
+        machine.state, machine.due, machine.ended_at = InstanceState.TERMINATED, None, 0.0
+        return machine.id

@@ -1,0 +1,136 @@
+"""Whoever makes things go wrong: each fault begins at its moment and is undone when its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tests.simulation.faults.aws import HarmToAws
+from tests.simulation.faults.cml import HarmToCml
+from tests.simulation.script import NODES
+from tests.simulation.world.network import Trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.simulation.script import Event, Script
+    from tests.simulation.world.platform import Platform
+
+_CALM = Trouble()
+
+
+class Adversary:
+    """Strikes, and heals."""
+
+    def __init__(self, platform: Platform, script: Script) -> None:
+        self._platform = platform
+        self._script = script
+        self._aws = HarmToAws(platform)
+        self._cml = HarmToCml(platform)
+
+    async def do(self, event: Event) -> str:
+        """Let it happen; returns when it is undone, or at once if there is nothing to undo."""
+        name = "_" + event.kind.replace("-", "_")
+        harm = next(each for each in (self, self._aws, self._cml) if hasattr(each, name))
+        method: Callable[..., Awaitable[str | None]] = getattr(harm, name)
+        return await method(**event.facts) or "done"
+
+    async def heal(self) -> None:
+        """Everything is as it should be from now on, and everybody is there."""
+        platform = self._platform
+        self._aws.heal()
+        self._cml.heal()
+        platform.network.deaf_to = ""
+        for line in platform.network.lines():
+            line.cut, line.trouble = False, _CALM
+            line.break_watches()
+        for node in platform.nodes.values():
+            node.doomed_at = None
+        if platform.nodes["plane"].dead:
+            await platform.start_plane()
+        for name in NODES:
+            if platform.nodes[name].dead:
+                await self._start(name)
+
+    # Processes
+
+    async def _crash(self, node: str, steps: int, down: float) -> str:
+        victim = self._platform.nodes[node]
+        if victim.dead:
+            return "dead already"
+        victim.doomed_at = victim.steps + 1 + steps
+        while not victim.dead:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(down)
+        await self._start(node)
+        return f"{node} died and is back"
+
+    async def _start(self, node: str) -> None:
+        if self._platform.nodes[node].dead:
+            await self._platform.start_controller(
+                node, rate=self._script.rates[node], offset=self._script.offsets[node]
+            )
+
+    async def _crash_plane(self, steps: int, down: float) -> str:
+        victim = self._platform.nodes["plane"]
+        if victim.dead:
+            return "dead already"
+        victim.doomed_at = victim.steps + 1 + steps
+        while not victim.dead:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(down)
+        if self._platform.nodes["plane"].dead:
+            await self._platform.start_plane()
+        return "the control plane died and is back"
+
+    async def _pause(self, node: str, seconds: float) -> None:
+        self._platform.nodes[node].pause(seconds)
+
+    async def _pause_plane(self, seconds: float) -> None:
+        self._platform.nodes["plane"].pause(seconds)
+
+    async def _resign(self, node: str) -> str:
+        controller = self._platform.controllers.get(node)
+        if controller is None or self._platform.nodes[node].dead:
+            return "nobody there"
+        return f"resigned: {self._platform.nodes[node].call(controller.resign)}"
+
+    # Lines
+
+    async def _cut(self, line: tuple[str, str], seconds: float) -> None:
+        broken = self._platform.network.line(*line)
+        broken.cut = True
+        await asyncio.sleep(seconds)
+        broken.cut = False
+        broken.break_watches()
+
+    async def _flaky(self, line: tuple[str, str], seconds: float, there: float, back: float, slowest: float) -> None:
+        bad = self._platform.network.line(*line)
+        bad.trouble = Trouble(there, back, slowest=slowest)
+        await asyncio.sleep(seconds)
+        bad.trouble = _CALM
+
+    async def _etcd_outage(self, seconds: float) -> None:
+        lines = [self._platform.network.line(node, "etcd") for node in (*NODES, "plane")]
+        for line in lines:
+            line.cut = True
+        await asyncio.sleep(seconds)
+        for line in lines:
+            line.cut = False
+            line.break_watches()
+
+    async def _break_watches(self, node: str) -> None:
+        self._platform.network.line(node, "etcd").break_watches()
+
+    async def _compact(self, which: float) -> str | None:
+        state = self._platform.etcd.state
+        with suppress(ValueError):
+            self._platform.etcd.do(state.compact, state.revision)
+            return None
+        return "nothing to compact"
+
+    async def _deaf(self, part: str, seconds: float) -> None:
+        self._platform.network.deaf_to = part
+        await asyncio.sleep(seconds)
+        self._platform.network.deaf_to = ""

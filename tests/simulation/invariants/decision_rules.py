@@ -1,0 +1,72 @@
+"""Which rules of the controllers' decisions fired in a run, and which there are: read off the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lcm.controllers.lablet.decide
+import lcm.controllers.worker.decide
+from lcm.controllers.lablet.decide.decision import Decision as LabletDecision
+from lcm.controllers.worker.decision import Decision as WorkerDecision
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Iterator
+
+_ROOMS: dict[str, tuple[type[Any], str]] = {
+    "worker": (WorkerDecision, lcm.controllers.worker.decide.__file__),
+    "lablet": (LabletDecision, lcm.controllers.lablet.decide.__file__),
+}
+_RULE = re.compile(r"[a-z*_]+\.[a-z*_]+")
+_WATCHED: list[Counter[str]] = []
+
+
+def count_rules(covered: Counter[str]) -> None:
+    """From now on every rule that fires is counted here."""
+    if not _WATCHED:
+        for room, (made, _) in _ROOMS.items():
+            made.__init__ = _counting(made.__init__, room)
+    _WATCHED[:] = [covered]
+
+
+def _counting(make: Callable[..., None], room: str) -> Callable[..., None]:
+    def counted(decision: Any, rule: str, *rest: Any, **more: Any) -> None:
+        _WATCHED[0][f"rule {room} {rule}"] += 1
+        make(decision, rule, *rest, **more)
+
+    return counted
+
+
+def rules() -> set[str]:
+    """All rules there are; a star stands for what is filled in, such as the name of a call."""
+    return {f"rule {room} {rule}" for room, (_, file) in _ROOMS.items() for rule in _in_folder(Path(file).parent)}
+
+
+def missing(covered: Counter[str], known: set[str]) -> list[str]:
+    """Those of `known` that nothing in `covered` is an example of."""
+    return sorted(each for each in known if not any(_like(each).fullmatch(fired) for fired in covered))
+
+
+def _like(rule: str) -> re.Pattern[str]:
+    return re.compile(re.escape(rule).replace(r"\*", "[a-z_.]+"))
+
+
+def _in_folder(folder: Path) -> Iterator[str]:
+    for file in sorted(folder.glob("*.py")):
+        tree = ast.parse(file.read_text())
+        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            text = "" if id(node) in parts else _text(node)
+            if _RULE.fullmatch(text) and text != "*.*":
+                yield text
+
+
+def _text(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+    return ""

@@ -1,0 +1,296 @@
+"""What must hold, whatever happens: looked at with every commit and every call, and once more at the end."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from lcm.cloud.types import WORKER_TAG, InstanceState
+from lcm.control_plane.records.kinds import AUDIT, FLEET, HISTORY, LABLETS, LEADERSHIPS, SETTINGS, WORKERS
+from lcm.control_plane.store.memory.store import MemoryDisk
+from lcm.control_plane.store.port import Put
+from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.transitions import is_legal
+from tests.simulation.invariants.lablets import LabletBooks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lcm.control_plane.store.commit_rules import Commit
+    from lcm.model.worker.record import Worker
+    from tests.simulation.world.cloud_and_cml import Ec2
+    from tests.simulation.world.loop import SeededLoop
+
+_LIVE = (InstanceState.PENDING, InstanceState.RUNNING, InstanceState.STOPPING, InstanceState.STOPPED)
+_SWITCHES = {
+    "auto_paused": ("idle", "worker_auto_pause_enabled"),
+    "scale_down_initiated": ("scaling", "scale_down_enabled"),
+}
+CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
+HELD_GRACE = 15.0
+"""For how long a call that was decided before a hold may still begin: the longest a pass may take to make it."""
+_FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
+"""Which wish a call fits."""
+
+
+class Violation(AssertionError):
+    """Something that must hold did not."""
+
+
+class Ledger:
+    """Remembers what was seen, and says so at once when something is wrong."""
+
+    def __init__(self, loop: SeededLoop) -> None:
+        self._loop = loop
+        self.violations: list[str] = []
+        self.log: list[str] = []
+        self.records: dict[str, dict[str, Any]] = {}
+        self.versions: dict[str, set[int]] = defaultdict(set)
+        self.told: list[tuple[str, int, str]] = []
+        self._terms: dict[str, int] = {}
+        self._held_since: float | None = None
+        self._worker_holds: dict[str, float] = {}
+        self._wanted_until: dict[tuple[str, str], float] = {}
+        self._settings: dict[str, Any] = {}
+        self.requests: Counter[int] = Counter()
+        self.calls: Counter[int] = Counter()
+        self.changes: Counter[tuple[int, str]] = Counter()
+        self.leaked_licences = 0
+        self.leaked_in_doubt: set[str] = set()  # instances that went before anybody heard whether they took a licence
+        self.leaks_told: set[str] = set()
+        self.breakers: set[str] = set()
+        self.covered: Counter[str] = Counter()
+        self.lablets = LabletBooks(self.violated, self.note, self.covered)
+
+    @property
+    def _now(self) -> float:
+        return self._loop.now
+
+    def note(self, line: str) -> None:
+        """A line of the story."""
+        told = f"{(self._now - 1000) / 60:7.3f} {line}"
+        self.log.append(told)
+        self._loop.record(told)
+
+    def violated(self, what: str) -> None:
+        """Keep it; the run goes on, as what follows may explain it."""
+        self.note(f"VIOLATION {what}")
+        self.violations.append(what)
+
+    # What people were told
+
+    def acknowledged(self, worker: Worker) -> None:
+        """Somebody was told that a write was made."""
+        self.told.append((worker.id, worker.version, worker.desired_status.value))
+
+    def fleet_held(self) -> None:
+        """Somebody was told that the fleet is on hold."""
+        self._held_since = self._now
+
+    def fleet_released(self) -> None:
+        """Somebody asks for its end: from now on calls are right."""
+        self._held_since = None
+
+    # What is committed
+
+    def committed(self, commit: Commit, disk: MemoryDisk) -> None:
+        """Look at a commit that is about to be made, with the disk as it was before."""
+        entries = [(entry.topic, json.loads(entry.body)) for entry in commit.entries]
+        for write in commit.writes:
+            if not isinstance(write, Put):
+                continue
+            if write.kind is WORKERS:
+                self._worker(json.loads(write.body), entries)
+            elif write.kind is LABLETS:
+                self.lablets.committed(json.loads(write.body), entries)
+            elif write.kind is SETTINGS:
+                self._settings = json.loads(write.body)
+            elif write.kind is LEADERSHIPS:
+                self._leadership(json.loads(write.body), entries)
+            elif write.kind is FLEET:
+                self.breakers = {name for name, each in json.loads(write.body)["breakers"].items() if each["open"]}
+        for topic, entry in entries:
+            if topic == AUDIT:
+                self._audited(entry)
+
+    def _worker(self, after: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        worker_id = after["id"]
+        before = self.records.get(worker_id)
+        self.records[worker_id] = after
+        self.versions[worker_id].add(after["version"])
+        self.lablets.worker(after)
+        actors = [
+            {**entry["actor"], "action": entry["action"]}
+            for topic, entry in entries
+            if topic == AUDIT and entry["subject"] == worker_id
+        ]
+        if before is None:
+            return
+        if before["license_status"] == "registering" and any(actor["action"] == "license_leaked" for actor in actors):
+            self.leaked_in_doubt.add(before["instance_id"])
+        self._transition(before, after, entries)
+        if before["desired_status"] != after["desired_status"]:
+            self._wish(before, after, actors)
+        if after["version"] < before["version"]:
+            self.violated(f"{worker_id}: version went from {before['version']} to {after['version']}")
+        if after["hold"] is not None and after["hold"]["until"] is None:
+            self._worker_holds.setdefault(worker_id, self._now)
+        else:
+            self._worker_holds.pop(worker_id, None)
+
+    def _transition(
+        self, before: dict[str, Any], after: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]
+    ) -> None:
+        if before["status"] == after["status"]:
+            return
+        worker_id, old, new = after["id"], before["status"], after["status"]
+        self.covered[f"step {old} {new}"] += 1
+        self.note(f"{after['name']} {old} -> {new}")
+        if not is_legal(WorkerStatus(old), WorkerStatus(new)):
+            self.violated(f"{worker_id}: {old} became {new}, which is not legal")
+        steps = [entry for topic, entry in entries if topic == HISTORY and entry["worker_id"] == worker_id]
+        if not any(step["to_status"] == new and step["reason"] and step["actor"]["name"] for step in steps):
+            self.violated(f"{worker_id}: {old} became {new} without a line of history that says who and why")
+        lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"
+        if lost_by_scan and after["aws_region"] in self.breakers:
+            self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")
+
+    def _wish(self, before: dict[str, Any], after: dict[str, Any], actors: Sequence[dict[str, Any]]) -> None:
+        worker_id, wanted = after["id"], after["desired_status"]
+        self._wanted_until[worker_id, before["desired_status"]] = self._now
+        kinds = {actor["kind"] for actor in actors}
+        if before["desired_status"] == "TERMINATED":
+            self.violated(f"{worker_id}: wanted {wanted} after it was wanted TERMINATED")
+        if "person" in kinds:
+            return
+        accepted = after["drifted_at"] != before["drifted_at"] or after.get("pause_reason") == "stopped from outside"
+        if "policy" not in kinds and not (wanted == "STOPPED" and accepted):
+            self.violated(f"{worker_id}: wanted {wanted} now, and neither a person nor a policy said so: {actors}")
+            return
+        self.covered[f"wish {wanted} by {sorted(actor['action'] for actor in actors)[0] if actors else '?'}"] += 1
+        for actor in actors:
+            group, switch = _SWITCHES.get(actor["action"], ("", ""))
+            if switch and not self._settings.get(group, {}).get(switch):
+                self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
+        if wanted == "STOPPED" and "policy" in kinds:
+            if after["allocation"]["lablets"]:
+                self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
+            left = sum(
+                1
+                for each in self.records.values()
+                if each["status"] == "RUNNING" and each["desired_status"] == "RUNNING"
+            )
+            floor = self._settings.get("scaling", {}).get("min_workers", 0)
+            if left < floor:
+                self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
+
+    def _leadership(self, seen: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        known = self._terms.get(seen["controller"], 0)
+        if seen["term"] < known:
+            self.violated(f"the term of {seen['controller']} went from {known} to {seen['term']}")
+        self._terms[seen["controller"]] = max(known, seen["term"])
+
+    def _audited(self, entry: dict[str, Any]) -> None:
+        action = entry["action"]
+        self.covered[f"audit {action}"] += 1
+        if action == "license_leaked":
+            self.note(f"told: a licence of {self._name(entry['subject'])} is leaked: {entry['reason']}")
+            self.leaked_licences += 1
+        elif action == "leaked_instance":
+            self.leaks_told.add(entry["subject"])
+
+    # What is asked over the wire
+
+    def arrived(self, term: str | None, controller: str | None) -> int | None:
+        """A request of a leader arrives; gives the newest term that is known, to be compared with its end."""
+        self.requests[int(self._now // 60)] += 1
+        return self._terms.get(controller or "") if term else None
+
+    def version_of(self, record_id: str) -> int | None:
+        """Where the record of a worker or a lablet is by now."""
+        record = self.records.get(record_id) or self.lablets.records.get(record_id)
+        return None if record is None else record["version"]
+
+    def answered(self, path: str, term: str | None, known: int | None, status: int, *, outdated: bool) -> None:
+        """It was answered: nothing of an older term, and nothing based on an older record, may have been taken."""
+        if status >= 300:
+            return
+        if term is not None and known is not None and int(term) < known:
+            self.violated(f"POST {path} of term {term} was accepted, though {known} was known when it arrived")
+        if outdated:
+            self.violated(f"POST {path} was accepted, though its writer had not seen what was on record")
+
+    # What is asked of EC2
+
+    def called(self, operation: str, worker_id: str | None, instance_id: str, node: str, *, leads: bool) -> None:
+        """A call that reached EC2, for an instance if there is one yet."""
+        minute = int(self._now // 60)
+        self.calls[minute] += 1
+        if operation not in CHANGING:
+            return
+        self.note(f"EC2 {operation} for {self._name(worker_id)} by {node}")
+        self.changes[minute, worker_id or ""] += 1
+        if not leads:
+            self.violated(f"{operation} for {worker_id} by {node}, which does not lead")
+        if self._held_since is not None and self._now - self._held_since > HELD_GRACE:
+            self.violated(f"{operation} for {worker_id} {self._now - self._held_since:.1f} s after the fleet was held")
+        since = self._worker_holds.get(worker_id or "")
+        if since is not None and self._now - since > HELD_GRACE:
+            self.violated(f"{operation} for {worker_id} {self._now - since:.1f} s after it was held")
+        record = self.records.get(worker_id or "")
+        if record is None:
+            return
+        if operation in _FITTING and not self._is_wanted(record, _FITTING[operation]):
+            self.violated(f"{operation} for {worker_id}, which is wanted {record['desired_status']}")
+        if operation == "TerminateInstances" and record["desired_status"] != "TERMINATED":
+            if record["instance_id"] == instance_id:
+                self.violated(f"{operation} for {worker_id}, which is wanted {record['desired_status']}")
+            self.covered["terminated another instance of a live worker"] += 1
+
+    def landed(self, operation: str, node: str, *, leads: bool) -> None:
+        """A call that took its time has reached EC2."""
+        self.covered["slow call"] += 1
+        if not leads:
+            self.violated(f"{operation} by {node} lands when it does not lead any more")
+
+    def _is_wanted(self, record: dict[str, Any], wish: str) -> bool:
+        """Whether it is wanted so, or was a moment ago."""
+        until = self._wanted_until.get((record["id"], wish), float("-inf"))
+        return record["desired_status"] == wish or self._now - until <= HELD_GRACE
+
+    def launched(self, ec2: Ec2, worker_id: str) -> None:
+        """An instance came to be: it must be the only one of its worker."""
+        live = live_instances(ec2).get(worker_id, [])
+        if len(live) > 1:
+            self.violated(f"{worker_id} has {len(live)} live instances: {', '.join(sorted(live))}")
+
+    def _name(self, worker_id: str | None) -> str:
+        record = self.records.get(worker_id or "")
+        return record["name"] if record else (worker_id or "nobody")
+
+
+class WatchedDisk(MemoryDisk):
+    """A disk whose commits are looked at."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger = ledger
+
+    def commit(self, commit: Commit) -> Sequence[str]:
+        cursors = super().commit(commit)
+        self._ledger.committed(commit, self)
+        return cursors
+
+
+def live_instances(ec2: Ec2) -> dict[str, list[str]]:
+    """Instances that exist and have not begun to end, by the worker they were launched for."""
+    now = ec2.time()
+    found: dict[str, list[str]] = {}
+    for region in ec2.regions.values():
+        for machine in region.machines.values():
+            region.settle(machine, now)
+            worker_id = machine.tags.get(WORKER_TAG)
+            if worker_id is not None and machine.state in _LIVE:
+                found.setdefault(worker_id, []).append(machine.id)
+    return found

@@ -1,0 +1,38 @@
+"""Days written by hand: what chance brings too seldom to be relied upon, and what went wrong once.
+
+Each is played like the script of a seed, with everything that must hold checked on the way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.scenarios.lablets import LAB_DAYS
+from tests.simulation.scenarios.workers import WORKER_DAYS
+from tests.simulation.script import write
+
+if TYPE_CHECKING:
+    from tests.simulation.script import Script
+
+SCENARIOS: dict[str, Script] = {**WORKER_DAYS, **LAB_DAYS}
+
+OUT_OF_REACH = {
+    "worker pending.has_instance": "a write that gives a worker its instance also moves it on",
+    "lablet scheduled.end": "a person's end of a SCHEDULED lablet is final at once; only a fixed end comes so",
+    "worker pending.unresolved": "what to launch is always resolved before it is decided",
+    "worker provisioning.no_instance": "PROVISIONING is written with the instance",
+    "worker starting.no_instance": "an instance is taken off the record only together with the status",
+    "worker stopping.no_instance": "as above",
+    "worker terminating.no_instance": "without an instance a worker that is to end is TERMINATED at once",
+    "worker stopped.launch": "a worker that lost its instance is PENDING, FAILED or TERMINATED, not STOPPED",
+    "worker stopped.no_way": "as above",
+    "worker draining.cancelled": "whoever ends a drain writes RUNNING in the same commit",
+    "lablet unassigned.skip": "the controller asks only for lablets that have a worker",
+    "lablet instantiating.no_recipe": "definitions are never deleted",
+}
+"""Rules for records that nothing writes. They stand in the decision tables, and unit tests hold them."""
+
+
+def script_of(seed: int | str) -> Script:
+    """The scenario of that name, or what chance makes of the seed."""
+    return SCENARIOS.get(str(seed)) or write(seed)

@@ -1,0 +1,304 @@
+"""Days of workers, written by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.scenarios.steps import FIRST, HOME, PAUSING, at, both, day, leaderless, worker
+
+if TYPE_CHECKING:
+    from tests.simulation.script import Script
+
+WORKER_DAYS: dict[str, Script] = {
+    "a hold ends, and nobody polls": day(
+        worker(),
+        at(2, "hold-fleet", seconds=60),
+        at(2.2, "stop", **FIRST),
+        polls=None,
+    ),
+    "a licence is given back just before a drain": day(
+        worker(token="good-token"),
+        at(3, "deregister", **FIRST),
+        at(3.1, "drain", **FIRST),
+        at(12, "terminate-outside", **FIRST),
+    ),
+    "a stopped worker is to end": day(worker(), at(2, "stop", **FIRST), at(4, "terminate", **FIRST)),
+    "an instance is not seen at first": day(
+        at(0.1, "hide-new", region=HOME, seconds=120, lasting=20), worker(0.2, lost="replace")
+    ),
+    "EC2 cannot be seen for a long time": day(
+        worker(lost="replace"), worker(0.3, "w1"), at(8, "aws-outage", region=HOME, seconds=900)
+    ),
+    "many are lost at once": day(
+        *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(6)),
+        *leaderless(8, 20),
+        *(at(8.1 + number / 100, "vanish", which=(number + 0.5) / 6) for number in range(6)),
+        at(25, "breaker", **FIRST),
+    ),
+    "somebody launches more like it": day(
+        worker(),
+        worker(0.3, "w1"),
+        at(2, "launch-alike", **FIRST),
+        at(4, "launch-alike", which=0.9),
+        at(5, "terminate", which=0.9),
+        discovery={"terminate_leaked_instances": True},
+    ),
+    "somebody launches more like it, and leaks are only told": day(
+        worker(), at(2, "launch-alike", **FIRST), at(4, "stop", **FIRST)
+    ),
+    "somebody stops it again and again": day(
+        worker(),
+        *(at(minutes, "stop-outside", **FIRST) for minutes in (3, 6, 9, 12, 15)),
+        at(25, "stop", **FIRST),
+    ),
+    "its instances are lost again and again": day(
+        worker(lost="replace"),
+        *(at(minutes, "terminate-outside", **FIRST) for minutes in (2, 5, 8, 11, 14)),
+        at(25, "terminate", **FIRST),
+    ),
+    "an instance never gets up": day(
+        at(0.1, "freeze-ec2", region=HOME, seconds=420),
+        worker(0.2),
+        at(12, "retry", **FIRST),
+        at(14, "stop", **FIRST),
+        at(16, "freeze-ec2", region=HOME, seconds=420),
+        at(16.1, "start", **FIRST),
+        at(27, "retry", **FIRST),
+    ),
+    "EC2 refuses to start it": day(
+        worker(),
+        at(2, "stop", **FIRST),
+        at(4, "refuse", region=HOME, operation="StartInstances", code="InsufficientInstanceCapacity", times=2),
+        at(4.1, "start", **FIRST),
+        at(8, "stop", **FIRST),
+        at(10, "refuse", region=HOME, operation="StartInstances", code="UnauthorizedOperation", times=1),
+        at(10.1, "start", **FIRST),
+        at(14, "retry", **FIRST),
+    ),
+    "nobody knows whether it was launched, and it is not to run any more": day(
+        at(0.1, "lose-replies", region=HOME, times=1, silent=True),
+        at(0.1, "hide-new", region=HOME, seconds=0, lasting=1),
+        worker(0.2),
+        at(0.25, "aws-outage", region=HOME, seconds=30),
+        at(0.4, "stop", **FIRST),
+    ),
+    "a launch is heard of by nobody and given up": day(
+        at(0.1, "lose-replies", region=HOME, times=1, silent=True),
+        at(0.1, "hide-new", region=HOME, seconds=120, lasting=20),
+        worker(0.2),
+        *leaderless(0.22, 5),
+        at(0.5, "stop", **FIRST),
+    ),
+    "a launch fails, is cut off, and is given up": day(
+        at(0.1, "throttle", region=HOME, operation="RunInstances", times=5),
+        worker(0.2),
+        *leaderless(0.22, 5),
+        at(0.3, "stop", **FIRST),
+        at(14, "terminate", **FIRST),
+    ),
+    "launches are refused, lack capacity, lose their answers": day(
+        at(0.1, "refuse", region=HOME, operation="RunInstances", code="UnauthorizedOperation", times=1),
+        worker(0.2),
+        at(1.9, "refuse", region=HOME, operation="RunInstances", code="InsufficientInstanceCapacity", times=1),
+        worker(2, "w1"),
+        at(3.9, "lose-replies", region=HOME, times=1, silent=False),
+        at(3.9, "hide-new", region=HOME, seconds=30, lasting=30),
+        worker(4, "w2"),
+        at(5.9, "throttle", region=HOME, operation="StopInstances", times=2),
+        at(6, "stop", which=0.9),
+    ),
+    "a stop from outside is accepted, a start from outside is not": day(
+        worker(),
+        at(3, "stop-outside", **FIRST),
+        at(7, "start-outside", **FIRST),
+        discovery={"drift_policy": "accept"},
+    ),
+    "EC2 shows odd things": day(worker(), at(3, "odd-state", which=0.0, seconds=300)),
+    "licences good and bad": day(
+        worker(token="bad-token"),
+        worker(0.3, "w1", token="good-token"),
+        at(4, "terminate", which=0.9),
+        at(5, "deregister", **FIRST),
+        worker(6, "w2", token="good-token"),
+        at(8.9, "cml-slow", which=0.99, seconds=60),
+        at(8.9, "cml-slow", which=0.4, seconds=60),
+        at(8.9, "cml-slow", which=0.0, seconds=60),
+        at(9, "terminate", which=0.9),
+    ),
+    "stopped and started behind our back": day(
+        worker(),
+        *leaderless(3, 60),
+        at(3.1, "stop-outside", **FIRST),
+        at(4.0, "start-outside", **FIRST),
+        at(4.005, "freeze-ec2", region=HOME, seconds=200),
+        at(4.01, "stop", **FIRST),
+    ),
+    "drained while it is started behind our back": day(
+        worker(),
+        at(2.9, "use", which=0.15),
+        at(3, "drain", **FIRST),
+        *both("aws", 3.1, 100),
+        at(3.2, "stop-outside", **FIRST),
+        at(4.1, "start-outside", **FIRST),
+        at(4.12, "freeze-ec2", region=HOME, seconds=120),
+    ),
+    "it is started by two at once": day(
+        worker(),
+        at(2, "stop", **FIRST),
+        *both("plane", 4.9, 40),
+        at(5, "start-outside", **FIRST),
+        at(5.005, "freeze-ec2", region=HOME, seconds=120),
+        at(5.01, "start", **FIRST),
+    ),
+    "reads lag behind an end": day(
+        worker(),
+        at(3, "freeze-ec2", region=HOME, seconds=150),
+        at(3.005, "terminate-outside", **FIRST),
+        at(3.55, "lag-reads", region=HOME, seconds=40, lasting=60),
+        worker(6, "w1"),
+        at(8, "lag-reads", region=HOME, seconds=40, lasting=120),
+        at(8.1, "stop", **FIRST),
+        at(8.3, "start", **FIRST),
+        at(8.5, "stop", **FIRST),
+        at(9, "start", **FIRST),
+    ),
+    "EC2 forgets instances": day(
+        worker(),
+        worker(0.3, "w1", lost="replace"),
+        worker(0.4, "w2"),
+        at(3, "stop", which=0.9),
+        at(10, "vanish", **FIRST),
+        at(20, "vanish", which=0.4),
+    ),
+    "EC2 forgets an instance, and orphans are not looked for": day(
+        worker(),
+        at(10, "vanish", **FIRST),
+        at(25, "terminate", **FIRST),
+        discovery={"worker_discovery_enabled": False},
+    ),
+    "an instance that is not up yet is lost": day(
+        worker(0.2),
+        *both("aws", 0.22, 150),
+        at(0.8, "terminate-outside", **FIRST),
+    ),
+    "a failed worker's instance is lost": day(
+        at(0.1, "freeze-ec2", region=HOME, seconds=400),
+        worker(0.2),
+        at(9, "terminate-outside", **FIRST),
+        at(20, "terminate", **FIRST),
+    ),
+    "no address for a while": day(
+        at(0.1, "freeze-ec2", region=HOME, seconds=20),
+        worker(0.2),
+        at(0.3, "no-address", which=0.0, seconds=60),
+    ),
+    "settings cannot be read": day(
+        at(0.0, "deaf", part="settings", seconds=600),
+        worker(1),
+        *leaderless(4, 5),
+        at(6, "stop-outside", **FIRST),
+    ),
+    "templates cannot be read": day(at(0.1, "deaf", part="worker-templates", seconds=120), worker(0.2)),
+    "its image cannot be looked up": day(
+        at(0.1, "refuse", region=HOME, operation="DescribeImages", code="InternalError", times=9), worker(0.2)
+    ),
+    "a licence takes its time": day(
+        worker(token="good-token"),
+        at(2, "cml-slow", which=0.0, seconds=240),
+        at(2.5, "deregister", **FIRST),
+        at(8, "license", which=0.0, token="good-token"),
+        at(11, "odd-licence", which=0.0, seconds=180),
+    ),
+    "a new leader cannot look": day(worker(), *both("aws", 3, 120), *leaderless(3.1, 1)),
+    "a stop comes too early": day(
+        worker(),
+        at(3, "lag-reads", region=HOME, seconds=40, lasting=90),
+        at(3.3, "terminate-outside", **FIRST),
+        at(3.31, "stop", **FIRST),
+    ),
+    "a CML does not come back": day(worker(), at(2, "cml-down", which=0.0, seconds=290), lasting=7.0),
+    "the answer to giving a licence back is lost": day(
+        worker(token="good-token"), at(3, "cml-loses", share=1.0, seconds=20), at(3.05, "deregister", **FIRST)
+    ),
+    "somebody changes her mind while writes are on their way": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(4)),
+        *(
+            at(2, "flaky", line=(node, "plane"), seconds=400, there=0.0, back=0.0, slowest=3.0)
+            for node in ("one", "two")
+        ),
+        *(at(2.05 + turn / 30, ("stop", "start")[turn // 4 % 2], which=turn % 4 / 4) for turn in range(160)),
+    ),
+    "writes of a leader arrive after its term": day(
+        worker(),
+        worker(0.3, "w1"),
+        *(
+            at(2, "flaky", line=(node, "plane"), seconds=240, there=0.0, back=0.0, slowest=25.0)
+            for node in ("one", "two")
+        ),
+        *(at(minutes, "stop", **FIRST) for minutes in (2.05, 3.1, 4.1)),
+        *(at(minutes, "start", **FIRST) for minutes in (2.6, 3.6, 4.6)),
+        at(2.1, "cut", line=("one", "etcd"), seconds=40),
+        at(3.15, "cut", line=("two", "etcd"), seconds=40),
+        at(4.15, "cut", line=("one", "etcd"), seconds=40),
+    ),
+    "calls take their time when a lease runs out": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(8)),
+        *(at(2, "slow-aws", node=node, seconds=200, slowest=6.0) for node in ("one", "two")),
+        *both("etcd", 2.1, 25),
+        *(at(2.1 + seconds / 60, "stop", which=0.12 * number) for number, seconds in enumerate(range(5, 13))),
+        *both("etcd", 4, 25),
+        *(at(4 + seconds / 60, "start", which=0.12 * number) for number, seconds in enumerate(range(5, 13))),
+        polls=2.0,
+    ),
+    "a little of everything else": day(
+        worker(token="good-token"),
+        worker(0.3, "w1"),
+        at(2, "cml-forgets", **FIRST),
+        at(2.2, "impair", which=0.9),
+        at(2.4, "launch-outside", region=HOME, ours=True),
+        at(2.6, "launch-outside", region=HOME, ours=False),
+        at(3, "hold", which=0.0, minutes=1),
+        at(3.2, "release", **FIRST),
+        at(3.4, "use", which=0.15),
+        at(3.5, "drain", **FIRST),
+        at(3.7, "cancel-drain", **FIRST),
+        at(4, "flaky", line=("one", "plane"), seconds=20, there=0.4, back=0.4, slowest=0.5),
+        at(4, "flaky", line=("two", "plane"), seconds=20, there=0.4, back=0.4, slowest=0.5),
+        at(5, "break-watches", node="one"),
+        at(5, "break-watches", node="two"),
+        at(5.1, "compact", **FIRST),
+        at(5.5, "fail-page", region=HOME, times=2),
+        at(6, "etcd-outage", seconds=10),
+        at(6.5, "pause", node="one", seconds=20),
+        at(7, "pause-plane", seconds=8),
+        at(7.5, "crash-plane", steps=10, down=5),
+        at(8, "resign", node="two"),
+        at(8.5, "breaker", **FIRST),
+        at(8.7, "settings", scaling={"min_workers": 1}),
+    ),
+    "many are idle at once, and one is to stay": day(
+        *(worker(0.1 + number / 100, f"w{number}", idle=True) for number in range(4)),
+        *(at(1.5, "use", which=which) for which in (0.0, 0.3, 0.6, 0.9)),
+        idle=PAUSING,
+        scaling={"min_workers": 1},
+        lasting=12.0,
+    ),
+    "one is idle, and nobody is to be paused": day(
+        worker(idle=True),
+        at(1.5, "use", **FIRST),
+        idle={**PAUSING, "worker_auto_pause_enabled": False},
+        lasting=8.0,
+    ),
+    "one on hold is to stop": day(
+        worker(), at(2, "hold", which=0.0, minutes=None), at(2.5, "stop", **FIRST), lasting=6.0
+    ),
+    "nobody needs it any more": day(
+        worker(idle=True),
+        worker(0.3, "w1", idle=True),
+        at(1.5, "use", which=0.0),
+        at(1.5, "use", which=0.6),
+        idle={**PAUSING, "idle_action": "drain"},
+        scaling={"scale_down_enabled": True, "min_workers": 1, "scale_down_cooldown_seconds": 30.0},
+        lasting=12.0,
+    ),
+}

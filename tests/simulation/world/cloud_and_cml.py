@@ -1,0 +1,223 @@
+"""EC2 and CML as the simulation has them: they belong to no node, and lose answers of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
+from lcm.cloud.simulated.region import Page
+from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
+from lcm.cml.errors import CMLError, Conflict, NotReady
+from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.types import Credentials, Deregistration
+from tests.simulation.invariants.during import CHANGING
+from tests.simulation.world.labs import LabWorlds
+from tests.simulation.world.loop import Node
+from tests.support.virtual.fleet import ParkedCml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lcm.cloud.errors import CloudError
+    from lcm.cloud.simulated.machine import Machine
+    from lcm.cloud.simulated.region import Region
+    from lcm.cloud.types import LaunchParameters
+    from tests.simulation.invariants.during import Ledger
+    from tests.simulation.world.loop import SeededLoop
+    from tests.simulation.world.network import Line
+    from tests.support.virtual.fake_cml import FakeServer
+
+
+T = TypeVar("T")
+_PROMPT = 0.1
+NODE_DEFINITIONS = ("alpine", "cat8000v")
+
+
+class Ec2(SimulatedCloud):
+    """The simulated cloud with the world's own time, whoever asks."""
+
+    def __init__(self, loop: SeededLoop, ledger: Ledger, seed: int) -> None:
+        super().__init__(seed=seed)
+        self.world = Node(loop, "ec2")
+        self._world_loop = loop
+        self._ledger = ledger
+        self.odd: set[str] = set()  # instances that are shown in a state that nobody knows
+        self.addressless: set[str] = set()  # instances that are shown without an address
+
+    def time(self) -> float:
+        return self._epoch + self._world_loop.now
+
+    def worker_of(self, instance_id: str) -> str | None:
+        """The worker that an instance was launched for."""
+        for region in self.regions.values():
+            if instance_id in region.machines:
+                return region.machines[instance_id].tags.get(WORKER_TAG)
+        return None
+
+    def _done(
+        self, region: Region, operation: str, work: Callable[[Region, float], T], instances: int, now: float
+    ) -> T | CloudError:
+        result = super()._done(region, operation, work, instances, now)
+        if operation == "RunInstances" and isinstance(result, Instance) and WORKER_TAG in result.tags:
+            self._ledger.launched(self, result.tags[WORKER_TAG])
+        return result
+
+
+class Aws(SimulatedProvider):
+    """One node's client of EC2."""
+
+    def __init__(self, world: Ec2, line: Line, node: str, ledger: Ledger, leads: Callable[[], bool]) -> None:
+        self._line = line
+        self._leads = leads
+        self._ec2 = world
+        self._node = node
+        self._ledger = ledger
+        super().__init__(world)
+
+    async def launch_instance(self, parameters: LaunchParameters) -> Instance:
+        self._note("RunInstances", parameters.region, parameters.tags.get(WORKER_TAG))
+        return await super().launch_instance(parameters)
+
+    async def start_instance(self, region: str, instance_id: str) -> InstanceState:
+        self._note("StartInstances", region, self._ec2.worker_of(instance_id), instance_id)
+        return await super().start_instance(region, instance_id)
+
+    async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
+        self._note("StopInstances", region, self._ec2.worker_of(instance_id), instance_id)
+        return await super().stop_instance(region, instance_id)
+
+    async def terminate_instance(self, region: str, instance_id: str) -> InstanceState:
+        self._note("TerminateInstances", region, self._ec2.worker_of(instance_id), instance_id)
+        return await super().terminate_instance(region, instance_id)
+
+    async def _send(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int = 0) -> T:
+        if not operation.endswith(("Instances",)) or operation == "DescribeInstances":
+            self._note(operation, region, None)
+        if operation in CHANGING and self._line.trouble.slowest > _PROMPT:
+            return await asyncio.shield(self._ec2.world.run(self._land(region, operation, work, instances), operation))
+        result = await super()._send(region, operation, work, instances)
+        if isinstance(result, Page) and (self._ec2.odd or self._ec2.addressless):
+            return cast("T", result._replace(instances=[self._shown(each) for each in result.instances]))
+        return result
+
+    async def _land(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int) -> T:
+        """A call takes its time, and is done whether or not whoever made it still waits for the answer."""
+        await asyncio.sleep(self._line.delay())
+        self._ledger.landed(operation, self._node, leads=self._leads())
+        return await super()._send(region, operation, work, instances)
+
+    def _shown(self, instance: Instance) -> Instance:
+        if instance.id in self._ec2.odd:
+            return replace(instance, state=InstanceState.UNKNOWN)
+        if instance.id in self._ec2.addressless:
+            return replace(instance, public_ip=None, private_ip=None)
+        return instance
+
+    def _note(self, operation: str, region: str, worker_id: str | None, instance_id: str = "") -> None:
+        if not self._line.cut:
+            self._ledger.called(operation, worker_id, instance_id, self._node, leads=self._leads())
+
+    @property
+    def cut(self) -> bool:
+        return self._line.cut
+
+    @cut.setter
+    def cut(self, value: bool) -> None:
+        """The line says."""
+
+
+class Cml(ParkedCml):
+    """All CML servers. What they were asked to do goes on when whoever asked is gone."""
+
+    def __init__(self, world: Ec2, loop: SeededLoop, ledger: Ledger) -> None:
+        super().__init__(world)
+        self._loop = loop
+        self._ledger = ledger
+        self.chance = loop.stream("cml")
+        self.labs = LabWorlds(world.time)
+        self.lose_replies = 0.0
+        self.sluggish = 0.0  # so late labs do what they were told
+        self.refuse_imports = 0  # so many of the next imports are refused
+        self.land_late = 0.0  # after so many seconds the next import is done, whoever has given up on it
+        self.down: set[str] = set()
+        self.registered_total = 0
+        self.given_back_total = 0
+        self.forgotten_total = 0
+        self.unheard_total = 0
+
+    async def register_license(
+        self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
+    ) -> None:
+        server = await self._at(address, "register", credentials)
+        if server.licence.registration == "COMPLETED" and not reregister:
+            raise Conflict(address, "it is registered already")
+        good = token == server.good_token
+        server.licence = replace(server.licence, registration="IN_PROGRESS")
+        self._loop.call_globally(server.registers_in, lambda: self._finish(server, good))
+        self._maybe_lose(address)
+
+    async def deregister_license(self, address: str, credentials: Credentials) -> Deregistration:
+        server = self.servers.get(address)
+        if server is not None and server.licence.registration == "SUSPENDED":
+            server.licence = replace(server.licence, registration="COMPLETED")
+        answer = await super().deregister_license(address, credentials)
+        if answer is Deregistration.DONE:
+            self.given_back_total += 1
+            self._ledger.note(f"CML at {address} gave its licence back")
+        if self.loses_reply():
+            self.unheard_total += answer is Deregistration.DONE
+            raise NotReady(address, "the connection broke")
+        return answer
+
+    def forget_licence(self, machine_id: str) -> str:
+        """A server is set up anew: it is no longer registered, though Cisco still counts the licence."""
+        server = self.by_machine[machine_id]
+        if server.licence.registration != "COMPLETED":
+            return "it has none"
+        server.licence = replace(server.licence, registration="NOT_REGISTERED")
+        self.forgotten_total += 1
+        return machine_id
+
+    def _finish(self, server: FakeServer, good: bool) -> None:
+        if good and server.licence.registration != "COMPLETED":
+            self.registered_total += 1
+            self._ledger.note("a CML took a licence")
+        self._settle(server, *(("COMPLETED", "") if good else ("FAILED", "no such token")))
+
+    def loses_reply(self) -> bool:
+        """Whether an answer gets lost."""
+        return self.lose_replies > 0 and self.chance.random() < self.lose_replies
+
+    def later(self, seconds: float, action: Callable[[], object]) -> None:
+        """Let a server do something in a while, whoever asked for it."""
+        self._loop.call_globally(seconds, lambda: _whatever(action))
+
+    async def reach(self, address: str, operation: str, credentials: Credentials) -> Machine:
+        """The machine whose CML answers at an address."""
+        server = await self._at(address, operation, credentials)
+        machine = self._machine(address)
+        if machine is None or not server.ready:
+            raise NotReady(address, "nobody listens")
+        return machine
+
+    def _maybe_lose(self, address: str) -> None:
+        if self.loses_reply():
+            raise NotReady(address, "the connection broke")
+
+    async def _at(self, address: str, operation: str, credentials: Any = None) -> FakeServer:
+        await asyncio.sleep(self.chance.uniform(0.0, 0.05))
+        machine = self._machine(address)
+        if machine is not None and machine.id in self.down:
+            await asyncio.sleep(2)
+            raise NotReady(address, "502 from its web server")
+        server = await super()._at(address, operation, credentials)
+        server.definitions = NODE_DEFINITIONS
+        return server
+
+
+def _whatever(action: Callable[[], object]) -> None:
+    with suppress(CMLError, Refusal):
+        action()

@@ -1,0 +1,152 @@
+"""What simulated nodes have of etcd: the memory server, over a network that may be cut, slow, or lose answers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lcm.coordination.memory.server import MemoryServer
+from lcm.core.coordination import NO_LEASE, Listing, OutcomeUnknown, Swap, Unavailable, WatchLost
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from lcm.core.coordination import KeyValue, LeaseGrant, WatchBatch
+    from tests.simulation.world.network import Line
+
+R = TypeVar("R")
+_CALL_SECONDS = 3.0
+
+
+class Etcd:
+    """The server: it has a clock of its own and outlives every client."""
+
+    def __init__(self) -> None:
+        self.state = MemoryServer()
+        self._context = copy_context()
+
+    def do(self, work: Callable[..., R], *args: Any) -> R:
+        """Run it as the server, so that its timers are the server's."""
+        return self._context.copy().run(work, *args)
+
+
+class EtcdClient:
+    """One node's handle. Each of its calls is subject to the node's line to etcd."""
+
+    def __init__(self, server: Etcd, line: Line) -> None:
+        self._server = server
+        self._line = line
+        self._closed = False
+
+    @property
+    def description(self) -> str:
+        return "simulated etcd"
+
+    async def get(self, key: str) -> KeyValue | None:
+        return await self._read(self._server.state.get, key)
+
+    async def list_prefix(self, prefix: str) -> Listing:
+        state = self._server.state
+        return await self._read(lambda: Listing(tuple(state.items(prefix)), state.revision))
+
+    async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
+        return (await self._write(self._server.state.put, key, value, lease_id)).mod_revision
+
+    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> Swap:
+        return await self.compare_and_swap(key, value, mod_revision=0, lease_id=lease_id)
+
+    async def compare_and_swap(self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE) -> Swap:
+        state = self._server.state
+
+        def swap() -> Swap:
+            current = state.get(key)
+            if (current.mod_revision if current else 0) != mod_revision:
+                return Swap(False, current)
+            return Swap(True, state.put(key, value, lease_id))
+
+        return await self._write(swap)
+
+    async def delete(self, key: str, *, mod_revision: int | None = None) -> bool:
+        state = self._server.state
+
+        def delete() -> bool:
+            current = state.get(key)
+            if current is None or mod_revision not in (None, current.mod_revision):
+                return False
+            state.delete(key)
+            return True
+
+        return await self._write(delete)
+
+    async def grant_lease(self, ttl: int) -> LeaseGrant:
+        return await self._read(self._server.state.grant, ttl)
+
+    async def keep_alive(self, lease_id: int) -> float:
+        return await self._read(self._server.state.keep_alive, lease_id)
+
+    async def revoke_lease(self, lease_id: int) -> None:
+        await self._write(self._server.state.revoke, lease_id)
+
+    @asynccontextmanager
+    async def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+        await self._read(lambda: None)
+        watch = _Watch(self._server, self._line, prefix, from_revision)
+        self._server.state.attach(watch)
+        try:
+            yield watch
+        finally:
+            self._server.state.detach(watch)
+
+    async def check(self) -> None:
+        await self._read(lambda: None)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def _read(self, work: Callable[..., R], *args: Any) -> R:
+        await self._there()
+        return self._server.do(work, *args)
+
+    async def _write(self, work: Callable[..., R], *args: Any) -> R:
+        await self._there()
+        answer = self._server.do(work, *args)
+        if self._line.loses_reply():
+            raise OutcomeUnknown("simulated etcd: the answer was lost")
+        return answer
+
+    async def _there(self) -> None:
+        await asyncio.sleep(self._line.delay())
+        if self._closed:
+            raise Unavailable("simulated etcd: closed")
+        if self._line.cut:
+            await asyncio.sleep(_CALL_SECONDS)  # a partition answers nothing, not even no
+            raise Unavailable("simulated etcd: no answer")
+
+
+class _Watch:
+    """A place in the server's history. A cut line tells nothing, and is noticed only after a while."""
+
+    def __init__(self, server: Etcd, line: Line, prefix: str, revision: int) -> None:
+        self._server = server
+        self._line = line
+        self._prefix = prefix
+        self._next = revision
+        self.changed = asyncio.Event()
+
+    def __aiter__(self) -> AsyncIterator[WatchBatch]:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        while True:
+            self.changed.clear()
+            if self._line.watch_broken():
+                raise WatchLost("simulated etcd: the stream was cut")
+            if not self._line.cut:
+                batch = self._server.state.events_since(self._next, self._prefix)
+                self._next = max(self._next, batch.revision + 1)
+                if batch.events:
+                    await asyncio.sleep(self._line.delay())
+                    return batch
+            await self._line.woken(self.changed)

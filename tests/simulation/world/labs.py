@@ -1,0 +1,160 @@
+"""Labs on the simulated CML servers: the real client of labs, with no network between it and the labs of a server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from lcm.cml.client.labs import marker_of
+from lcm.cml.client.responses import Reply
+from lcm.cml.errors import Invalid, NotFound, NotReady, OutcomeUnknown
+from lcm.cml.simulator.http.labs import told
+from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.state.world import World, WorldSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lcm.cloud.simulated.machine import Machine
+    from lcm.cml.simulator.state.labs import Lab
+    from lcm.cml.types import Credentials
+    from tests.simulation.invariants.during import Ledger
+    from tests.simulation.world.cloud_and_cml import Cml
+
+R = TypeVar("R")
+_ADDRESS_SECONDS = 20.0
+_SETTINGS = WorldSettings(boot_seconds=0.0)
+
+
+class LabWorlds:
+    """What is on the disks of machines: their labs, which stop when a machine does."""
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self._worlds: dict[str, World] = {}
+        self._address: dict[str, str | None] = {}
+
+    def of(self, machine: Machine) -> World:
+        """The labs of a machine that runs. It has another address each time that it starts."""
+        world = self._worlds.get(machine.id)
+        if world is None:
+            world = self._worlds[machine.id] = World(_SETTINGS, read=self._time)
+            world.power_on()
+        elif self._address[machine.id] != machine.public_ip:
+            world.power_off()
+            world.power_on()
+        self._address[machine.id] = machine.public_ip
+        world.time.advance()
+        return world
+
+    def labs_of(self, machine_id: str) -> list[Lab]:
+        """All labs on a disk."""
+        world = self._worlds.get(machine_id)
+        return [] if world is None else world.labs.all
+
+    def stop(self, machine_id: str, lab: Lab) -> None:
+        """Somebody who is no client of ours stops a lab."""
+        self._worlds[machine_id].labs.stop(lab, lab.owner)
+
+    def remove(self, machine_id: str, lab: Lab) -> None:
+        """Somebody who is no client of ours removes a lab, whatever state it is in."""
+        world = self._worlds[machine_id]
+        world.labs.put_back([each for each in world.labs.all if each is not lab], world.labs.imported)
+
+
+class LabSession:
+    """`lcm.cml.client.cml_session.Session` of one node."""
+
+    def __init__(self, cml: Cml, ledger: Ledger, node: str) -> None:
+        self._cml = cml
+        self._ledger = ledger
+        self._node = node
+
+    async def call(
+        self,
+        operation: str,
+        address: str,
+        credentials: Credentials,
+        method: str,
+        path: str,
+        *,
+        read: Callable[[Reply], R],
+        query: Mapping[str, str] | None = None,
+        text: str | None = None,
+        seconds: float = 10.0,
+    ) -> R:
+        """Ask a server; what it was asked to do goes on when whoever asked is gone."""
+        machine = await self._cml.reach(address, operation, credentials)
+        if operation == "import_lab" and self._cml.land_late:
+            await self._land_late(machine, address, query or {}, text or "", seconds)
+        content = self._serve(machine, address, method, path, query or {}, text)
+        await asyncio.sleep(self._cml.chance.uniform(0.0, 0.05))
+        if self._cml.loses_reply():
+            cause = "the connection broke"
+            raise NotReady(address, cause) if method == "GET" else OutcomeUnknown(address, cause)
+        return read(Reply(200, content))
+
+    def forget(self, address: str) -> None:
+        """Nothing is remembered of an address."""
+
+    async def _land_late(
+        self, machine: Machine, address: str, query: Mapping[str, str], text: str, seconds: float
+    ) -> NoReturn:
+        """A slow server: nobody waits for it any more when it does what it was asked to."""
+        late, self._cml.land_late = self._cml.land_late, 0.0
+        self._cml.later(late, lambda: self._serve(machine, address, "POST", "/import", query, text))
+        await asyncio.sleep(min(late, seconds))
+        raise OutcomeUnknown(address, "no answer in time")
+
+    def _serve(
+        self, machine: Machine, address: str, method: str, path: str, query: Mapping[str, str], text: str | None
+    ) -> Any:
+        world = self._cml.labs.of(machine)
+        try:
+            return self._answer(world, method, path.strip("/").split("/"), query, text or "")
+        except Refusal as refusal:
+            raise (NotFound if refusal.code == 404 else Invalid)(address, refusal.description) from None
+
+    def _answer(self, world: World, method: str, way: list[str], query: Mapping[str, str], text: str) -> Any:
+        owner = world.sessions.accounts[_SETTINGS.username]
+        if way == ["labs"]:
+            return [lab.id for lab in world.labs.all]
+        if way == ["import"] and self._cml.refuse_imports:
+            self._cml.refuse_imports -= 1
+            raise Refusal(400, "Topology is not valid")
+        if way == ["import"]:
+            lab = world.import_lab(text, owner, query["title"])
+            marker = marker_of(lab.plan.title) or ""
+            alike = sum(marker_of(each.plan.title) == marker for each in world.labs.all)
+            self._ledger.lablets.lab_made(marker, alike, self._node)
+            return {"id": lab.id, "warnings": []}
+        lab = world.labs.get(way[1])
+        if len(way) == 2:
+            return told(lab) if method == "GET" else world.labs.remove(lab)
+        if method == "PUT":
+            change = {"start": world.labs.start, "stop": world.labs.stop, "wipe": world.labs.wipe}[way[2]]
+            if self._cml.sluggish:
+                return self._cml.later(self._cml.sluggish, lambda: change(lab, owner))
+            return change(lab, owner)
+        if way[2] == "layer3_addresses":
+            return _addresses(lab, world.time.now)
+        return _LOOKS[way[2]](lab)
+
+
+_LOOKS: dict[str, Callable[[Lab], Any]] = {
+    "check_if_converged": lambda lab: lab.converged,
+    "nodes": lambda lab: [
+        {"id": node.id, "label": node.plan.label, "node_definition": node.plan.definition, "state": node.state}
+        for node in lab.nodes.values()
+    ],
+}
+
+
+def _addresses(lab: Lab, now: float) -> dict[str, Any]:
+    """Nodes get addresses some time after they have booted."""
+    seen = {"label": "eth0", "ip4": ["10.0.0.7"], "ip6": []}
+    return {
+        node.id: {"interfaces": {"52:54:00:00:00:01": seen}}
+        for node in lab.nodes.values()
+        if node.state == "BOOTED" and now > node.due + _ADDRESS_SECONDS
+    }

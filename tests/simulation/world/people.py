@@ -1,0 +1,211 @@
+"""People who use the platform: they ask for things, and remember what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
+
+from lcm.client.errors import ClientError, Conflict, OutcomeUnknown, Unreachable
+from lcm.cml.types import ActivityEvent
+from lcm.core import clock
+from lcm.model.access import Role
+from lcm.model.fleet.settings import SettingsPatch
+from lcm.model.lablet.record import CreateDefinition, CreateLablet, Requirements
+from lcm.model.lablet.status import FINAL, LostWorkerPolicy
+from lcm.model.worker.record import Worker
+from lcm.model.worker.requests import CreateWorker, HoldRequest, LicenseRequest
+from lcm.model.worker.status import LicenseOperation, WorkerStatus
+from tests.support.virtual.full_platform import topology
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.simulation.invariants.during import Ledger
+    from tests.simulation.script import Event
+    from tests.simulation.world.platform import Platform
+
+
+DEFINITIONS = {
+    "tiny": Requirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False),
+    "wide": Requirements(cpu_cores=2, memory_gb=4, storage_gb=10, nodes=3, license=False, ports=("CONSOLE",)),
+    "slow": Requirements(
+        cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False, node_definitions=("cat8000v",)
+    ),
+}
+"""What lablets are made from. The slow one boots for longer than is waited for."""
+
+
+class People:
+    """Whoever is meant by an event asks for it; refusals are part of life."""
+
+    def __init__(self, platform: Platform, ledger: Ledger) -> None:
+        self._platform = platform
+        self._ledger = ledger
+        self._client = platform.client("people", Role.ADMIN)
+
+    async def do(self, event: Event) -> str:
+        """Ask for it; says what came of it."""
+        method: Callable[..., Awaitable[Any]] = getattr(self, "_" + event.kind.replace("-", "_"))
+        try:
+            told = await method(**event.facts)
+        except (OutcomeUnknown, Unreachable) as error:
+            return f"no answer: {error}"
+        except ClientError as error:
+            return f"refused: {error}"
+        if isinstance(told, Worker):
+            self._ledger.acknowledged(told)
+            return f"{told.name} {told.status} wanted {told.desired_status} version {told.version}"
+        return str(told or "done")
+
+    async def prepare(self, settings: dict[str, dict[str, Any]]) -> None:
+        """What the fleet does by itself in this run."""
+        while True:
+            try:
+                await self._settings(**settings)
+                for name, requirements in DEFINITIONS.items():
+                    await self._define(name, requirements)
+                return
+            except ClientError:
+                await asyncio.sleep(1)
+
+    async def _define(self, name: str, requirements: Requirements) -> None:
+        text = topology(requirements.nodes)
+        for node_definition in requirements.node_definitions:
+            text = text.replace("alpine", node_definition)
+        with suppress(Conflict):
+            await self._client.definitions.create(
+                CreateDefinition(name=name, version="1", topology=text, requirements=requirements)
+            )
+
+    async def _create(self, **facts: Any) -> Worker:
+        token = facts["token"]
+        return await self._client.workers.create(
+            CreateWorker(
+                name=facts["name"],
+                template_name=facts["template"],
+                aws_region=facts["region"],
+                desired_status=facts["desired"],
+                lost_instance_policy=facts["lost"],
+                idle_detection_enabled=facts["idle"],
+                license_token=SecretStr(token) if token else None,
+            )
+        )
+
+    async def _pick(self, which: float) -> Worker | None:
+        workers = [worker async for worker in self._client.workers.list(exclude_statuses=[WorkerStatus.TERMINATED])]
+        return workers[int(which * len(workers))] if workers else None
+
+    async def _with(self, which: float, ask: Callable[[str], Awaitable[Worker]]) -> Worker | str:
+        worker = await self._pick(which)
+        return "nobody there" if worker is None else await ask(worker.id)
+
+    async def _stop(self, which: float) -> Any:
+        return await self._with(which, self._client.workers.stop)
+
+    async def _start(self, which: float) -> Any:
+        return await self._with(which, self._client.workers.start)
+
+    async def _drain(self, which: float) -> Any:
+        return await self._with(which, self._client.workers.drain)
+
+    async def _cancel_drain(self, which: float) -> Any:
+        return await self._with(which, self._client.workers.cancel_drain)
+
+    async def _terminate(self, which: float) -> Any:
+        return await self._with(which, self._client.workers.terminate)
+
+    async def _retry(self, which: float) -> Any:
+        failed = [worker async for worker in self._client.workers.list(status=[WorkerStatus.FAILED])]
+        return await self._client.workers.retry(failed[int(which * len(failed))].id) if failed else "nobody failed"
+
+    async def _hold(self, which: float, minutes: int | None) -> Any:
+        until = None if minutes is None else clock.now() + timedelta(minutes=minutes)
+        return await self._with(
+            which, lambda worker_id: self._client.workers.hold(worker_id, HoldRequest(reason="look", until=until))
+        )
+
+    async def _release(self, which: float) -> Any:
+        return await self._with(which, self._client.workers.release)
+
+    async def _hold_fleet(self, seconds: float) -> str:
+        await self._client.fleet.hold(HoldRequest(reason="storm"))
+        self._ledger.fleet_held()
+        await asyncio.sleep(seconds)
+        return await self.release_fleet()
+
+    async def release_fleet(self) -> str:
+        """Whatever it takes: a fleet that stays held would make the rest of a run pointless."""
+        while True:
+            try:
+                self._ledger.fleet_released()
+                await self._client.fleet.release()
+                return "held and released"
+            except ClientError:
+                await asyncio.sleep(1)
+
+    async def release_all(self) -> None:
+        """Let everything go on."""
+        await self.release_fleet()
+        async for worker in self._client.workers.list(exclude_statuses=[WorkerStatus.TERMINATED]):
+            if worker.hold is not None:
+                await self._client.workers.release(worker.id)
+
+    async def leaks_end(self) -> bool:
+        """Whether instances that are nobody's are to be terminated, as it was settled in the end."""
+        while True:
+            try:
+                return (await self._client.fleet.settings()).discovery.terminate_leaked_instances
+            except ClientError:
+                await asyncio.sleep(1)
+
+    async def _license(self, which: float, token: str) -> Any:
+        request = LicenseRequest(operation=LicenseOperation.REGISTER, token=SecretStr(token))
+        return await self._with(which, lambda worker_id: self._client.workers.license(worker_id, request))
+
+    async def _deregister(self, which: float) -> Any:
+        request = LicenseRequest(operation=LicenseOperation.DEREGISTER)
+        return await self._with(which, lambda worker_id: self._client.workers.license(worker_id, request))
+
+    async def _use(self, which: float) -> str:
+        """Somebody works with labs."""
+        servers = sorted(self._platform.cml.by_machine)
+        if not servers:
+            return "no server"
+        server = self._platform.cml.by_machine[servers[int(which * len(servers))]]
+        event = ActivityEvent("start_lab", clock.now(), user_id="somebody")
+        server.events = (*server.events, event)
+        running = int(which * 10) % 3
+        server.stats = replace(server.stats, running_nodes=running)
+        return f"{running} nodes run"
+
+    async def _lab(self, definition: str, region: str | None, lives: float | None, lost: str) -> str:
+        lablet = await self._client.lablets.create(
+            CreateLablet(
+                definition=definition,
+                aws_region=region,
+                time_to_live_minutes=lives,
+                lost_worker_policy=LostWorkerPolicy(lost),
+            )
+        )
+        self._ledger.lablets.told.add(lablet.id)
+        return f"lablet {lablet.name}"
+
+    async def _end_lab(self, which: float) -> str:
+        lablets = [each async for each in self._client.lablets.list(exclude_statuses=sorted(FINAL))]
+        if not lablets:
+            return "nobody there"
+        ended = await self._client.lablets.terminate(lablets[int(which * len(lablets))].id)
+        return f"lablet {ended.name} is to end"
+
+    async def _breaker(self, which: float) -> str:
+        await self._client.fleet.reset_breakers()
+        return "breakers reset"
+
+    async def _settings(self, **groups: dict[str, Any]) -> str:
+        await self._client.fleet.change_settings(SettingsPatch.model_validate(groups))
+        return "settings changed"

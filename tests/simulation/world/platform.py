@@ -1,0 +1,265 @@
+"""The platform in the simulated world: a control plane that can die and come back, controllers that can, and people."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from lcm.client import Client
+from lcm.cloud.types import LaunchSite
+from lcm.control_plane.app import make_app
+from lcm.control_plane.auth.rate_limit import Throttle
+from lcm.control_plane.auth.sessions import SESSIONS, Sessions
+from lcm.control_plane.auth.tokens import TOKENS, Tokens
+from lcm.control_plane.context import Plane
+from lcm.control_plane.fleet.installation import settle_installation
+from lcm.control_plane.fleet.templates import seed_templates
+from lcm.control_plane.http.deps import Gate
+from lcm.control_plane.journal.feed import JournalFeed
+from lcm.control_plane.journal.mirror import Mirror
+from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS, MIRRORED_WORKERS
+from lcm.control_plane.journal.sse import EventStream
+from lcm.control_plane.records.kinds import ALL_KINDS
+from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.keys import make_key, read_key
+from lcm.control_plane.services import Parts
+from lcm.control_plane.store.memory.store import MemoryStore
+from lcm.controllers.common import status_report
+from lcm.controllers.lablet.controller import LabletReconciler
+from lcm.controllers.lablet.deps import Policy as LabletPolicy
+from lcm.controllers.lablet.given import Outside as LabletOutside
+from lcm.controllers.lablet.given import Rules as LabletRules
+from lcm.controllers.scheduler.plan import Rules as SchedulerRules
+from lcm.controllers.scheduler.scheduler import SchedulerHostedService
+from lcm.controllers.worker.controller import WorkerReconciler
+from lcm.controllers.worker.deps import Outside, Rules
+from lcm.controllers.worker.policy import Policy
+from lcm.core import clock
+from lcm.core.controller.leader_election import LeaderElectionConfig
+from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.watching import WatchConfig, WatchTriggeredHostedService
+from lcm.model.access import Role
+from lcm.model.audit import Actor, ActorKind
+from tests.simulation.invariants.during import Ledger, WatchedDisk
+from tests.simulation.world.cloud_and_cml import Aws, Cml, Ec2
+from tests.simulation.world.etcd import Etcd, EtcdClient
+from tests.simulation.world.labs import LabSession
+from tests.simulation.world.loop import Node, SeededLoop
+from tests.simulation.world.network import Network
+from tests.simulation.world.wire import SimulatedWire
+from tests.support.virtual.fake_cml import DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
+
+    from lcm.cml.client.cml_session import Session
+
+Controller = WatchTriggeredHostedService[Any]
+REGIONS = ("eu-west-1", "us-east-1")
+WORKER_CONTROLLER, SCHEDULER, LABLET_CONTROLLER = "worker-controller", "resource-scheduler", "lablet-controller"
+SERVICES = {
+    "one": WORKER_CONTROLLER,
+    "two": WORKER_CONTROLLER,
+    "placer": SCHEDULER,
+    "stand-in": SCHEDULER,
+    "labs": LABLET_CONTROLLER,
+}
+"""Which controller each node runs."""
+POLICY = Policy(
+    provisioning_timeout=240.0,
+    starting_timeout=240.0,
+    stuck_after=240.0,
+    cml_ready_timeout=200.0,
+    drain_timeout=300.0,
+    license_release_timeout=60.0,
+)
+LABLET_POLICY = LabletPolicy(start_timeout=140.0, stop_timeout=120.0, worker_timeout=240.0)
+"""Deadlines that run out within a run."""
+_LABLETS = WatchConfig(prefix="/instances/")
+_FEED_SECONDS = 60.0  # the control plane is one process, and wakes its feed with each commit
+_REPORT_SECONDS = 300.0  # nothing is decided by what controllers report of themselves
+_SHORTLY = 1.0
+_SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
+_KEY = make_key()
+_APP: list[FastAPI] = []
+
+
+def quiet() -> None:
+    """Let nothing but a violation be told: formatting lines would take most of the time."""
+    structlog.configure(
+        processors=[],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
+        cache_logger_on_first_use=True,
+    )
+    logging.disable(logging.CRITICAL)
+    vars(status_report)["EVERY_SECONDS"] = _REPORT_SECONDS
+
+
+class Platform:
+    """Everything that runs, and what it runs on."""
+
+    def __init__(self, loop: SeededLoop, ledger: Ledger, *, polls: float | None, lease: int) -> None:
+        self.loop = loop
+        self.ledger = ledger
+        self.disk = WatchedDisk(ledger)
+        self.etcd = Etcd()
+        self.network = Network(loop, ledger)
+        self.ec2 = Ec2(loop, ledger, seed=loop.stream("ec2").randrange(2**32))
+        self.cml = Cml(self.ec2, loop, ledger)
+        self.config = ReconciliationConfig(interval_seconds=polls or 60.0, polling_enabled=polls is not None)
+        self.lease = lease
+        self.tokens: dict[Role, str] = {}
+        self.nodes: dict[str, Node] = {}
+        self.lives: dict[str, int] = {}
+        self.controllers: dict[str, Controller] = {}
+        for region in REGIONS:
+            self.ec2.add_region(region, subnets={"subnet-a": f"{region}a", "subnet-b": f"{region}b"})
+            self.ec2.add_image(region, "cml-2.9.1", created_at=clock.now())
+
+    # The control plane
+
+    async def start_plane(self) -> Node:
+        """A control plane on the disk as it is."""
+        node = self._born("plane")
+        task = node.run(self._serve(node), "control plane")
+        while not task.done() and not node.dead:
+            await _moment()
+        if task.done():
+            task.result()
+        return node
+
+    async def _serve(self, node: Node) -> None:
+        store = MemoryStore(self.disk)
+        node.on_death = store.crash
+        await store.open([*ALL_KINDS, TOKENS, SESSIONS])
+        feed = JournalFeed(store, poll=_FEED_SECONDS)
+        records = Records(store, feed.wake)
+        await records.change(_SYSTEM, lambda change: settle_installation(change, None))
+        await records.change(_SYSTEM, lambda change: seed_templates(change, None))
+        tokens = Tokens(store)
+        gate = Gate(tokens, Sessions(store, tokens), Throttle())
+        stream = EventStream(store, feed)
+        parts = Parts.of(Plane(store, records, SecretBox([read_key(_KEY, "test")]), REGIONS), gate, stream)
+        if not self.tokens:
+            for role in Role:
+                self.tokens[role] = (await tokens.create(role.value, role, created_by="test"))[1].reveal()
+        await feed.start()
+        await stream.start()
+        for what in (MIRRORED_WORKERS, MIRRORED_LABLETS):
+            await Mirror(store, EtcdClient(self.etcd, self.network.line("plane", "etcd")), feed, what).start()
+        self.network.server = (node, _app_with(parts))
+
+    # Controllers
+
+    async def start_controller(self, name: str, *, rate: float = 1.0, offset: float = 0.0) -> Node:
+        """A controller, leading or standing by."""
+        node = self._born(name, rate=rate, offset=offset)
+        node.run(self._control(name), SERVICES[name])
+        return node
+
+    async def _control(self, name: str) -> None:
+        service = SERVICES[name]
+        controller = self.controllers[name] = self._makers[service](
+            name,
+            EtcdClient(self.etcd, self.network.line(name, "etcd")),
+            LeaderElectionConfig(
+                election_key_prefix="/lcm",
+                lease_ttl=self.lease,
+                service_name=service,
+                instance_id=f"{name}-{self.lives[name]}",
+            ),
+            self.client(name, Role.CONTROLLER),
+        )
+        await controller.start()
+
+    @property
+    def _makers(self) -> dict[str, Callable[[str, EtcdClient, LeaderElectionConfig, Client], Controller]]:
+        return {
+            WORKER_CONTROLLER: self._worker_controller,
+            SCHEDULER: self._scheduler,
+            LABLET_CONTROLLER: self._lablet_controller,
+        }
+
+    def _worker_controller(
+        self, name: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client
+    ) -> Controller:
+        key, node = election.election_key, self.nodes[name]
+
+        def leads() -> bool:
+            """Whether it holds the key. What was decided right before a pause may happen right after it."""
+            held = self.etcd.state.get(key)
+            mine = held is not None and held.value.decode() == election.instance_id
+            return mine or self.loop.now - node.resumed_at < _SHORTLY
+
+        provider = Aws(self.ec2, self.network.line(name, "aws"), name, self.ledger, leads)
+        return WorkerReconciler(
+            etcd,
+            election,
+            WatchConfig(prefix="/workers/"),
+            self.config,
+            Outside(control, provider, provider, self.cml, {each: _site(each) for each in REGIONS}),
+            Rules(DEFAULT, policy=POLICY),
+            registry=CollectorRegistry(),
+        )
+
+    def _scheduler(self, _: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client) -> Controller:
+        return SchedulerHostedService(
+            etcd,
+            election,
+            _LABLETS,
+            self.config,
+            control,
+            SchedulerRules(scale_up_cooldown=30.0),
+            registry=CollectorRegistry(),
+        )
+
+    def _lablet_controller(
+        self, name: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client
+    ) -> Controller:
+        session = cast("Session", LabSession(self.cml, self.ledger, name))
+        return LabletReconciler(
+            etcd,
+            election,
+            _LABLETS,
+            self.config,
+            LabletOutside(control, session, session.forget),
+            LabletRules(DEFAULT, policy=LABLET_POLICY, sweep_interval=120.0),
+            registry=CollectorRegistry(),
+        )
+
+    # People
+
+    def client(self, name: str, role: Role) -> Client:
+        """A client of the control plane; made by the node that uses it."""
+        wire = SimulatedWire(self.network, name)
+        return Client("http://lcm.test", self.tokens[role], wire=wire, counted=False)
+
+    def _born(self, name: str, **clock_settings: float) -> Node:
+        self.lives[name] = self.lives.get(name, 0) + 1
+        node = Node(self.loop, f"{name}#{self.lives[name]}", **clock_settings)
+        self.nodes[name] = node
+        return node
+
+
+def _app_with(parts: Parts) -> Any:
+    """The app is the same for every control plane of a process: making it takes as long as minutes of simulation."""
+    if not _APP:
+        _APP.append(make_app(parts, "0.0.0"))
+    _APP[0].state.parts = parts
+    return _APP[0]
+
+
+def _site(region: str) -> LaunchSite:
+    return LaunchSite(region, subnet_ids=("subnet-a", "subnet-b"))
+
+
+async def _moment() -> None:
+    import asyncio
+
+    await asyncio.sleep(0.01)

@@ -1,0 +1,307 @@
+"""The whole platform of real parts: mongod, three etcd nodes, the control plane and worker controllers as processes.
+
+AWS is patched moto behind HTTP and CML servers are simulators behind TLS, both in the process of the test. What the
+controllers say to the control plane and to AWS goes through gates, where it can be held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from lcm.cloud.types import WORKER_TAG
+from lcm.core import clock
+from tests.support.aws.conformance_aws import ACCOUNT, AwsBed
+from tests.support.aws.credentials import CREDENTIALS, REGION, dummy_credentials
+from tests.support.aws.ec2_rules import RULES
+from tests.support.network.http_gate import HttpGate, LoopThread
+from tests.support.real.cml_on_moto import DEREGISTRATION, Machines
+from tests.support.servers.etcd import EtcdCluster, free_ports
+from tests.support.servers.mongod import MongoServer
+from tests.support.servers.processes import LcmProcess, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.network.http_gate import Exchange, Hold
+
+ADMIN = "bootstrap-token-for-tests-0123456789"
+CONTROLLER = "controller-token-for-tests-0123456789"
+TTL = 3
+PATIENCE = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A moment in what a leader does: just before something is carried out, or before it hears that it was."""
+
+    where: str
+    what: str
+    after: bool
+
+    def __str__(self) -> str:
+        return f"{'after' if self.after else 'before'}-{self.what.replace(' ', '-')}"
+
+
+def around(where: str, what: str) -> list[Step]:
+    """The moments before and after something."""
+    return [Step(where, what, after) for after in (False, True)]
+
+
+class RealPlatform:
+    """The parts, and what tests do with them."""
+
+    def __init__(self, folder: Path, etcd: EtcdCluster, mongod: MongoServer, aws: AwsBed, loop: LoopThread) -> None:
+        self.aws = aws
+        self.loop = loop
+        self.machines = Machines()
+        self._folder = folder
+        self._port = free_ports(1)[0]
+        self._numbers = itertools.count(1)
+        # Idle connections are given up before the server does so.
+        self._people = httpx.Client(
+            base_url=f"http://127.0.0.1:{self._port}",
+            headers={"Authorization": f"Bearer {ADMIN}"},
+            timeout=30.0,
+            limits=httpx.Limits(keepalive_expiry=1.0),
+        )
+        self.plane_gate = HttpGate(self._port)
+        self.aws_gate = HttpGate(aws.server.port)
+        for part in (self.machines, self.plane_gate, self.aws_gate):
+            loop.run(part.open())
+        self._env = {
+            **CREDENTIALS,
+            "AWS_DEFAULT_REGION": REGION,
+            "ETCD_ENDPOINTS": ",".join(etcd.endpoints),
+            "LCM_BOOTSTRAP_TOKEN": ADMIN,
+            "LCM_CONTROLLER_TOKEN": CONTROLLER,
+        }
+        plane = {
+            "STORE_URL": mongod.uri,
+            "CONTROL_PLANE_PORT": str(self._port),
+            "WORKER_AUTO_PAUSE_SNOOZE_MINUTES": "0",
+            "IDLE_DETECTION_INTERVAL": "0.5",
+            "DISCOVERY_INTERVAL": "2",
+        }
+        self.plane = LcmProcess(folder, "plane", "control-plane", env={**self._env, **plane})
+        self.controllers: dict[str, LcmProcess] = {}
+
+    def close(self) -> None:
+        """End everything that was started here."""
+        for process in (*self.controllers.values(), self.plane):
+            process.end()
+        for part in (self.plane_gate, self.aws_gate, self.machines):
+            self.loop.run(part.close())
+        self._people.close()
+
+    # Processes
+
+    def start(self, *names: str) -> RealPlatform:
+        """The control plane, and controllers of these names."""
+        self.plane.start()
+        for name in names:
+            self.start_controller(name)
+        wait_until(lambda: self.ask("GET", "/ready").status_code == 200, "the control plane is ready", PATIENCE)
+        return self
+
+    def start_controller(self, name: str) -> None:
+        """A controller, or one that has ended once more. Its AWS key says who asks."""
+        if name not in self.controllers:
+            settings = {
+                "AWS_ACCESS_KEY_ID": name,
+                "AWS_ENDPOINT_URL": self.aws_gate.url,
+                "CONTROL_PLANE_API_URL": self.plane_gate.url,
+                "CML_PROXY_URL": self.machines.proxy.url,
+                "CML_DEFAULT_PASSWORD": "simulated",
+                "LEADER_LEASE_TTL": str(TTL),
+                "RETRY_INTERVAL": "1",
+                "RECONCILE_INTERVAL": "1",
+                "INITIAL_DELAY": "0.1",
+                "METRICS_COLLECT_INTERVAL": "5",
+            }
+            self.controllers[name] = LcmProcess(self._folder, name, "worker-controller", env={**self._env, **settings})
+        self.controllers[name].start()
+
+    def leaders(self) -> list[LcmProcess]:
+        """Who says that it leads; one at most."""
+        return [process for process in self.controllers.values() if process.running and process.is_leader]
+
+    def until_led(self, *, standbys: int = 1) -> LcmProcess:
+        """Wait until one leads, has verified all workers, and enough others are ready to take over."""
+        found: list[LcmProcess] = []
+
+        def led() -> bool:
+            found[:] = self.leaders()
+            others = [one for one in self.controllers.values() if one.running and one not in found]
+            ready = [one for one in others if one.get("/ready")[0] == 200]
+            return len(found) == 1 and len(ready) >= standbys and self.leader_seen()["startup_sweep_done"]
+
+        wait_until(led, "one leads and others stand by", PATIENCE)
+        return found[0]
+
+    def until_another_leads(self, than: LcmProcess) -> LcmProcess:
+        """Wait until the control plane has heard of another leader."""
+        found: list[LcmProcess] = []
+
+        def taken_over() -> bool:
+            term = self.leader_seen()["term"]
+            others = [process for process in self.controllers.values() if process is not than and process.running]
+            found[:] = [process for process in others if term in terms(process)]
+            return bool(found)
+
+        wait_until(taken_over, f"somebody takes over from {than.name}", PATIENCE)
+        return found[0]
+
+    def leader_seen(self) -> dict[str, Any]:
+        """What the control plane has heard of the present leader."""
+        none = {"term": 0, "startup_sweep_done": False}
+        answer = self.ask("GET", "/api/fleet")
+        leaders = answer.json()["leaders"] if answer.status_code == 200 else ()
+        return next((one for one in leaders if one["controller"] == "worker-controller"), none)
+
+    # Moments
+
+    def hold(self, step: Step, instance_id: str = "") -> Hold:
+        """Keep the next such step waiting."""
+        if step.where == "cml":
+            return self.machines.holds.add(f"{DEREGISTRATION} {instance_id}", after=step.after)
+        gate = self.plane_gate if step.where == "plane" else self.aws_gate
+        return gate.holds.add(step.what, after=step.after)
+
+    def sender(self, exchange: Exchange | None) -> LcmProcess:
+        """Which controller has asked this; of what was said to CML nobody knows, so that must be the leader."""
+        if exchange is None:
+            return self.until_led()
+        if exchange.term:
+            return next(one for one in self.controllers.values() if exchange.term in terms(one))
+        return next(one for one in self.controllers.values() if f"Credential={one.name}/" in _signature(exchange))
+
+    def calm(self) -> None:
+        """Whatever a test left behind: nothing is held and nobody is stopped."""
+        for part in (self.plane_gate, self.aws_gate, self.machines):
+            part.holds.clear()
+        for process in self.controllers.values():
+            if process.running:
+                process.signal(signal.SIGCONT)
+
+    def kill_at(self, hold: Hold) -> LcmProcess:
+        """SIGKILL the one that has come so far; what is held gets no further. Another one has taken over then."""
+        killed = self.sender(hold.wait())
+        killed.signal(signal.SIGKILL)
+        killed.wait()
+        hold.drop()
+        self.until_another_leads(killed)
+        self.start_controller(killed.name)
+        return killed
+
+    # Workers
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """As an admin, not through the gate."""
+        try:
+            return self._people.request(method, path, **options)
+        except httpx.TransportError:
+            return httpx.Response(0)
+
+    def create(self, **body: Any) -> str:
+        """A new worker, which nobody pauses unless told otherwise."""
+        name = f"w{next(self._numbers)}"
+        body = {"name": name, "template_name": "small", "idle_detection_enabled": False, **body}
+        answer = self.ask("POST", "/api/workers", json=body)
+        assert answer.status_code == 201, answer.text
+        worker_id: str = answer.json()["id"]
+        return worker_id
+
+    def command(self, worker_id: str, name: str) -> None:
+        """What a person asks for."""
+        answer = self.ask("POST", f"/api/workers/{worker_id}/{name}")
+        assert answer.status_code < 300, answer.text
+
+    def change_settings(self, **groups: dict[str, Any]) -> None:
+        """An admin changes settings at run time."""
+        answer = self.ask("PATCH", "/api/settings", json=groups)
+        assert answer.status_code == 200, answer.text
+
+    def worker(self, worker_id: str) -> dict[str, Any]:
+        """The record."""
+        answer = self.ask("GET", f"/api/workers/{worker_id}")
+        return answer.json() if answer.status_code == 200 else {}
+
+    def until(self, worker_id: str, **fields: Any) -> dict[str, Any]:
+        """Wait until the record says so."""
+
+        def told() -> bool:
+            worker = self.worker(worker_id)
+            return all(worker.get(name) == value for name, value in fields.items())
+
+        try:
+            wait_until(told, f"{worker_id} is {fields}", PATIENCE)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.worker(worker_id)}") from error
+        return self.worker(worker_id)
+
+    def until_condition(self, worker_id: str, kind: str, message: str = "") -> None:
+        """Wait until a condition is true and says this."""
+
+        def told() -> bool:
+            conditions = self.worker(worker_id).get("conditions", ())
+            true = [one for one in conditions if (one["type"], one["status"]) == (kind, "True")]
+            return any(message in one["message"] for one in true)
+
+        wait_until(told, f"{worker_id} is {kind} {message}", PATIENCE)
+
+    def history(self, worker_id: str) -> list[str]:
+        """The statuses that it had, in order."""
+        items = self.ask("GET", f"/api/workers/{worker_id}/history", params={"limit": 500}).json()["items"]
+        return [str(entry["to_status"]) for entry in items]
+
+    def audits(self, subject: str) -> list[str]:
+        """What is kept of it, oldest first."""
+        asked = {"subject": subject, "newest_first": "false", "limit": "500"}
+        return [str(line["action"]) for line in self.ask("GET", "/api/audit", params=asked).json()["items"]]
+
+    def launched_for(self, worker_id: str) -> list[str]:
+        """All instances that were ever launched for it."""
+        with RULES.lock:
+            return [
+                instance.id
+                for instance in RULES.instances.values()
+                if any((tag["key"], tag["value"]) == (WORKER_TAG, worker_id) for tag in instance.get_tags())
+            ]
+
+
+def terms(process: LcmProcess) -> list[int]:
+    """The terms in which it led."""
+    return [entry["term"] for entry in process.logged("leadership won")]
+
+
+def _signature(exchange: Exchange) -> str:
+    return exchange.headers.get("authorization", "")
+
+
+@contextmanager
+def real_platform(folder: Path, *names: str) -> Iterator[RealPlatform]:
+    """All parts, running; controllers of these names."""
+    with ExitStack() as stack:
+        stack.enter_context(dummy_credentials())
+        loop = stack.enter_context(LoopThread())
+        etcd = EtcdCluster(folder / "etcd")
+        stack.callback(etcd.stop)
+        etcd.start()
+        mongod = MongoServer(folder / "mongod")
+        stack.callback(mongod.kill)
+        mongod.start()
+        aws = AwsBed()
+        stack.callback(lambda: asyncio.run(aws.close()))
+        aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available")
+        platform = RealPlatform(folder, etcd, mongod, aws, loop)
+        stack.callback(platform.close)
+        yield platform.start(*names)

@@ -1,0 +1,72 @@
+"""`lcm up` as a process, and questions to it."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+from tests.support.servers.etcd import free_ports
+from tests.support.servers.processes import LcmProcess, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TOKEN = "a-token-that-nobody-can-guess-1234"
+
+
+class Up:
+    """One `lcm up`, and questions to it."""
+
+    def __init__(self, folder: Path, name: str = "up", *arguments: str, **env: str) -> None:
+        self.plane_port = int(env.pop("CONTROL_PLANE_PORT", "") or free_ports(1)[0])
+        settings = {
+            "CONTROL_PLANE_PORT": str(self.plane_port),
+            "LCM_DATA_DIR": str(folder / "data"),
+            "LCM_BOOTSTRAP_TOKEN": TOKEN,
+            **env,
+        }
+        self.process = LcmProcess(folder, name, "up", *arguments, env=settings)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.plane_port}"
+
+    def start(self) -> Up:
+        """Start it, and wait until it answers."""
+        self.process.start()
+        wait_until(lambda: self.process.running and self.answers(), "lcm up answers")
+        return self
+
+    def answers(self) -> bool:
+        """Whether the API is there."""
+        try:
+            return bool(self.ask("GET", "/ready")["ready"])
+        except OSError:
+            return False
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """One request as admin."""
+        request = urllib.request.Request(
+            f"{self.url}{path}",
+            None if body is None else json.dumps(body).encode(),
+            {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """All workers by name."""
+        return {worker["name"]: worker for worker in self.ask("GET", "/api/workers")["items"]}
+
+    def until(self, condition: Callable[[dict[str, dict[str, Any]]], bool], what: str) -> dict[str, dict[str, Any]]:
+        """Wait for the workers to be so."""
+        wait_until(lambda: condition(self.workers()), what, patience=120)
+        return self.workers()
+
+
+def ready(*names: str) -> Callable[[dict[str, dict[str, Any]]], bool]:
+    """Whether all of these are."""
+    return lambda workers: all(workers.get(name, {}).get("ready") for name in names)

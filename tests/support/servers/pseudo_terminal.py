@@ -1,0 +1,106 @@
+"""A command in a pseudo-terminal: typed at and read from as a person would."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from typing import TYPE_CHECKING
+
+from tests.support.servers.processes import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATIENCE = 60.0
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>]")
+_SCREEN_START = re.compile(r"\x1b\[H")
+
+
+class Typed:
+    """One `lcm` command with a terminal of its own."""
+
+    def __init__(self, *arguments: str, env: Mapping[str, str], columns: int = 100, lines: int = 30) -> None:
+        self.raw = ""
+        self._read_to = 0
+        self._status: int | None = None
+        self.pid, self._master = pty.fork()
+        if self.pid == 0:  # the child: nothing of ours may run here but this
+            os.chdir(ROOT)
+            os.execve(sys.executable, [sys.executable, "-m", "lcm", *arguments], {**env, "TERM": "xterm-256color"})
+        self.resize(columns, lines)
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    @property
+    def text(self) -> str:
+        """All that was shown, without colours and movements."""
+        return _CONTROL.sub("", self.raw).replace("\r\n", "\n")
+
+    @property
+    def picture(self) -> str:
+        """What stands on the screen since it was last drawn from the top."""
+        return _CONTROL.sub("", _SCREEN_START.split(self.raw)[-1]).replace("\r\n", "\n")
+
+    def expect(self, words: str, patience: float = PATIENCE) -> str:
+        """Wait until these words were shown after those that were waited for before."""
+        deadline = time.monotonic() + patience
+        while True:
+            place = self.text.find(words, self._read_to)
+            if place >= 0:
+                self._read_to = place + len(words)
+                return self.text
+            assert time.monotonic() < deadline, f"{words!r} was not shown; there was:\n{self.text[-3000:]}"
+            if not self._take(0.1) and self.ended:
+                assert words in self.text[self._read_to :], f"it ended without {words!r}:\n{self.text[-3000:]}"
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def interrupt(self) -> None:
+        os.kill(self.pid, signal.SIGINT)
+
+    @property
+    def ended(self) -> bool:
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status is not None
+
+    def end(self, patience: float = PATIENCE) -> int:
+        """Wait for its end; gives the exit code."""
+        deadline = time.monotonic() + patience
+        while not self.ended:
+            assert time.monotonic() < deadline, f"it does not end:\n{self.text[-3000:]}"
+            self._take(0.05)
+        while self._take(0.05):
+            pass
+        assert self._status is not None
+        return self._status
+
+    def close(self) -> None:
+        """Whatever state it is in."""
+        if not self.ended:
+            os.kill(self.pid, signal.SIGKILL)
+            self.end()
+        os.close(self._master)
+
+    def _take(self, seconds: float) -> bool:
+        ready, _, _ = select.select([self._master], [], [], seconds)
+        if not ready:
+            return False
+        try:
+            data = os.read(self._master, 65_536)
+        except OSError:  # the other side is gone
+            return False
+        self.raw += data.decode(errors="replace")
+        return bool(data)

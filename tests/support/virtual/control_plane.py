@@ -1,0 +1,104 @@
+"""A control plane in this process, asked over HTTP without a socket."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from lcm.control_plane.app import make_app
+from lcm.control_plane.auth.rate_limit import Throttle
+from lcm.control_plane.auth.sessions import SESSIONS, Sessions
+from lcm.control_plane.auth.tokens import TOKENS, Tokens
+from lcm.control_plane.context import Plane
+from lcm.control_plane.fleet.installation import settle_installation
+from lcm.control_plane.fleet.templates import seed_templates
+from lcm.control_plane.http.deps import Gate
+from lcm.control_plane.journal.feed import JournalFeed
+from lcm.control_plane.journal.sse import EventStream
+from lcm.control_plane.records.kinds import ALL_KINDS
+from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.keys import make_key, read_key
+from lcm.control_plane.services import Parts
+from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
+from lcm.model.access import Role
+from lcm.model.audit import Actor, ActorKind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
+
+SYSTEM = Actor(kind=ActorKind.SYSTEM, name="test")
+LEADER = {"X-LCM-Controller": "worker-controller", "X-LCM-Leader-Term": "5"}
+
+
+class TestPlane:
+    """The app, and a client for each role."""
+
+    __test__ = False
+
+    def __init__(self, app: FastAPI, parts: Parts, tokens: dict[Role, str], feed: JournalFeed) -> None:
+        self.app = app
+        self.feed = feed
+        self.parts = parts
+        self.tokens = tokens
+
+    async def ask(self, method: str, path: str, *, role: Role | None = Role.OPERATOR, **options: Any) -> httpx.Response:
+        """One request in a role; None: without a token. Controllers send the headers of a leader."""
+        headers: dict[str, str] = dict(options.pop("headers", {}))
+        if role is not None:
+            headers.setdefault("Authorization", f"Bearer {self.tokens[role]}")
+        if role is Role.CONTROLLER:
+            headers = {**LEADER, **headers}
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://lcm.test") as client:
+            return await client.request(method, path, headers=headers, **options)
+
+    async def create(self, name: str = "alpha", **body: Any) -> dict[str, Any]:
+        """A new worker."""
+        answer = await self.ask("POST", "/api/workers", json={"name": name, "template_name": "small", **body})
+        assert answer.status_code == 201, answer.text
+        created: dict[str, Any] = answer.json()
+        return created
+
+    async def report(self, worker: dict[str, Any], status: str, **body: Any) -> dict[str, Any]:
+        """A controller's status write that must work."""
+        told = {"status": status, "version": worker["version"], "reason": "seen", **body}
+        path = f"/api/internal/workers/{worker['id']}/status"
+        answer = await self.ask("POST", path, role=Role.CONTROLLER, json=told)
+        assert answer.status_code == 200, answer.text
+        written: dict[str, Any] = answer.json()
+        return written
+
+    async def running(self, name: str = "alpha", **body: Any) -> dict[str, Any]:
+        """A worker that a controller has brought up."""
+        worker = await self.report(await self.create(name, **body), "PROVISIONING", instance_id=f"i-{name}")
+        worker = await self.report(worker, "STARTING")
+        return await self.report(worker, "RUNNING", public_ip="192.0.2.7")
+
+
+@asynccontextmanager
+async def serving_plane(disk: MemoryDisk | None = None) -> AsyncIterator[TestPlane]:
+    """A control plane on a store in memory, with templates and a token for each role."""
+    store = MemoryStore(disk)
+    await store.open([*ALL_KINDS, TOKENS, SESSIONS])
+    feed = JournalFeed(store)
+    records = Records(store, feed.wake)
+    await records.change(SYSTEM, lambda change: settle_installation(change, None))
+    await records.change(SYSTEM, lambda change: seed_templates(change, None))
+    box = SecretBox([read_key(make_key(), "test")])
+    tokens = Tokens(store)
+    gate = Gate(tokens, Sessions(store, tokens), Throttle())
+    stream = EventStream(store, feed)
+    parts = Parts.of(Plane(store, records, box, ("eu-west-1", "us-east-1")), gate, stream)
+    secrets = {role: (await tokens.create(role.value, role, created_by="test"))[1].reveal() for role in Role}
+    await feed.start()
+    await stream.start()
+    yield TestPlane(make_app(parts, "0.0.0"), parts, secrets, feed)
+    await stream.stop()
+    await feed.stop()
+    await tokens.close()
+    await store.close()

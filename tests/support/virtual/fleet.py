@@ -1,0 +1,306 @@
+"""The whole platform in one process and in virtual time: control plane, coordination, cloud, CML servers, controllers.
+
+Everything is the real code but the network: the cloud is the simulated one, CML servers stand where instances run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from lcm.client import Client
+from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
+from lcm.cloud.simulated.faults import Action, Disturb
+from lcm.cloud.types import InstanceState, LaunchSite
+from lcm.control_plane.journal.mirror import Mirror
+from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS, MIRRORED_WORKERS
+from lcm.control_plane.records.kinds import WORKERS
+from lcm.controllers.worker.controller import WorkerReconciler
+from lcm.controllers.worker.deps import Outside, Rules
+from lcm.controllers.worker.policy import Policy
+from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
+from lcm.core import clock
+from lcm.core.controller.leader_election import LeaderElectionConfig
+from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.watching import WatchConfig
+from lcm.model.access import Role
+from lcm.model.worker.record import Worker
+from lcm.model.worker.requests import CreateWorker
+from tests.support.network.faulty_coordination import FaultyCoordination
+from tests.support.virtual.control_plane import TestPlane, serving_plane
+from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from lcm.cloud.simulated.machine import Machine
+    from lcm.cml.spi import CMLSystemSPI
+    from lcm.model.worker.status import WorkerStatus
+
+REGIONS = ("eu-west-1", "us-east-1")
+BOOT = 20.0
+
+
+class ParkedCml(FakeCml):
+    """CML servers on the machines of a simulated cloud: each answers some time after its machine runs."""
+
+    def __init__(self, world: SimulatedCloud) -> None:
+        super().__init__()
+        self.world = world
+        self.boot = BOOT
+        self.by_machine: dict[str, FakeServer] = {}
+        self._up_since: dict[str, float] = {}
+
+    async def _at(self, address: str, operation: str, credentials: Any = None) -> FakeServer:
+        machine = self._machine(address)
+        if machine is None:
+            self.servers.pop(address, None)
+        else:
+            server = self.by_machine.setdefault(machine.id, FakeServer())
+            since = self._up_since.setdefault(f"{machine.id} {machine.public_ip}", self.world.time())
+            server.ready = self.world.time() - since >= self.boot
+            self.servers[address] = server
+        return await super()._at(address, operation, credentials)
+
+    def _machine(self, address: str) -> Machine | None:
+        for region in self.world.regions.values():
+            for machine in region.machines.values():
+                if address in (machine.public_ip, machine.private_ip):
+                    machine.settle(self.world.time())
+                    return machine if machine.state is InstanceState.RUNNING else None
+        return None
+
+    def licensed(self) -> list[str]:
+        """Machines, gone or not, whose licence nobody gave back."""
+        return sorted(i for i, server in self.by_machine.items() if server.licence.registration == "COMPLETED")
+
+
+class MortalWire(httpx.AsyncBaseTransport):
+    """A controller's connection to the control plane, cut before or after a request of the test's choice."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.dead = False
+        self.sent: list[str] = []
+        self.on_death: Callable[[], None] = lambda: None
+        self._doom: tuple[str, str] | None = None
+        self._errands: dict[str, Callable[[], Awaitable[object]]] = {}
+
+    def die(self, when: str, request: str) -> None:
+        """`before` or `after` the next request whose method and path end like this."""
+        self._doom = (when, request)
+
+    def meanwhile(self, request: str, errand: Callable[[], Awaitable[object]]) -> None:
+        """Do something else first when the next such request is on its way."""
+        self._errands[request] = errand
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        line = f"{request.method} {request.url.path}"
+        for suffix in [known for known in self._errands if line.endswith(known)]:
+            await self._errands.pop(suffix)()
+        doomed = self._doom is not None and line.endswith(self._doom[1])
+        if doomed and self._doom is not None and self._doom[0] == "before":
+            self.kill()
+        if self.dead:
+            raise httpx.ConnectError("the process is dead", request=request)
+        self.sent.append(line)
+        response = await self._inner.handle_async_request(request)
+        if doomed and not self.dead:
+            self.kill()
+        if self.dead:
+            raise httpx.ReadError("the process is dead", request=request)
+        return response
+
+    def kill(self) -> None:
+        """Nothing is heard of the process from now on."""
+        self.dead = True
+        self.on_death()
+
+
+@dataclass
+class Fleet:
+    """The platform, and the strings behind it."""
+
+    plane: TestPlane
+    server: MemoryServer
+    world: SimulatedCloud
+    cml: ParkedCml
+    people: Client
+    policy: Policy
+    servers: CMLSystemSPI | None = None  # instead of the fakes
+    metrics_interval: float = 60.0
+    dedicated_account: bool = False
+    config: ReconciliationConfig = field(default_factory=ReconciliationConfig)
+    watch: WatchConfig = field(default_factory=lambda: WatchConfig(prefix="/workers/"))
+    sites: dict[str, LaunchSite] = field(default_factory=lambda: {region: _site(region) for region in REGIONS})
+    providers: dict[str, SimulatedProvider] = field(default_factory=dict)
+    controllers: dict[str, WorkerReconciler] = field(default_factory=dict)
+    registries: dict[str, CollectorRegistry] = field(default_factory=dict)
+    wires: dict[str, MortalWire] = field(default_factory=dict)
+    clients: list[Client] = field(default_factory=list)
+
+    def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
+        """A client of the control plane."""
+        wire = wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False)
+        client = Client("http://lcm.test", self.plane.tokens[role], wire=wire, registry=CollectorRegistry())
+        self.clients.append(client)
+        return client
+
+    async def start(self, name: str = "one") -> WorkerReconciler:
+        """A worker controller, leading or standing by."""
+        provider = self.providers[name] = SimulatedProvider(self.world)
+        wire = self.wires[name] = MortalWire(httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
+        control = self.connect(Role.CONTROLLER, wire)
+        coordination = FaultyCoordination(MemoryCoordination(self.server))
+
+        def cut_off() -> None:
+            provider.cut = coordination.cut = True
+            coordination.break_watches()
+
+        wire.on_death = cut_off
+        election = LeaderElectionConfig(election_key_prefix="/lcm", service_name="worker-controller", instance_id=name)
+        registry = self.registries[name] = CollectorRegistry()
+        reconciler = WorkerReconciler(
+            coordination,
+            election,
+            self.watch,
+            self.config,
+            Outside(control, provider, provider, self.servers or self.cml, self.sites),
+            Rules(
+                DEFAULT,
+                policy=self.policy,
+                metrics_interval=self.metrics_interval,
+                dedicated_account=self.dedicated_account,
+            ),
+            registry=registry,
+        )
+        self.controllers[name] = reconciler
+        await reconciler.start()
+        return reconciler
+
+    async def create(self, name: str = "alpha", **body: Any) -> Worker:
+        """A person asks for a worker."""
+        return await self.people.workers.create(CreateWorker(name=name, template_name="small", **body))
+
+    async def worker(self, worker_id: str) -> Worker:
+        """The record as it is, from the store: to ask over HTTP twice a second would take most of a test's time."""
+        stored = await self.plane.parts.plane.store.get(WORKERS, worker_id)
+        assert stored is not None
+        return Worker.model_validate_json(stored.body)
+
+    async def until(
+        self, condition: Callable[[], bool | Awaitable[bool]], what: str, *, within: float = 3600.0
+    ) -> float:
+        """Wait until it holds; says how long it took."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while True:
+            holds = condition()
+            if await holds if inspect.isawaitable(holds) else holds:
+                return loop.time() - began
+            if loop.time() - began > within:
+                raise AssertionError(f"not within {within:g} s: {what}")
+            await asyncio.sleep(0.5)
+
+    async def until_status(self, worker_id: str, status: WorkerStatus, *, within: float = 3600.0) -> Worker:
+        """Wait for a status."""
+
+        async def reached() -> bool:
+            return (await self.worker(worker_id)).status is status
+
+        await self.until(reached, f"{worker_id} is {status}", within=within)
+        return await self.worker(worker_id)
+
+    async def until_ready(self, worker_id: str, *, within: float = 3600.0) -> Worker:
+        """Wait until lablets could be placed on it."""
+
+        async def reached() -> bool:
+            return (await self.worker(worker_id)).ready
+
+        await self.until(reached, f"{worker_id} is ready", within=within)
+        return await self.worker(worker_id)
+
+    async def running(self, name: str = "alpha", **body: Any) -> Worker:
+        """A worker that is up and ready."""
+        return await self.until_ready((await self.create(name, **body)).id)
+
+    async def steps(self, worker_id: str) -> list[str]:
+        """The statuses of its history, in order."""
+        return [entry.to_status.value async for entry in self.people.workers.history(worker_id)]
+
+    async def audits(self, subject: str) -> list[str]:
+        """What is kept of a subject, oldest first."""
+        audit = self.people.fleet.audit(subject=[subject], newest_first=False)
+        return [entry.action async for entry in audit]
+
+    def disturb(self, action: Action, worker: Worker) -> None:
+        """Somebody does something to the instance from outside."""
+        assert worker.instance_id is not None
+        self.world.strike(worker.aws_region, Disturb(action, worker.instance_id))
+
+    def machine(self, worker: Worker) -> Machine:
+        """The machine behind a worker."""
+        assert worker.instance_id is not None
+        return self.world.regions[worker.aws_region].machines[worker.instance_id]
+
+    def cml_of(self, worker: Worker) -> FakeServer:
+        """The CML behind a worker."""
+        assert worker.instance_id is not None
+        return self.cml.by_machine[worker.instance_id]
+
+    def calls(self, operation: str) -> int:
+        """Requests that reached the cloud."""
+        return self.world.calls()[operation]
+
+    async def change_settings(self, **groups: dict[str, Any]) -> None:
+        """An admin changes settings at run time."""
+        answer = await self.plane.ask("PATCH", "/api/settings", role=Role.ADMIN, json=groups)
+        assert answer.status_code == 200, answer.text
+
+
+def _site(region: str) -> LaunchSite:
+    return LaunchSite(region, subnet_ids=("subnet-a", "subnet-b"))
+
+
+@asynccontextmanager
+async def a_fleet(
+    *,
+    policy: Policy | None = None,
+    seed: int = 1,
+    dedicated_account: bool = False,
+    config: ReconciliationConfig | None = None,
+) -> AsyncIterator[Fleet]:
+    """A platform without a controller yet; start one, or several."""
+    world = SimulatedCloud(seed=seed)
+    for region in REGIONS:
+        world.add_region(region, subnets={"subnet-a": f"{region}a", "subnet-b": f"{region}b"})
+        world.add_image(region, "cml-2.9.1", created_at=clock.now())
+    async with serving_plane() as plane:
+        server = MemoryServer()
+        store = plane.parts.plane.store
+        mirrors = [
+            Mirror(store, MemoryCoordination(server), plane.feed, mirrored)
+            for mirrored in (MIRRORED_WORKERS, MIRRORED_LABLETS)
+        ]
+        for mirror in mirrors:
+            await mirror.start()
+        fleet = Fleet(plane, server, world, ParkedCml(world), None, policy or Policy())  # type: ignore[arg-type]
+        fleet.people = fleet.connect(Role.ADMIN)
+        fleet.dedicated_account = dedicated_account
+        if config is not None:
+            fleet.config = config
+        try:
+            yield fleet
+        finally:
+            for controller in fleet.controllers.values():
+                await controller.stop()
+            for client in fleet.clients:
+                await client.aclose()
+            for mirror in mirrors:
+                await mirror.stop()

@@ -1,0 +1,239 @@
+"""All controllers on one fleet in virtual time: what the scheduler asks for is launched, and lablets run on it.
+
+Everything is the real code but the network. The worker controller and the lablet controller speak to the same
+simulated CML servers, one on each machine of the simulated cloud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from lcm.cloud.types import InstanceState
+from lcm.cml.client.cml_session import Session
+from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cml.client.tls import Insecure
+from lcm.cml.client.transport import Transport
+from lcm.cml.simulator.http.simulator_app import make_app
+from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.control_plane.records.kinds import LABLETS, WORKERS
+from lcm.controllers.lablet.controller import LabletReconciler
+from lcm.controllers.lablet.given import Outside, Rules
+from lcm.controllers.scheduler.plan import Rules as SchedulerRules
+from lcm.controllers.scheduler.scheduler import SchedulerHostedService
+from lcm.coordination.memory.client import MemoryCoordination
+from lcm.core.controller.leader_election import LeaderElectionConfig
+from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.watching import WatchConfig
+from lcm.model.access import Role
+from lcm.model.lablet.record import CreateDefinition, CreateLablet, Lablet, Requirements
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.record import Worker
+from lcm.model.worker.status import WorkerStatus
+from tests.support.virtual.cml_servers import LabServers
+from tests.support.virtual.fake_cml import DEFAULT
+from tests.support.virtual.fleet import BOOT, Fleet, a_fleet
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from lcm.cloud.simulated import SimulatedCloud
+    from lcm.cloud.simulated.machine import Machine
+    from lcm.cml.simulator.state.labs import Lab
+    from lcm.controllers.worker.policy import Policy
+    from lcm.core.hosting import HostedService
+
+WATCH = WatchConfig(prefix="/instances/")
+CONFIG = ReconciliationConfig(interval_seconds=120.0)  # changes are watched; to poll for hours takes most of a test
+_SETTINGS = WorldSettings(boot_seconds=BOOT, password=DEFAULT.password)
+_LOOK_SECONDS = 5.0  # to read all records takes longer than what happens meanwhile
+_NODE = "  - {{id: n{0}, label: host{0}, node_definition: alpine, x: {0}, y: 0, interfaces: []}}\n"
+
+
+def topology(nodes: int) -> str:
+    """A lab of so many nodes."""
+    return "lab: {version: 0.2.2, title: exercise}\nnodes:\n" + "".join(_NODE.format(n) for n in range(nodes))
+
+
+class ParkedServers(LabServers):
+    """Simulated CML servers on the machines of a simulated cloud: each is reached while its machine runs."""
+
+    def __init__(self, cloud: SimulatedCloud) -> None:
+        super().__init__()
+        self.cloud = cloud
+        self.by_machine: dict[str, World] = {}
+        self._address_of: dict[str, str] = {}  # under which address a machine was last reached
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        address = request.url.host
+        machine = self._machine(address)
+        if machine is None:
+            self.worlds.pop(address, None)
+        elif not self._switch_on(machine, address).boot.listens:
+            raise httpx.ConnectError("it boots", request=request)
+        return await super().handle_async_request(request)
+
+    def labs(self) -> list[Lab]:
+        """All labs on machines that are still there, running or not."""
+        there = {
+            machine.id
+            for region in self.cloud.regions.values()
+            for machine in region.machines.values()
+            if machine.state is not InstanceState.TERMINATED
+        }
+        worlds = [world for machine_id, world in self.by_machine.items() if machine_id in there]
+        for world in worlds:
+            world.time.advance()
+        return [lab for world in worlds for lab in world.labs.all]
+
+    def imports(self) -> int:
+        """Labs that were ever made through the API, also on machines that are gone."""
+        return sum(world.labs.imported for world in self.by_machine.values())
+
+    def _switch_on(self, machine: Machine, address: str) -> World:
+        """A machine has another address each time that it starts: its disk is the same, what ran on it is not."""
+        world = self.by_machine.setdefault(machine.id, World(_SETTINGS))
+        if self._address_of.get(machine.id) != address:
+            world.power_off()
+            world.power_on()
+            self.worlds[address] = world
+            self._wires[address] = httpx.ASGITransport(app=make_app(world))
+            self._address_of[machine.id] = address
+        world.time.advance()
+        return world
+
+    def _machine(self, address: str) -> Machine | None:
+        """The one that runs at an address. Controllers of these tests use public addresses only."""
+        for region in self.cloud.regions.values():
+            for machine in region.machines.values():
+                if machine.public_ip == address:
+                    machine.settle(self.cloud.time())
+                    return machine if machine.state is InstanceState.RUNNING else None
+        return None
+
+
+class Whole:
+    """The platform, and what people and tests do with it."""
+
+    def __init__(self, fleet: Fleet, servers: ParkedServers, scheduler: SchedulerHostedService) -> None:
+        self.fleet = fleet
+        self.servers = servers
+        self.scheduler = scheduler
+
+    async def define(self, name: str, requirements: Requirements) -> None:
+        """What lablets can be made from: a lab with as many nodes as are asked for."""
+        body = CreateDefinition(
+            name=name, version="1", topology=topology(requirements.nodes), requirements=requirements
+        )
+        await self.fleet.people.definitions.create(body)
+
+    async def make(self, definition: str, **body: Any) -> Lablet:
+        """Somebody wants a lablet."""
+        return await self.fleet.people.lablets.create(CreateLablet(definition=definition, **body))
+
+    async def running(self, definition: str, **body: Any) -> Lablet:
+        """A lablet that runs."""
+        return await self.until_status(await self.make(definition, **body), LabletStatus.RUNNING)
+
+    async def lablets(self) -> list[Lablet]:
+        """All of them, as they are in the store."""
+        page = await self.fleet.plane.parts.plane.store.find(LABLETS, limit=1000)
+        return [Lablet.model_validate_json(item.body) for item in page.items]
+
+    async def lablet(self, lablet_id: str) -> Lablet:
+        """As it is in the store."""
+        return next(lablet for lablet in await self.lablets() if lablet.id == lablet_id)
+
+    async def workers(self) -> list[Worker]:
+        """All of them, as they are in the store."""
+        page = await self.fleet.plane.parts.plane.store.find(WORKERS, limit=1000)
+        return [Worker.model_validate_json(item.body) for item in page.items]
+
+    async def worker_of(self, lablet: Lablet) -> Worker:
+        """Where it runs."""
+        assert lablet.worker_id is not None
+        return await self.fleet.worker(lablet.worker_id)
+
+    async def serving(self) -> int:
+        """How many workers run."""
+        return sum(worker.status is WorkerStatus.RUNNING for worker in await self.workers())
+
+    async def until(self, condition: Callable[[], Awaitable[bool]], what: str, *, within: float = 3600.0) -> None:
+        """Wait until it holds; says how everything was if it never did."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within
+        while not await condition():
+            if loop.time() > deadline:
+                lablets = [(each.status.value, each.message, each.placement) for each in await self.lablets()]
+                workers = [(each.name, each.status.value, each.allocation) for each in await self.workers()]
+                raise AssertionError(f"not within {within:g} s: {what}\n{lablets}\n{workers}")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def until_status(self, lablet: Lablet, status: LabletStatus, *, within: float = 3600.0) -> Lablet:
+        """Wait for a status of one."""
+
+        async def reached() -> bool:
+            return (await self.lablet(lablet.id)).status is status
+
+        await self.until(reached, f"{lablet.id} is {status}", within=within)
+        return await self.lablet(lablet.id)
+
+    async def check_books(self) -> None:
+        """What workers say is taken is what their lablets take, and nobody gave more than there is."""
+        lablets = [lablet for lablet in await self.lablets() if lablet.assigned]
+        for worker in await self.workers():
+            mine = [lablet.requirements for lablet in lablets if lablet.worker_id == worker.id]
+            taken, size = worker.allocation, worker.capacity
+            assert size is not None
+            assert taken.lablets == len(mine)
+            assert taken.cpu_cores == sum(each.cpu_cores for each in mine) <= size.cpu_cores
+            assert taken.memory_gb == sum(each.memory_gb for each in mine) <= size.memory_gb
+            assert taken.storage_gb == sum(each.storage_gb for each in mine) <= size.storage_gb
+            assert taken.nodes == sum(each.nodes for each in mine) <= size.max_nodes
+
+
+def _election(name: str) -> LeaderElectionConfig:
+    return LeaderElectionConfig(election_key_prefix="/lcm", service_name=name, instance_id="one")
+
+
+@asynccontextmanager
+async def a_whole(*, policy: Policy | None = None) -> AsyncIterator[Whole]:
+    """An empty fleet with a worker controller, a resource scheduler and a lablet controller."""
+    async with a_fleet(policy=policy, config=CONFIG) as fleet:
+        servers = ParkedServers(fleet.world)
+        transport = Transport(Insecure(), wire=lambda _context: servers)
+        session = Session(transport, registry=CollectorRegistry())
+        fleet.servers = CMLSystemClient(session)
+        await fleet.change_settings(scaling={"max_workers_per_region": 60})
+        scheduler = SchedulerHostedService(
+            MemoryCoordination(fleet.server),
+            _election("resource-scheduler"),
+            WATCH,
+            CONFIG,
+            fleet.connect(Role.CONTROLLER),
+            SchedulerRules(),
+            registry=CollectorRegistry(),
+        )
+        lablets = LabletReconciler(
+            MemoryCoordination(fleet.server),
+            _election("lablet-controller"),
+            WATCH,
+            CONFIG,
+            Outside(fleet.connect(Role.CONTROLLER), session, session.forget),
+            Rules(DEFAULT),
+            registry=CollectorRegistry(),
+        )
+        await fleet.start()
+        services: list[HostedService] = [scheduler, lablets]
+        for service in services:
+            await service.start()
+        try:
+            yield Whole(fleet, servers, scheduler)
+        finally:
+            for service in services:
+                await service.stop()
+            await transport.aclose()

@@ -1,0 +1,251 @@
+"""Lablets in virtual time: a control plane, workers that are ready, simulated CML servers, lablet controllers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from lcm.client import Client
+from lcm.client.base import Leader
+from lcm.cml.client.cml_session import Session
+from lcm.cml.types import Credentials
+from lcm.control_plane.journal.mirror import Mirror
+from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS
+from lcm.controllers.lablet.controller import LabletReconciler
+from lcm.controllers.lablet.deps import Policy
+from lcm.controllers.lablet.figures import Gauges
+from lcm.controllers.lablet.given import Outside, Rules
+from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
+from lcm.core import clock
+from lcm.core.controller.leader_election import LeaderElectionConfig
+from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.watching import WatchConfig
+from lcm.model.access import Role
+from lcm.model.lablet.record import (
+    CreateDefinition,
+    CreateLablet,
+    Placement,
+    Requirements,
+    ScheduleBatch,
+    ScheduleWrite,
+)
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
+from lcm.model.worker.requests import CreateWorker, StatusWrite
+from lcm.model.worker.status import WorkerStatus
+from tests.support.network.faulty_coordination import FaultyCoordination
+from tests.support.virtual.cml_servers import LabServers, Life, MortalLink, cml_transport
+from tests.support.virtual.control_plane import TestPlane, serving_plane
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from lcm.cml.simulator.state.world import World
+    from lcm.model.lablet.record import Lablet
+    from lcm.model.lablet.status import LabletStatus
+    from lcm.model.worker.record import Worker
+
+TOPOLOGY = """\
+lab: {version: 0.2.2, title: exercise}
+nodes:
+  - {id: n0, label: sw, node_definition: unmanaged_switch, x: 0, y: 0,
+     interfaces: [{id: i0, type: physical, slot: 0, label: port0}]}
+  - {id: n1, label: host, node_definition: alpine, x: 100, y: 0, tags: ["serial:${CONSOLE}"],
+     interfaces: [{id: i0, type: physical, slot: 0, label: eth0}]}
+links:
+  - {id: l0, n1: n0, i1: i0, n2: n1, i2: i0}
+"""
+ACCOUNT = Credentials("admin", "simulated")
+WORKERS_LEADER = Leader("worker-controller", 3)
+SCHEDULER = Leader("resource-scheduler", 3)
+READY = (ConditionStatus.TRUE, "Ready")
+NOT_READY = (ConditionStatus.FALSE, "NotReady")
+
+
+@dataclass
+class Labbing:
+    """The platform as far as lablets need it, and the strings behind it."""
+
+    plane: TestPlane
+    coordination: MemoryServer
+    servers: LabServers
+    people: Client
+    control: Client
+    policy: Policy = field(default_factory=Policy)
+    sweep_interval: float = 600.0
+    lives: dict[str, Life] = field(default_factory=dict)
+    controllers: dict[str, LabletReconciler] = field(default_factory=dict)
+    registries: dict[str, CollectorRegistry] = field(default_factory=dict)
+    closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+
+    # Workers
+
+    async def worker(self, name: str = "alpha", address: str = "192.0.2.7") -> Worker:
+        """A worker that is ready, and its CML."""
+        self.servers.add(address)
+        made = await self.people.workers.create(CreateWorker(name=name, template_name="large"))
+        made = await self.report(made, WorkerStatus.PROVISIONING, instance_id=f"i-{name}1")
+        made = await self.report(made, WorkerStatus.STARTING)
+        return await self.report(made, WorkerStatus.RUNNING, public_ip=address, conditions=self.cml(*READY))
+
+    async def report(self, worker: Worker, status: WorkerStatus, **fields: Any) -> Worker:
+        """The worker controller writes what it found."""
+        current = await self.control.internal.worker(worker.id)
+        body = StatusWrite(status=status, version=current.version, reason="seen", **fields)
+        return await self.control.internal.write_status(WORKERS_LEADER, worker.id, body)
+
+    @staticmethod
+    def cml(status: ConditionStatus, reason: str) -> tuple[Condition, ...]:
+        """What the worker controller says of CML."""
+        return (Condition(type=ConditionType.CML_READY, status=status, reason=reason, since=clock.now()),)
+
+    async def restart(self, worker: Worker, *, seconds: float = 120.0) -> None:
+        """Somebody stops the machine, and it is started again some time later: what ran on it is found stopped."""
+        world = self.world(worker)
+        world.power_off()
+        await self.report(worker, WorkerStatus.STOPPED, conditions=self.cml(*NOT_READY))
+        await asyncio.sleep(seconds)
+        world.power_on()
+        await self.report(worker, WorkerStatus.STARTING)
+        address = next(a for a, known in self.servers.worlds.items() if known is world)
+        await self.report(worker, WorkerStatus.RUNNING, public_ip=address, conditions=self.cml(*READY))
+
+    def world(self, worker: Worker) -> World:
+        """The CML behind a worker."""
+        assert worker.public_ip is not None
+        return self.servers.worlds[worker.public_ip]
+
+    async def verify(self, *, done: bool = True) -> None:
+        """The worker controller's leader has looked at all its workers."""
+        await self.control.internal.announce_leadership(WORKERS_LEADER, startup_sweep_done=done)
+
+    # Lablets
+
+    async def define(self, topology: str = TOPOLOGY, **requirements: Any) -> None:
+        """A definition to make lablets from."""
+        needs = Requirements(**{"license": False, "nodes": 2, "ports": ("CONSOLE",), **requirements})
+        await self.people.definitions.create(
+            CreateDefinition(name="exercise", version="1", topology=topology, requirements=needs)
+        )
+
+    async def lablet(self, worker: Worker | None = None, **body: Any) -> Lablet:
+        """A lablet; with a worker it is placed there."""
+        made = await self.people.lablets.create(CreateLablet(definition="exercise", **body))
+        return made if worker is None else await self.place(made, worker)
+
+    async def place(self, lablet: Lablet, worker: Worker) -> Lablet:
+        """The scheduler gives it a worker."""
+        placement = Placement(at=clock.now(), worker_id=worker.id, score=0.5, reason="the only one")
+        write = ScheduleWrite(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
+        (done,) = await self.control.internal.schedule(SCHEDULER, ScheduleBatch(items=(write,)))
+        assert done.placed, done.detail
+        return await self.control.internal.lablet(lablet.id)
+
+    async def get(self, lablet: Lablet) -> Lablet:
+        """As it is now."""
+        return await self.people.lablets.get(lablet.id)
+
+    async def until_status(self, lablet: Lablet, status: LabletStatus, *, within: float = 3600.0) -> Lablet:
+        """Wait for a status."""
+
+        async def reached() -> bool:
+            return (await self.get(lablet)).status is status
+
+        try:
+            await self.until(reached, "", within=within)
+        except AssertionError:
+            found = await self.get(lablet)
+            raise AssertionError(
+                f"not {status} within {within:g} s but {found.status}: {found.message!r}, labs {self.servers.markers()}"
+            ) from None
+        return await self.get(lablet)
+
+    async def until(
+        self, condition: Callable[[], bool | Awaitable[bool]], what: str, *, within: float = 3600.0
+    ) -> None:
+        """Wait until it holds."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while True:
+            holds = condition()
+            if await holds if inspect.isawaitable(holds) else holds:
+                return
+            if loop.time() - began > within:
+                raise AssertionError(f"not within {within:g} s: {what}")
+            await asyncio.sleep(0.5)
+
+    async def steps(self, lablet: Lablet) -> list[str]:
+        """The statuses of its history, in order."""
+        return [entry.to_status.value async for entry in self.people.lablets.history(lablet.id)]
+
+    async def audits(self, subject: str, by: str = "lablet-controller") -> list[str]:
+        """What the lablet controller has kept of a subject, oldest first."""
+        audit = self.people.fleet.audit(subject=[subject], newest_first=False)
+        return [entry.action async for entry in audit if by in entry.actor.name]
+
+    # Controllers
+
+    async def start(self, name: str = "one") -> LabletReconciler:
+        """A lablet controller, leading or standing by."""
+        life = self.lives[name] = Life()
+        inner = httpx.ASGITransport(self.plane.app, raise_app_exceptions=False)
+        control = self.connect(Role.CONTROLLER, MortalLink(inner, life))
+        coordination = FaultyCoordination(MemoryCoordination(self.coordination))
+
+        def cut_off() -> None:
+            coordination.cut = True
+            coordination.break_watches()
+
+        life.on_death = cut_off
+        transport = cml_transport(self.servers, life)
+        session = Session(transport, registry=CollectorRegistry())
+        registry = self.registries[name] = CollectorRegistry()
+        reconciler = LabletReconciler(
+            coordination,
+            LeaderElectionConfig(election_key_prefix="/lcm", service_name="lablet-controller", instance_id=name),
+            WatchConfig(prefix="/instances/"),
+            ReconciliationConfig(),
+            Outside(control, session, session.forget),
+            Rules(ACCOUNT, policy=self.policy, sweep_interval=self.sweep_interval),
+            registry=registry,
+        )
+        Gauges(reconciler, registry)
+        self.controllers[name] = reconciler
+        self.closing.append(transport.aclose)
+        await reconciler.start()
+        return reconciler
+
+    def connect(self, role: Role, wire: httpx.AsyncBaseTransport | None = None) -> Client:
+        """A client of the control plane."""
+        wire = wire or httpx.ASGITransport(self.plane.app, raise_app_exceptions=False)
+        client = Client("http://lcm.test", self.plane.tokens[role], wire=wire, registry=CollectorRegistry())
+        self.closing.append(client.aclose)
+        return client
+
+
+@asynccontextmanager
+async def a_labbing(*, policy: Policy | None = None, verified: bool = True) -> AsyncIterator[Labbing]:
+    """A platform with a definition, without a worker or a controller yet."""
+    async with serving_plane() as plane:
+        server = MemoryServer()
+        mirror = Mirror(plane.parts.plane.store, MemoryCoordination(server), plane.feed, MIRRORED_LABLETS)
+        await mirror.start()
+        labbing = Labbing(plane, server, LabServers(), None, None, policy or Policy())  # type: ignore[arg-type]
+        labbing.people = labbing.connect(Role.ADMIN)
+        labbing.control = labbing.connect(Role.CONTROLLER)
+        await labbing.control.internal.announce_leadership(SCHEDULER)
+        await labbing.verify(done=verified)
+        await labbing.define()
+        try:
+            yield labbing
+        finally:
+            for controller in labbing.controllers.values():
+                await controller.stop()
+            for close in labbing.closing:
+                await close()
+            await mirror.stop()

@@ -1,0 +1,109 @@
+"""The live fleet: keys choose, filter and act, and nothing is done without a yes."""
+
+from __future__ import annotations
+
+import pytest
+
+from lcm.cli.live.board import Board
+from lcm.cli.live.terminal import DOWN, ENTER, ERASE, ESCAPE, RESIZED, UP, keys_of
+from tests.support.records.workers import a_worker
+
+
+@pytest.fixture
+def board() -> Board:
+    made = Board()
+    for number, (name, status) in enumerate((("beta", "STOPPED"), ("alpha", "RUNNING"), ("old", "TERMINATED"))):
+        made.put(a_worker(id=f"w-{number}", name=name, status=status))
+    return made
+
+
+def names(board: Board) -> list[str]:
+    return [worker.name for worker in board.visible()]
+
+
+def press(board: Board, *keys: str) -> None:
+    for key in keys:
+        assert board.press(key) is None
+
+
+def test_by_name_without_what_has_ended(board: Board) -> None:
+    assert names(board) == ["alpha", "beta"]
+    assert board.selected is not None
+    assert board.selected.name == "alpha"
+
+
+def test_up_and_down_stop_at_the_ends(board: Board) -> None:
+    press(board, DOWN, DOWN, DOWN)
+    assert board.selected is not None
+    assert board.selected.name == "beta"
+    press(board, UP, UP, UP)
+    assert board.selected.name == "alpha"
+
+
+def test_the_choice_stays_with_its_worker(board: Board) -> None:
+    press(board, DOWN)
+    board.put(a_worker(id="w-9", name="aardvark"))
+    assert board.selected is not None
+    assert board.selected.name == "beta"
+
+
+def test_filtering(board: Board) -> None:
+    press(board, "/", *"stopped eu")
+    assert names(board) == ["beta"]
+    press(board, ERASE, ERASE, ERASE, ENTER)
+    assert (board.filter, board.typing) == ("stopped", False)
+    press(board, ESCAPE)
+    assert names(board) == ["alpha", "beta"]
+    press(board, "/", *"terminated", ESCAPE)
+    assert board.filter == ""
+    press(board, "/", *"terminated", ENTER)
+    assert names(board) == ["old"]
+
+
+@pytest.mark.parametrize(("key", "verb"), [("s", "start"), ("p", "stop"), ("d", "drain")])
+def test_a_change_asks_first(board: Board, key: str, verb: str) -> None:
+    press(board, key)
+    assert "alpha" in board.question()
+    press(board, RESIZED)
+    assert board.question()
+    press(board, "n")
+    assert (board.question(), board.message) == ("", "Nothing was changed.")
+    press(board, key)
+    wish = board.press("y")
+    assert wish is not None
+    assert (wish.what, wish.worker and wish.worker.name) == (verb, "alpha")
+
+
+def test_explaining_covers_the_list_until_a_key(board: Board) -> None:
+    wish = board.press("e")
+    assert wish is not None
+    assert wish.what == "explain"
+    board.text = "why"
+    press(board, "x")
+    assert board.text == ""
+
+
+def test_leaving(board: Board) -> None:
+    wish = board.press("q")
+    assert wish is not None
+    assert wish.what == "quit"
+
+
+def test_an_overtaken_event_changes_nothing(board: Board) -> None:
+    board.put(a_worker(id="w-1", name="alpha", status="STOPPING", version=7))
+    board.put(a_worker(id="w-1", name="alpha", status="RUNNING", version=6))
+    assert board.workers["w-1"].status == "STOPPING"
+
+
+def test_an_empty_board_survives_all_keys() -> None:
+    board = Board()
+    for key in (UP, DOWN, "s", "e", ENTER, "y", "n", ESCAPE, RESIZED):
+        press(board, key)
+    assert board.selected is None
+
+
+def test_keys() -> None:
+    assert keys_of("a\x1b[A\x1b[Bq") == ["a", UP, DOWN, "q"]
+    assert keys_of("\r\x7f\x1b") == [ENTER, ERASE, ESCAPE]
+    assert keys_of("\x1b[Cx") == ["x"], "a key that means nothing here"
+    assert keys_of("\x00\x01") == []

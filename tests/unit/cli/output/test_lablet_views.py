@@ -1,0 +1,144 @@
+"""What people read of lablets, and when waiting for one is hopeless."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from lcm.cli.output.lablet_views import (
+    lablet_columns,
+    lablet_notes,
+    lablet_status_words,
+    needs_words,
+    show_lablet,
+    show_lablet_history,
+    show_preview,
+    show_rejections,
+)
+from lcm.cli.output.printer import Screen
+from lcm.cli.runtime.lablet_waiting import hopeless
+from lcm.cli.runtime.options import Format
+from lcm.model.lablet.preview import Candidate, LabletPreview, PreviewOutcome
+from lcm.model.lablet.record import NodeEndpoint, Placement, Rejection, Requirements
+from lcm.model.lablet.status import LabletStatus
+from tests.support.records.lablet_records import a_lablet
+from tests.support.records.workers import NOW
+
+REJECTIONS = tuple(
+    Rejection(worker_id=f"w-{number}", worker_name=f"lab-{number}", reason="it is DRAINING") for number in range(25)
+)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "PENDING_SCHEDULING"),
+        ({"status": "RUNNING", "ending": "EXPIRED"}, "RUNNING → EXPIRED"),
+        ({"status": "FAILED", "ending": "FAILED"}, "FAILED"),
+    ],
+)
+def test_the_status_says_how_it_ends(facts: dict[str, Any], words: str) -> None:
+    assert lablet_status_words(a_lablet(**facts)) == words
+
+
+def test_notes_say_what_one_line_should() -> None:
+    waits = Placement(at=NOW, reason="3 workers are full")
+    assert lablet_notes(a_lablet(placement=waits)) == "3 workers are full"
+    assert lablet_notes(a_lablet(placement=waits, message="booting")) == "booting"
+    assert lablet_notes(a_lablet(status="SCHEDULED", placement=waits)) == ""
+    assert lablet_notes(a_lablet(status="FAILED", ending_reason="no boot")) == "no boot"
+
+
+def test_a_line_of_the_list() -> None:
+    lablet = a_lablet(status="RUNNING", worker_id="w-1", ends_at=NOW + timedelta(hours=2))
+    cells = {column.title: column.cell(lablet) for column in lablet_columns(NOW, {"w-1": "alpha"})}
+    assert (cells["WORKER"], cells["ENDS"], cells["FOR"], cells["ID"]) == ("alpha", "in 2h", "0s", "l-1")
+    unknown = {column.title: column.cell(lablet) for column in lablet_columns(NOW + timedelta(hours=3), {})}
+    assert (unknown["WORKER"], unknown["ENDS"]) == ("w-1", "now")
+
+
+def test_needs_on_one_line() -> None:
+    assert needs_words(Requirements(license=False)) == "1 CPU, 1 GB memory, 1 GB disk, 1 node"
+    all_of_them = Requirements(
+        cpu_cores=0.5, nodes=3, cml_version=">=2.7", node_definitions=("iosv", "alpine"), ports=("CON",)
+    )
+    assert needs_words(all_of_them) == (
+        "0.5 CPU, 1 GB memory, 1 GB disk, 3 nodes, a licence, CML >=2.7, node definitions iosv, alpine, ports CON"
+    )
+
+
+def test_one_that_waits_says_who_was_not_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    placement = Placement(at=NOW, reason="none fits", rejections=REJECTIONS, rejected=30)
+    show_lablet(Screen(Format.TABLE), a_lablet(placement=placement), "")
+    told = capsys.readouterr().out
+    assert "none fits" in told
+    assert "lab-19" in told
+    assert "lab-20" not in told
+    assert "and 10 more; -o json shows 25" in told
+
+
+def test_one_that_runs_says_where_it_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    running = a_lablet(
+        status="RUNNING",
+        worker_id="w-1",
+        ports={"CON": 20000},
+        endpoints=(NodeEndpoint(node="R1", addresses=("10.0.0.1",)), NodeEndpoint(node="R2")),
+        placement=Placement(at=NOW, worker_id="w-1", score=0.5, reason="the best", rejections=REJECTIONS, rejected=25),
+    )
+    show_lablet(Screen(Format.TABLE), running, "alpha")
+    told = capsys.readouterr().out
+    assert "alpha (w-1)" in told
+    assert "the best" in told
+    assert "10.0.0.1" in told
+    assert "no address yet" in told
+    assert "lab-0" not in told
+
+
+def test_a_preview_says_the_answer_first(capsys: pytest.CaptureFixture[str]) -> None:
+    preview = LabletPreview(
+        definition="ospf@1",
+        requirements=Requirements(),
+        outcome=PreviewOutcome.LAUNCH,
+        reason="a small would be launched",
+        candidates=(Candidate(worker_id="w-1", worker_name="alpha", score=0.5),),
+        rejections=REJECTIONS[:1],
+        rejected=1,
+        template="small",
+        cost_per_hour_usd=0.02,
+    )
+    show_preview(Screen(Format.TABLE), preview)
+    told = capsys.readouterr().out
+    assert told.startswith("ospf@1: a small would be launched.")
+    assert "$0.02 an hour more than now" in told
+    assert "0.500" in told
+    assert "it is DRAINING" in told
+
+
+def test_nothing_more_is_said_where_all_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    show_rejections(Screen(Format.TABLE), REJECTIONS[:2], 2)
+    assert "more" not in capsys.readouterr().out
+
+
+def test_a_history_that_is_not_kept_any_more(capsys: pytest.CaptureFixture[str]) -> None:
+    show_lablet_history(Screen(Format.TABLE), "mine", [])
+    assert capsys.readouterr().out == "mine has no history that is still kept.\n"
+
+
+@pytest.mark.parametrize(
+    ("facts", "goal", "why"),
+    [
+        ({"status": "RUNNING"}, "TERMINATED", ""),
+        ({"status": "SCHEDULED"}, "RUNNING", ""),
+        ({"status": "FAILED"}, "RUNNING", "exercise is FAILED"),
+        ({"status": "FAILED"}, "TERMINATED", "exercise is FAILED"),
+        ({"status": "RUNNING", "wanted": False, "ending": "TERMINATED"}, "TERMINATED", ""),
+        ({"status": "RUNNING", "wanted": False, "ending": "TERMINATED"}, "STOPPING", ""),
+        ({"status": "INSTANTIATING", "wanted": False, "ending": "TERMINATED"}, "RUNNING", "is to end as TERMINATED"),
+        ({"status": "STOPPING", "ending": "FAILED"}, "TERMINATED", "is to end as FAILED"),
+    ],
+)
+def test_waiting_ends_where_it_is_hopeless(facts: dict[str, Any], goal: str, why: str) -> None:
+    told = hopeless(a_lablet(**facts), LabletStatus(goal))
+    assert (why in told, bool(told)) == (True, bool(why))

@@ -1,0 +1,65 @@
+"""Tables fit: what matters least goes first, and what is cut says so."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from lcm.cli.output.tables import GAP, Column, fit, print_table
+
+
+def test_all_is_shown_where_there_is_room() -> None:
+    assert fit([5, 7, 9], [0, 1, 2], [5, 7, 9], 25) == {0: 5, 1: 7, 2: 9}
+
+
+def test_the_least_important_goes_first() -> None:
+    assert fit([5, 7, 9], [0, 2, 1], [5, 7, 9], 24) == {0: 5, 2: 9}
+
+
+def test_cutting_comes_before_leaving_out() -> None:
+    assert fit([5, 40], [0, 1], [5, 10], 30) == {0: 5, 1: 23}
+
+
+def test_what_must_stay_stays_even_where_it_does_not_fit() -> None:
+    assert fit([30, 30], [0, 0], [30, 30], 10) == {0: 30, 1: 30}
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5), st.integers(1, 60)), min_size=1), st.integers(1, 200))
+def test_it_fits_or_only_the_indispensable_is_left(columns: list[tuple[int, int, int]], room: int) -> None:
+    natural, ranks, least = ([each[part] for each in columns] for part in range(3))
+    widths = fit(natural, ranks, least, room)
+    total = sum(widths.values()) + GAP * (len(widths) - 1)
+    assert total <= room or all(ranks[each] == 0 for each in widths)
+    assert all(ranks[each] > 0 for each in range(len(columns)) if each not in widths)
+    assert all(min(natural[each], least[each]) <= width <= natural[each] for each, width in widths.items())
+
+
+@pytest.mark.parametrize("room", [12, 20, 40, None])
+def test_a_printed_line_is_no_longer_than_the_room(room: int | None) -> None:
+    out = StringIO()
+    console = Console(file=out, width=room or 1000, highlight=False)
+    columns: list[Column[str]] = [
+        Column("NAME", lambda row: row, least=6),
+        Column("TWICE", lambda row: row * 2, rank=1, least=5),
+        Column("UPPER", lambda row: row.upper(), rank=2),
+    ]
+    print_table(console, columns, ["alphabetically", "b", "日本語のラボ"], room)
+    from rich.cells import cell_len
+
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 4
+    if room is None:
+        assert "alphabeticallyalphabetically" in lines[1]
+    else:
+        assert all(cell_len(line.rstrip()) <= room for line in lines)
+        assert "…" in out.getvalue()
+
+
+def test_brackets_are_text_and_a_missing_cell_is_a_dash() -> None:
+    out = StringIO()
+    print_table(Console(file=out, width=80), [Column("A", str)], ["[red]", "", "a\nb"], 80)
+    assert [line.strip() for line in out.getvalue().splitlines()] == ["A", "[red]", "-", "a b"]

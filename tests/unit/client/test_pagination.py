@@ -1,0 +1,57 @@
+"""Long lists, page by page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.client import ProtocolError
+from lcm.model.access import Role
+from lcm.model.worker.requests import CreateWorker
+from lcm.model.worker.status import WorkerStatus
+from tests.unit.client.fakes import Network, Server, said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lcm.client import Client
+    from tests.support.virtual.control_plane import TestPlane
+
+
+async def test_250_workers_come_in_three_pages_each_once(plane: TestPlane, connect: Callable[..., Client]) -> None:
+    network = Network(plane.app)
+    client = connect(network, plane.tokens[Role.OPERATOR])
+    names = [f"w{number:03}" for number in range(250)]
+    for name in names:
+        await client.workers.create(CreateWorker(name=name, template_name="small"))
+    network.requests.clear()
+    assert [worker.name async for worker in client.workers.list(sort="name")] == names
+    assert [request.url.params["limit"] for request in network.requests] == ["100"] * 3
+    inside = connect(network, plane.tokens[Role.CONTROLLER]).internal
+    pending = [WorkerStatus.PENDING, WorkerStatus.FAILED]
+    assert [worker async for worker in inside.workers(exclude_statuses=pending)] == []
+    assert len([worker async for worker in inside.workers(aws_region=["eu-west-1"], page_size=30)]) == 250
+
+
+async def test_a_list_that_is_left_early_asks_for_no_more(plane: TestPlane, connect: Callable[..., Client]) -> None:
+    network = Network(plane.app)
+    async for template in connect(network, plane.tokens[Role.VIEWER]).templates.list(page_size=1):
+        assert template.name
+        break
+    assert len(network.requests) == 1
+
+
+@pytest.mark.parametrize("size", [0, 1001])
+async def test_pages_are_bounded(size: int, connect: Callable[..., Client]) -> None:
+    server = Server(said({"items": []}))
+    with pytest.raises(ValueError, match="between 1 and 1000"):
+        await anext(connect(Network(server)).workers.list(page_size=size))
+    assert server.asked == []
+
+
+async def test_pages_that_go_round_in_circles_end(connect: Callable[..., Client]) -> None:
+    server = Server(said({"items": [], "next_cursor": "again"}))
+    with pytest.raises(ProtocolError, match="circles"):
+        await anext(connect(Network(server)).workers.list())
+    assert len(server.asked) == 2

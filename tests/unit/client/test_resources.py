@@ -1,0 +1,297 @@
+"""Every route of the control plane has a method that reaches it and understands its answer."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import SecretStr
+
+from lcm.client import Client, Leader
+from lcm.client.errors import NotFound, NotSignedIn
+from lcm.core import clock
+from lcm.model.access import Role
+from lcm.model.audit import ActorKind
+from lcm.model.decision import DecisionReport
+from lcm.model.fleet.settings import SettingsPatch
+from lcm.model.lablet.record import (
+    CreateDefinition,
+    CreateLablet,
+    LabletRelease,
+    LabletStatusWrite,
+    Placement,
+    Requirements,
+    ScheduleBatch,
+    ScheduleWrite,
+)
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.system import ControllerReport
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
+from lcm.model.worker.idle import ActivityEvent
+from lcm.model.worker.metrics import MetricsSample
+from lcm.model.worker.requests import (
+    BreakerReport,
+    CreateWorker,
+    DecisionItem,
+    DecisionsBatch,
+    DetectIdle,
+    HoldRequest,
+    ImportWorker,
+    LaunchWrite,
+    LicenseRequest,
+    LicenseStatusWrite,
+    MetricsBatch,
+    PatchWorker,
+    ScaleUp,
+    StatusWrite,
+)
+from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, Origin, WorkerStatus
+from tests.unit.client.fakes import Network, Said, Server, said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lcm.model.worker.record import Worker
+    from tests.support.virtual.control_plane import TestPlane
+
+LEADER = Leader("worker-controller", 5)
+SCHEDULER = Leader("resource-scheduler", 2)
+BY_HAND = {("POST", "/api/session"), ("DELETE", "/api/session"), ("GET", "/api/events/stream")}
+"""Sessions are for browsers; the stream has tests of its own."""
+
+
+class Tour:
+    """Asks everything once, as an admin and as a controller, and remembers which routes were reached."""
+
+    def __init__(self, plane: TestPlane, connect: Callable[..., Client]) -> None:
+        self._templates = sorted(
+            (method.upper(), path) for path, methods in plane.app.openapi()["paths"].items() for method in methods
+        )
+        self._networks = [Network(plane.app), Network(plane.app)]
+        self.admin = connect(self._networks[0], plane.tokens[Role.ADMIN])
+        self.controller = connect(self._networks[1], plane.tokens[Role.CONTROLLER]).internal
+
+    @property
+    def expected(self) -> set[tuple[str, str]]:
+        """The routes of the API; probes are not part of it."""
+        return {route for route in self._templates if route[1].startswith("/api/")} - BY_HAND
+
+    @property
+    def reached(self) -> set[tuple[str, str]]:
+        """Routes that were asked."""
+        asked = [request for network in self._networks for request in network.requests]
+        return {self._template(request.method, request.url.path) for request in asked}
+
+    def _template(self, method: str, path: str) -> tuple[str, str]:
+        fitting = [
+            (known, template)
+            for known, template in self._templates
+            if known == method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path)
+        ]
+        return min(fitting, key=lambda route: route[1].count("{"))
+
+    async def bring_up(self, name: str) -> Worker:
+        """A worker, from its creation until it runs."""
+        body = CreateWorker(
+            name=name,
+            template_name="small",
+            license_token=SecretStr("tok-1"),
+            cml_username="u",
+            cml_password=SecretStr("p w"),
+        )
+        made = await self.admin.workers.create(body)
+        launch = LaunchWrite(version=made.version, attempt=1, parameters={"ImageId": "ami-1"})
+        worker = await self.controller.write_launch(LEADER, made.id, launch)
+        for told in (
+            {"status": "PROVISIONING", "instance_id": f"i-{name}"},
+            {"status": "STARTING"},
+            {"status": "RUNNING", "public_ip": "192.0.2.7"},
+        ):
+            write = StatusWrite.model_validate({**told, "version": worker.version, "reason": "seen"})
+            worker = await self.controller.write_status(LEADER, worker.id, write)
+        return worker
+
+    async def commands(self, worker: Worker) -> None:
+        """What people ask of a worker."""
+        workers, name = self.admin.workers, worker.id
+        assert (await workers.get(name)).public_ip == "192.0.2.7"
+        assert (await workers.patch(name, PatchWorker(tags={"a": "b"}), version=worker.version)).tags == {"a": "b"}
+        assert (await workers.drain(name, "make room")).status is WorkerStatus.DRAINING
+        assert (await workers.cancel_drain(name)).status is WorkerStatus.RUNNING
+        assert (await workers.stop(name, "over")).desired_status is DesiredStatus.STOPPED
+        assert (await workers.start(name)).desired_status is DesiredStatus.RUNNING
+        held = await workers.hold(name, HoldRequest(reason="look first"))
+        assert held.hold is not None
+        assert (await workers.release(name)).hold is None
+        deregister = LicenseRequest(operation=LicenseOperation.DEREGISTER)
+        assert (await workers.license(name, deregister)).pending_license_operation is not None
+        assert [entry.to_status async for entry in workers.history(name)][:2] == ["PENDING", "PROVISIONING"]
+        assert (await workers.metrics(name, since=clock.now() - timedelta(hours=1))) == ()
+        explained = await workers.explain(name)
+        assert (explained.worker_id, explained.status) == (name, WorkerStatus.RUNNING)
+        assert explained.summary.startswith("beta has been RUNNING")
+        assert explained.last_transition is not None
+        assert (await workers.terminate(name)).desired_status is DesiredStatus.TERMINATED
+        assert (await workers.delete(name)).desired_status is DesiredStatus.TERMINATED
+
+    async def reports(self, worker: Worker) -> None:
+        """What a controller reads and reports."""
+        inside = self.controller
+        assert (await inside.worker(worker.id)).id == worker.id
+        assert [found.id async for found in inside.workers(exclude_statuses=[WorkerStatus.PENDING])] == [worker.id]
+        assert (await inside.license_token(worker.id)).get_secret_value() == "tok-1"
+        credentials = await inside.cml_credentials(worker.id)
+        assert (credentials.username, credentials.password.get_secret_value()) == ("u", "p w")
+        told = LicenseStatusWrite(status=LicenseStatus.REGISTERED)
+        assert (await inside.write_license_status(LEADER, worker.id, told)).license_status is LicenseStatus.REGISTERED
+        sample = MetricsSample(
+            worker_id=worker.id, instance_id=worker.instance_id or "", collected_at=clock.now(), cpu_utilization=3
+        )
+        assert (await inside.write_metrics(LEADER, MetricsBatch(items=(sample,)))).kept == 1
+        decided = DecisionReport(rule="running.steady", reason="all is well", decided_at=clock.now())
+        batch = DecisionsBatch(items=(DecisionItem(worker_id=worker.id, decision=decided),))
+        assert (await inside.write_decisions(LEADER, batch)).kept == 1
+        event = ActivityEvent(category="start_lab", at=clock.now())
+        found = await inside.detect_idle(LEADER, worker.id, DetectIdle(events=(event,), observed_at=clock.now()))
+        assert found.telemetry_fetched
+        assert (await inside.drain(LEADER, worker.id, "idle")).status is WorkerStatus.DRAINING
+
+    async def growth(self) -> None:
+        """How the fleet grows, and what else a controller tells."""
+        inside = self.controller
+        assert (await inside.announce_leadership(LEADER)).term == 5
+        found = ImportWorker(instance_id="i-found", aws_region="eu-west-1", status=WorkerStatus.STOPPED)
+        assert (await inside.import_worker(LEADER, found)).origin is Origin.IMPORTED
+        need = ScaleUp.model_validate({"template": "small", "reason": "full", "for": "lablet-1"})
+        assert (await inside.scale_up(LEADER, need)).requested_for == "lablet-1"
+        await inside.audit(LEADER, "skipped_not_idle", "w-1", "busy")
+        report = BreakerReport(region="eu-west-1", open=True, reason="ten are missing", affected=("w-1",))
+        assert (await inside.report_breaker(LEADER, report)).breakers["eu-west-1"].open
+        assert (await inside.fleet()).breakers["eu-west-1"].open
+        await inside.report_controller(LEADER, ControllerReport(instance_id="one", queue_depth=3))
+        assert (await inside.template("small")).name == "small"
+        assert "small" in [template.name async for template in inside.templates()]
+        assert (await inside.settings()).scaling.min_workers == 0
+        assert (await inside.installation()).installation_id.startswith("lcm-")
+
+    async def lablets(self, worker: Worker) -> None:
+        """A lablet's life, by a person and both controllers."""
+        admin, inside = self.admin, self.controller
+        asked = CreateDefinition(
+            name="ospf", version="1", topology="nodes:\n- id: n0\n", requirements=Requirements(license=False)
+        )
+        definition = await admin.definitions.create(asked)
+        assert await admin.definitions.create(asked) == definition
+        assert [each.id async for each in admin.definitions.list(q="osp")] == ["ospf@1"]
+        assert [each.version async for each in admin.definitions.versions("ospf")] == ["1"]
+        assert await admin.definitions.get("ospf", "1") == await inside.definition("ospf@1") == definition
+        assert not (await admin.definitions.disable("ospf", "1")).enabled
+        assert (await admin.definitions.enable("ospf", "1")).enabled
+        preview = await admin.lablets.preview(CreateLablet(definition="ospf"))
+        assert [each.worker_id for each in preview.candidates] == [worker.id]
+        made = await admin.lablets.create(CreateLablet(definition="ospf", name="first"))
+        assert [each.id async for each in admin.lablets.list(owner=["admin"], q="irs", sort="-name")] == [made.id]
+        assert await inside.lablet(made.id) == await admin.lablets.get(made.id) == made
+        placement = Placement(at=clock.now(), worker_id=worker.id, score=0.0, reason="the only one")
+        item = ScheduleWrite(lablet_id=made.id, version=made.version, worker_id=worker.id, placement=placement)
+        (placed,) = await inside.schedule(SCHEDULER, ScheduleBatch(items=(item,)))
+        assert placed.placed, placed.detail
+        assert [each.id async for each in inside.lablets(exclude_statuses=[LabletStatus.FAILED])] == [made.id]
+        assert [each.id async for each in inside.lablets(worker=[worker.id])] == [made.id]
+        begun = LabletStatusWrite(status=LabletStatus.INSTANTIATING, version=made.version + 1, reason="go")
+        lablet = await inside.lablet_status(SCHEDULER, made.id, begun)
+        given_back = LabletRelease(status=LabletStatus.PENDING_SCHEDULING, version=lablet.version, reason="lost")
+        assert (await inside.release_lablet(SCHEDULER, made.id, given_back)).worker_id is None
+        assert (await admin.lablets.terminate(made.id, "enough")).status is LabletStatus.TERMINATED
+        assert (await admin.lablets.delete(made.id)).status is LabletStatus.TERMINATED
+        steps = [step.to_status async for step in admin.lablets.history(made.id)]
+        assert steps == ["PENDING_SCHEDULING", "SCHEDULED", "INSTANTIATING", "PENDING_SCHEDULING", "TERMINATED"]
+
+    async def rest(self) -> None:
+        """The fleet, templates and tokens."""
+        admin, fleet = self.admin, self.admin.fleet
+        assert (await fleet.hold(HoldRequest(reason="wait"))).hold is not None
+        assert (await fleet.release()).hold is None
+        assert not any(breaker.open for breaker in (await fleet.reset_breakers("eu-west-1")).breakers.values())
+        assert (await fleet.summary()).workers == 4
+        assert {"alpha", "beta"} <= {planned.name async for planned in fleet.plan()}
+        assert "skipped_not_idle" in [line.action async for line in fleet.audit(newest_first=False)]
+        found = [line.action async for line in fleet.audit(actor=["admin"], actor_kind=[ActorKind.PERSON], q="wait")]
+        assert found == ["fleet_held"]
+        assert "imported" in [done.what for done in (await fleet.overnight()).automation]
+        assert [each.report.queue_depth for each in (await fleet.system()).controllers if each.report] == [3]
+        changed = await fleet.change_settings(SettingsPatch(scaling={"min_workers": 1}))
+        assert changed == await fleet.settings()
+        assert await fleet.reset_leadership("worker-controller") == "worker-controller"
+        small = await admin.templates.get("small")
+        assert await admin.templates.put(small.model_copy(update={"name": "tiny"})) in [
+            template async for template in admin.templates.list()
+        ]
+        assert not (await admin.templates.disable("tiny")).enabled
+        assert (await admin.templates.enable("tiny")).enabled
+        assert (await admin.access.whoami()).role == "admin"
+        assert (await admin.access.sign_in_link()).path.get_secret_value().startswith("/sign-in#")
+        rotated = await admin.access.rotate_secrets()
+        assert (rotated.rotated, rotated.unreadable) == (0, ())
+        made = await admin.access.make_token("ci", Role.VIEWER, expires_at=clock.after(60))
+        assert made.info.id in [token.id async for token in admin.access.tokens()]
+        assert (await admin.access.revoke_token(made.info.id)).revoked_at is not None
+        assert [worker.name async for worker in admin.workers.list(q="alp", sort="-name")] == ["alpha"]
+
+
+async def test_every_route_is_reached_and_its_answer_understood(
+    plane: TestPlane, connect: Callable[..., Client]
+) -> None:
+    tour = Tour(plane, connect)
+    alpha = await tour.bring_up("alpha")
+    ready = Condition(type=ConditionType.CML_READY, status=ConditionStatus.TRUE, reason="Seen", since=clock.now())
+    write = StatusWrite(status=alpha.status, version=alpha.version, reason="seen", conditions=(ready,))
+    alpha = await tour.controller.write_status(LEADER, alpha.id, write)
+    await tour.controller.announce_leadership(LEADER, startup_sweep_done=True)
+    assert [each.startup_sweep_done for each in await tour.controller.leaders()] == [True]
+    await tour.lablets(alpha)
+    await tour.reports(alpha)
+    await tour.commands(await tour.bring_up("beta"))
+    await tour.growth()
+    await tour.rest()
+    with pytest.raises(NotFound):
+        await tour.admin.workers.retry("w-none")
+    assert tour.reached == tour.expected
+
+
+async def test_fields_not_given_are_not_sent_and_null_clears(plane: TestPlane, connect: Callable[..., Client]) -> None:
+    tour = Tour(plane, connect)
+    worker = await tour.bring_up("alpha")
+    silent = StatusWrite(status=WorkerStatus.RUNNING, version=worker.version, reason="again")
+    worker = await tour.controller.write_status(LEADER, worker.id, silent)
+    assert worker.public_ip == "192.0.2.7"
+    clearing = StatusWrite(status=WorkerStatus.RUNNING, version=worker.version, reason="again", public_ip=None)
+    assert (await tour.controller.write_status(LEADER, worker.id, clearing)).public_ip is None
+
+
+async def test_an_id_cannot_step_out_of_its_place(connect: Callable[..., Client]) -> None:
+    server = Server(Said(404, b""))
+    client = connect(Network(server))
+    for wrong in ("", ".", ".."):
+        with pytest.raises(ValueError, match="cannot be"):
+            await client.workers.get(wrong)
+    assert server.asked == []
+
+
+async def test_probes_need_no_token_and_not_ready_is_an_answer(connect: Callable[..., Client]) -> None:
+    not_ready = said({"ready": False, "reasons": ["store: unreachable"]}, 503)
+    server = Server(said({"status": "healthy"}), not_ready, said({"version": "1"}), Said(200, b"up 1\n"))
+    probes = connect(Network(server)).probes
+    assert await probes.health() == {"status": "healthy"}
+    assert (await probes.ready()).reasons == ("store: unreachable",)
+    assert await probes.info() == {"version": "1"}
+    assert await probes.metrics() == "up 1\n"
+    assert [path for _, path, _, _ in server.asked] == ["/health", "/ready", "/info", "/metrics"]
+    assert not any("authorization" in headers for _, _, headers, _ in server.asked)
+
+
+async def test_without_a_token_the_server_says_what_to_do(plane: TestPlane, connect: Callable[..., Client]) -> None:
+    with pytest.raises(NotSignedIn, match="Sign in"):
+        await connect(Network(plane.app)).access.whoami()

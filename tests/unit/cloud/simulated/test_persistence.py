@@ -1,0 +1,100 @@
+"""A restarted simulated cloud goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.cloud.errors import TokenSpent
+from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing, persistence
+from lcm.cloud.simulated.faults import Announce, Impair
+from lcm.cloud.types import HealthKind, InstanceState, Selection
+from lcm.core import clock
+from tests.support.aws.conformance_simulated import launch_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.virtual.time import VirtualClock
+
+REGION = "eu-central-1"
+TIMING = Timing(pending=(30.0, 30.0), stopping=(60.0, 60.0))
+
+
+async def busy_world() -> tuple[SimulatedCloud, SimulatedProvider, str, list[str]]:
+    world = SimulatedCloud(seed=4, timing=TIMING)
+    world.add_region(REGION, subnets={"subnet-a": "a"})
+    image = world.add_image(REGION, "cml", created_at=clock.now() - timedelta(days=1))
+    provider = SimulatedProvider(world)
+    ids = []
+    for number in range(4):
+        parameters = launch_of(f"w{number}", 1, region=REGION, image_id=image, subnet_id="subnet-a")
+        ids.append((await provider.launch_instance(parameters)).id)
+    await asyncio.sleep(60)
+    await provider.terminate_instance(REGION, ids[3])
+    await asyncio.sleep(120)
+    world.strike(REGION, Impair(HealthKind.SYSTEM_IMPAIRED, ids[0]))
+    world.strike(REGION, Announce("reboot", 3600, ids[0]))
+    await provider.stop_instance(REGION, ids[1])
+    return world, provider, image, ids
+
+
+async def test_the_picture_is_plain_json_and_comes_back_the_same() -> None:
+    world, *_ = await busy_world()
+    picture = json.loads(json.dumps(world.to_json()))
+    again = SimulatedCloud.from_json(picture, timing=TIMING)
+    assert again.to_json() == {**picture, "restarts": 1}
+
+
+async def test_instances_go_on_with_their_ids_tokens_and_troubles() -> None:
+    world, provider, image, ids = await busy_world()
+    before = (await provider.sweep(REGION, Selection())).instances
+    again = SimulatedCloud.from_json(world.to_json(), timing=TIMING)
+    restarted = SimulatedProvider(again)
+    assert (await restarted.sweep(REGION, Selection())).instances == before
+    assert {notice.kind for notice in await restarted.health(REGION)} == {
+        HealthKind.SYSTEM_IMPAIRED,
+        HealthKind.MAINTENANCE,
+    }
+    replay = launch_of("w2", 1, region=REGION, image_id=image, subnet_id="subnet-a")
+    assert (await restarted.launch_instance(replay)).id == ids[2]
+    with pytest.raises(TokenSpent):
+        await restarted.launch_instance(
+            launch_of("w3", 1, region=REGION, image_id=image, subnet_id="subnet-a"),
+        )
+    fresh = await restarted.launch_instance(
+        launch_of("w9", 1, region=REGION, image_id=image, subnet_id="subnet-a"),
+    )
+    assert fresh.id not in ids
+    assert fresh.public_ip not in {instance.public_ip for instance in before.values()}
+
+
+async def test_what_fell_due_while_it_was_off_has_happened(virtual_clock: VirtualClock) -> None:
+    world, provider, _, ids = await busy_world()
+    stopping = (await provider.describe(REGION, [ids[1]])).instances[ids[1]]
+    assert stopping.state is InstanceState.STOPPING
+    picture = world.to_json()
+    virtual_clock.suspended += 120
+    restarted = SimulatedProvider(SimulatedCloud.from_json(picture, timing=TIMING))
+    assert (await restarted.describe(REGION, [ids[1]])).instances[ids[1]].state is InstanceState.STOPPED
+
+
+async def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    world, *_ = await busy_world()
+    path = tmp_path / "cloud.json"
+    persistence.write(path, world.to_json())
+    first = path.read_bytes()
+    with pytest.raises(TypeError):
+        persistence.write(path, {"format": object()})
+    assert path.read_bytes() == first
+    persistence.write(path, world.to_json())
+    assert persistence.read(path) == world.to_json()
+
+
+async def test_another_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="format 99"):
+        SimulatedCloud.from_json({"format": 99})

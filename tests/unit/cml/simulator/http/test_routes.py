@@ -1,0 +1,195 @@
+"""What the simulated server answers, route by route, where versions differ and who may ask. No sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from lcm.cml.simulator.http.simulator_app import make_app
+from lcm.cml.simulator.state.license import NODE_FEATURE
+from lcm.cml.simulator.state.sessions import Account
+from lcm.cml.simulator.state.world import World, WorldSettings
+
+VERSIONS = ("2.7", "2.8", "2.9", "2.10")
+
+
+@dataclass
+class Browser:
+    """Somebody who is logged in."""
+
+    world: World
+    client: httpx.AsyncClient
+
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        answer = await self.client.request(method, f"/api/v0{path}", json=body)
+        return answer.status_code, answer.json() if answer.content else None
+
+    async def get(self, path: str) -> Any:
+        status, answer = await self.ask("GET", path)
+        assert status == 200, answer
+        return answer
+
+
+async def browse(version: str = "2.9", username: str = "admin") -> Browser:
+    world = World(WorldSettings(version=version, boot_seconds=0))
+    world.power_on()
+    world.sessions.accounts["student"] = Account("student", "simulated", admin=False)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app=make_app(world)), base_url="https://cml")
+    answer = await client.post("/api/v0/authenticate", json={"username": username, "password": "simulated"})
+    client.headers["authorization"] = f"Bearer {answer.json()}"
+    return Browser(world, client)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_versions_check_sessions_at_different_places(version: str) -> None:
+    browser = await browse(version)
+    found = {name: (await browser.ask("GET", f"/{name}"))[0] for name in ("authok", "authentication")}
+    newer = version == "2.10"
+    assert found == {"authok": 404 if newer else 200, "authentication": 200 if newer else 404}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_versions_word_telemetry_consent_differently(version: str) -> None:
+    browser = await browse(version)
+    newer = version == "2.10"
+    assert (await browser.get("/telemetry"))["opt_in"] == ("accepted" if newer else True)
+    assert (await browser.ask("PUT", "/telemetry", {"opt_in": "DECLINED" if newer else False}))[0] == 204
+    assert (await browser.get("/telemetry"))["opt_in"] == ("declined" if newer else False)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_versions_keep_diagnostics_differently(version: str) -> None:
+    browser = await browse(version)
+    by_category = version in ("2.9", "2.10")
+    assert (await browser.ask("GET", "/diagnostics"))[0] == (404 if by_category else 200)
+    status, answer = await browser.ask("GET", "/diagnostics/licensing")
+    assert (status, answer.get("quota")) == ((200, 20) if by_category else (404, None))
+    assert (await browser.ask("GET", "/diagnostics/weather"))[0] == 404
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_only_newer_versions_tell_their_features(version: str) -> None:
+    assert ("features" in await (await browse(version)).get("/system_information")) is (version == "2.10")
+
+
+async def test_the_startup_and_labs_are_diagnosed() -> None:
+    browser = await browse()
+    lab = browser.world.person_starts_lab("student")
+    assert (await browser.get("/diagnostics/startup_scheduler"))["system_ready"] is True
+    assert (await browser.get("/diagnostics/labs"))[lab.id] == {"state": "STARTED", "nodes": 2}
+
+
+async def test_what_is_open_and_what_is_not() -> None:
+    browser = await browse()
+    del browser.client.headers["authorization"]
+    for path in ("/system_information", "/system/maintenance_mode"):
+        assert (await browser.ask("GET", path))[0] == 200
+    for path in ("/labs", "/licensing", "/system_stats", "/users", "/nowhere"):
+        status, answer = await browser.ask("GET", path)
+        assert (status, answer["code"]) == (401, 401)
+
+
+async def test_logging_in_with_details_and_out_everywhere() -> None:
+    browser = await browse()
+    account = {"username": "admin", "password": "simulated"}
+    _, answer = await browser.ask("POST", "/auth_extended", account)
+    assert (answer["username"], answer["admin"], answer["error"]) == ("admin", True, None)
+    assert await browser.ask("DELETE", "/logout") == (200, True)
+    assert (await browser.ask("GET", "/labs"))[0] == 200
+    assert await browser.ask("DELETE", "/logout?clear_all_sessions=true") == (200, True)
+    assert (await browser.ask("GET", "/labs"))[0] == 401
+
+
+async def test_errors_have_a_code_and_a_description() -> None:
+    browser = await browse()
+    for method, path, body, code in (
+        ("GET", "/nowhere", None, 404),
+        ("GET", "/labs/x", None, 404),
+        ("POST", "/labs", {}, 405),
+        ("POST", "/authenticate", [], 400),
+        ("POST", "/licensing/registration", {"token": 3}, 400),
+    ):
+        status, answer = await browser.ask(method, path, body)
+        assert (status, answer["code"]) == (code, code)
+        assert answer["description"]
+    broken = await browser.client.post("/api/v0/licensing/registration", content=b"{")
+    assert broken.status_code == 400
+    foreign = await browser.client.post("/api/v0/import", content=b"\xff\xfe")
+    assert foreign.status_code == 400
+
+
+async def test_a_student_sees_and_does_less() -> None:
+    browser = await browse(username="student")
+    others = browser.world.person_starts_lab("somebody")
+    own = browser.world.person_starts_lab("student")
+    assert await browser.get("/labs?show_all=true") == [own.id]
+    assert (await browser.ask("GET", f"/labs/{others.id}"))[0] == 403
+    assert (await browser.ask("PUT", f"/labs/{others.id}/stop"))[0] == 403
+    assert (await browser.ask("GET", "/diagnostics/labs"))[0] == 403
+    assert (await browser.ask("DELETE", "/licensing/deregistration"))[0] == 403
+
+
+async def test_an_administrator_asks_for_others_labs_on_purpose() -> None:
+    browser = await browse()
+    others = browser.world.person_starts_lab("somebody")
+    assert await browser.get("/labs") == []
+    assert await browser.get("/labs?show_all=true") == [others.id]
+    assert list((await browser.get("/populate_lab_tiles"))["lab_tiles"]) == [others.id]
+    users = {user["username"]: user["labs"] for user in await browser.get("/users")}
+    assert users["somebody"] == [others.id]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_nodes_one_by_one(version: str) -> None:
+    browser = await browse(version)
+    lab = browser.world.person_starts_lab("student")
+    ids = await browser.get(f"/labs/{lab.id}/nodes")
+    node = f"/labs/{lab.id}/nodes/{ids[1]}"
+    assert await browser.get(f"{node}/state") == {"state": "QUEUED", "progress": "Not running"}
+    assert await browser.get(f"{node}/check_if_converged") is False
+    await asyncio.sleep(20)
+    assert await browser.get(f"{node}/state") == {"state": "BOOTED", "progress": "Booted"}
+    details = await browser.get(node)
+    assert ("compute_id" in details, "operational" in details) == (
+        (False, True) if version == "2.10" else (True, False)
+    )
+    assert (await browser.ask("PUT", f"{node}/wipe_disks"))[0] == 400
+    for verb, state in (("state/stop", "STOPPED"), ("wipe_disks", "DEFINED_ON_CORE"), ("state/start", "BOOTED")):
+        assert await browser.ask("PUT", f"{node}/{verb}") == (204, None)
+        await asyncio.sleep(20)
+        assert (await browser.get(f"{node}/state"))["state"] == state
+    assert (await browser.ask("GET", f"/labs/{lab.id}/nodes/none/state"))[0] == 404
+    assert [event["element_id"] for event in await browser.get(f"/labs/{lab.id}/events")][:2] == ids
+    names = {event["event"] for event in await browser.get(f"/labs/{lab.id}/events")}
+    assert names == ({"ADD", "STATE_CHANGED"} if version == "2.9" else {"CREATED", "state"})
+
+
+async def test_the_licence_can_be_arranged() -> None:
+    browser = await browse()
+    transport = {"ssms": "https://satellite.example", "proxy": {"server": "proxy.example", "port": 8080}}
+    assert (await browser.ask("PUT", "/licensing/transport", transport))[0] == 204
+    assert (await browser.ask("PUT", "/licensing/product_license", "CML_Personal"))[0] == 204
+    assert (await browser.ask("PATCH", "/licensing/features", [{"id": NODE_FEATURE, "count": 40}]))[0] == 204
+    told = await browser.get("/licensing")
+    assert told["transport"]["ssms"] == "https://satellite.example"
+    assert told["product_license"] == {"active": "CML_Personal", "is_enterprise": False}
+    assert told["features"][1]["in_use"] == 40
+    assert (await browser.get("/diagnostics/licensing"))["quota"] == 60
+    assert (await browser.ask("PUT", "/licensing/registration/renew"))[0] == 400
+    await browser.ask("POST", "/licensing/registration", {"token": "GoodToken"})
+    await asyncio.sleep(9)
+    for what in ("registration", "authorization"):
+        assert (await browser.ask("PUT", f"/licensing/{what}/renew"))[0] == 204
+    assert (await browser.ask("PUT", "/licensing/transport", transport))[0] == 400
+
+
+async def test_what_there_is_to_build_with() -> None:
+    browser = await browse()
+    definitions = {entry["id"] for entry in await browser.get("/node_definitions")}
+    assert {entry["node_definition_id"] for entry in await browser.get("/image_definitions")} < definitions
+    assert (await browser.get("/system/external_connectors"))[0]["label"] == "NAT"
+    assert (await browser.get("/system/compute_hosts"))[0]["is_controller"] is True

@@ -1,0 +1,277 @@
+"""A simulated server is kept and restored: every part of its state, and what it was in the middle of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcm.cml.simulator import persistence
+from lcm.cml.simulator.state.boot import Phase
+from lcm.cml.simulator.state.license import LicensingMode, SmartAccount
+from lcm.cml.simulator.state.sessions import Account
+from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
+from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.core import clock
+
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+
+
+def world(account: SmartAccount | None = None, **settings: Any) -> World:
+    return World(WorldSettings(**settings), account)
+
+
+def kept(of: World) -> Any:
+    """As it comes back from the disk."""
+    return json.loads(json.dumps(persistence.keep(of)))
+
+
+def restarted(of: World, **settings: Any) -> World:
+    again = world(of.account, **settings)
+    persistence.restore(again, kept(of))
+    return again
+
+
+async def test_labs_run_on() -> None:
+    first = world(boot_seconds=5)
+    first.power_on()
+    lab = first.person_starts_lab("ada", title="Mine")
+    await asyncio.sleep(60)
+    other = first.person_starts_lab("grace")
+    first.labs.start(other, other.owner)
+    await asyncio.sleep(60)
+    first.time.advance()
+    first.labs.stop(other, other.owner)
+    await asyncio.sleep(60)
+    second = restarted(first, boot_seconds=5)
+    assert second.state() == first.state() | {"faults": []}
+    assert [each.plan for each in second.labs.all] == [each.plan for each in first.labs.all]
+    assert [each.events for each in second.labs.all] == [each.events for each in first.labs.all]
+    again = second.labs.get(lab.id)
+    assert (again.owner, again.created, list(again.nodes)) == (lab.owner, lab.created, list(lab.nodes))
+    assert [node.state for node in again.nodes.values()] == ["BOOTED", "BOOTED"]
+    assert again.owner is second.sessions.accounts["ada"]
+    link = again.plan.links[0]
+    assert link.ends[0] is again.plan.nodes[0].interfaces["i0"], "one card, not two that look alike"
+    assert second.load() == first.load()
+
+
+async def test_the_server_is_the_same_one() -> None:
+    first = world()
+    first.opt_in = False
+    first.sessions.accounts["ops"] = Account("ops", "word", admin=False)
+    first.sessions.log_in("ops", "word")
+    second = restarted(first)
+    assert (second.compute_id, second.opt_in) == (first.compute_id, False)
+    assert second.sessions.accounts == first.sessions.accounts
+    assert second.sessions.logins == 1
+    second.sessions.log_in("ops", "word")
+
+
+async def test_it_goes_on_booting_where_it_was_and_what_is_off_stays_off() -> None:
+    first = world(boot_seconds=100)
+    assert restarted(first, boot_seconds=100).boot.phase is Phase.OFF
+    first.power_on()
+    await asyncio.sleep(50)
+    stored = kept(first)
+    await asyncio.sleep(25)
+    second = world(boot_seconds=100)
+    persistence.restore(second, stored)
+    seen = [second.boot.phase]  # after seventy-five seconds, with those between
+    second.power_on()
+    await asyncio.sleep(25)
+    assert [*seen, second.boot.phase] == [Phase.STARTING, Phase.READY]
+
+
+async def test_a_licence_is_kept_and_not_counted_again() -> None:
+    account = SmartAccount()
+    first = world(account)
+    first.licensing.set_product("CML_Education")
+    first.licensing.set_features([{"id": "simulated.CML_NODES,1.0", "count": 40}])
+    first.licensing.set_transport({"ssms": "https://here.invalid", "proxy": None})
+    first.licensing.register("good-token", reregister=False)
+    await asyncio.sleep(10)
+    first.time.advance()
+    first.licensing.renew()
+    second = restarted(first)
+    assert second.licensing.told() == first.licensing.told()
+    assert (second.licensing.registered, account.ever, len(account.holders)) == (True, 1, 1)
+    await asyncio.sleep(100)
+    second.time.advance()
+    assert account.ever == 1
+    assert await second.licensing.deregister()
+    assert not account.holders
+
+
+@pytest.mark.parametrize(("token", "ends"), [("good-token", "COMPLETED"), ("bad-token", "FAILED")])
+async def test_a_registration_under_way_comes_to_its_end(token: str, ends: str) -> None:
+    first = world()
+    first.licensing.mode = LicensingMode.RETRY if ends == "COMPLETED" else LicensingMode.NORMAL
+    first.licensing.register(token, reregister=False)
+    if ends == "COMPLETED":
+        await asyncio.sleep(10)
+    assert token not in json.dumps(kept(first))
+    second = restarted(first)
+    assert second.licensing.status == first.licensing.status != ends
+    second.licensing.mode = LicensingMode.NORMAL
+    await asyncio.sleep(60)
+    second.time.advance()
+    assert second.licensing.status == ends
+    assert second.account.ever == (ends == "COMPLETED")
+
+
+@pytest.mark.parametrize("asleep", [0.0, 5.0, 600.0])
+async def test_nodes_on_their_way_arrive_at_their_time_though_nobody_looks(asleep: float) -> None:
+    first = world(speed=2)
+    lab = first.person_starts_lab("ada")  # alpine boots in nine seconds, at this speed in four and a half
+    stopping = first.person_starts_lab("grace")
+    began = clock.now()
+    await asyncio.sleep(2)
+    first.time.advance()
+    first.labs.stop(stopping, stopping.owner)
+    stored = kept(first)
+    await asyncio.sleep(asleep)
+    second = world(speed=2)
+    persistence.restore(second, stored)
+    assert second.labs.get(lab.id).converged == (asleep >= 5)
+    await asyncio.sleep(5)
+    second.time.advance()
+    assert {node.state for node in second.labs.get(lab.id).nodes.values()} == {"BOOTED"}
+    assert {node.state for node in second.labs.get(stopping.id).nodes.values()} == {"STOPPED"}
+    assert second.labs.get(lab.id).converged
+    last = [event for event in second.telemetry.events if event["category"] == "boot_node"][-1]
+    assert last["timestamp"] == (began + timedelta(seconds=4.5)).replace(tzinfo=None).isoformat(timespec="seconds")
+
+
+async def test_what_people_did_last_is_not_pushed_out_by_the_servers_own_events() -> None:
+    first = world(speed=1000)
+    first.person_starts_lab("ada")
+    await asyncio.sleep(300)
+    first.time.advance()
+    assert len(first.telemetry.events) > 1000
+    second = restarted(first, speed=1000)
+    events = second.telemetry.events
+    before, after = (
+        [event for event in each if "user_id" in event["data"]] for each in (first.telemetry.events, events)
+    )
+    assert after == before
+    assert len(events) == len(after) + persistence.OTHER_EVENTS
+    assert events[-1] == first.telemetry.events[-1]
+    assert [event["timestamp"] for event in events] == sorted(event["timestamp"] for event in events)
+
+
+async def test_its_size_is_bounded() -> None:
+    first = world(speed=100)
+    lab = first.person_starts_lab("ada")
+    for _ in range(400):
+        await asyncio.sleep(1)
+        first.time.advance()
+        (first.labs.stop if lab.state == "STARTED" else first.labs.start)(lab, lab.owner)
+    stored = kept(first)
+    assert len(stored["events"]) <= persistence.PEOPLES_EVENTS + persistence.OTHER_EVENTS
+    assert len(stored["labs"][0]["events"]) == persistence.LAB_EVENTS
+    assert len(json.dumps(stored)) < 100_000
+
+
+async def test_nothing_changes_while_nothing_happens() -> None:
+    """What is written to disk must not change with every look."""
+    first = world()
+    first.power_on()
+    first.person_starts_lab("ada")
+    await asyncio.sleep(30)
+    before = kept(first)
+    await asyncio.sleep(60)
+    assert kept(first) == before
+
+
+@given(st.lists(st.sampled_from(["lab", "start", "stop", "wipe", "remove", "power", "licence", "wait"]), max_size=15))
+async def test_whatever_happened_is_kept(steps: list[str]) -> None:
+    first = world(boot_seconds=3)
+    first.power_on()
+    for step in steps:
+        await take(first, step)
+    second = restarted(first, boot_seconds=3)
+    assert kept(second) == kept(first)
+    await asyncio.sleep(120)
+    ends = [each.state() for each in (first, second)]
+    for end in ends:
+        end.pop("events")
+    assert ends[0] == ends[1], "both end the same"
+
+
+async def take(on: World, step: str) -> None:
+    on.time.advance()
+    admin = on.sessions.accounts["admin"]
+    for lab in on.labs.all[-1:]:
+        if step == "start":
+            on.labs.start(lab, admin)
+        elif step == "stop":
+            on.labs.stop(lab, admin)
+        elif step == "wipe" and lab.state != "STARTED":
+            on.labs.wipe(lab, admin)
+        elif step == "remove" and lab.state == "DEFINED_ON_CORE":
+            on.labs.remove(lab)
+    if step == "lab":
+        on.person_starts_lab("ada")
+    elif step == "power":
+        (on.power_on if on.boot.phase is Phase.OFF else on.power_off)()
+    elif step == "licence" and on.licensing.status == "NOT_REGISTERED":
+        on.licensing.register("good-token", reregister=False)
+        await asyncio.sleep(10)
+    elif step == "wait":
+        await asyncio.sleep(1.5)
+
+
+async def test_faults_and_sessions_are_not_kept() -> None:
+    first = world()
+    first.faults.add(Fault(FaultKind.HTML))
+    _, token = first.sessions.log_in("admin", "simulated")
+    second = restarted(first)
+    assert second.faults.all == []
+    with pytest.raises(Exception, match="Unauthorized"):
+        second.sessions.check(token)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 0},
+        {"format": 99},
+        {"version": "2.10"},
+        {"labs": [{}]},
+        {"labs": None},
+        {"events": [1]},
+        {"events": [{"category": "x"}]},
+        {"licence": {}},
+        {"accounts": [{"username": "x", "unheard": "of"}]},
+        {"on_since": "yesterday"},
+    ],
+)
+async def test_what_is_not_what_it_seems_is_refused(change: dict[str, Any]) -> None:
+    stored = kept(world()) | change
+    with pytest.raises(DAMAGE):
+        persistence.restore(world(), stored)
+
+
+@given(st.data())
+async def test_damage_is_refused_or_harmless(data: st.DataObject) -> None:
+    first = world()
+    first.power_on()
+    first.person_starts_lab("ada")
+    stored = kept(first)
+    place, key = stored, data.draw(st.sampled_from(sorted(stored)))
+    while isinstance(place[key], dict | list) and place[key] and data.draw(st.booleans()):
+        place = place[key]
+        key = data.draw(st.sampled_from(sorted(place))) if isinstance(place, dict) else len(place) - 1
+    place[key] = data.draw(st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.just([]) | st.just({}))
+    second = world()
+    try:
+        persistence.restore(second, stored)
+    except DAMAGE:
+        return
+    persistence.keep(second)

@@ -1,0 +1,28 @@
+"""A store and what is built on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.control_plane.auth.sessions import SESSIONS
+from lcm.control_plane.auth.tokens import TOKENS, Tokens
+from tests.support.records.gated_store import GatedStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@pytest.fixture
+async def store() -> GatedStore:
+    opened = GatedStore()
+    await opened.open([TOKENS, SESSIONS])
+    return opened
+
+
+@pytest.fixture
+async def tokens(store: GatedStore) -> AsyncIterator[Tokens]:
+    made = Tokens(store)
+    yield made
+    await made.close()

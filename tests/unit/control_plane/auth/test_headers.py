@@ -1,0 +1,87 @@
+"""Security headers, as a function and on answers as they pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import PlainTextResponse, StreamingResponse
+
+from lcm.control_plane.auth.headers import SecurityHeaders, security_headers
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+async def events() -> AsyncIterator[str]:
+    yield "data: 1\n\n"
+
+
+def answers() -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/api/workers")
+    async def workers() -> PlainTextResponse:
+        return PlainTextResponse("[]", headers={"Cache-Control": "public, max-age=60", "X-Own": "kept"})
+
+    @app.get("/static/app.js")
+    async def script() -> PlainTextResponse:
+        return PlainTextResponse("", headers={"Cache-Control": "public, max-age=60"})
+
+    @app.get("/api/events/stream")
+    async def stream() -> StreamingResponse:
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    return app
+
+
+async def asked(path: str, scheme: str = "http") -> httpx.Response:
+    transport = httpx.ASGITransport(SecurityHeaders(answers()))
+    async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://lcm.test") as client:
+        return await client.get(path)
+
+
+def test_scripts_come_from_files_of_ours_only_and_nobody_frames_us() -> None:
+    policy = dict(security_headers("/", secure=False))["content-security-policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == "'self'"
+    assert rules["frame-ancestors"] == "'none'"
+    assert rules["base-uri"] == "'none'"
+    assert "unsafe" not in policy
+    assert "*" not in policy
+
+
+@pytest.mark.parametrize("path", ["/api/workers", "/api/events/stream", "/nowhere"])
+async def test_every_answer_has_them_and_is_not_kept(path: str) -> None:
+    answer = await asked(path)
+    for name, value in security_headers(path, secure=False):
+        assert answer.headers.get_list(name) == [value]
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "same-origin"
+
+
+async def test_what_the_application_set_stays() -> None:
+    assert (await asked("/api/workers")).headers["x-own"] == "kept"
+    assert (await asked("/static/app.js")).headers["cache-control"] == "public, max-age=60"
+
+
+async def test_browsers_are_told_to_stay_on_tls_only_over_tls() -> None:
+    assert "strict-transport-security" not in (await asked("/api/workers")).headers
+    assert (await asked("/api/workers", "https")).headers["strict-transport-security"] == "max-age=31536000"
+
+
+async def test_other_protocols_pass_untouched() -> None:
+    seen = []
+
+    async def app(scope: object, receive: object, send: object) -> None:
+        seen.append(send)
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    await SecurityHeaders(app)({"type": "lifespan"}, nothing, nothing)  # type: ignore[arg-type]
+    assert seen == [nothing]

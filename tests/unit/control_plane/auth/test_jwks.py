@@ -1,0 +1,287 @@
+"""The provider's keys: how often they are asked for, and which are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+import structlog
+
+from lcm.control_plane.auth import jwks
+from lcm.control_plane.auth.jwks import Jwks, JwksError, read_keys
+from tests.support.auth.issuer import document, entry, private_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+URL = "https://id.example/keys"
+ONE = entry(private_key("one", "P-256"), "one")
+TWO = entry(private_key("two", "P-256"), "two")
+
+
+class Provider:
+    """Counts and answers; `seconds` is how long an answer takes."""
+
+    def __init__(self, *entries: dict[str, Any], seconds: float = 0.0) -> None:
+        self.entries = entries
+        self.seconds = seconds
+        self.down = False
+        self.asked = 0
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        await asyncio.sleep(self.seconds)
+        if self.down:
+            raise httpx.ConnectError("connection refused")
+        return httpx.Response(200, content=document(*self.entries))
+
+    def keys(self) -> Jwks:
+        return Jwks(URL, httpx.AsyncClient(transport=httpx.MockTransport(self)))
+
+
+async def kids(keys: Jwks, kid: str | None) -> list[str | None]:
+    return [key.kid for key in await keys.candidates(kid, "ES256")]
+
+
+async def test_known_keys_are_not_asked_for_again() -> None:
+    provider = Provider(ONE)
+    keys = provider.keys()
+    assert not keys.ever_read
+    for _ in range(100):
+        assert await kids(keys, "one") == ["one"]
+    assert keys.ever_read
+    assert provider.asked == 1
+
+
+async def test_a_token_without_a_name_may_be_of_any_key_that_fits() -> None:
+    rsa = entry(private_key("rsa"), "rsa")
+    keys = Provider(ONE, TWO, rsa).keys()
+    assert await kids(keys, None) == ["one", "two"]
+    assert [key.kid for key in await keys.candidates(None, "PS384")] == ["rsa"]
+    assert not await keys.candidates("rsa", "ES256")
+
+
+async def test_forged_names_make_no_storm() -> None:
+    provider = Provider(ONE)
+    keys = provider.keys()
+    await kids(keys, "one")
+    began = asyncio.get_running_loop().time()
+    for number in range(600):
+        assert await kids(keys, f"forged-{number}") == []
+        await asyncio.sleep(0.5)
+    spent = asyncio.get_running_loop().time() - began
+    assert provider.asked == spent // jwks.REFRESH_EVERY
+    assert await kids(keys, "one") == ["one"]
+
+
+async def test_a_new_key_is_found_within_the_bound_and_a_withdrawn_one_is_gone() -> None:
+    provider = Provider(ONE)
+    keys = provider.keys()
+    await kids(keys, "one")
+    provider.entries = (TWO,)
+    assert await kids(keys, "two") == []
+    assert await kids(keys, "one") == ["one"]
+    await asyncio.sleep(jwks.REFRESH_EVERY)
+    assert await kids(keys, "two") == ["two"]
+    assert await kids(keys, "one") == []
+
+
+async def test_many_at_once_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jwks, "FIRST_EVERY", 0.0)
+    provider = Provider(ONE, seconds=2)
+    keys = provider.keys()
+    found = await asyncio.gather(*(kids(keys, "one") for _ in range(50)))
+    assert found == [["one"]] * 50
+    assert provider.asked == 1
+
+
+async def test_who_gives_up_waiting_does_not_end_it_for_others() -> None:
+    keys = Provider(ONE, seconds=2).keys()
+    first = asyncio.create_task(kids(keys, "one"))
+    other = asyncio.create_task(kids(keys, "one"))
+    await asyncio.sleep(1)
+    first.cancel()
+    assert await other == ["one"]
+
+
+async def test_while_the_provider_is_down_known_keys_go_on() -> None:
+    provider = Provider(ONE)
+    keys = provider.keys()
+    await kids(keys, "one")
+    provider.down = True
+    for _ in range(100):
+        await asyncio.sleep(jwks.TOO_OLD)
+        assert await kids(keys, "one") == ["one"]
+    provider.down = False
+    provider.entries = (TWO,)
+    await asyncio.sleep(jwks.REFRESH_EVERY)
+    assert await kids(keys, "two") == ["two"]
+
+
+async def test_a_provider_that_hangs_is_waited_for_within_bounds() -> None:
+    provider = Provider(ONE, seconds=3600)
+    keys = provider.keys()
+    began = asyncio.get_running_loop().time()
+    assert await kids(keys, "one") == []
+    assert asyncio.get_running_loop().time() - began == pytest.approx(jwks.TIMEOUT)
+    assert not keys.ever_read
+    provider.seconds = 0
+    await asyncio.sleep(jwks.FIRST_EVERY)
+    assert await kids(keys, "one") == ["one"]
+
+
+async def test_keys_that_age_are_looked_at_again_without_anybody_waiting() -> None:
+    provider = Provider(ONE)
+    keys = provider.keys()
+    await kids(keys, "one")
+    provider.entries, provider.seconds = (TWO,), 1.0
+    await asyncio.sleep(jwks.LOOK_AGAIN + 1)
+    began = asyncio.get_running_loop().time()
+    assert await kids(keys, "one") == ["one"]
+    assert asyncio.get_running_loop().time() == began
+    await asyncio.sleep(2)
+    assert await kids(keys, "one") == []
+
+
+async def test_a_key_withdrawn_long_ago_is_not_accepted_once_more() -> None:
+    provider = Provider(ONE)
+    keys = provider.keys()
+    await kids(keys, "one")
+    provider.entries, provider.seconds = (TWO,), 1.0
+    await asyncio.sleep(jwks.TOO_OLD + 1)
+    assert await kids(keys, "one") == []
+
+
+async def test_closing_gives_up_a_look_under_way() -> None:
+    keys = Provider(ONE, seconds=3).keys()
+    waiting = asyncio.create_task(kids(keys, "one"))
+    await asyncio.sleep(1)
+    await keys.close()
+    assert await waiting == []
+    await keys.close()
+
+
+def without(name: str) -> dict[str, Any]:
+    return {field: value for field, value in ONE.items() if field != name}
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param({"kty": "oct", "kid": "x", "k": "c2VjcmV0", "alg": "HS256"}, id="symmetric"),
+        pytest.param(entry(private_key("rsa"), "x", use="enc"), id="for encryption"),
+        pytest.param(entry(private_key("rsa"), "x", alg="HS256"), id="rsa said to be hmac"),
+        pytest.param(entry(private_key("rsa"), "x", alg="none"), id="rsa said to be none"),
+        pytest.param(entry(private_key("rsa"), "x", alg=["RS256"]), id="alg a list"),
+        pytest.param(entry(private_key("rsa"), "x", alg="RSA-OAEP"), id="other use"),
+        pytest.param(entry(private_key("rsa"), "x", private=True), id="private RSA"),
+        pytest.param(entry(private_key("P-256", "P-256"), "x", private=True), id="private EC"),
+        pytest.param(entry(private_key("Ed25519", "Ed25519"), "x", private=True), id="private Ed25519"),
+        pytest.param({"kty": "oct", "kid": "x", "k": "c2VjcmV0"}, id="symmetric, no algorithm"),
+        pytest.param(entry(private_key("small", "RSA-1024"), "x"), id="weak"),
+        pytest.param(entry(private_key("odd", "secp256k1"), "x"), id="another curve"),
+        pytest.param(entry(private_key("one", "P-256"), "x", alg="ES512"), id="alg of another curve"),
+        pytest.param(without("x"), id="incomplete"),
+        pytest.param(ONE | {"x": 5}, id="wrong type"),
+        pytest.param(ONE | {"x": ONE["y"]}, id="not on the curve"),
+        pytest.param({}, id="empty"),
+        pytest.param("key", id="no object"),
+    ],
+)
+def test_keys_that_are_not_taken(refused: Any) -> None:
+    assert [key.kid for key in read_keys(document(refused, ONE))] == ["one"]
+    with pytest.raises(JwksError, match="no key that signatures can be checked by"):
+        read_keys(document(refused))
+
+
+@pytest.mark.parametrize("kind", ["RSA", "P-256", "Ed25519"])
+@pytest.mark.parametrize("odd", [5, -1.5, None, [], {}, True, "", "!!", "é", "AA", "A" * 5000], ids=repr)
+def test_no_odd_field_of_a_key_stops_the_others_from_being_read(kind: str, odd: object) -> None:
+    whole = entry(private_key(kind, kind), "x", use="sig", alg=None)
+    for field in whole:
+        assert "one" in [key.kid for key in read_keys(document(whole | {field: odd}, ONE))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithms"),
+    [
+        ("RSA", {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
+        ("P-256", {"ES256"}),
+        ("P-384", {"ES384"}),
+        ("P-521", {"ES512"}),
+        ("Ed25519", {"EdDSA"}),
+    ],
+)
+def test_a_key_is_good_for_algorithms_of_its_type(kind: str, algorithms: set[str]) -> None:
+    (key,) = read_keys(document(entry(private_key(kind, kind), "x")))
+    assert key.algorithms == algorithms
+
+
+def test_a_key_may_name_its_algorithm() -> None:
+    (key,) = read_keys(document(entry(private_key("rsa"), "x", alg="PS256", use="sig")))
+    assert key.algorithms == {"PS256"}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "no valid JSON"),
+        (b"<html>", "no valid JSON"),
+        (b"[" * 100_000, "no valid JSON"),
+        (b"[]", "no list of keys"),
+        (b'{"keys": {}}', "no list of keys"),
+        (b'{"keys": []}', "no key that"),
+        (json.dumps({"keys": [ONE] * 101}).encode(), "more than 100 keys"),
+    ],
+)
+def test_documents_that_are_none(body: bytes, why: str) -> None:
+    with pytest.raises(JwksError, match=why):
+        read_keys(body)
+
+
+async def redirected(answer: Callable[[httpx.Request], httpx.Response]) -> tuple[list[str], Jwks]:
+    seen: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(str(request.url))
+        return answer(request)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(handle), follow_redirects=True)
+    keys = Jwks(URL, client)
+    await keys.candidates("one", "ES256")
+    return seen, keys
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "https://evil.example/keys",
+        "http://id.example/keys",
+        "https://id.example:8443/keys",
+        "//evil.example",
+        "https://[::1",
+    ],
+)
+async def test_redirects_elsewhere_are_not_followed(target: str) -> None:
+    with structlog.testing.capture_logs() as lines:
+        seen, keys = await redirected(lambda _: httpx.Response(302, headers={"location": target}))
+    assert ["not read" in line["event"] for line in lines] == [True]
+    assert seen == [URL]
+    assert not keys.ever_read
+
+
+async def test_redirects_on_the_same_host_are_followed_a_few_times() -> None:
+    def once(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/keys":
+            return httpx.Response(307, headers={"location": "/v2/keys"})
+        return httpx.Response(200, content=document(ONE))
+
+    seen, keys = await redirected(once)
+    assert seen == [URL, "https://id.example/v2/keys"]
+    assert keys.ever_read
+    seen, keys = await redirected(lambda _: httpx.Response(302, headers={"location": URL}))
+    assert len(seen) == 4
+    assert not keys.ever_read

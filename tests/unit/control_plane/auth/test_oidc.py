@@ -1,0 +1,142 @@
+"""Which claims make a caller, and which do not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from lcm.control_plane.auth.jwks import Jwks
+from lcm.control_plane.auth.oidc import LEEWAY, Oidc, OidcConfig, looks_like_jwt
+from lcm.control_plane.auth.roles import CannotTell, Forbidden, Unauthenticated
+from lcm.core import clock
+from lcm.model.access import CallerKind, Role
+from tests.support.auth.issuer import AUDIENCE, ISSUER, document, entry, private_key, signed
+
+KEY = private_key("one", "P-256")
+
+
+def provider(role_claim: str = "roles", *, status: int = 200) -> Oidc:
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, content=document(entry(KEY, "one")))
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    config = OidcConfig(issuer=ISSUER, audience=AUDIENCE, role_claim=role_claim)
+    return Oidc(config, Jwks("https://id.example/keys", client))
+
+
+def token(**more: Any) -> str:
+    return signed(KEY, "one", "ES256", **more)
+
+
+def now() -> float:
+    return clock.now().timestamp()
+
+
+async def test_a_token_tells_who_and_which_role() -> None:
+    caller = await provider().verify(token())
+    assert (caller.name, caller.kind, caller.role) == ("ann", CallerKind.OIDC, Role.OPERATOR)
+    assert caller.token_id is None
+    assert caller.expires_at == clock.after(300)
+
+
+async def test_the_name_is_the_subject_where_there_is_no_better() -> None:
+    for name in (None, "", "evil\nname", "x" * 129, 5):
+        assert (await provider().verify(token(preferred_username=name))).name == "u-1"
+    with pytest.raises(Unauthenticated, match="does not say whose"):
+        await provider().verify(token(preferred_username=None, sub=None))
+
+
+@pytest.mark.parametrize(
+    ("value", "role"),
+    [
+        ("viewer", Role.VIEWER),
+        (["viewer", "admin", "operator"], Role.ADMIN),
+        (["offline_access", "Operator"], Role.OPERATOR),
+        ("openid operator", Role.OPERATOR),
+        ("viewer,operator", Role.OPERATOR),
+        (["viewer", 5, None, {"admin": True}], Role.VIEWER),
+        (["viewer", "controller"], Role.VIEWER),
+    ],
+)
+async def test_the_highest_known_role_counts(value: object, role: Role) -> None:
+    assert (await provider().verify(token(roles=value))).role is role
+
+
+@pytest.mark.parametrize("value", [None, "", [], "root", ["administrator"], {"admin": True}, 3, True, "controller"])
+async def test_without_a_known_role_nobody_comes_in(value: object) -> None:
+    with pytest.raises(Forbidden, match="ann is signed in but has no role here: the claim roles must hold"):
+        await provider().verify(token(roles=value))
+
+
+async def test_the_role_may_be_deep_inside_or_have_dots_in_its_name() -> None:
+    deep = provider("realm_access.roles")
+    assert (await deep.verify(token(realm_access={"roles": ["admin"]}))).role is Role.ADMIN
+    odd: list[object] = [["admin"], {"roles": {}}, None]
+    for value in odd:
+        with pytest.raises(Forbidden):
+            await deep.verify(token(realm_access=value))
+    dotted = provider("https://lcm.example/role")
+    assert (await dotted.verify(token(**{"https://lcm.example/role": "viewer"}))).role is Role.VIEWER
+
+
+async def test_times_hold_with_a_small_leeway() -> None:
+    oidc = provider()
+    early = token(nbf=now() + LEEWAY, iat=now() + LEEWAY)
+    await oidc.verify(early)
+    for claim in ("nbf", "iat"):
+        with pytest.raises(Unauthenticated, match="not valid yet"):
+            await oidc.verify(token(**{claim: now() + LEEWAY + 1}))
+    short = token(exp=now() + 60)
+    await asyncio.sleep(60 + LEEWAY - 1)
+    await oidc.verify(short)
+    await asyncio.sleep(1)
+    with pytest.raises(Unauthenticated, match="has expired"):
+        await oidc.verify(short)
+
+
+async def test_a_token_needs_an_expiry_but_no_other_time() -> None:
+    await provider().verify(token(nbf=None, iat=None))
+    with pytest.raises(Unauthenticated, match="no expiry"):
+        await provider().verify(token(exp=None))
+
+
+@pytest.mark.parametrize("value", ["tomorrow", True, [], float("nan"), float("inf"), 10**400, 1e300])
+async def test_what_is_no_time(value: object) -> None:
+    with pytest.raises(Unauthenticated, match="exp is not a time"):
+        await provider().verify(token(exp=value))
+
+
+@pytest.mark.parametrize("issuer", [None, "", ISSUER + "/", "https://evil.example", ISSUER.upper(), [ISSUER], 5])
+async def test_only_the_issuer(issuer: object) -> None:
+    with pytest.raises(Unauthenticated, match=r"is not from https://id\.example"):
+        await provider().verify(token(iss=issuer))
+
+
+@pytest.mark.parametrize("audience", [None, "", "other", ["other"], [], {"lcm": 1}, "lcm2", 5])
+async def test_only_for_us(audience: object) -> None:
+    with pytest.raises(Unauthenticated, match="is not meant for lcm"):
+        await provider().verify(token(aud=audience))
+
+
+async def test_for_us_among_others() -> None:
+    await provider().verify(token(aud=["other", AUDIENCE]))
+
+
+async def test_before_the_keys_were_read_nobody_can_tell() -> None:
+    with pytest.raises(CannotTell, match="cannot be read now"):
+        await provider(status=503).verify(token())
+
+
+def test_what_has_the_form_of_a_jwt() -> None:
+    assert looks_like_jwt(token())
+    assert not looks_like_jwt(token() + "\n")
+    assert not looks_like_jwt(token(more="x" * 20_000))
+
+
+@pytest.mark.parametrize("text", ["", "a.b.c", "lcm_t-1_" + "0" * 64, "eyJ.x", "eyJx.eyJx.!!", "eyJx.e.x", "\ud800"])
+async def test_what_is_no_jwt(text: str) -> None:
+    with pytest.raises(Unauthenticated, match="not a valid token"):
+        await provider().verify(text)

@@ -1,0 +1,49 @@
+"""Sign-in links are good once, and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lcm.control_plane.auth.links import MOST, SignInLinks
+from lcm.control_plane.auth.roles import Caller, Unauthenticated
+from lcm.model.access import CallerKind, Role
+
+LOCAL = Caller(name="local", kind=CallerKind.BOOTSTRAP, role=Role.ADMIN)
+
+
+async def test_a_code_is_good_once() -> None:
+    links = SignInLinks()
+    code = links.issue(LOCAL).reveal()
+    assert links.redeem(code) is LOCAL
+    with pytest.raises(Unauthenticated, match="used already or is too old"):
+        links.redeem(code)
+
+
+async def test_a_code_is_good_for_ten_minutes() -> None:
+    links = SignInLinks()
+    one, other = links.issue(LOCAL).reveal(), links.issue(LOCAL).reveal()
+    await asyncio.sleep(599)
+    assert links.redeem(one) is LOCAL
+    await asyncio.sleep(1)
+    with pytest.raises(Unauthenticated):
+        links.redeem(other)
+
+
+@pytest.mark.parametrize("code", ["", "guess", "\ud800"])
+async def test_guesses_use_up_nothing(code: str) -> None:
+    links = SignInLinks()
+    right = links.issue(LOCAL).reveal()
+    with pytest.raises(Unauthenticated):
+        links.redeem(code)
+    assert links.redeem(right) is LOCAL
+
+
+async def test_codes_are_kept_as_hashes_and_not_without_end() -> None:
+    links = SignInLinks()
+    codes = [links.issue(LOCAL).reveal() for _ in range(MOST + 1)]
+    assert not any(code.encode() in kept for code in codes for kept in links._open)
+    with pytest.raises(Unauthenticated):
+        links.redeem(codes[0])
+    assert links.redeem(codes[1]) is LOCAL

@@ -1,0 +1,113 @@
+"""Settings at run time, and templates with their seeding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import ValidationError
+from structlog.testing import capture_logs
+
+from lcm.control_plane.errors import Refusal
+from lcm.control_plane.fleet.settings import patch_settings, read_settings
+from lcm.control_plane.fleet.templates import put_template, read_template, seed_templates, switch_template
+from lcm.control_plane.records.kinds import AUDIT, TEMPLATES
+from lcm.model.fleet.settings import FleetSettings, ScalingSettings, SettingsPatch
+from lcm.model.worker.template import DEFAULT_TEMPLATES
+from tests.support.records.worker_records import ANNA, Desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BASE = FleetSettings(scaling=ScalingSettings(min_workers=2))
+
+
+async def patch(desk: Desk, **body: Any) -> FleetSettings:
+    request = SettingsPatch.model_validate(body)
+    return await desk.records.change(ANNA, lambda change: patch_settings(change, BASE, request))
+
+
+async def test_a_stored_value_beats_the_environment_until_it_is_null(desk: Desk) -> None:
+    assert (await read_settings(desk.store, BASE)).scaling.min_workers == 2
+    assert (await patch(desk, scaling={"min_workers": 5})).scaling.min_workers == 5
+    assert (await read_settings(desk.store, BASE)).scaling.min_workers == 5
+    await patch(desk, scaling={"min_workers": None}, idle={"worker_idle_timeout_minutes": 0.5})
+    now = await read_settings(desk.store, BASE)
+    assert (now.scaling.min_workers, now.idle.worker_idle_timeout_minutes) == (2, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"scaling": {"min_workers": -1}}, "scaling.min_workers"),
+        ({"scaling": {"min_workers": "many"}}, "scaling.min_workers"),
+        ({"idle": {"idle_action": "explode"}}, "idle.idle_action"),
+        ({"idle": {"min_workers": 1}}, "idle.min_workers"),
+        ({"scaling": {"min_workers": 1, "max_workers_per_region": "x"}}, "max_workers_per_region"),
+    ],
+)
+async def test_one_wrong_value_refuses_the_whole_patch(desk: Desk, body: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        await patch(desk, **body)
+    assert await read_settings(desk.store, BASE) == BASE
+
+
+async def test_a_patch_is_audited_once_and_only_if_it_changes_something(desk: Desk) -> None:
+    for _ in range(2):
+        await patch(desk, scaling={"min_workers": 5})
+    assert [line["action"] for line in await desk.told(AUDIT)] == ["settings_changed"]
+
+
+async def seed(desk: Desk, path: Path | None = None) -> int:
+    return await desk.records.change(ANNA, lambda change: seed_templates(change, path))
+
+
+async def test_the_defaults_are_seeded_once_and_changes_of_people_stay(desk: Desk) -> None:
+    assert await seed(desk) == 5
+    cheaper = DEFAULT_TEMPLATES[0].model_copy(update={"cost_per_hour_usd": 0.001})
+    await desk.records.change(ANNA, lambda change: put_template(change, cheaper))
+    assert await seed(desk) == 0
+    assert (await read_template(desk.store, "micro")).cost_per_hour_usd == 0.001
+
+
+GOOD = """
+- name: tiny
+  instance_type: t3.nano
+  capacity: {cpu_cores: 1, memory_gb: 0.5, storage_gb: 8, max_nodes: 1}
+  cost_per_hour_usd: 0.005
+"""
+BAD = """
+- name: broken
+  instance_type: t3.nano
+  capacity: {cpu_cores: none}
+  cost_per_hour_usd: 1
+"""
+
+
+async def test_a_bad_entry_is_reported_and_the_rest_loads(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "templates.yaml"
+    path.write_text(BAD + GOOD)
+    with capture_logs() as logs:
+        assert await seed(desk, path) == 1
+    assert (await read_template(desk.store, "tiny")).instance_type == "t3.nano"
+    said = next(entry for entry in logs if entry["event"] == "template passed over")
+    assert (said["entry"], said["name"], said["field"]) == (1, "broken", "capacity.cpu_cores")
+
+
+@pytest.mark.parametrize("content", ["{", "just text", "templates: 7"])
+async def test_a_file_that_is_no_list_is_reported(desk: Desk, tmp_path: Path, content: str) -> None:
+    path = tmp_path / "templates.yaml"
+    path.write_text(content)
+    with capture_logs() as logs:
+        assert await seed(desk, path) == 0
+    assert str(path) in str(logs)
+
+
+async def test_a_template_is_switched_and_an_unknown_one_is_not_found(desk: Desk) -> None:
+    await seed(desk)
+    off = await desk.records.change(ANNA, lambda change: switch_template(change, "metal", enabled=False))
+    assert not off.enabled
+    assert not (await read_template(desk.store, "metal")).enabled
+    assert len((await desk.store.find(TEMPLATES)).items) == 5
+    with pytest.raises(Refusal, match="no template nope"):
+        await desk.records.change(ANNA, lambda change: switch_template(change, "nope", enabled=True))

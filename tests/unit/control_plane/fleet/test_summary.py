@@ -1,0 +1,71 @@
+"""The summary of the fleet when many ask for it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lcm.control_plane.context import Plane
+from lcm.control_plane.fleet.service import Fleet
+from lcm.control_plane.records.kinds import ALL_KINDS, WORKERS
+from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.keys import make_key, read_key
+from lcm.control_plane.store.memory.store import MemoryStore
+from tests.support.records.workers import a_worker
+from tests.support.virtual.control_plane import SYSTEM
+
+if TYPE_CHECKING:
+    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.store.port import Kind
+    from lcm.model.worker.record import Worker
+
+
+COUNTS_A_LOOK = 2
+"""Workers by status and place, and those that need attention."""
+
+
+class SlowCounts(MemoryStore):
+    """A store that takes a second to give what it has counted, and says how often it counted workers."""
+
+    counts = 0
+
+    async def count_by(self, kind: Kind, *what: Any, **how: Any) -> Any:
+        self.counts += kind is WORKERS
+        counted = await super().count_by(kind, *what, **how)
+        await asyncio.sleep(1)
+        return counted
+
+
+async def a_fleet() -> tuple[SlowCounts, Records, Fleet]:
+    store = SlowCounts()
+    await store.open(ALL_KINDS)
+    records = Records(store)
+    plane = Plane(store, records, SecretBox([read_key(make_key(), "test")]), ("eu-west-1",))
+    return store, records, Fleet(plane)
+
+
+async def add(records: Records, worker: Worker) -> None:
+    async def attempt(change: Change) -> None:
+        change.save(worker, "created")
+
+    await records.change(SYSTEM, attempt)
+
+
+async def test_one_look_serves_all_who_ask_at_once() -> None:
+    store, records, fleet = await a_fleet()
+    await add(records, a_worker())
+    summaries = await asyncio.gather(*(fleet.summary() for _ in range(50)))
+    assert {summary.workers for summary in summaries} == {1}
+    assert store.counts == COUNTS_A_LOOK
+
+
+async def test_who_asks_after_a_change_is_told_of_it_while_an_older_look_is_under_way() -> None:
+    store, records, fleet = await a_fleet()
+    before = asyncio.create_task(fleet.summary())
+    await asyncio.sleep(0.5)
+    await add(records, a_worker())
+    after = [asyncio.create_task(fleet.summary()) for _ in range(5)]
+    assert (await before).workers == 0
+    assert [(await summary).workers for summary in after] == [1] * 5
+    assert store.counts == 2 * COUNTS_A_LOOK

@@ -1,0 +1,250 @@
+"""The feed of the journal: every line once and in order, whatever fails meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from lcm.control_plane.journal.feed import JournalFeed
+from lcm.control_plane.records.kinds import WORKERS
+from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
+from lcm.control_plane.store.port import BadCursor, Entry, StoreUnavailable
+from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from lcm.control_plane.store.port import Recorded
+
+
+class FaultyStore(MemoryStore):
+    """A store whose journal can be made unreadable."""
+
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        super().__init__(disk)
+        self.error: Exception | None = None
+        self.reads = 0
+
+    async def journal(self, **query: object) -> Sequence[Recorded]:
+        self.reads += 1
+        if self.error is not None:
+            raise self.error
+        return await super().journal(**query)  # type: ignore[arg-type]
+
+
+class Listener:
+    """Keeps what it was told."""
+
+    def __init__(self, name: str = "listener") -> None:
+        self.name = name
+        self.subjects: list[str] = []
+        self.batches: list[int] = []
+        self.gaps = 0
+        self.fail_lines = False
+        self.fail_gap = False
+        self.hang = False
+
+    def gap(self) -> None:
+        if self.fail_gap:
+            raise RuntimeError("cannot look")
+        self.gaps += 1
+
+    async def lines(self, batch: Sequence[Recorded]) -> None:
+        if self.fail_lines:
+            raise RuntimeError("cannot take it")
+        if self.hang:
+            await asyncio.sleep(3600)
+        self.subjects += [line.subject for line in batch]
+        self.batches.append(len(batch))
+
+
+async def add(store: MemoryStore, *subjects: str) -> None:
+    await store.commit([], entries=[Entry("audit", subject, b"{}", clock.now()) for subject in subjects])
+
+
+@pytest.fixture
+async def store() -> FaultyStore:
+    store = FaultyStore()
+    await store.open([WORKERS])
+    return store
+
+
+@pytest.fixture
+async def feed(store: FaultyStore) -> AsyncIterator[JournalFeed]:
+    feed = JournalFeed(store, poll=1.0, batch=10)
+    await feed.start()
+    yield feed
+    await feed.stop()
+
+
+async def settled() -> None:
+    """Let everything happen that needs no time."""
+    await asyncio.sleep(0.001)
+
+
+async def test_what_was_there_before_is_not_told_but_that_there_was_something(store: FaultyStore) -> None:
+    await add(store, "old")
+    feed, listener = JournalFeed(store), Listener()
+    feed.subscribe(listener)
+    assert listener.gaps == 0
+    await feed.start()
+    await settled()
+    assert (listener.gaps, listener.subjects) == (1, [])
+    await add(store, "new")
+    feed.wake()
+    await settled()
+    assert (listener.gaps, listener.subjects) == (1, ["new"])
+    await feed.stop()
+
+
+async def test_a_wake_brings_lines_at_once_and_a_poll_those_of_other_processes(
+    store: FaultyStore, feed: JournalFeed
+) -> None:
+    listener = Listener()
+    feed.subscribe(listener)
+    await settled()
+    await add(store, "ours")
+    feed.wake()
+    await settled()
+    assert listener.subjects == ["ours"]
+    other = MemoryStore(store.disk)
+    await other.open([WORKERS])
+    await add(other, "theirs")
+    await asyncio.sleep(1.01)
+    assert listener.subjects == ["ours", "theirs"]
+
+
+async def test_many_lines_come_in_order_and_in_batches(store: FaultyStore, feed: JournalFeed) -> None:
+    listener = Listener()
+    feed.subscribe(listener)
+    await settled()
+    expected = [f"s{number:03d}" for number in range(95)]
+    for subject in expected:
+        await add(store, subject)
+    feed.wake()
+    await settled()
+    assert listener.subjects == expected
+    assert max(listener.batches) <= 10
+
+
+async def test_a_quiet_journal_costs_one_read_a_poll(store: FaultyStore, feed: JournalFeed) -> None:
+    await settled()
+    store.reads = 0
+    await asyncio.sleep(60)
+    assert store.reads <= 61
+
+
+async def test_a_commit_while_the_journal_is_read_is_not_overlooked(store: FaultyStore, feed: JournalFeed) -> None:
+    listener = Listener()
+    feed.subscribe(listener)
+    await settled()
+    feed.wake()
+    for number in range(50):  # each lands at another point of the feed's round
+        await add(store, f"s{number}")
+        feed.wake()
+        await asyncio.sleep(0)
+    await settled()
+    assert listener.subjects == [f"s{number}" for number in range(50)]
+
+
+@pytest.mark.parametrize("trouble", ["fail_lines", "hang"])
+async def test_one_that_fails_is_told_of_a_gap_and_the_others_of_every_line(
+    store: FaultyStore, feed: JournalFeed, trouble: str
+) -> None:
+    bad, good = Listener("bad"), Listener("good")
+    feed.subscribe(bad)
+    feed.subscribe(good)
+    await settled()
+    setattr(bad, trouble, True)
+    with capture_logs() as logs:
+        for subject in "abc":
+            await add(store, subject)
+            feed.wake()
+            await asyncio.sleep(6)
+    assert good.subjects == ["a", "b", "c"]
+    assert (good.gaps, bad.gaps) == (1, 4)
+    assert [line["subscriber"] for line in logs] == ["bad"]
+    setattr(bad, trouble, False)
+    await add(store, "d")
+    feed.wake()
+    await settled()
+    assert bad.subjects == ["d"]
+
+
+async def test_one_that_cannot_be_told_of_a_gap_gets_no_lines_until_it_can(
+    store: FaultyStore, feed: JournalFeed
+) -> None:
+    bad = Listener()
+    bad.fail_gap = True
+    feed.subscribe(bad)
+    await add(store, "a")
+    feed.wake()
+    await asyncio.sleep(5)
+    assert (bad.gaps, bad.subjects) == (0, [])
+    bad.fail_gap = False
+    await asyncio.sleep(1.1)
+    assert (bad.gaps, bad.subjects) == (1, [])
+    await add(store, "b")
+    await asyncio.sleep(1.1)
+    assert bad.subjects == ["b"]
+
+
+async def test_a_store_that_is_down_for_an_hour_loses_nothing(store: FaultyStore, feed: JournalFeed) -> None:
+    listener = Listener()
+    feed.subscribe(listener)
+    await settled()
+    store.error = StoreUnavailable("no primary")
+    store.reads = 0
+    with capture_logs() as logs:
+        for number in range(60):
+            await add(store, f"s{number}")
+            await asyncio.sleep(60)
+        assert feed.readiness() == ["store: the journal cannot be read: no primary"]
+        assert store.reads < 300
+        store.error = None
+        await asyncio.sleep(17)
+    assert listener.subjects == [f"s{number}" for number in range(60)]
+    assert listener.gaps == 1
+    assert feed.readiness() == []
+    assert [line["log_level"] for line in logs] == ["warning", "info"]
+
+
+async def test_a_store_that_is_down_at_the_start_is_waited_for(store: FaultyStore) -> None:
+    store.error = StoreUnavailable("no primary")
+    feed, listener = JournalFeed(store), Listener()
+    feed.subscribe(listener)
+    await feed.start()
+    await asyncio.sleep(100)
+    assert listener.gaps == 0
+    store.error = None
+    await asyncio.sleep(17)
+    assert listener.gaps == 1
+    await feed.stop()
+
+
+async def test_a_place_that_the_store_does_not_know_is_a_gap(store: FaultyStore, feed: JournalFeed) -> None:
+    listener = Listener()
+    feed.subscribe(listener)
+    await settled()
+    store.error = BadCursor("not one of ours")
+    await asyncio.sleep(30)
+    store.error = None
+    await asyncio.sleep(17)
+    assert listener.gaps == 2
+    await add(store, "a")
+    await asyncio.sleep(1.1)
+    assert listener.subjects == ["a"]
+
+
+async def test_whoever_leaves_hears_no_more(store: FaultyStore, feed: JournalFeed) -> None:
+    listener = Listener()
+    leave = feed.subscribe(listener)
+    await settled()
+    leave()
+    leave()
+    await add(store, "a")
+    await asyncio.sleep(2)
+    assert listener.subjects == []

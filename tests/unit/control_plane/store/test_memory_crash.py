@@ -1,0 +1,85 @@
+"""The store in memory ends as a killed process does: a commit under way is made wholly or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
+from lcm.control_plane.store.port import StoreUnavailable
+from tests.support.records.store_documents import KINDS, NOTES, WORKERS, entry, ids, note, worker
+
+if TYPE_CHECKING:
+    from tests.support.virtual.time import VirtualClock
+
+
+async def opened(disk: MemoryDisk) -> MemoryStore:
+    store = MemoryStore(disk)
+    await store.open(KINDS)
+    return store
+
+
+async def test_a_crash_keeps_what_was_acknowledged_and_all_or_nothing_of_the_rest(virtual_clock: VirtualClock) -> None:
+    landed: set[int] = set()
+    for seed in range(20):
+        virtual_clock.chance = random.Random(seed)
+        disk = MemoryDisk()
+        store = await opened(disk)
+        await store.commit([note("acknowledged")], entries=[entry("acknowledged")])
+        cut_off = [
+            asyncio.ensure_future(
+                store.commit([note(f"n{number}"), worker(f"w{number}")], entries=[entry(str(number))])
+            )
+            for number in range(4)
+        ]
+        await asyncio.sleep(0)
+        assert not any(call.done() for call in cut_off)
+        store.crash()
+        for outcome in await asyncio.gather(*cut_off, return_exceptions=True):
+            assert isinstance(outcome, StoreUnavailable)
+        again = await opened(disk)
+        notes, workers = await ids(again, kind=NOTES), await ids(again, kind=WORKERS)
+        told = [line.subject for line in await again.journal()]
+        assert notes[0] == told[0] == "acknowledged"
+        assert [name[1:] for name in notes[1:]] == [name[1:] for name in workers] == told[1:]
+        landed.add(len(workers))
+    assert len(landed) > 2, "chance must have its part"
+
+
+async def test_a_crashed_store_answers_nobody_and_a_new_one_does() -> None:
+    disk = MemoryDisk()
+    store = await opened(disk)
+    store.crash()
+    with pytest.raises(StoreUnavailable, match="killed"):
+        await store.commit([note("a")])
+    assert await (await opened(disk)).get(NOTES, "a") is None
+
+
+async def test_of_two_that_land_in_a_crash_only_one_holds_a_unique_value(virtual_clock: VirtualClock) -> None:
+    for seed in range(10):
+        virtual_clock.chance = random.Random(seed)
+        disk = MemoryDisk()
+        store = await opened(disk)
+        calls = [asyncio.ensure_future(store.commit([worker(name, unique={"name": "one"})])) for name in "ab"]
+        await asyncio.sleep(0)
+        store.crash()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert len(await ids(await opened(disk))) <= 1
+
+
+async def test_two_handles_share_one_disk() -> None:
+    disk = MemoryDisk()
+    first, second = await opened(disk), await opened(disk)
+    await first.commit([note("a")])
+    assert await second.get(NOTES, "a") == await first.get(NOTES, "a")
+
+
+async def test_what_was_handed_in_can_be_changed_afterwards() -> None:
+    store = await opened(MemoryDisk())
+    change = worker("a", name="A", unique={"name": "A"})
+    await store.commit([change])
+    change.fields["name"] = "B"  # type: ignore[index]  # a mapping to whoever only reads it
+    assert [values for values, _, _ in await store.count_by(WORKERS, ["name"])] == [("A",)]

@@ -1,0 +1,144 @@
+"""System: the verdict in a sentence, and the figures behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lcm.control_plane.web.admin.system_page import called, calls_to, in_a_sentence
+from lcm.model.access import Role
+from lcm.model.model_system import ControllerHealth, MirrorHealth, PlaneHealth, SystemHealth
+from lcm.model.system import ControllerReport, Verdict
+from tests.support.records.workers import NOW
+from tests.support.web.visitor import signed_in
+
+if TYPE_CHECKING:
+    from tests.support.virtual.control_plane import TestPlane
+
+HOSTILE = "<script>alert(1)</script>"
+PATH = "/api/internal/controllers/worker-controller/report"
+
+
+def a_report(**more: Any) -> dict[str, Any]:
+    return {
+        "instance_id": "one",
+        "queue_depth": 1234,
+        "calls": {"aws": {"DescribeInstances": {"ok": 9, "throttled": 2}, "StopInstances": {"ok": 1}}},
+        "throttled": {"aws": 2},
+        "counters": {"auto_pause_count": 7},
+        "regions": [{"name": "eu-west-1", "breaker_open": True, "trouble": HOSTILE, "instances": 5}],
+        "leaks": [{"instance_id": "i-9", "region": "eu-west-1", "since": NOW.isoformat(), "reason": HOSTILE}],
+        "leaks_total": 1,
+        **more,
+    }
+
+
+async def test_without_controllers_it_says_so(plane: TestPlane) -> None:
+    page = await (await signed_in(plane, Role.VIEWER)).page("/system")
+    assert "No controller has ever announced itself" in page
+    assert "said-bad" in page
+    assert "lcm worker-controller" in page
+
+
+async def test_a_report_is_shown_and_goes_stale(plane: TestPlane) -> None:
+    await plane.ask("POST", "/api/internal/leadership", role=Role.CONTROLLER, json={"term": 5})
+    sent = await plane.ask("POST", PATH, role=Role.CONTROLLER, json=a_report())
+    assert sent.status_code == 200, sent.text
+    visitor = await signed_in(plane, Role.VIEWER)
+    page = await visitor.page("/system")
+    for words in (
+        "verdict-healthy",
+        "1,234",
+        "DescribeInstances",
+        "2 throttled",
+        "auto pause",
+        "term 5",
+        "i-9",
+        "as its controller has just told",
+    ):
+        assert words in page, words
+    assert HOSTILE not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    await asyncio.sleep(120)
+    part = await visitor.part("/system")
+    assert part.lstrip().startswith('<div id="system"')
+    assert "verdict-late" in part
+    assert "said-bad" in part
+
+
+def leading(*, startup_sweep_done: bool = True, **report: Any) -> ControllerHealth:
+    return ControllerHealth(
+        name="worker-controller",
+        verdict=Verdict.HEALTHY,
+        said="fine",
+        term=3,
+        startup_sweep_done=startup_sweep_done,
+        report=ControllerReport(instance_id="one", **report),
+    )
+
+
+def health(**more: Any) -> SystemHealth:
+    controller = ControllerHealth(name="worker-controller", verdict=Verdict.HEALTHY, said="fine")
+    facts: dict[str, Any] = {"plane": PlaneHealth(started_at=NOW), "controllers": (controller,), **more}
+    return SystemHealth(**facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, ("good", "Everything works.")),
+        ({"leaks_total": 2}, ("warn", "Everything works; 2 of our instances belong to no worker.")),
+        (
+            {"hold": {"reason": "r", "by": "anna", "since": NOW}},
+            ("warn", "Everything works, and nothing is done: the fleet is on hold."),
+        ),
+        (
+            {"breakers": [{"region": "eu-west-1", "open": True, "reason": "r", "since": NOW}]},
+            ("warn", "A breaker is open: in eu-west-1 no worker is marked as lost."),
+        ),
+        (
+            {"controllers": (leading(regions=[{"name": "eu-west-1", "breaker_open": True}]),)},
+            ("warn", "A breaker is open: in eu-west-1 no worker is marked as lost."),
+        ),
+        (
+            {
+                "controllers": (leading(regions=[{"name": "eu-west-1", "breaker_open": True}]),),
+                "breakers": [
+                    {"region": region, "open": True, "reason": "r", "since": NOW}
+                    for region in ("eu-west-1", "us-east-1")
+                ],
+            },
+            ("warn", "A breaker is open: in eu-west-1 and us-east-1 no worker is marked as lost."),
+        ),
+        (
+            {"controllers": (leading(regions=[{"name": "eu-west-1", "trouble": "no credentials."}]),)},
+            ("warn", "eu-west-1 cannot be looked at: no credentials."),
+        ),
+        (
+            {"controllers": (leading(startup_sweep_done=False),)},
+            ("warn", "worker-controller has just begun to lead and has not verified everything yet."),
+        ),
+        ({"controllers": (leading(),)}, ("good", "Everything works.")),
+        (
+            {"plane": PlaneHealth(started_at=NOW, mirror=MirrorHealth(trouble="etcd is away"))},
+            ("bad", "Controllers do not hear of changes: etcd is away."),
+        ),
+        ({"controllers": ()}, ("bad", "No controller has ever announced itself: nothing is done to workers.")),
+    ],
+)
+def test_the_worst_is_said(facts: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert in_a_sentence(health(**facts)) == expected
+
+
+def test_calls_are_counted_with_what_failed() -> None:
+    report = ControllerReport(
+        instance_id="one",
+        started_at=NOW - timedelta(hours=1),
+        calls={"aws": {"A": {"ok": 1}, "B": {"ok": 3, "refused": 2}}},
+    )
+    assert called(report, "aws") == [("B", 5, "2 refused"), ("A", 1, "")]
+    assert called(report, "cml") == []
+    assert (calls_to(report, "aws"), calls_to(report, "cml")) == (6, 0)

@@ -1,0 +1,168 @@
+"""Templates: listed for all, made and changed by admins, with nothing typed lost."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.control_plane.fleet.templates import read_template
+from lcm.model.access import Role
+from tests.support.web.visitor import signed_in
+from tests.unit.control_plane.web.admin.test_settings_page import fields
+
+if TYPE_CHECKING:
+    from lcm.model.worker.template import WorkerTemplate
+    from tests.support.virtual.control_plane import TestPlane
+
+HOSTILE = "<script>alert(1)</script>"
+NEW = {
+    "name": "huge",
+    "description": "for exams",
+    "instance_type": "m5.4xlarge",
+    "cpu_cores": "16",
+    "memory_gb": "64",
+    "storage_gb": "500.5",
+    "max_nodes": "100",
+    "cost_per_hour_usd": "0.768",
+    "ami_name_pattern": "",
+    "enabled": "on",
+}
+
+
+async def stored(plane: TestPlane, name: str) -> WorkerTemplate:
+    return await read_template(plane.parts.plane.store, name)
+
+
+def problem(page: str, name: str) -> str:
+    found = re.search(rf'id="f-{name}-problem">([^<]*)<', page)
+    return "" if found is None else unescape(found.group(1))
+
+
+async def test_all_templates_are_listed_with_what_is_made_from_them(plane: TestPlane) -> None:
+    await plane.create("one")
+    await plane.create("two")
+    page = await (await signed_in(plane, Role.VIEWER)).page("/templates")
+    assert re.findall(r'<tr id="t-(\w+)"', page) == ["large", "medium", "metal", "micro", "small"]
+    assert 'aria-label="2 workers made from small"' in page
+    assert "m5zn.metal" in page
+    assert "$3.96" in page
+
+
+async def test_who_may_change_them_sees_how(plane: TestPlane) -> None:
+    for role, sees in ((Role.VIEWER, False), (Role.OPERATOR, False), (Role.ADMIN, True)):
+        page = await (await signed_in(plane, role)).page("/templates")
+        assert ("/templates/new" in page) is sees
+        assert ("/templates/edit/" in page) is sees
+        assert ("/templates/small/disable" in page) is sees
+
+
+async def test_a_template_is_made_and_changed(plane: TestPlane) -> None:
+    visitor = await signed_in(plane, Role.ADMIN)
+    assert 'id="dialog-title"' in await visitor.part("/templates/new")
+    answer = await visitor.send("/templates/save", NEW)
+    assert (answer.status_code, answer.headers["HX-Trigger"], answer.headers["HX-Reswap"]) == (200, "lcm:done", "none")
+    made = await stored(plane, "huge")
+    assert (made.capacity.cpu_cores, made.capacity.storage_gb, made.ami_name_pattern, made.enabled) == (
+        16,
+        500.5,
+        None,
+        True,
+    )
+    form = fields(await visitor.part("/templates/edit/huge"))
+    assert (form["old"], form["storage_gb"], form["cost_per_hour_usd"]) == ("huge", "500.5", "0.768")
+    del form["enabled"]
+    answer = await visitor.send("/templates/save", {**form, "description": "", "name": "renamed"})
+    assert answer.status_code == 200, answer.text
+    changed = await stored(plane, "huge")
+    assert (changed.description, changed.enabled, changed.name) == ("", False, "huge")
+    assert 'class="row-off"' in await visitor.part("/templates")
+
+
+async def test_a_copy_begins_with_everything_but_the_name(plane: TestPlane) -> None:
+    visitor = await signed_in(plane, Role.ADMIN)
+    form = fields(await visitor.part("/templates/new?like=metal"))
+    assert (form["name"], form["instance_type"], form["mark"]) == ("", "m5zn.metal", "")
+    await visitor.part("/templates/new?like=nonsense", 404)
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "words"),
+    [
+        ("name", "", "must not be empty"),
+        ("name", "a b", "letters, digits, dots, dashes and underscores"),
+        ("instance_type", "big", "must be such as t3.medium"),
+        ("cpu_cores", "two", "must be a whole number"),
+        ("cpu_cores", "", "must not be empty"),
+        ("cpu_cores", "0", "must be greater than or equal to 1"),
+        ("memory_gb", "lots", "must be a number"),
+        ("storage_gb", "0", "must be greater than 0"),
+        ("cost_per_hour_usd", "-1", "must be greater than or equal to 0"),
+        ("description", "x" * 501, "must have at most 500 characters"),
+        ("name", "small", "there is a template small already"),
+    ],
+)
+async def test_what_is_wrong_is_said_at_its_field_and_nothing_is_lost(
+    plane: TestPlane, name: str, typed: str, words: str
+) -> None:
+    visitor = await signed_in(plane, Role.ADMIN)
+    answer = await visitor.send(
+        "/templates/save", {**NEW, "description": "kept & typed", name: typed, "mark": "", "old": ""}
+    )
+    assert answer.status_code in (409, 422)
+    assert problem(answer.text, name).startswith(words)
+    expected = {**NEW, "description": "kept & typed", name: typed}
+    shown = fields(answer.text)
+    assert {each: shown[each] for each in expected} == expected
+    assert re.search(rf'id="f-{name}"[^>]*aria-invalid="true" aria-describedby="f-{name}-problem"', answer.text)
+    assert (await stored(plane, "small")).instance_type == "t3.small"
+
+
+async def test_an_older_form_does_not_overwrite_a_newer_template(plane: TestPlane) -> None:
+    visitor = await signed_in(plane, Role.ADMIN)
+    mine = fields(await visitor.part("/templates/edit/small"))
+    theirs = fields(await visitor.part("/templates/edit/small"))
+    assert (await visitor.send("/templates/save", {**theirs, "description": "theirs"})).status_code == 200
+    answer = await visitor.send("/templates/save", {**mine, "description": "mine"})
+    assert answer.status_code == 409
+    assert "Somebody else has changed this template meanwhile" in answer.text
+    assert 'value="mine"' in answer.text
+    assert (await stored(plane, "small")).description == "theirs"
+
+
+async def test_templates_are_switched_by_admins_alone(plane: TestPlane) -> None:
+    admin = await signed_in(plane, Role.ADMIN)
+    assert "No more workers can be made from small" in (await admin.send("/templates/small/disable")).text
+    assert not (await stored(plane, "small")).enabled
+    assert (await admin.send("/templates/small/enable")).status_code == 200
+    assert (await stored(plane, "small")).enabled
+    assert (await admin.send("/templates/nonsense/enable")).status_code == 404
+    operator = await signed_in(plane, Role.OPERATOR)
+    for path in ("/templates/small/disable", "/templates/save"):
+        assert (await operator.send(path, NEW)).status_code == 403
+    for path in ("/templates/new", "/templates/edit/small"):
+        await operator.part(path, 403)
+    assert (await admin.send("/templates/save", NEW, csrf="00")).status_code == 403
+    assert (await stored(plane, "small")).enabled
+
+
+async def test_descriptions_are_escaped(plane: TestPlane) -> None:
+    visitor = await signed_in(plane, Role.ADMIN)
+    hostile = {**NEW, "description": HOSTILE, "ami_name_pattern": f'"{HOSTILE}'}
+    assert (await visitor.send("/templates/save", hostile)).status_code == 200
+    for text in (await visitor.page("/templates"), await visitor.part("/templates/edit/huge")):
+        assert HOSTILE not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+async def test_without_templates_it_says_what_to_do(plane: TestPlane) -> None:
+    store = plane.parts.plane.store
+    from lcm.control_plane.records.kinds import TEMPLATES
+    from lcm.control_plane.store.port import Delete
+
+    for each in (await store.find(TEMPLATES)).items:
+        await store.commit([Delete(TEMPLATES, each.id, each.revision)])
+    page = await (await signed_in(plane, Role.VIEWER)).page("/templates")
+    assert "No templates" in page

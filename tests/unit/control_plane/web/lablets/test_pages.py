@@ -1,0 +1,393 @@
+"""Lablets: what is listed in which order, what is said of each, and how one is made and ended."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.datastructures import QueryParams
+
+from lcm.control_plane.records.backfill import refill_fields
+from lcm.control_plane.records.kinds import LABLETS, lablet_fields
+from lcm.control_plane.store.port import Put
+from lcm.control_plane.web.lablets.list_page import LabletLook
+from lcm.control_plane.web.list_query import ROWS
+from lcm.core import clock
+from lcm.model.access import Role
+from lcm.model.lablet.record import Lablet
+from lcm.model.lablet.urgency import REMEMBERED
+from tests.support.web.lablets import LabletWorld
+from tests.support.web.visitor import signed_in
+
+if TYPE_CHECKING:
+    from tests.support.virtual.control_plane import TestPlane
+
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+async def world(plane: TestPlane) -> LabletWorld:
+    made = await LabletWorld(plane).open()
+    await made.define()
+    return made
+
+
+def names(page: str) -> list[str]:
+    return re.findall(r'<a href="/lablets/l-[^"]+">([^<]+)</a>', page)
+
+
+def counts(page: str) -> dict[str, str]:
+    return dict(re.findall(r'data-view="([a-z]*)".*?<span class="n">([0-9,]+)</span>', page))
+
+
+async def test_problems_come_first_and_say_why(world: LabletWorld) -> None:
+    worker = await world.worker()
+    await world.runs("aa-fine", worker)
+    await world.make("bb-new")
+    await world.waits(await world.make("cc-waits"), f"no room for it: {EVIL}")
+    await world.report(await world.make("dd-failed"), "FAILED", reason="no template can hold it")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert names(page) == ["dd-failed", "cc-waits", "bb-new", "aa-fine"]
+    assert "no room for it: &lt;script&gt;" in page
+    assert EVIL not in page
+    assert "no template can hold it" in page
+    assert f'<a href="/workers/{worker["id"]}">alpha</a>' in page
+    assert counts(page) == {"": "4", "problems": "2", "waiting": "2", "moving": "1", "running": "1", "ended": "0"}
+    assert names(await visitor.page("/lablets?view=problems")) == ["dd-failed", "cc-waits"]
+    assert names(await visitor.page("/lablets?view=waiting")) == ["cc-waits", "bb-new"]
+    assert names(await visitor.page("/lablets?view=moving")) == ["bb-new"]
+    assert names(await visitor.page("/lablets?view=running")) == ["aa-fine"]
+
+
+async def test_one_that_is_held_is_no_problem_and_its_end_is_due(
+    world: LabletWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.define("short", time_to_live_minutes=60)
+    placed = await world.place(await world.make("held", "short"), await world.worker())
+    held = await world.report(await world.report(placed, "INSTANTIATING"), "RUNNING")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert "due</span>" not in page
+    assert "Its time is over <time" in await visitor.page(f"/lablets/{held['id']}")
+    await world.report(held, "RUNNING", message="on hold by ada: her disks")
+    later = clock.now() + timedelta(minutes=61)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert counts(page)["problems"] == "0"
+    assert "on hold by ada: her disks" in page
+    assert re.search(r"due</span> <time [^>]*>1 minute ago</time>", page)
+    assert "Its time was over <time" in await visitor.page(f"/lablets/{held['id']}")
+
+
+async def test_those_of_the_past_are_shown_to_who_asks(world: LabletWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = await world.make("gone")
+    await world.plane.ask("DELETE", f"/api/lablets/{gone['id']}")
+    await world.report(await world.make("failed"), "FAILED")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert names(page) == ["failed"]
+    assert counts(page)["ended"] == "1"
+    assert names(await visitor.page("/lablets?view=ended")) == ["gone"]
+    assert names(await visitor.page("/lablets?status=terminated")) == ["gone"]
+    later = clock.now() + REMEMBERED + timedelta(minutes=1)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page("/lablets")
+    assert names(page) == []
+    assert "Those that have ended" in page
+    assert names(await visitor.page("/lablets?view=ended")) == ["failed", "gone"]
+
+
+async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(world: LabletWorld) -> None:
+    await world.define("bgp", "2")
+    worker = await world.worker()
+    await world.place(await world.make("one", owner="anna"), worker)
+    await world.make("two", "bgp", owner="bob")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    assert names(await visitor.page("/lablets?q=ON")) == ["one"]
+    assert names(await visitor.page("/lablets?owner=bo")) == ["two"]
+    assert names(await visitor.page("/lablets?definition=bgp")) == ["two"]
+    page = await visitor.page("/lablets?definition=ospf%401")
+    assert names(page) == ["one"]
+    assert "<option selected>ospf@1</option>" in page
+    page = await visitor.page(f"/lablets?worker={worker['id']}")
+    assert names(page) == ["one"]
+    assert "Only on worker" in page
+    assert names(await visitor.page("/lablets?status=scheduled,pending_scheduling&sort=-name")) == ["two", "one"]
+    assert len(names(await visitor.page("/lablets?status=no&sort=no&view=no&page=x&after=x"))) == 2
+    assert "No lablet fits" in await visitor.page("/lablets?q=nobody")
+
+
+async def test_pages_go_on_where_the_last_one_ended(world: LabletWorld) -> None:
+    for number in range(ROWS + 2):
+        await world.make(f"x{number:03}")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    first = await visitor.page("/lablets?q=x")
+    following = re.search(r'<a href="([^"]+)" rel="next"', first)
+    assert following is not None
+    second = await visitor.page(following.group(1).replace("&amp;", "&"))
+    assert names(first) + names(second) == [f"x{number:03}" for number in range(ROWS + 2)]
+    assert "page 2 of 2" in second
+
+
+async def test_an_empty_list_says_what_to_do(plane: TestPlane) -> None:
+    assert "Create a lablet" in await (await signed_in(plane, Role.OPERATOR)).page("/lablets")
+    viewers = await (await signed_in(plane, Role.VIEWER)).page("/lablets")
+    assert "No lablets now" in viewers
+    assert "Create a lablet" not in viewers
+
+
+async def test_rows_and_the_table_are_asked_for_again(world: LabletWorld) -> None:
+    one, two = await world.make("one"), await world.make("two")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    part = await visitor.part(f"/lablets/rows?ids={two['id']},{one['id']},l-none")
+    assert names(part) == ["two", "one"]
+    assert f'hx-target="#lablet-{one["id"]}"' in part
+    changed = await world.waits(one, "no room")
+    assert f'data-version="{changed["version"]}"' in await visitor.part(f"/lablets/rows?ids={one['id']}")
+    table = await visitor.part("/lablets?q=tw")
+    assert names(table) == ["two"]
+    assert 'hx-target="#views"' in table
+    assert "<html" not in table
+    assert 'data-refresh="/lablets?q=tw"' in table
+
+
+async def test_a_page_says_where_it_is_and_who_was_not_chosen(world: LabletWorld) -> None:
+    worker = await world.worker()
+    rejections = [{"worker_id": "w-9", "worker_name": "bravo", "reason": f"it is STOPPED {EVIL}"}]
+    lablet = await world.place(await world.make("first"), worker, score=0.25, rejections=rejections, rejected=7)
+    lablet = await world.report(lablet, "INSTANTIATING")
+    endpoints = [{"node": EVIL, "addresses": ["10.0.0.5", "2001:db8::5"]}, {"node": "R2"}]
+    await world.report(lablet, "RUNNING", endpoints=endpoints, lab_id="lab-1")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page(f"/lablets/{lablet['id']}")
+    assert EVIL not in page
+    for words in (
+        "score 0.250",
+        "bravo",
+        "it is STOPPED &lt;script&gt;",
+        "And 6 more",
+        "10.0.0.5, 2001:db8::5",
+        "lab-1",
+    ):
+        assert words in page
+    assert f'data-lablet-id="{lablet["id"]}"' in page
+    assert 'data-topics="lablet,lablet-history,audit"' in page
+    timeline = page.partition('id="timeline"')[2]
+    assert timeline.index("INSTANTIATING") < timeline.index("found a worker for it") < timeline.index("asked for it")
+    assert "act-end" not in page
+    part = await visitor.part(f"/lablets/{lablet['id']}/now")
+    assert "<html" not in part
+    assert f'data-version="{(await world.now(lablet))["version"]}"' in part
+
+
+async def test_one_that_waits_says_what_for(world: LabletWorld) -> None:
+    coming = await world.plane.create("coming")
+    lablet = await world.make("first")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    assert "has not come to it yet" in await visitor.page(f"/lablets/{lablet['id']}")
+    await world.waits(lablet, "it waits for worker coming", scale_up_worker_id=coming["id"])
+    page = await visitor.page(f"/lablets/{lablet['id']}")
+    assert "It waits for worker coming." in page
+    assert f'<a href="/workers/{coming["id"]}">coming</a>' in page
+
+
+async def test_the_timeline_goes_on_on_the_next_page(world: LabletWorld) -> None:
+    lablet = await world.make("first")
+    for number in range(45):
+        lablet = await world.waits(lablet, f"reason-{number:02}.")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    first = await visitor.page(f"/lablets/{lablet['id']}")
+    older = re.search(r'href="([^"]+)#timeline" rel="next"', first)
+    assert older is not None
+    second = await visitor.page(older.group(1).replace("&amp;", "&"))
+    told = [re.findall(r"reason-\d\d", page.partition('id="timeline"')[2]) for page in (first, second)]
+    assert told[0] + told[1] == [f"reason-{number:02}" for number in range(44, -1, -1)]
+    assert "asked for it" in second
+    part = await visitor.part(f"/lablets/{lablet['id']}/timeline")
+    assert "reason-44" in part
+    assert "Timeline" in await visitor.part(f"/lablets/{lablet['id']}/timeline?before=nonsense")
+
+
+@pytest.mark.parametrize("lablet_id", ["l-none", "%3Cscript%3Ealert(1)", "a%20b"])
+async def test_one_that_does_not_exist_has_a_page_that_says_so(plane: TestPlane, lablet_id: str) -> None:
+    visitor = await signed_in(plane, Role.VIEWER)
+    page = await visitor.page(f"/lablets/{lablet_id}", 404)
+    assert "There is no lablet" in page
+    assert "<script>alert" not in page
+    assert "alert" in await visitor.part(f"/lablets/{lablet_id}/now", 404)
+
+
+async def test_it_is_ended_after_a_look_at_what_is_lost(world: LabletWorld) -> None:
+    worker = await world.worker()
+    lablet = await world.runs("first", worker, endpoints=[{"node": "R1", "addresses": ["10.0.0.5"]}])
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    page = await visitor.page(f"/lablets/{lablet['id']}")
+    assert "act-end" in page
+    dialog = await visitor.part(f"/lablets/{lablet['id']}/confirm-end")
+    for words in ("alpha is stopped, wiped and deleted", "1 node on alpha", "10.0.0.5", f'value="{lablet["version"]}"'):
+        assert words in dialog
+    lablet = await world.report(lablet, "RUNNING", message="slow")
+    stale = await visitor.send(f"/lablets/{lablet['id']}/end", {"version": str(lablet["version"] - 1)})
+    assert stale.status_code == 412
+    assert (await world.now(lablet))["wanted"]
+    answer = await visitor.send(f"/lablets/{lablet['id']}/end", {"version": str(lablet["version"]), "reason": "over"})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["HX-Trigger"] == "lcm:done"
+    after = await world.now(lablet)
+    assert (after["wanted"], after["ending_reason"]) == (False, "over")
+    assert "act-end" not in await visitor.page(f"/lablets/{lablet['id']}")
+    assert "It is so already" in await visitor.part(f"/lablets/{lablet['id']}/confirm-end")
+
+
+async def test_what_its_end_means_depends_on_how_far_it_is(world: LabletWorld) -> None:
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    pending = await world.make("pending")
+    assert "TERMINATED at once" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
+    placed = await world.place(await world.make("placed"), await world.worker())
+    assert "reserved for it on alpha" in await visitor.part(f"/lablets/{placed['id']}/confirm-end")
+    await world.report(placed, "INSTANTIATING")
+    await world.plane.ask("POST", "/api/fleet/hold", json={"reason": "look"})
+    assert "only after the release" in await visitor.part(f"/lablets/{placed['id']}/confirm-end")
+    await visitor.send(f"/lablets/{pending['id']}/end", {})
+    assert (await world.now(pending))["status"] == "TERMINATED"
+    assert "It has ended: it is TERMINATED" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
+
+
+async def test_several_are_ended_each_on_its_own(world: LabletWorld) -> None:
+    worker = await world.worker()
+    runs, waits = await world.runs("runs", worker), await world.make("waits")
+    gone = await world.make("gone")
+    await world.plane.ask("DELETE", f"/api/lablets/{gone['id']}")
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    page = await visitor.page("/lablets")
+    assert 'hx-get="/lablets/confirm-end"' in page
+    assert f'id="pick-{runs["id"]}"' in page
+    ids = ",".join(each["id"] for each in (runs, waits, gone))
+    dialog = await visitor.part(f"/lablets/confirm-end?action=end&ids={ids}")
+    for words in ("End 2 lablets?", "alpha is stopped, wiped and deleted", "TERMINATED at once", "Left alone"):
+        assert words in dialog
+    assert "It has ended: it is TERMINATED" in dialog.partition("Left alone")[2]
+    targets = f"{runs['id']}:{runs['version']},{waits['id']}:{waits['version']}"
+    assert f'value="{targets}"' in dialog
+    changed = await world.report(runs, "RUNNING", message="slow")
+    answer = await visitor.send("/lablets/end", {"targets": targets, "reason": "over"})
+    assert "to end: 1 of 2" in answer.text
+    assert answer.headers["HX-Trigger"] == "lcm:done"
+    assert (await world.now(runs))["wanted"], "it has changed since it was looked at"
+    after = await world.now(waits)
+    assert (after["status"], after["ending_reason"]) == ("TERMINATED", "over")
+    await visitor.send("/lablets/end", {"targets": f"{runs['id']}:{changed['version']},<script>:1"})
+    assert not (await world.now(runs))["wanted"]
+    assert "choose at least one lablet" in await visitor.part("/lablets/confirm-end", 422)
+
+
+async def test_a_hold_of_one_worker_is_told_for_its_lablets_alone(world: LabletWorld) -> None:
+    held, free = await world.worker("alpha"), await world.worker("bravo")
+    one, two = await world.runs("one", held), await world.runs("two", free)
+    await world.plane.ask("POST", f"/api/workers/{held['id']}/hold", json={"reason": "look"})
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    dialog = await visitor.part(f"/lablets/confirm-end?ids={one['id']},{two['id']}")
+    assert "holds alpha or the fleet" in dialog
+    assert "Its lab on bravo is stopped" in dialog
+
+
+async def test_those_to_whom_the_same_happens_are_told_of_together(world: LabletWorld) -> None:
+    worker = await world.worker()
+    await world.define("tiny", requirements={"license": False, "cpu_cores": 0.1, "memory_gb": 0.1})
+    made = [await world.make(f"l{number}", "tiny", owner=f"owner-{number}") for number in range(3)]
+    for lablet in made[:2]:
+        await world.report(await world.place(lablet, worker), "INSTANTIATING")
+    visitor = await signed_in(world.plane, Role.OPERATOR)
+    dialog = await visitor.part(f"/lablets/confirm-end?ids={','.join(each['id'] for each in made)}")
+    assert "<strong>l0, l1</strong> (INSTANTIATING)" in dialog
+    assert "<strong>l2</strong> (PENDING SCHEDULING)" in dialog
+    assert "2 labs with 2 nodes, and all that owner-0, owner-1 did in them." in dialog
+    alone = await visitor.part(f"/lablets/confirm-end?ids={made[2]['id']}")
+    assert "What is lost" not in alone
+
+
+async def test_a_viewer_changes_nothing(world: LabletWorld) -> None:
+    lablet = await world.make("first")
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    for path in (
+        "/lablets/new",
+        "/lablets/new/preview",
+        f"/lablets/{lablet['id']}/confirm-end",
+        f"/lablets/confirm-end?ids={lablet['id']}",
+        "/definitions/new",
+    ):
+        assert "alert" in await visitor.part(path, 403)
+    page = await visitor.page("/lablets")
+    assert 'id="bulk"' not in page
+    assert 'id="pick-' not in page
+    for path in (
+        "/lablets/new",
+        f"/lablets/{lablet['id']}/end",
+        "/lablets/end",
+        "/definitions/save",
+        "/definitions/ospf/1/disable",
+    ):
+        assert (await visitor.send(path, {"definition": "ospf"})).status_code == 403
+    operator = await signed_in(world.plane, Role.OPERATOR)
+    assert (await operator.send("/definitions/ospf/1/disable")).status_code == 403
+    assert (await operator.send(f"/lablets/{lablet['id']}/end", csrf="0" * 32)).status_code == 403
+    assert (await world.now(lablet))["wanted"]
+
+
+async def test_the_pages_of_a_worker_and_of_the_fleet_show_its_lablets(world: LabletWorld) -> None:
+    worker = await world.worker()
+    lablet = await world.runs("first", worker)
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    page = await visitor.page(f"/workers/{worker['id']}")
+    card = page.partition('id="worker-lablets"')[2].partition("</section>")[0]
+    assert f'<a href="/lablets/{lablet["id"]}">first</a>' in card
+    assert "<span>1 of 2</span>" in card
+    assert 'width="50.0"' in card
+    fleet = await visitor.page("/")
+    assert f'href="/lablets?worker={worker["id"]}" aria-label="1 lablets on alpha">1</a>' in fleet
+    other = await world.worker("bravo")
+    assert "None is assigned to it" in await visitor.page(f"/workers/{other['id']}")
+
+
+async def test_the_audit_leads_to_its_page(world: LabletWorld) -> None:
+    lablet = await world.make("first")
+    page = await (await signed_in(world.plane, Role.VIEWER)).page("/activity?subject=first")
+    assert f'<a href="/lablets/{lablet["id"]}">first</a>' in page
+
+
+async def test_the_summary_of_a_night_names_lablets_apart_from_workers(world: LabletWorld) -> None:
+    lablet, worker = await world.make("first"), await world.plane.create("alpha")
+    night = await (await signed_in(world.plane, Role.VIEWER)).part("/activity/night")
+    assert f'lablet created: <a href="/lablets/{lablet["id"]}">first</a></span>' in night
+    assert f'created: <a href="/workers/{worker["id"]}">alpha</a></span>' in night
+
+
+async def test_records_of_an_older_version_get_the_fields_that_are_new(world: LabletWorld) -> None:
+    lablet = await world.make("old")
+    store = world.plane.parts.plane.store
+    stored = await store.get(LABLETS, lablet["id"])
+    assert stored is not None
+    fields = {**lablet_fields(Lablet.model_validate_json(stored.body)), "urgency": None, "attention": None}
+    await store.commit(
+        [Put(LABLETS, stored.id, stored.body, stored.revision, {**fields, "shown_until": None}, {"name": "old"})]
+    )
+    visitor = await signed_in(world.plane, Role.VIEWER)
+    assert names(await visitor.page("/lablets")) == []
+    assert await refill_fields(store) == 1
+    assert names(await visitor.page("/lablets")) == ["old"]
+    assert await refill_fields(store) == 0
+
+
+def test_a_look_and_its_address_are_the_same() -> None:
+    look = LabletLook(
+        view="problems", q="a b&c", owner="é", status=("RUNNING",), definition="x@1", worker="w-1", sort="-name"
+    )
+    address = look.address(after="x", page=3)
+    assert LabletLook.of(QueryParams(address.partition("?")[2])).address() == look.address()
+    assert LabletLook.of(QueryParams(address.partition("?")[2])).page == 3
+    assert LabletLook().address() == "/lablets"

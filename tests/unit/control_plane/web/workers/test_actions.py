@@ -1,0 +1,173 @@
+"""Changes from pages: the plan first, then the change, and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.control_plane.web.workers.action_preview import ACTIONS, foresee, possible_actions
+from lcm.model.access import Role
+from lcm.model.worker.conditions import Condition
+from lcm.model.worker.metrics import MetricsSample
+from lcm.model.worker.record import Hold
+from tests.support.records.workers import NOW, a_worker
+from tests.support.web.visitor import signed_in
+
+if TYPE_CHECKING:
+    from tests.support.virtual.control_plane import TestPlane
+
+READY = Condition.model_validate({"type": "CmlReady", "status": "True", "since": NOW})
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"status": "RUNNING"}, ["stop", "drain", "hold", "terminate"]),
+        ({"status": "STOPPED", "desired_status": "STOPPED"}, ["start", "hold", "terminate"]),
+        ({"status": "DRAINING", "desired_status": "STOPPED"}, ["start", "stop", "cancel-drain", "hold", "terminate"]),
+        ({"status": "FAILED"}, ["retry", "hold", "terminate"]),
+        ({"status": "TERMINATED", "desired_status": "TERMINATED"}, []),
+        ({"status": "TERMINATING", "desired_status": "TERMINATED"}, ["hold"]),
+        (
+            {"status": "RUNNING", "hold": Hold(reason="x", by="ann", since=NOW)},
+            ["stop", "drain", "hold", "release", "terminate"],
+        ),
+    ],
+)
+def test_actions_fit_the_state(facts: dict[str, object], expected: list[str]) -> None:
+    assert possible_actions(a_worker(**facts), NOW) == expected
+
+
+def test_what_it_costs_and_saves() -> None:
+    running = a_worker(status="RUNNING", cost_per_hour_usd=3.9641, instance_id="i-1", conditions=(READY,))
+    assert "save $3.96 an hour; its disks are still billed" in foresee(running, "stop", NOW).cost
+    assert foresee(running, "terminate", NOW).cost == "It will save $3.96 an hour."
+    stopped = a_worker(status="STOPPED", desired_status="STOPPED", cost_per_hour_usd=3.9641, instance_id="i-1")
+    assert foresee(stopped, "start", NOW).cost == "It will cost $3.96 an hour."
+    assert foresee(stopped, "terminate", NOW).cost == "The cost stays $0.00 an hour."
+    assert foresee(running, "hold", NOW).cost == ""
+
+
+def test_what_is_lost_is_said_before_the_end() -> None:
+    worker = a_worker(status="RUNNING", instance_id="i-1", license_status="registered", cost_per_hour_usd=1.0)
+    sample = MetricsSample(
+        worker_id="w-1", instance_id="i-1", collected_at=NOW, labs_count=2, nodes_count=9, running_nodes=5
+    )
+    losses = dict(foresee(worker, "terminate", NOW, sample).losses)
+    assert losses["Running on it"] == "5 of 9 nodes, in 2 labs"
+    assert "given back first" in losses["Licence"]
+    assert "i-1" in losses["Instance"]
+    assert dict(foresee(worker, "stop", NOW, sample).losses) == {"Running on it": "5 of 9 nodes, in 2 labs"}
+
+
+def test_a_refusal_is_told_instead_of_a_plan() -> None:
+    found = foresee(a_worker(status="FAILED"), "start", NOW)
+    assert not found.changes
+    assert "retry" in found.refusal
+
+
+async def test_the_plan_is_shown_and_then_done(plane: TestPlane) -> None:
+    worker = await plane.running()
+    visitor = await signed_in(plane, Role.OPERATOR)
+    dialog = await visitor.part(f"/workers/{worker['id']}/confirm/stop")
+    assert "Instance i-alpha is stopped." in dialog
+    assert "save $0.0208 an hour" in dialog
+    assert f'value="{worker["version"]}"' in dialog
+    answer = await visitor.send(
+        f"/workers/{worker['id']}/do/stop", {"version": str(worker["version"]), "reason": "lunch <b>"}
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["hx-trigger"] == "lcm:done"
+    after = (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()
+    assert (after["desired_status"], after["pause_reason"]) == ("STOPPED", "lunch <b>")
+
+
+async def test_what_changed_meanwhile_is_not_changed_blindly(plane: TestPlane) -> None:
+    worker = await plane.running()
+    visitor = await signed_in(plane, Role.OPERATOR)
+    await plane.ask("POST", f"/api/workers/{worker['id']}/hold", json={"reason": "mine"})
+    answer = await visitor.send(f"/workers/{worker['id']}/do/terminate", {"version": str(worker["version"])})
+    assert answer.status_code == 412
+    assert 'class="toast bad"' in answer.text
+    assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
+
+
+@pytest.mark.parametrize("proof", ["", "0" * 64])
+async def test_without_the_proof_of_our_page_nothing_changes(plane: TestPlane, proof: str) -> None:
+    worker = await plane.running()
+    visitor = await signed_in(plane, Role.ADMIN)
+    visitor.csrf = ""
+    answer = await visitor.send(f"/workers/{worker['id']}/do/terminate", csrf=proof)
+    assert answer.status_code == 403
+    assert (await visitor.send("/fleet/do-hold", {"reason": "x"}, csrf=proof)).status_code == 403
+    assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
+
+
+async def test_many_at_once_each_on_its_own(plane: TestPlane) -> None:
+    one, two = await plane.running("one"), await plane.running("two")
+    failed = await plane.report(await plane.create("three"), "FAILED")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    ids = ",".join(each["id"] for each in (one, two, failed))
+    dialog = await visitor.part(f"/fleet/confirm?action=stop&ids={ids}")
+    assert "Stop 2 workers?" in dialog
+    assert "saves $0.0416 an hour" in dialog
+    assert "retry or terminate it" in dialog
+    await plane.ask("POST", f"/api/workers/{two['id']}/hold", json={"reason": "meanwhile"})
+    targets = f"{one['id']}:{one['version']},{two['id']}:{two['version']}"
+    answer = await visitor.send("/fleet/do/stop", {"targets": targets})
+    assert "1 of 2" in answer.text
+    assert "version" in answer.text
+    assert (await plane.ask("GET", f"/api/workers/{one['id']}")).json()["desired_status"] == "STOPPED"
+    assert (await plane.ask("GET", f"/api/workers/{two['id']}")).json()["desired_status"] == "RUNNING"
+
+
+async def test_nothing_chosen_is_said(plane: TestPlane) -> None:
+    visitor = await signed_in(plane, Role.OPERATOR)
+    assert "choose at least one" in await visitor.part("/fleet/confirm?action=stop", 422)
+    assert "choose what to do" in await visitor.part("/fleet/confirm?action=explode&ids=w-1", 422)
+
+
+async def test_the_fleet_is_held_and_released_from_any_page(plane: TestPlane) -> None:
+    await plane.running()
+    visitor = await signed_in(plane, Role.OPERATOR)
+    assert "all 1 workers" in await visitor.part("/fleet/confirm-hold")
+    refused = await visitor.send("/fleet/do-hold", {"reason": "  "})
+    assert refused.status_code == 422
+    assert "say why" in refused.text
+    answer = await visitor.send("/fleet/do-hold", {"reason": "<i>storm</i>", "lasting": "1h"})
+    assert answer.status_code == 200
+    page = await visitor.page("/")
+    assert "The fleet is on hold" in page
+    assert "&lt;i&gt;storm&lt;/i&gt;" in page
+    assert "Release the fleet" in page
+    assert 'id="hold-fleet"' not in page
+    assert "storm" in await visitor.part("/fleet/confirm-release")
+    await visitor.send("/fleet/do-release")
+    assert "The fleet is on hold" not in await visitor.page("/")
+
+
+async def test_a_hold_of_many_needs_a_reason_and_holds_none_without(plane: TestPlane) -> None:
+    one = await plane.running("one")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    answer = await visitor.send("/fleet/do/hold", {"targets": f"{one['id']}:{one['version']}"})
+    assert answer.status_code == 422
+    assert (await plane.ask("GET", f"/api/workers/{one['id']}")).json()["hold"] is None
+
+
+async def test_only_an_admin_closes_a_breaker(plane: TestPlane) -> None:
+    report = {"region": "eu-west-1", "open": True, "reason": "9 of 9 vanished", "affected": ["w-1"]}
+    await plane.ask("POST", "/api/internal/fleet/breaker", role=Role.CONTROLLER, json=report)
+    operator, admin = await signed_in(plane, Role.OPERATOR), await signed_in(plane, Role.ADMIN)
+    assert "Close it" not in await operator.page("/")
+    assert (await operator.send("/fleet/do-breaker", {"region": "eu-west-1"})).status_code == 403
+    assert "9 of 9 vanished" in await admin.part("/fleet/confirm-breaker?region=eu-west-1")
+    assert (await admin.send("/fleet/do-breaker", {"region": "eu-west-1"})).status_code == 200
+    assert "Breaker open" not in await admin.page("/")
+
+
+def test_every_action_is_said_in_words() -> None:
+    for action in ACTIONS:
+        worker = a_worker(status="DRAINING", desired_status="STOPPED", hold=Hold(reason="x", by="ann", since=NOW))
+        found = foresee(worker, action, NOW)
+        assert found.refusal or found.happens

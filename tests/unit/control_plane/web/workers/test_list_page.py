@@ -1,0 +1,202 @@
+"""The list of workers: what is shown, in which order, and to whom."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.datastructures import QueryParams
+
+from lcm.control_plane.records.backfill import refill_fields
+from lcm.control_plane.records.kinds import WORKERS, worker_fields
+from lcm.control_plane.store.port import Put
+from lcm.control_plane.web.list_query import ROWS
+from lcm.control_plane.web.rendering import spark, time_tag, usd
+from lcm.control_plane.web.workers.list_page import WorkerLook
+from lcm.core import clock
+from lcm.model.access import Role
+from lcm.model.worker.record import Worker
+from tests.support.web.visitor import signed_in
+
+if TYPE_CHECKING:
+    from tests.support.virtual.control_plane import TestPlane
+
+STUCK = {"type": "Stuck", "status": "True", "reason": "Slow", "message": "<b>slow</b>", "since": "2026-01-17T10:00:00Z"}
+
+
+def names(page: str) -> list[str]:
+    return re.findall(r'<a href="/workers/[^"]+">([^<]+)</a>', page)
+
+
+async def test_problems_come_first_then_what_moves_then_the_rest(plane: TestPlane) -> None:
+    await plane.create("asleep", desired_status="STOPPED")
+    await plane.create("zznew")
+    failed = await plane.create("zzfailed")
+    await plane.report(failed, "FAILED", reason="no image is there")
+    stuck = await plane.running("zzstuck")
+    await plane.report(stuck, "RUNNING", conditions=[STUCK])
+    page = await (await signed_in(plane, Role.VIEWER)).page("/")
+    assert names(page) == ["zzfailed", "zzstuck", "zznew", "asleep"]
+    assert "&lt;b&gt;slow&lt;/b&gt;" in page
+    assert "<b>slow</b>" not in page
+    assert ">It failed: no image is there</div>" in page
+    assert re.search(r'<dt>Problems</dt><dd><a class="bad-text" href="/\?view=problems">2</a>', page)
+
+
+async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: TestPlane) -> None:
+    await plane.create("one")
+    await plane.create("two", aws_region="us-east-1", template_name="large")
+    visitor = await signed_in(plane, Role.VIEWER)
+    assert names(await visitor.page("/?region=us-east-1")) == ["two"]
+    assert names(await visitor.page("/?template=small")) == ["one"]
+    assert names(await visitor.page("/?q=TW")) == ["two"]
+    assert names(await visitor.page("/?status=pending&sort=-name")) == ["two", "one"]
+    assert names(await visitor.page("/?status=nonsense&sort=nonsense&view=nonsense&page=x&after=x")) == ["one", "two"]
+    empty = await visitor.page("/?q=nobody")
+    assert "No worker fits" in empty
+    assert 'href="/"' in empty
+
+
+async def test_views_count_and_narrow(plane: TestPlane) -> None:
+    await plane.create("asleep", desired_status="STOPPED")
+    held = await plane.create("held")
+    await plane.ask("POST", f"/api/workers/{held['id']}/hold", json={"reason": "look"})
+    gone = await plane.create("gone")
+    await plane.ask("DELETE", f"/api/workers/{gone['id']}")
+    await plane.report((await plane.ask("GET", f"/api/workers/{gone['id']}")).json(), "TERMINATED")
+    visitor = await signed_in(plane, Role.VIEWER)
+    page = await visitor.page("/")
+    counts = dict(re.findall(r'data-view="([a-z]*)".*?<span class="n">([0-9,]+)</span>', page))
+    assert counts == {"": "2", "problems": "0", "moving": "0", "ready": "0", "stopped": "1", "held": "1", "ended": "1"}
+    assert names(page) == ["held", "asleep"]
+    assert names(await visitor.page("/?view=ended")) == ["gone"]
+    assert names(await visitor.page("/?view=held")) == ["held"]
+    assert names(await visitor.page("/?view=stopped")) == ["asleep"]
+    assert "No worker fits" in await visitor.page("/?view=problems")
+
+
+async def test_pages_go_on_where_the_last_one_ended(plane: TestPlane) -> None:
+    for number in range(ROWS + 3):
+        await plane.create(f"w{number:03}")
+    visitor = await signed_in(plane, Role.VIEWER)
+    first = await visitor.page("/?q=w")
+    following = re.search(r'<a href="([^"]+)" rel="next"', first)
+    assert following is not None
+    address = following.group(1).replace("&amp;", "&")
+    assert "q=w" in address
+    second = await visitor.page(address)
+    assert names(first) + names(second) == [f"w{number:03}" for number in range(ROWS + 3)]
+    assert "page 2 of 2" in second
+    assert "First page" in second
+
+
+async def test_an_empty_fleet_says_what_to_do(plane: TestPlane) -> None:
+    assert "Create a worker" in await (await signed_in(plane, Role.OPERATOR)).page("/")
+    viewers = await (await signed_in(plane, Role.VIEWER)).page("/")
+    assert "No workers yet" in viewers
+    assert "Create a worker" not in viewers
+
+
+async def test_a_viewer_sees_no_way_to_change_anything(plane: TestPlane) -> None:
+    worker = await plane.running()
+    visitor = await signed_in(plane, Role.VIEWER)
+    page = await visitor.page("/")
+    for word in ("hold-fleet", "bulk", 'type="checkbox"', "/confirm"):
+        assert word not in page
+    for path in (f"/workers/{worker['id']}/confirm/stop", "/fleet/confirm-hold", "/fleet/confirm?action=stop&ids=x"):
+        assert "alert" in await visitor.part(path, 403)
+
+
+async def test_rows_are_asked_for_by_id_with_their_version(plane: TestPlane) -> None:
+    one, two = await plane.create("one"), await plane.create("two")
+    visitor = await signed_in(plane, Role.VIEWER)
+    part = await visitor.part(f"/fleet/rows?ids={two['id']},{one['id']},w-none")
+    assert names(part) == ["two", "one"]
+    assert f'hx-target="#w-{one["id"]}"' in part
+    assert f'data-version="{one["version"]}"' in part
+    changed = (await plane.ask("POST", f"/api/workers/{one['id']}/stop")).json()
+    assert f'data-version="{changed["version"]}"' in await visitor.part(f"/fleet/rows?ids={one['id']}")
+
+
+async def test_figures_fill_in_load_and_labs(plane: TestPlane) -> None:
+    worker = await plane.running()
+    begin = clock.now() - timedelta(minutes=40)
+    items = [
+        {
+            "worker_id": worker["id"],
+            "instance_id": worker["instance_id"],
+            "labs_count": 3,
+            "running_nodes": 7,
+            "collected_at": (begin + timedelta(seconds=20 * step)).isoformat(),
+            "cpu_utilization": float(step),
+        }
+        for step in range(90)
+    ]
+    answer = await plane.ask("POST", "/api/internal/workers/metrics", role=Role.CONTROLLER, json={"items": items[:1]})
+    for item in items[1:]:
+        answer = await plane.ask("POST", "/api/internal/workers/metrics", role=Role.CONTROLLER, json={"items": [item]})
+    assert answer.json()["kept"] == 1
+    part = await (await signed_in(plane, Role.VIEWER)).part(f"/fleet/figures?ids={worker['id']},w-none")
+    assert "now 89 percent" in part
+    assert len(re.search(r'points="([^"]+)"', part).group(1).split()) == 24  # type: ignore[union-attr]
+    assert '<span title="7 nodes run">3</span>' in part
+    assert "w-none" not in part
+
+
+async def test_the_summary_is_refreshed_with_the_views_of_the_address(plane: TestPlane) -> None:
+    await plane.create("one")
+    visitor = await signed_in(plane, Role.OPERATOR)
+    part = await visitor.part("/fleet/summary", at="http://lcm.test/?q=on")
+    assert 'hx-target="#summary"' in part
+    assert 'href="/?view=problems&amp;q=on"' in part
+    elsewhere = await visitor.part("/fleet/summary", at="http://lcm.test/system")
+    assert 'hx-target="#views"' not in elsewhere
+
+
+async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: TestPlane) -> None:
+    worker = await plane.create("old")
+    store = plane.parts.plane.store
+    stored = await store.get(WORKERS, worker["id"])
+    assert stored is not None
+    fields = {**worker_fields(Worker.model_validate_json(stored.body)), "urgency": None, "attention": None}
+    await store.commit([Put(WORKERS, stored.id, stored.body, stored.revision, fields, {"name": "old"})])
+    visitor = await signed_in(plane, Role.VIEWER)
+    assert names(await visitor.page("/?view=moving")) == []
+    assert await refill_fields(store) == 1
+    assert names(await visitor.page("/?view=moving")) == ["old"]
+    after = await store.get(WORKERS, worker["id"])
+    assert after is not None
+    assert after.body == stored.body
+    assert await refill_fields(store) == 0
+
+
+def test_a_look_and_its_address_are_the_same() -> None:
+    look = WorkerLook(
+        view="problems", q="a b&c", status=("RUNNING",), region=("eu-west-1",), sort="-name", after="x", page=3
+    )
+    address = look.address(after="x", page=3)
+    assert WorkerLook.of(QueryParams(address.partition("?")[2])) == look
+    assert WorkerLook().address() == "/"
+    assert look.address(q="z") == "/?view=problems&q=z&status=RUNNING&region=eu-west-1&sort=-name"
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(None, "\N{EN DASH}"), (0.0, "$0.00"), (0.0208, "$0.0208"), (3.9641, "$3.96"), (12345.6, "$12,345.60")],
+)
+def test_money(amount: float | None, words: str) -> None:
+    assert usd(amount) == words
+
+
+def test_times_say_how_long_ago_and_when_exactly() -> None:
+    told = time_tag(clock.now() - timedelta(minutes=5))
+    assert "5 minutes ago" in told
+    assert 'title="' in told
+    assert "in 2 hours" in time_tag(clock.now() + timedelta(hours=2, seconds=30))
+
+
+def test_a_spark_stays_in_its_box() -> None:
+    assert 'points="0.0,23.0 96.0,1.0"' in spark([-5, 500])
+    assert "svg" not in spark([])

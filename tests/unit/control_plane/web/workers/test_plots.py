@@ -1,0 +1,184 @@
+"""Figures for plots: few points, peaks kept, gaps open, stops and drift where they were."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcm.control_plane.store.port import Sample
+from lcm.control_plane.web.timeline import Happening
+from lcm.control_plane.web.workers.plots import FIGURES, PARTS, Points, Stop, marks_of, points_of, stops_of
+from lcm.control_plane.workers.metrics import SERIES
+from lcm.core import clock
+from lcm.model.access import Role
+from lcm.model.audit import Actor, ActorKind, HistoryEntry
+from lcm.model.fleet.activity_summary import Deed
+from lcm.model.worker.metrics import MetricsSample
+from lcm.model.worker.status import WorkerStatus
+from tests.support.records.workers import NOW, a_worker
+from tests.support.web.visitor import signed_in
+
+if TYPE_CHECKING:
+    from tests.support.virtual.control_plane import TestPlane
+
+SINCE = NOW - timedelta(hours=1)
+CONTROLLER = Actor(kind=ActorKind.CONTROLLER, name="worker-controller")
+MOST_POINTS = 300
+
+
+def sample(seconds: float, cpu: float | None = 10.0, **facts: Any) -> MetricsSample:
+    at = SINCE + timedelta(seconds=seconds)
+    given_facts = {"worker_id": "w-1", "instance_id": "i-1", "labs_count": 1, **facts}
+    return MetricsSample(collected_at=at, cpu_utilization=cpu, **given_facts)
+
+
+def points(samples: list[MetricsSample], stops: tuple[Stop, ...] = (), since: datetime = SINCE) -> Points:
+    return points_of(samples, stops, since, NOW)
+
+
+def step(minute: int, before: str, after: str, **facts: Any) -> HistoryEntry:
+    at = SINCE + timedelta(minutes=minute)
+    given_facts = {"worker_id": "w-1", "reason": "seen", "actor": CONTROLLER, "version": 1, **facts}
+    return HistoryEntry.model_validate({"at": at, "from_status": before, "to_status": after, **given_facts})
+
+
+@given(st.sets(st.integers(0, 3600), max_size=900), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 600))))
+def test_there_are_never_too_many_points_and_times_only_grow(seconds: set[int], spans: list[tuple[int, int]]) -> None:
+    stops = tuple(
+        Stop(SINCE + timedelta(seconds=begin), SINCE + timedelta(seconds=begin + length), by_policy=False)
+        for begin, length in spans
+    )
+    found = points([sample(each) for each in sorted(seconds)], stops)
+    assert len(found.times) <= MOST_POINTS
+    assert found.times == sorted(set(found.times))
+    assert all(len(values) == len(found.times) for values in found.values.values())
+    assert set(found.values) == set(FIGURES)
+
+
+def test_few_points_stay_as_they_are_and_of_many_the_peak_stays() -> None:
+    few = points([sample(minute * 60, cpu=minute) for minute in range(60)])
+    assert few.values["cpu"] == [float(minute) for minute in range(60)]
+    many = points([sample(second, cpu=99.0 if second == 1801 else 1.0) for second in range(3600)])
+    assert len(many.times) <= PARTS + 1
+    assert len(many.times) <= MOST_POINTS
+    assert max(value or 0 for value in many.values["cpu"]) == 99.0
+
+
+def test_not_even_a_stop_between_any_two_samples_makes_too_many_points() -> None:
+    stops = tuple(
+        Stop(SINCE + timedelta(seconds=each + 0.2), SINCE + timedelta(seconds=each + 0.8), by_policy=True)
+        for each in range(3600)
+    )
+    found = points([sample(each) for each in range(3601)], stops)
+    assert len(found.times) <= MOST_POINTS
+    assert found.values["cpu"].count(None) >= PARTS - 1
+
+
+def test_a_gap_stays_a_gap() -> None:
+    found = points([sample(minute * 60) for minute in (*range(10), *range(30, 40))])
+    assert found.values["cpu"].count(None) == 1
+    assert found.values["cpu"].index(None) == 10
+    assert found.values["labs"][10] is None
+
+
+def test_a_stop_between_two_samples_is_a_gap_however_short() -> None:
+    stop = Stop(SINCE + timedelta(seconds=605), SINCE + timedelta(seconds=610), by_policy=True)
+    found = points([sample(600), sample(615), sample(630)], (stop,))
+    assert found.values["cpu"] == [10.0, None, 10.0, 10.0]
+
+
+def test_another_instance_begins_another_line() -> None:
+    found = points([sample(0), sample(60), sample(120, instance_id="i-2")])
+    assert found.values["cpu"] == [10.0, 10.0, None, 10.0]
+
+
+def test_a_source_that_failed_leaves_only_its_own_figure_open() -> None:
+    found = points([sample(0), sample(60, cpu=None), sample(120)])
+    assert found.values["cpu"] == [10.0, None, 10.0]
+    assert found.values["labs"] == [1, 1, 1]
+
+
+def test_old_samples_that_were_thinned_are_no_gaps() -> None:
+    old = [sample(-5 * 3600 + number * 300) for number in range(5 * 12)]
+    fresh = [sample(number * 10) for number in range(360)]
+    found = points([*old, *fresh], since=NOW - timedelta(hours=6))
+    assert None not in found.values["cpu"]
+    late = points([*old, *fresh[180:]], since=NOW - timedelta(hours=6))
+    assert late.values["cpu"].count(None) == 1
+
+
+def test_times_of_stops() -> None:
+    worker = a_worker(status="RUNNING")
+    steps = [
+        step(5, "STOPPED", "STARTING", stopped_by_policy=True),
+        step(20, "RUNNING", "STOPPED", stopped_by_policy=False),
+        step(30, "STOPPED", "STARTING", stopped_by_policy=False),
+    ]
+    minutes = [
+        ((each.begin - SINCE) / timedelta(minutes=1), (each.end - SINCE) / timedelta(minutes=1), each.by_policy)
+        for each in stops_of(steps, worker, SINCE, NOW)
+    ]
+    assert minutes == [(0, 5, True), (20, 30, False)]
+    asleep = a_worker(status="STOPPED", stopped_by_policy=True)
+    assert stops_of([], asleep, SINCE, NOW) == [Stop(SINCE, NOW, by_policy=True)]
+    assert stops_of([], worker, SINCE, NOW) == []
+    assert stops_of(steps[:2], asleep, SINCE, NOW)[-1].end == NOW
+
+
+def happening(minute: int, **facts: Any) -> Happening:
+    at = SINCE + timedelta(minutes=minute)
+    return Happening(at, ActorKind.CONTROLLER, "worker-controller", "reported", **facts)
+
+
+def test_drift_is_marked_where_the_stop_was_and_not_where_it_was_mended() -> None:
+    told = [
+        happening(5, before=WorkerStatus.RUNNING, after=WorkerStatus.STOPPING),
+        happening(6, before=WorkerStatus.STOPPING, after=WorkerStatus.STOPPED),
+        happening(7, before=WorkerStatus.STOPPED, after=WorkerStatus.STARTING, deed=Deed.RESTARTED),
+        happening(30, before=WorkerStatus.RUNNING, after=WorkerStatus.PENDING, deed=Deed.REPLACED),
+        happening(40, before=WorkerStatus.PROVISIONING, after=WorkerStatus.FAILED, deed=Deed.FAILED),
+    ]
+    now_drifted = a_worker(drifted_at=(SINCE - timedelta(minutes=1), SINCE + timedelta(minutes=50)))
+    marks = marks_of(reversed(told), now_drifted, SINCE)
+    found = [((mark.at - SINCE) / timedelta(minutes=1), mark.kind) for mark in marks]
+    assert found == [(5, "drift"), (30, "lost"), (40, "failed"), (50, "drift")]
+
+
+async def test_the_page_gets_what_it_draws(plane: TestPlane) -> None:
+    worker = await plane.running()
+    now = clock.now()
+    rows = [
+        MetricsSample(
+            worker_id=worker["id"], instance_id="i-alpha", collected_at=now - timedelta(minutes=each), **facts
+        )
+        for each, facts in ((90, {"cpu_utilization": 90.0}), (2, {"cpu_utilization": 20.0}), (1, {"labs_count": 3}))
+    ]
+    await plane.parts.plane.store.append(
+        SERIES, [Sample(worker["id"], row.collected_at, row.model_dump_json().encode()) for row in rows]
+    )
+    stopped = (await plane.ask("POST", f"/api/workers/{worker['id']}/stop")).json()
+    await plane.report(await plane.report(stopped, "STOPPING"), "STOPPED")
+    visitor = await signed_in(plane, Role.VIEWER)
+    answer = await visitor.ask("GET", f"/workers/{worker['id']}/plots?hours=1")
+    assert answer.status_code == 200
+    found = answer.json()
+    assert found["values"]["cpu"] == [20.0, None]
+    assert found["values"]["labs"] == [None, 3]
+    assert found["to"] - found["from"] == 3600
+    assert [policy for _, _, policy in found["stops"]] == [False]
+    assert found["note"] == ""
+    day = (await visitor.ask("GET", f"/workers/{worker['id']}/plots?hours=24")).json()
+    assert 90.0 in day["values"]["cpu"]
+    odd = (await visitor.ask("GET", f"/workers/{worker['id']}/plots?hours=1000")).json()
+    assert odd["to"] - odd["from"] == 3600
+
+
+async def test_without_figures_it_is_said_why(plane: TestPlane) -> None:
+    fresh = await plane.create()
+    visitor = await signed_in(plane, Role.VIEWER)
+    found = (await visitor.ask("GET", f"/workers/{fresh['id']}/plots")).json()
+    assert (found["times"], found["note"]) == ([], "There are no figures yet: they come as soon as it runs.")
+    assert (await visitor.ask("GET", "/workers/w-none/plots")).status_code == 404

@@ -1,0 +1,164 @@
+"""Decisions in batches: beside the record, fenced, the newest wins, and nobody is told."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lcm.control_plane.context import Plane
+from lcm.control_plane.errors import Refusal
+from lcm.control_plane.records.kinds import ALL_KINDS
+from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.keys import make_key, read_key
+from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
+from lcm.control_plane.workers.controller_writes import Leader, Reports
+from lcm.control_plane.workers.decisions import read_decision
+from lcm.model.access import Role
+from lcm.model.decision import DecisionReport
+from lcm.model.worker.requests import MOST_DECISIONS, DecisionItem, DecisionsBatch
+from tests.support.records.gated_store import GatedStore
+from tests.support.records.workers import NOW
+from tests.support.virtual.control_plane import TestPlane, serving_plane
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from lcm.control_plane.store.port import Store
+
+PATH = "/api/internal/workers/decisions"
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[TestPlane]:
+    async with serving_plane() as plane:
+        yield plane
+
+
+def decided(minute: float = 0, **facts: Any) -> DecisionReport:
+    at = NOW + timedelta(minutes=minute)
+    told = {"rule": "running.steady", "reason": "as it should be", "decided_at": at, **facts}
+    return DecisionReport.model_validate(told)
+
+
+def a_batch(*items: tuple[str, DecisionReport]) -> DecisionsBatch:
+    return DecisionsBatch(items=tuple(DecisionItem(worker_id=one, decision=decision) for one, decision in items))
+
+
+async def send(plane: TestPlane, *items: tuple[str, DecisionReport], **options: Any) -> tuple[int, Any]:
+    body = a_batch(*items).model_dump(mode="json")
+    answer = await plane.ask("POST", PATH, role=Role.CONTROLLER, json=body, **options)
+    return answer.status_code, answer.json()
+
+
+async def test_it_moves_nothing_and_nobody_is_told(plane: TestPlane) -> None:
+    worker, store = await plane.create(), plane.parts.plane.store
+    lines = len(await store.journal(limit=1000))
+    assert await send(plane, (worker["id"], decided())) == (200, {"kept": 1, "dropped": 0})
+    # The first write of a leader also keeps its term, and tells nobody either.
+    assert len(await store.journal(limit=1000)) == lines
+    assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json() == worker
+    explained = (await plane.ask("GET", f"/api/workers/{worker['id']}/explain")).json()
+    assert explained["decision"]["rule"] == "running.steady"
+    planned = (await plane.ask("GET", "/api/plan")).json()["items"]
+    assert [item["decision"]["rule"] for item in planned] == ["running.steady"]
+
+
+async def test_unknown_workers_are_counted_and_the_rest_is_kept(plane: TestPlane) -> None:
+    worker = await plane.create()
+    told = await send(plane, ("w-none", decided()), (worker["id"], decided()), ("decisions", decided()))
+    assert told == (200, {"kept": 1, "dropped": 2})
+    assert await send(plane) == (200, {"kept": 0, "dropped": 0})
+
+
+async def test_an_older_decision_never_overwrites_and_an_equal_one_does_no_harm(plane: TestPlane) -> None:
+    worker, store = await plane.create(), plane.parts.plane.store
+    first = decided(1, reason="first")
+    assert await send(plane, (worker["id"], first)) == (200, {"kept": 1, "dropped": 0})
+    assert await send(plane, (worker["id"], decided(0, reason="late"))) == (200, {"kept": 0, "dropped": 1})
+    assert await read_decision(store, worker["id"]) == first
+    assert await send(plane, (worker["id"], first)) == (200, {"kept": 1, "dropped": 0})
+    again = decided(2, reason="first", next_look_at=NOW + timedelta(hours=1))
+    assert await send(plane, (worker["id"], again)) == (200, {"kept": 1, "dropped": 0})
+    assert await read_decision(store, worker["id"]) == again
+
+
+async def test_a_status_write_does_not_bring_an_older_decision_back(plane: TestPlane) -> None:
+    worker, store = await plane.create(), plane.parts.plane.store
+    await send(plane, (worker["id"], decided(5, reason="newer")))
+    late = decided(1, reason="older").model_dump(mode="json")
+    written = await plane.report(worker, "PROVISIONING", instance_id="i-1", decision=late)
+    assert written["status"] == "PROVISIONING"
+    kept = await read_decision(store, worker["id"])
+    assert kept is not None
+    assert kept.reason == "newer"
+
+
+async def test_of_several_for_one_worker_the_newest_is_kept(plane: TestPlane) -> None:
+    worker = await plane.create()
+    told = await send(plane, *((worker["id"], decided(minute, reason=f"at {minute}")) for minute in (1, 3, 2)))
+    assert told == (200, {"kept": 1, "dropped": 2})
+    kept = await read_decision(plane.parts.plane.store, worker["id"])
+    assert kept is not None
+    assert kept.reason == "at 3"
+
+
+async def test_a_former_leader_writes_nothing(plane: TestPlane) -> None:
+    worker = await plane.create()
+    announced = {"X-LCM-Leader-Term": "9"}
+    await plane.ask("POST", "/api/internal/leadership", role=Role.CONTROLLER, json={"term": 9}, headers=announced)
+    status, told = await send(plane, (worker["id"], decided()))
+    assert (status, told["code"]) == (409, "stale_leader")
+    status, told = await send(plane, (worker["id"], decided()), headers={"X-LCM-Leader-Term": ""})
+    assert (status, told["code"]) == (400, "leader_headers_missing")
+    assert await read_decision(plane.parts.plane.store, worker["id"]) is None
+
+
+async def test_a_batch_has_a_largest_size(plane: TestPlane) -> None:
+    items = [{"worker_id": "w-1", "decision": decided().model_dump(mode="json")}] * (MOST_DECISIONS + 1)
+    answer = await plane.ask("POST", PATH, role=Role.CONTROLLER, json={"items": items})
+    assert answer.status_code == 422
+    assert (await plane.ask("POST", PATH, role=Role.CONTROLLER, json={"items": items[1:]})).status_code == 200
+
+
+async def test_no_more_than_a_handful_of_questions_to_the_store_for_a_thousand() -> None:
+    store = _CountingStore()
+    reports = await _reports(store)
+    names = [f"w-{number}" for number in range(MOST_DECISIONS)]
+    store.calls = 0
+    result = await reports.decisions(Leader("worker-controller", 5), a_batch(*((name, decided()) for name in names)))
+    assert (result.kept, result.dropped) == (0, MOST_DECISIONS)
+    assert store.calls < 10
+
+
+async def test_a_new_term_that_is_announced_while_a_batch_is_read_wins() -> None:
+    """The old leader's batch has passed the fence when the new leader announces itself."""
+    disk, passed = MemoryDisk(), asyncio.Event()
+    slow = GatedStore(disk)
+    reports = await _reports(slow)
+    slow.gate = passed  # the first read of the change is that of the fence
+    writing = asyncio.create_task(reports.decisions(Leader("worker-controller", 5), a_batch(("w-1", decided()))))
+    await asyncio.sleep(0.01)
+    newer = await _reports(MemoryStore(disk))
+    await newer.audit(Leader("worker-controller", 6), "leads", "fleet")
+    passed.set()
+    with pytest.raises(Refusal, match="term 5"):
+        await writing
+
+
+class _CountingStore(MemoryStore):
+    calls = 0
+
+    async def _turn(self) -> None:
+        self.calls += 1
+        await super()._turn()
+
+
+async def _reports(store: MemoryStore) -> Reports:
+    await store.open(ALL_KINDS)
+    box = SecretBox([read_key(make_key(), "test")])
+    typed: Store = store
+    return Reports(Plane(typed, Records(typed), box, ("eu-west-1",)))

@@ -1,0 +1,121 @@
+"""What people can ask of a worker in every status, written by hand from the specification."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+from lcm.control_plane.errors import Refusal
+from lcm.control_plane.workers.commands_lifecycle import cancel_drain, drain, retry, start, stop, terminate
+from lcm.model.problems import ProblemCode
+from lcm.model.worker.record import LaunchIntent, Worker
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.support.records.workers import NOW, a_worker
+
+LATER = NOW + timedelta(minutes=5)
+REFUSED = None
+
+
+def expected_start(status: str, desired: str) -> tuple[str, str] | None:
+    if desired == "TERMINATED" or status in ("FAILED", "TERMINATED"):
+        return REFUSED
+    return ("RUNNING" if status == "DRAINING" else status, "RUNNING")
+
+
+def expected_stop(status: str, desired: str) -> tuple[str, str] | None:
+    if desired == "TERMINATED" or status in ("FAILED", "TERMINATED"):
+        return REFUSED
+    return ("STOPPING" if status == "DRAINING" else status, "STOPPED")
+
+
+def expected_terminate(status: str, desired: str) -> tuple[str, str] | None:
+    return (status, desired if status == "TERMINATED" else "TERMINATED")
+
+
+def expected_drain(status: str, desired: str) -> tuple[str, str] | None:
+    if desired == "TERMINATED" or status not in ("RUNNING", "DRAINING"):
+        return REFUSED
+    return ("DRAINING", desired if status == "DRAINING" else "STOPPED")
+
+
+def expected_cancel_drain(status: str, desired: str) -> tuple[str, str] | None:
+    return ("RUNNING", "RUNNING") if status == "DRAINING" and desired != "TERMINATED" else REFUSED
+
+
+def expected_retry(status: str, desired: str) -> tuple[str, str] | None:
+    return ("PENDING", desired) if status == "FAILED" and desired != "TERMINATED" else REFUSED
+
+
+Command = Callable[[Worker, datetime], Worker]
+Expected = Callable[[str, str], tuple[str, str] | None]
+COMMANDS: tuple[tuple[Command, Expected], ...] = (
+    (start, expected_start),
+    (stop, expected_stop),
+    (terminate, expected_terminate),
+    (drain, expected_drain),
+    (cancel_drain, expected_cancel_drain),
+    (retry, expected_retry),
+)
+REPEATABLE: tuple[Command, ...] = (start, stop, terminate, drain)  # the others are refused once they have worked
+
+
+@pytest.mark.parametrize(("status", "desired"), list(itertools.product(WorkerStatus, DesiredStatus)))
+@pytest.mark.parametrize(
+    ("command", "expected"), COMMANDS, ids=["start", "stop", "terminate", "drain", "cancel-drain", "retry"]
+)
+def test_every_command_in_every_state(
+    command: Command, expected: Expected, status: WorkerStatus, desired: DesiredStatus
+) -> None:
+    worker = a_worker(status=status, desired_status=desired)
+    wanted = expected(status.value, desired.value)
+    if wanted is REFUSED:
+        with pytest.raises(Refusal) as caught:
+            command(worker, LATER)
+        assert caught.value.code is ProblemCode.NOT_POSSIBLE_NOW
+        assert len(caught.value.detail) > 20
+        return
+    after = command(worker, LATER)
+    assert (after.status.value, after.desired_status.value) == wanted
+    moved = wanted != (status.value, desired.value)
+    assert (after.version - worker.version, after.generation - worker.generation) == (int(moved), int(moved))
+    assert (after is worker) == (not moved)
+    if command in REPEATABLE:
+        assert command(after, LATER + timedelta(minutes=1)) is after
+
+
+def test_a_pause_and_a_resume_by_hand_are_counted_and_dated() -> None:
+    running = a_worker(status="RUNNING")
+    paused = stop(running, LATER, "over for today")
+    assert (paused.manual_pause_count, paused.auto_pause_count) == (1, 0)
+    assert (paused.last_paused_at, paused.pause_reason) == (LATER, "over for today")
+    assert stop(paused, LATER).manual_pause_count == 1
+    resumed = start(paused, LATER)
+    assert (resumed.manual_resume_count, resumed.pause_reason) == (1, None)
+    assert start(resumed, LATER).manual_resume_count == 1
+
+
+def test_a_cancelled_drain_counts_as_an_entry_to_running() -> None:
+    draining = drain(a_worker(status="RUNNING"), NOW)
+    assert draining.desired_status is DesiredStatus.STOPPED
+    for command in (cancel_drain, start):
+        running = command(draining, LATER)
+        assert running.status is WorkerStatus.RUNNING
+        assert (running.last_resumed_at, running.status_since) == (LATER, LATER)
+
+
+def test_scale_downs_drain_counts_as_automatic() -> None:
+    drained = drain(a_worker(status="RUNNING"), LATER, "idle", by_policy=True)
+    assert (drained.auto_pause_count, drained.manual_pause_count, drained.pause_reason) == (1, 0, "idle")
+
+
+def test_retry_goes_on_with_the_instance_if_there_is_one() -> None:
+    assert retry(a_worker(status="FAILED", instance_id="i-1"), LATER).status is WorkerStatus.STARTING
+
+
+def test_retry_without_an_instance_makes_way_for_the_next_attempt() -> None:
+    intent = LaunchIntent(attempt=2, parameters={"a": 1}, stored_at=NOW)
+    again = retry(a_worker(status="FAILED", launch_attempt=2, launch_intent=intent), LATER)
+    assert (again.status, again.launch_intent, again.launch_attempt) == (WorkerStatus.PENDING, None, 2)

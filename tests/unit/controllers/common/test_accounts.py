@@ -1,0 +1,99 @@
+"""The account of a worker: its own or the default, asked for once by many and not kept for long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lcm.client.errors import Unreachable
+from lcm.cml.types import Credentials
+from lcm.controllers.common.accounts import CmlAccounts
+from tests.support.virtual.fake_cml import DEFAULT, FakeSecrets
+
+OWN = Credentials("ops", "own-pw-91c")
+NEW = Credentials("ops", "new-pw-55d")
+
+
+@pytest.fixture
+def secrets() -> FakeSecrets:
+    secrets = FakeSecrets()
+    secrets.accounts["w-1"] = OWN
+    return secrets
+
+
+async def test_a_worker_has_its_own_account_or_else_the_default(secrets: FakeSecrets) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT)
+    assert await accounts.get("w-1") == OWN
+    assert await accounts.get("w-2") == DEFAULT
+
+
+async def test_an_answer_serves_for_five_minutes_and_no_longer(secrets: FakeSecrets) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT)
+    await accounts.get("w-1")
+    await accounts.get("w-2")
+    secrets.accounts |= {"w-1": NEW, "w-2": NEW}
+    await asyncio.sleep(299)
+    assert (await accounts.get("w-1"), await accounts.get("w-2")) == (OWN, DEFAULT)
+    await asyncio.sleep(2)
+    assert (await accounts.get("w-1"), await accounts.get("w-2")) == (NEW, NEW)
+
+
+async def test_a_hundred_who_ask_at_once_share_one_request(secrets: FakeSecrets) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT)
+    answers = await asyncio.gather(*(accounts.get("w-1") for _ in range(100)))
+    assert set(answers) == {OWN}
+    assert secrets.asked == {"account w-1": 1}
+
+
+async def test_no_answer_is_not_taken_for_no_account(secrets: FakeSecrets) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT)
+    secrets.failure = Unreachable("nobody there")
+    failures = await asyncio.gather(accounts.get("w-1"), accounts.get("w-1"), return_exceptions=True)
+    assert [type(failure) for failure in failures] == [Unreachable, Unreachable]
+    secrets.failure = None
+    assert await accounts.get("w-1") == OWN
+
+
+async def test_a_dropped_account_is_asked_for_anew(secrets: FakeSecrets) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT)
+    await accounts.get("w-1")
+    secrets.accounts["w-1"] = NEW
+    accounts.drop("w-1")
+    assert await accounts.get("w-1") == NEW
+
+
+async def test_an_answer_that_was_on_its_way_when_it_was_dropped_is_not_kept(secrets: FakeSecrets) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT)
+    secrets.seconds = 1
+    early = asyncio.create_task(accounts.get("w-1"))
+    await asyncio.sleep(0.5)
+    accounts.drop("w-1")
+    assert await early == OWN
+    secrets.accounts["w-1"] = NEW
+    assert await accounts.get("w-1") == NEW
+
+
+async def test_who_gives_up_takes_nothing_from_the_others_and_the_last_one_leaves_nothing_behind(
+    secrets: FakeSecrets,
+) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT)
+    secrets.seconds = 10
+    impatient, patient = (asyncio.create_task(accounts.get("w-1")) for _ in range(2))
+    await asyncio.sleep(1)
+    impatient.cancel()
+    assert await patient == OWN
+    accounts.drop("w-1")
+    before = asyncio.all_tasks()
+    lonely = asyncio.create_task(accounts.get("w-1"))
+    await asyncio.sleep(1)
+    lonely.cancel()
+    await asyncio.sleep(0.01)
+    assert asyncio.all_tasks() == before
+
+
+async def test_no_password_is_shown(secrets: FakeSecrets) -> None:
+    accounts = CmlAccounts(secrets, DEFAULT)
+    shown = repr(await accounts.get("w-1")) + repr(await accounts.get("w-2")) + repr(vars(accounts))
+    assert OWN.password not in shown
+    assert DEFAULT.password not in shown

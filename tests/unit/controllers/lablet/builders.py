@@ -1,0 +1,83 @@
+"""Lablets, workers and sights of labs, each made by its difference from the ordinary."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lcm.controllers.lablet.observation import LabSight, Observation, Recipe, Visibility
+from lcm.model.lablet.record import Lablet, Requirements
+from lcm.model.lablet.status import LabletStatus
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
+from tests.support.records.workers import NOW, a_worker
+
+if TYPE_CHECKING:
+    from lcm.model.worker.record import Worker
+
+INSTANCE = "i-1"
+LAB = "lab-1"
+WAITING = (LabletStatus.INSTANTIATING, LabletStatus.RUNNING, LabletStatus.STOPPING)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def a_lablet(status: LabletStatus | str, **changes: Any) -> Lablet:
+    """A lablet that has just become this on worker w-1; RUNNING and STOPPING know their lab."""
+    status = LabletStatus(status)
+    facts: dict[str, Any] = {
+        "id": "l-1",
+        "name": "exercise",
+        "owner": "anna",
+        "definition": "exercise@1",
+        "requirements": Requirements(),
+        "status": status,
+        "status_since": ago(10),
+        "placement_attempt": 1,
+        "created_at": ago(60),
+        "updated_at": ago(10),
+        "worker_id": "w-1",
+    }
+    if status in WAITING:
+        facts["instance_id"] = INSTANCE
+    if status in (LabletStatus.RUNNING, LabletStatus.STOPPING):
+        facts |= {"lab_id": LAB, "lab_started_at": ago(30), "running_since": ago(10)}
+    if status is LabletStatus.STOPPING:
+        facts |= {"ending": LabletStatus.TERMINATED, "ending_reason": "enough", "wanted": False}
+    return Lablet(**{**facts, **changes})
+
+
+def cml(status: ConditionStatus = ConditionStatus.TRUE, since: float = 600) -> tuple[Condition, ...]:
+    return (Condition(type=ConditionType.CML_READY, status=status, since=ago(since)),)
+
+
+def a_ready_worker(**changes: Any) -> Worker:
+    facts: dict[str, Any] = {
+        "status": "RUNNING",
+        "status_since": ago(900),
+        "last_resumed_at": ago(900),
+        "instance_id": INSTANCE,
+        "public_ip": "192.0.2.7",
+        "conditions": cml(),
+    }
+    return a_worker(**{**facts, **changes})
+
+
+SILENT = a_ready_worker(conditions=cml(ConditionStatus.FALSE, 100))
+DRAINING = a_ready_worker(status="DRAINING", desired_status="STOPPED", status_since=ago(50))
+NEVER = LabSight(Visibility.NO_LOOK)
+ABSENT = LabSight(Visibility.ABSENT)
+RECIPE = Recipe("lab: {}")
+
+
+def unseen(trouble: str) -> LabSight:
+    return LabSight(Visibility.NO_LOOK, trouble=trouble)
+
+
+def a_lab(state: str = "STARTED", **changes: Any) -> LabSight:
+    return LabSight(**{"visibility": Visibility.SEEN, "id": LAB, "state": state, "nodes": 2, **changes})
+
+
+def seeing(lab: LabSight = NEVER, worker: Worker | None = None, **changes: Any) -> Observation:
+    return Observation(worker=worker or a_ready_worker(), lab=lab, **changes)

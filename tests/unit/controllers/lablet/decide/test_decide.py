@@ -1,0 +1,287 @@
+"""What is decided for a lablet: every rule, by a case in which it applies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.controllers.lablet.decide import decide
+from lcm.controllers.lablet.decide.decision import Release, WriteStatus
+from lcm.controllers.lablet.decide.instantiating import import_refused, imported
+from lcm.controllers.lablet.deps import Policy
+from lcm.controllers.lablet.observation import Observation, Recipe
+from lcm.core.controller.resources import Outcome
+from lcm.model.lablet.record import Lablet, NodeEndpoint
+from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
+from lcm.model.worker.record import Hold
+from tests.support.records.workers import NOW
+from tests.unit.controllers.lablet.builders import (
+    ABSENT,
+    DRAINING,
+    LAB,
+    RECIPE,
+    SILENT,
+    a_lab,
+    a_lablet,
+    a_ready_worker,
+    ago,
+    seeing,
+    unseen,
+)
+
+if TYPE_CHECKING:
+    from lcm.controllers.lablet.decide.decision import Decision
+
+FAILS = {"lost_worker_policy": LostWorkerPolicy.FAIL}
+HOLD = Hold(reason="maintenance", by="anna", since=NOW)
+ENDPOINTS = (NodeEndpoint(node="host", addresses=("10.0.0.1",)),)
+UP = a_lab(booted=2, converged=True, endpoints=ENDPOINTS)
+KNOWN = {"lab_id": LAB, "lab_started_at": ago(5)}
+GONE = a_ready_worker(status="TERMINATED", instance_id=None)
+ANEW = a_ready_worker(last_resumed_at=ago(3))
+
+
+@dataclass
+class Case:
+    """What is, and what follows: the rule and the actions, in words."""
+
+    rule: str
+    lablet: Lablet
+    seen: Observation
+    actions: list[str] = field(default_factory=list)
+    policy: Policy = field(default_factory=Policy)
+
+
+def begun(**changes: object) -> Lablet:
+    return a_lablet("INSTANTIATING", **changes)
+
+
+def running(**changes: object) -> Lablet:
+    return a_lablet("RUNNING", **changes)
+
+
+def stopping(**changes: object) -> Lablet:
+    return a_lablet("STOPPING", **changes)
+
+
+MOVE_ON = ["give the worker back and record PENDING_SCHEDULING"]
+FAIL = ["give the worker back and record FAILED"]
+ENDED = ["give the worker back and record TERMINATED"]
+EXPIRED = ["give the worker back and record EXPIRED"]
+UNVERIFIED = Policy(workers_verified=False)
+
+CASES = [
+    Case("unassigned.skip", a_lablet("PENDING_SCHEDULING", worker_id=None), seeing()),
+    Case("unassigned.skip", a_lablet("TERMINATED"), seeing()),
+    # A lost worker
+    Case("scheduled.lost", a_lablet("SCHEDULED"), Observation(worker=None), MOVE_ON),
+    Case("scheduled.lost", a_lablet("SCHEDULED", **FAILS), seeing(worker=GONE), FAIL),
+    Case("instantiating.lost", begun(), seeing(worker=GONE), MOVE_ON),
+    Case("running.lost", running(), seeing(worker=a_ready_worker(desired_status="TERMINATED")), MOVE_ON),
+    Case("running.lost", running(), seeing(worker=a_ready_worker(status="FAILED", instance_id=None)), MOVE_ON),
+    Case("running.lost", running(**FAILS), seeing(worker=a_ready_worker(instance_id="i-2")), FAIL),
+    Case("running.lost", running(ends_at=ago(1)), seeing(worker=GONE), EXPIRED),
+    Case("running.lost", running(), seeing(worker=GONE), MOVE_ON, UNVERIFIED),
+    Case("stopping.lost", stopping(), seeing(worker=GONE), ENDED),
+    Case("stopping.lost", stopping(ending=LabletStatus.FAILED), seeing(worker=GONE), FAIL),
+    # Its end
+    Case("scheduled.end", a_lablet("SCHEDULED", wanted=False), seeing(), ENDED),
+    Case("scheduled.end", a_lablet("SCHEDULED", ends_at=NOW), seeing(worker=SILENT), EXPIRED),
+    Case("instantiating.end", begun(wanted=False), seeing(), ["record STOPPING"]),
+    Case("running.end", running(wanted=False), seeing(UP), ["record STOPPING"]),
+    Case("running.end", running(ends_at=ago(1)), seeing(worker=SILENT), ["record STOPPING"]),
+    Case("running.end", running(time_to_live_minutes=0.1), seeing(), ["record STOPPING"], UNVERIFIED),
+    Case("running.end", running(ending=LabletStatus.FAILED), seeing(), ["record STOPPING"]),
+    # A worker that cannot be used
+    Case("scheduled.unverified", a_lablet("SCHEDULED"), seeing(), policy=UNVERIFIED),
+    Case("instantiating.unverified", begun(), seeing(), policy=UNVERIFIED),
+    Case("running.unverified", running(), seeing(), policy=UNVERIFIED),
+    Case("stopping.unverified", stopping(), seeing(), policy=UNVERIFIED),
+    Case("scheduled.leaving", a_lablet("SCHEDULED", **FAILS), seeing(worker=DRAINING), MOVE_ON),
+    Case("scheduled.unready", a_lablet("SCHEDULED"), seeing(worker=SILENT, unready_since=ago(100))),
+    Case("instantiating.unready", begun(), seeing(worker=DRAINING, unready_since=ago(100))),
+    Case("running.unready", running(), seeing(worker=SILENT, unready_since=ago(899))),
+    Case("stopping.unready", stopping(), seeing(worker=SILENT, unready_since=ago(100))),
+    Case("scheduled.unready_too_long", a_lablet("SCHEDULED"), seeing(worker=SILENT, unready_since=ago(900)), MOVE_ON),
+    Case("instantiating.unready_too_long", begun(), seeing(worker=DRAINING, unready_since=ago(900)), MOVE_ON),
+    Case("running.unready_too_long", running(**FAILS), seeing(worker=SILENT, unready_since=ago(900)), FAIL),
+    Case("stopping.unready_too_long", stopping(), seeing(worker=SILENT, unready_since=ago(900)), ENDED),
+    # SCHEDULED
+    Case("scheduled.begin", a_lablet("SCHEDULED"), seeing(), ["record INSTANTIATING"]),
+    # INSTANTIATING
+    Case("instantiating.no_look", begun(), seeing(unseen("HTTP 502"))),
+    Case("instantiating.landing", begun(), seeing(ABSENT, recipe=RECIPE, may_land=True)),
+    Case("instantiating.no_recipe", begun(), seeing(ABSENT, recipe=Recipe(trouble="not read"))),
+    Case("instantiating.no_recipe", begun(), seeing(ABSENT)),
+    Case(
+        "instantiating.no_recipe",
+        begun(),
+        seeing(ABSENT, recipe=Recipe(trouble="there is none", lasting=True)),
+        ["record STOPPING"],
+    ),
+    Case("instantiating.import", begun(), seeing(ABSENT, recipe=RECIPE), ["import the lab l-1.1"]),
+    Case("instantiating.found", begun(), seeing(a_lab("DEFINED_ON_CORE")), ["record INSTANTIATING"]),
+    Case("instantiating.found", begun(), seeing(UP), ["record INSTANTIATING"]),
+    Case("instantiating.start", begun(**KNOWN), seeing(a_lab("DEFINED_ON_CORE")), ["start the lab"]),
+    Case("instantiating.start", begun(**KNOWN), seeing(a_lab("STOPPED"), ANEW), ["start the lab"]),
+    Case(
+        "instantiating.starting",
+        begun(**KNOWN),
+        seeing(a_lab("DEFINED_ON_CORE"), asked_recently=frozenset({"start"})),
+    ),
+    Case("instantiating.stopped_by_somebody", begun(**KNOWN), seeing(a_lab("STOPPED"))),
+    Case("instantiating.restarted", begun(**KNOWN), seeing(a_lab(booted=0), ANEW), ["record INSTANTIATING"]),
+    Case("instantiating.booting", begun(**KNOWN), seeing(a_lab(booted=1, converged=False))),
+    Case("instantiating.booting", begun(**KNOWN), seeing(a_lab(booted=1, converged=True))),
+    Case("instantiating.up", begun(**KNOWN), seeing(UP), ["record RUNNING"]),
+    Case("instantiating.up", begun(**KNOWN, status_since=ago(9999)), seeing(UP), ["record RUNNING"]),
+    Case("instantiating.up", begun(**KNOWN), seeing(a_lab("DEFINED_ON_CORE", nodes=0)), ["record RUNNING"]),
+    Case("instantiating.deleted", begun(**KNOWN), seeing(ABSENT), MOVE_ON),
+    Case("instantiating.timeout", begun(status_since=ago(1800)), seeing(unseen("HTTP 502")), ["record STOPPING"]),
+    Case("instantiating.timeout", begun(**KNOWN, status_since=ago(1800)), seeing(a_lab(booted=1)), ["record STOPPING"]),
+    Case("instantiating.timeout", begun(status_since=ago(1800)), seeing(ABSENT, recipe=RECIPE), ["record STOPPING"]),
+    # RUNNING
+    Case("running.no_look", running(), seeing()),
+    Case("running.no_look", running(), seeing(unseen("HTTP 502"))),
+    Case("running.up", running(endpoints=ENDPOINTS), seeing(UP)),
+    Case("running.up", running(), seeing(a_lab("DEFINED_ON_CORE", nodes=0))),
+    Case("running.addresses", running(), seeing(UP), ["record RUNNING"]),
+    Case("running.deleted", running(), seeing(ABSENT), MOVE_ON),
+    Case("running.deleted", running(**FAILS), seeing(ABSENT), FAIL),
+    Case("running.stopped_by_somebody", running(), seeing(a_lab("STOPPED"))),
+    Case("running.stopped_by_somebody", running(), seeing(a_lab("DEFINED_ON_CORE"), ANEW)),
+    Case("running.start_again", running(), seeing(a_lab("STOPPED"), ANEW), ["start the lab"]),
+    Case("running.starting", running(), seeing(a_lab("STOPPED"), ANEW, asked_recently=frozenset({"start"}))),
+    Case("running.restarted", running(), seeing(UP, ANEW), ["record RUNNING"]),
+    # STOPPING
+    Case("stopping.no_look", stopping(), seeing(unseen("HTTP 502"))),
+    Case("stopping.found", stopping(lab_id=None), seeing(a_lab()), ["record STOPPING"]),
+    Case("stopping.landing", stopping(lab_id=None), seeing(ABSENT, may_land=True)),
+    Case("stopping.gone", stopping(lab_id=None), seeing(ABSENT), ENDED),
+    Case("stopping.gone", stopping(), seeing(ABSENT, may_land=True), ENDED),
+    Case("stopping.gone", stopping(ending=LabletStatus.EXPIRED), seeing(ABSENT), EXPIRED),
+    Case("stopping.stop", stopping(), seeing(a_lab()), ["stop the lab"]),
+    Case("stopping.stop", stopping(), seeing(a_lab(), DRAINING), ["stop the lab"]),
+    Case("stopping.stop", stopping(), seeing(a_lab("QUEUED")), ["stop the lab"]),
+    Case("stopping.stop", stopping(), seeing(a_lab(), asked_recently=frozenset({"stop"}))),
+    Case("stopping.wipe", stopping(), seeing(a_lab("STOPPED"), asked_recently=frozenset({"stop"})), ["wipe the lab"]),
+    Case("stopping.delete", stopping(), seeing(a_lab("DEFINED_ON_CORE")), ["delete the lab"]),
+    # Holds: what has happened is written down, nothing is changed
+    Case("scheduled.begin.held", a_lablet("SCHEDULED"), seeing(), policy=Policy(fleet_hold=HOLD)),
+    Case("running.end.held", running(wanted=False), seeing(worker=a_ready_worker(hold=HOLD))),
+    Case("running.deleted.held", running(), seeing(ABSENT), policy=Policy(fleet_hold=HOLD)),
+    Case("running.addresses", running(), seeing(UP), ["record RUNNING"], Policy(fleet_hold=HOLD)),
+    Case("stopping.gone", stopping(), seeing(ABSENT), ENDED, Policy(fleet_hold=HOLD)),
+    Case("instantiating.start.held", begun(**KNOWN), seeing(a_lab("DEFINED_ON_CORE")), policy=Policy(fleet_hold=HOLD)),
+]
+
+
+def decided(case: Case) -> Decision:
+    return decide(case.lablet, case.seen, case.policy, NOW)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_what_follows(case: Case) -> None:
+    decision = decided(case)
+    assert decision.rule == case.rule
+    assert [str(action) for action in decision.actions] == case.actions
+    assert decision.reason
+
+
+def test_every_rule_has_a_case() -> None:
+    """The rules as they are written in the code, but for those that follow a call."""
+    folder = Path(decide.__code__.co_filename).parent
+    source = "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
+    named = set(re.findall(r'"((?:scheduled|instantiating|running|stopping|unassigned)\.[a-z_]+)"', source))
+    assert named - {case.rule for case in CASES} == {"instantiating.imported", "instantiating.refused"}
+
+
+def test_what_a_new_lab_is_is_written_with_its_start() -> None:
+    lablet = begun()
+    decision = imported(lablet, a_ready_worker(), LAB, NOW)
+    (write,) = decision.actions
+    assert isinstance(write, WriteStatus)
+    assert write.fields == {"lab_id": LAB, "lab_started_at": NOW}
+    assert decision.again
+    later = a_ready_worker(last_resumed_at=NOW + timedelta(seconds=5))
+    (write,) = imported(lablet, later, LAB, NOW).actions
+    assert isinstance(write, WriteStatus)
+    assert write.fields["lab_started_at"] == later.last_resumed_at, "the clocks differ; it was not before that"
+
+
+def test_a_refused_topology_fails_by_way_of_stopping() -> None:
+    (write,) = import_refused(begun(), "HTTP 400: no").actions
+    assert isinstance(write, WriteStatus)
+    assert (write.status, write.fields) == (LabletStatus.STOPPING, {"ending": LabletStatus.FAILED})
+
+
+@pytest.mark.parametrize(
+    ("lablet", "ending"),
+    [
+        (begun(wanted=False), LabletStatus.TERMINATED),
+        (running(ends_at=ago(1)), LabletStatus.EXPIRED),
+        (running(time_to_live_minutes=0.1), LabletStatus.EXPIRED),
+        (running(wanted=False, ends_at=ago(1)), LabletStatus.TERMINATED),
+        (running(ending=LabletStatus.FAILED, wanted=False), LabletStatus.FAILED),
+    ],
+)
+def test_what_it_becomes_is_written_first(lablet: Lablet, ending: LabletStatus) -> None:
+    (write,) = decide(lablet, seeing(), Policy(), NOW).actions
+    assert isinstance(write, WriteStatus)
+    assert write.fields == {"ending": ending}
+
+
+def test_only_what_may_have_a_lab_leaves_one_behind() -> None:
+    for lablet, left in ((a_lablet("SCHEDULED"), False), (begun(), True), (running(), True), (stopping(), True)):
+        (release,) = decide(lablet, seeing(worker=SILENT, unready_since=ago(900)), Policy(), NOW).actions
+        assert isinstance(release, Release)
+        assert release.left_behind is left
+        (release,) = decide(lablet, seeing(worker=GONE), Policy(), NOW).actions
+        assert isinstance(release, Release)
+        assert release.left_behind is False, "the machine is gone"
+
+
+def test_its_end_is_not_slept_through() -> None:
+    lablet = running(endpoints=ENDPOINTS, ends_at=NOW + timedelta(seconds=7))
+    assert decide(lablet, seeing(UP), Policy(), NOW).after == 7
+    assert decide(running(endpoints=ENDPOINTS), seeing(UP), Policy(), NOW).after == 60
+
+
+def test_addresses_are_looked_for_more_often_at_first() -> None:
+    without = (NodeEndpoint(node="host"),)
+    bare = a_lab(booted=1, converged=True, endpoints=without)
+    assert decide(running(endpoints=without), seeing(bare), Policy(), NOW).after == 10
+    old = running(endpoints=without, running_since=ago(400))
+    assert decide(old, seeing(bare), Policy(), NOW).after == 60
+
+
+@pytest.mark.parametrize(
+    "lab",
+    [unseen("HTTP 502"), a_lab(), a_lab("STOPPED"), a_lab("DEFINED_ON_CORE")],
+    ids=lambda lab: lab.state or "none",
+)
+def test_what_does_not_go_is_called_stuck_and_tried_further(lab: object) -> None:
+    seen = seeing(lab)  # type: ignore[arg-type]
+    usual = decide(stopping(), seen, Policy(), NOW)
+    stuck = decide(stopping(status_since=ago(900)), seen, Policy(), NOW)
+    assert (stuck.rule, stuck.actions) == (usual.rule, usual.actions)
+    assert (stuck.message or "").startswith("Stuck: its lab is not removed after 900 s")
+    assert not (usual.message or "").startswith("Stuck")
+
+
+def test_a_refusal_is_told() -> None:
+    seen = seeing(a_lab("DEFINED_ON_CORE"), refusal="no licence")
+    assert decide(begun(**KNOWN), seen, Policy(), NOW).message == "CML does not start its lab: no licence"
+    assert decide(stopping(), seen, Policy(), NOW).message == "CML does not delete its lab: no licence"
+    late = decide(begun(**KNOWN, status_since=ago(1800)), seen, Policy(), NOW)
+    assert late.reason == "not up within 1800 s: no licence"
+
+
+def test_failures_wait_with_growing_delays() -> None:
+    for lablet in (begun(), stopping()):
+        assert decide(lablet, seeing(unseen("HTTP 502")), Policy(), NOW).outcome is Outcome.RETRY

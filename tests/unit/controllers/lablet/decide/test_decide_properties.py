@@ -1,0 +1,107 @@
+"""What holds for every decision, whatever is seen."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcm.controllers.common.actions import Nature
+from lcm.controllers.lablet.decide import decide
+from lcm.controllers.lablet.decide.decision import ChangeLab, ImportLab, LabCall, Release, WriteStatus
+from lcm.controllers.lablet.decide.predicates import lost, reachable
+from lcm.controllers.lablet.deps import Policy
+from lcm.controllers.lablet.observation import LabSight, Observation, Recipe, Visibility
+from lcm.model.lablet.status import FINAL, LabletStatus, LostWorkerPolicy, check_lablet_transition
+from lcm.model.worker.conditions import ConditionStatus
+from lcm.model.worker.record import Hold
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.support.records.workers import NOW
+from tests.unit.controllers.lablet.builders import LAB, a_lablet, a_ready_worker, ago, cml
+
+if TYPE_CHECKING:
+    from lcm.model.lablet.record import Lablet
+
+MOMENTS = st.sampled_from([-10_000.0, -1000, -100, -1, 0, 1, 100, 10_000]).map(lambda s: NOW + timedelta(seconds=s))
+PAST = st.sampled_from([ago(0), ago(100), ago(901), ago(2000)])
+WORKERS = st.none() | st.builds(
+    a_ready_worker,
+    status=st.sampled_from(WorkerStatus),
+    desired_status=st.sampled_from(DesiredStatus),
+    conditions=st.sampled_from(ConditionStatus).map(cml) | st.just(()),
+    instance_id=st.sampled_from([None, "i-1", "i-2"]),
+    last_resumed_at=st.none() | PAST,
+    hold=st.none() | st.just(Hold(reason="later", by="anna", since=NOW)),
+)
+LABLETS = st.builds(
+    a_lablet,
+    st.sampled_from(LabletStatus),
+    wanted=st.booleans(),
+    ending=st.none() | st.sampled_from(sorted(FINAL)),
+    lab_id=st.none() | st.just(LAB),
+    instance_id=st.none() | st.just("i-1"),
+    lab_started_at=st.none() | PAST,
+    status_since=PAST,
+    running_since=st.none() | PAST,
+    ends_at=st.none() | MOMENTS,
+    time_to_live_minutes=st.none() | st.just(5.0),
+    lost_worker_policy=st.sampled_from(LostWorkerPolicy),
+)
+LABS = st.builds(
+    LabSight,
+    visibility=st.sampled_from(Visibility),
+    id=st.just(LAB),
+    state=st.sampled_from(["DEFINED_ON_CORE", "STOPPED", "STARTED", "SOMETHING"]),
+    nodes=st.none() | st.integers(0, 2),
+    booted=st.none() | st.integers(0, 2),
+    converged=st.none() | st.booleans(),
+    trouble=st.sampled_from(["", "HTTP 502"]),
+)
+SEEN = st.builds(
+    Observation,
+    worker=WORKERS,
+    lab=LABS,
+    recipe=st.none() | st.builds(Recipe, trouble=st.sampled_from(["", "none"]), lasting=st.booleans()),
+    unready_since=st.none() | PAST,
+    may_land=st.booleans(),
+    refusal=st.sampled_from(["", "no"]),
+    asked_recently=st.frozensets(st.sampled_from([call.value for call in LabCall])),
+)
+POLICIES = st.builds(Policy, workers_verified=st.booleans())
+
+
+@given(lablet=LABLETS, seen=SEEN, policy=POLICIES)
+@settings(max_examples=400, deadline=None)
+def test_nothing_is_decided_that_must_not_be(lablet: Lablet, seen: Observation, policy: Policy) -> None:
+    decision = decide(lablet, seen, policy, NOW)
+    worker, lab = seen.worker, seen.lab
+    status = lablet.status
+    for action in decision.actions:
+        if isinstance(action, WriteStatus | Release):
+            check_lablet_transition(status, action.status)
+            status = action.status
+            assert action.reason
+        if isinstance(action, Release) and not lablet.wanted:
+            assert action.status in FINAL, "what is to end is not placed again"
+        if action.nature is Nature.WORLD:
+            assert worker is not None
+            assert not lost(lablet, worker)
+            assert policy.workers_verified
+            assert worker.ready or (lablet.status is LabletStatus.STOPPING and reachable(worker))
+        if action.nature is not Nature.RECORD:
+            assert worker is None or worker.hold is None
+        if isinstance(action, ImportLab):
+            assert lablet.status is LabletStatus.INSTANTIATING
+            assert lab.visibility is Visibility.ABSENT
+            assert lablet.lab_id is None
+            assert not seen.may_land
+        if isinstance(action, ChangeLab):
+            assert lab.visibility is Visibility.SEEN
+            assert action.lab_id == lablet.lab_id, "only what is recorded is changed"
+            if action.call in (LabCall.STOP, LabCall.WIPE, LabCall.DELETE):
+                assert lablet.status is LabletStatus.STOPPING
+    assert decision.after is None or decision.after >= 0
+    assert decision.rule
+    assert decision.reason or lab.trouble == ""

@@ -1,0 +1,508 @@
+"""A plan for all lablets that wait: the best worker by score, capacity on its way, and no more machines than needed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lcm.controllers.scheduler.plan import Plan, Rules
+from lcm.controllers.scheduler.planner import need_key, plan
+from lcm.model.lablet import placement
+from lcm.model.lablet.ports import PortRange
+from lcm.model.lablet.record import Lablet, Placement
+from lcm.model.worker.allocation import Allocation
+from lcm.model.worker.record import Hold
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, Origin, WorkerStatus
+from lcm.model.worker.template import DEFAULT_TEMPLATES
+from tests.support.records.placement import STUCK, a_capacity, a_lablet, a_ready_worker, a_template, needs
+from tests.support.records.workers import NOW
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lcm.model.lablet.record import Requirements
+    from lcm.model.worker.record import Worker
+    from lcm.model.worker.template import WorkerTemplate
+
+RULES = Rules(ports=PortRange(20000, 20009))
+BOX = a_template("box", a_capacity(), 0.5)
+
+
+def planned(
+    pending: Sequence[Lablet],
+    workers: Sequence[Worker] = (),
+    templates: Sequence[WorkerTemplate] = (BOX,),
+    rules: Rules = RULES,
+) -> Plan:
+    return plan(pending, workers, templates, now=NOW, rules=rules)
+
+
+def where(made: Plan) -> dict[str, str]:
+    return {each.lablet.id: each.worker_id for each in made.placed}
+
+
+def waits(made: Plan) -> dict[str, tuple[str | None, str]]:
+    lablets = [*made.waiting, *(each for need in made.needs for each in need.lablets)]
+    return {each.lablet.id: (each.worker_id, each.reason) for each in lablets}
+
+
+def own(worker_id: str) -> Placement:
+    return Placement(at=NOW, reason="asked", scale_up_worker_id=worker_id)
+
+
+# Which worker
+
+
+def test_the_fullest_worker_that_fits_is_chosen() -> None:
+    workers = [
+        a_ready_worker(1),
+        a_ready_worker(2, allocation=Allocation(cpu_cores=4, memory_gb=16, lablets=2)),
+        a_ready_worker(3, allocation=Allocation(cpu_cores=8, memory_gb=16, lablets=4)),
+    ]
+    made = planned([a_lablet(1, needs(cpu=2, memory=2))], workers)
+    assert where(made) == {"l-0001": "w-0002"}
+    [placed] = made.placed
+    assert placed.score == pytest.approx(0.5 + 0.02)
+    assert [(each.worker_id, each.reason) for each in placed.rejections] == [
+        ("w-0003", "needs 2 CPU cores, 0 are left")
+    ]
+    assert placed.rejected == 1
+
+
+def test_ties_go_by_id() -> None:
+    assert where(planned([a_lablet()], [a_ready_worker(3), a_ready_worker(2), a_ready_worker(4)])) == {
+        "l-0001": "w-0002"
+    }
+
+
+class Model:
+    """Filter, score, select as they are specified, for one worker and one lablet at a time, and nothing clever."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self.taken: dict[str, dict[str, float]] = {}
+        self.workers = {worker.id: worker for worker in workers}
+        for worker in workers:
+            used = worker.allocation
+            self.taken[worker.id] = {
+                "cpu": used.cpu_cores,
+                "memory": used.memory_gb,
+                "storage": used.storage_gb,
+                "nodes": used.nodes,
+                "lablets": used.lablets,
+                "ports": len(used.ports),
+            }
+
+    def fits(self, worker: Worker, lablet: Lablet) -> bool:
+        size, wanted, used = worker.capacity, lablet.requirements, self.taken[worker.id]
+        return (
+            worker.ready
+            and worker.hold is None
+            and (not wanted.license or worker.license_status is LicenseStatus.REGISTERED)
+            and size is not None
+            and used["cpu"] + wanted.cpu_cores <= size.cpu_cores
+            and used["memory"] + wanted.memory_gb <= size.memory_gb
+            and used["storage"] + wanted.storage_gb <= size.storage_gb
+            and used["nodes"] + wanted.nodes <= size.max_nodes
+            and used["ports"] + len(wanted.ports) <= 10
+            and (lablet.aws_region is None or lablet.aws_region == worker.aws_region)
+        )
+
+    def score(self, worker: Worker) -> float:
+        assert worker.capacity is not None
+        used = self.taken[worker.id]
+        share = (used["cpu"] / worker.capacity.cpu_cores + used["memory"] / worker.capacity.memory_gb) / 2
+        return share + min(0.05, 0.01 * used["lablets"])
+
+    def choose(self, lablet: Lablet) -> str | None:
+        fitting = [worker for worker in self.workers.values() if self.fits(worker, lablet)]
+        if not fitting:
+            return None
+        best = max(self.score(worker) for worker in fitting)
+        chosen = min(worker.id for worker in fitting if abs(self.score(worker) - best) < 1e-12)
+        wanted, used = lablet.requirements, self.taken[chosen]
+        used["cpu"] += wanted.cpu_cores
+        used["memory"] += wanted.memory_gb
+        used["storage"] += wanted.storage_gb
+        used["nodes"] += wanted.nodes
+        used["ports"] += len(wanted.ports)
+        used["lablets"] += 1
+        return chosen
+
+
+eighths = st.integers(1, 64).map(lambda number: number / 8)
+wishes = st.builds(
+    needs,
+    cpu=st.integers(1, 32).map(lambda number: number / 8),
+    memory=eighths,
+    storage=eighths,
+    nodes=st.integers(0, 20),
+    ports=st.sampled_from([(), (), ("A",), ("A", "B", "C")]),
+    license=st.booleans(),
+)
+regions = st.sampled_from([None, None, "eu-west-1", "us-east-1"])
+
+
+@st.composite
+def fleets(draw: Any) -> list[Worker]:
+    workers = []
+    for number in range(1, draw(st.integers(0, 6)) + 1):
+        status = draw(st.sampled_from([WorkerStatus.RUNNING] * 4 + [WorkerStatus.STARTING, WorkerStatus.STOPPED]))
+        used = Allocation(
+            cpu_cores=draw(st.integers(0, 8)),
+            memory_gb=draw(st.integers(0, 32)),
+            storage_gb=draw(st.integers(0, 20)),
+            nodes=draw(st.integers(0, 50)),
+            lablets=draw(st.integers(0, 7)),
+            ports=tuple(range(20000, 20000 + draw(st.integers(0, 10)))),
+        )
+        workers.append(
+            a_ready_worker(
+                number,
+                status=status,
+                aws_region=draw(st.sampled_from(["eu-west-1", "us-east-1"])),
+                license_status=draw(st.sampled_from([LicenseStatus.REGISTERED, LicenseStatus.FAILED])),
+                hold=draw(st.sampled_from([None, None, None, Hold(reason="x", by="ada", since=NOW)])),
+                allocation=used,
+            )
+        )
+    return workers
+
+
+@st.composite
+def crowds(draw: Any, most: int = 25) -> list[Lablet]:
+    shapes = draw(st.lists(st.tuples(wishes, regions), min_size=1, max_size=4))
+    picked = draw(st.lists(st.sampled_from(shapes), max_size=most))
+    return [a_lablet(number, wish, aws_region=region) for number, (wish, region) in enumerate(picked, 1)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(fleets(), crowds())
+def test_placements_are_those_of_the_specification(workers: list[Worker], crowd: list[Lablet]) -> None:
+    """In the order in which the plan places them, each gets the worker that the plain model chooses."""
+    made = planned(crowd, workers)
+    model = Model(workers)
+    for each in made.placed:
+        assert model.choose(each.lablet) == each.worker_id
+    for lablet_id in waits(made):
+        lablet = next(each for each in crowd if each.id == lablet_id)
+        assert not any(model.fits(worker, lablet) for worker in workers)
+    assert len(made.placed) + len(waits(made)) + len(made.hopeless) == len(crowd)
+
+
+@settings(max_examples=200, deadline=None)
+@given(fleets(), crowds())
+def test_a_plan_never_places_more_than_fits(workers: list[Worker], crowd: list[Lablet]) -> None:
+    made = planned(crowd, workers)
+    placed: dict[str, list[Requirements]] = defaultdict(list)
+    for each in made.placed:
+        placed[each.worker_id].append(each.lablet.requirements)
+    for worker in workers:
+        size, used, added = worker.capacity, worker.allocation, placed[worker.id]
+        assert size is not None
+        if added:
+            assert used.cpu_cores + sum(each.cpu_cores for each in added) <= size.cpu_cores
+            assert used.memory_gb + sum(each.memory_gb for each in added) <= size.memory_gb
+            assert used.storage_gb + sum(each.storage_gb for each in added) <= size.storage_gb
+            assert used.nodes + sum(each.nodes for each in added) <= size.max_nodes
+            assert len(used.ports) + sum(len(each.ports) for each in added) <= 10
+
+
+# New workers
+
+
+def first_fit_decreasing(wanted: Sequence[Requirements], size: tuple[float, float, float, float]) -> int:
+    """How many bins of one size first-fit-decreasing takes; by the test's own code."""
+    vectors = [(each.cpu_cores, each.memory_gb, each.storage_gb, float(each.nodes)) for each in wanted]
+    vectors.sort(key=lambda vector: max(need / have for need, have in zip(vector, size, strict=True)), reverse=True)
+    bins: list[list[float]] = []
+    for vector in vectors:
+        for left in bins:
+            if all(need <= have for need, have in zip(vector, left, strict=True)):
+                break
+        else:
+            left = list(size)
+            bins.append(left)
+        for place, need in enumerate(vector):
+            left[place] -= need
+    return len(bins)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(wishes, min_size=1, max_size=50))
+def test_no_more_workers_are_asked_for_than_packing_needs(wanted: list[Requirements]) -> None:
+    plain = [each.model_copy(update={"ports": ()}) for each in wanted]
+    made = planned([a_lablet(number, each) for number, each in enumerate(plain, 1)])
+    assert not made.placed
+    assert sum(len(need.lablets) for need in made.needs) == len(plain)
+    assert len(made.needs) <= first_fit_decreasing(plain, (8, 32, 200, 50))
+    assert len({need.key for need in made.needs}) == len(made.needs)
+
+
+def test_fifty_small_lablets_on_an_empty_fleet_are_few_workers() -> None:
+    crowd = [a_lablet(number, needs(cpu=0.25, memory=1)) for number in range(50)]
+    made = planned(crowd, templates=DEFAULT_TEMPLATES)
+    assert [need.template for need in made.needs] == ["micro"] * 50  # a micro holds one: the cheapest that fits
+    roomy = planned(crowd)
+    assert len(roomy.needs) == 2
+
+
+def test_the_largest_opens_the_worker_and_the_small_ones_go_along() -> None:
+    crowd = [a_lablet(1, needs(memory=1)), a_lablet(2, needs(cpu=1, memory=6, nodes=5)), a_lablet(3, needs(memory=1))]
+    made = planned(crowd, templates=DEFAULT_TEMPLATES)
+    assert [(need.template, need.key) for need in made.needs] == [
+        ("large", "lablet:l-0002:0"),
+        ("micro", "lablet:l-0003:0"),
+    ]
+    assert [[each.lablet.id for each in need.lablets] for need in made.needs] == [["l-0002", "l-0001"], ["l-0003"]]
+
+
+def test_what_no_machine_holds_is_hopeless_and_says_why() -> None:
+    made = planned([a_lablet(1, needs(cpu=9)), a_lablet(2, needs(cpu=1))])
+    [ended] = made.hopeless
+    assert ended.lablet.id == "l-0001"
+    assert ended.reason == "no worker template can hold it (box: needs 9 CPU cores, 8 are left)"
+    assert len(made.needs) == 1
+
+
+def test_what_only_a_disabled_template_or_a_full_worker_holds_waits() -> None:
+    big = needs(cpu=9)
+    disabled = a_template("big", a_capacity(cpu=16), 2, enabled=False)
+    made = planned([a_lablet(1, big)], templates=[BOX, disabled])
+    assert not made.hopeless
+    assert "big: it is disabled" in waits(made)["l-0001"][1]
+    full = a_ready_worker(1, capacity=a_capacity(cpu=16), allocation=Allocation(cpu_cores=10))
+    assert not planned([a_lablet(1, big)], [full]).hopeless
+
+
+def test_a_lablet_of_another_region_does_not_go_along() -> None:
+    crowd = [
+        a_lablet(1, aws_region="us-east-1"),
+        a_lablet(2, aws_region="eu-west-1"),
+        a_lablet(3),
+        a_lablet(4, aws_region="us-east-1"),
+    ]
+    made = planned(crowd)
+    assert [(need.aws_region, [each.lablet.id for each in need.lablets]) for need in made.needs] == [
+        ("us-east-1", ["l-0001", "l-0003", "l-0004"]),
+        ("eu-west-1", ["l-0002"]),
+    ]
+
+
+# Capacity on its way
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": WorkerStatus.PENDING},
+        {"status": WorkerStatus.PROVISIONING},
+        {"status": WorkerStatus.STARTING},
+        {"status": WorkerStatus.STOPPED},
+        {"conditions": ()},
+        {"conditions": (), "cml_version": None, "node_definitions": None},
+        {"status": WorkerStatus.STARTING, "license_status": LicenseStatus.UNREGISTERED, "has_license_token": False},
+        {"license_status": LicenseStatus.REGISTERING},
+        {"license_status": LicenseStatus.UNREGISTERED},
+        {"node_definitions": None},
+    ],
+)
+def test_capacity_on_its_way_is_waited_for(changes: dict[str, Any]) -> None:
+    wish = needs(cml_version=">=2.7", node_definitions=("iosv",))
+    made = planned([a_lablet(1, wish)], [a_ready_worker(1, **changes)])
+    assert not made.needs
+    assert waits(made) == {"l-0001": ("w-0001", "it waits for worker worker-1, which is on its way")}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": WorkerStatus.STARTING, "desired_status": DesiredStatus.STOPPED},
+        {"status": WorkerStatus.DRAINING, "desired_status": DesiredStatus.STOPPED},
+        {"status": WorkerStatus.FAILED},
+        {"status": WorkerStatus.UNKNOWN},
+        {"conditions": (STUCK,)},
+        {"status": WorkerStatus.STARTING, "hold": Hold(reason="x", by="ada", since=NOW)},
+        {"status": WorkerStatus.STARTING, "allocation": Allocation(cpu_cores=8)},
+        {"status": WorkerStatus.STARTING, "cml_version": "2.5"},
+        {"status": WorkerStatus.STARTING, "license_status": LicenseStatus.FAILED},
+        {"license_status": LicenseStatus.UNREGISTERED, "has_license_token": False},
+        {"status": WorkerStatus.STARTING, "capacity": None},
+    ],
+)
+def test_what_will_not_come_or_not_do_is_not_waited_for(changes: dict[str, Any]) -> None:
+    worker = a_ready_worker(1, template_name="other", **changes)
+    made = planned([a_lablet(1, needs(cml_version=">=2.7"))], [worker])
+    assert len(made.needs) == 1
+    [told] = made.needs[0].lablets
+    assert told.rejected == 1
+
+
+def test_capacity_on_its_way_is_counted_down() -> None:
+    coming = a_ready_worker(1, status=WorkerStatus.STARTING)
+    made = planned([a_lablet(number, needs(cpu=4)) for number in range(1, 4)], [coming])
+    assert [each.worker_id for each in made.waiting] == ["w-0001", "w-0001"]
+    assert len(made.needs) == 1
+
+
+def test_lablets_wait_for_the_worker_that_was_asked_for_them() -> None:
+    """Else each pass would pack anew, and what fitted once would not fit again."""
+    coming = [a_ready_worker(number, status=WorkerStatus.PENDING, capacity=a_capacity(cpu=4)) for number in (1, 2)]
+    crowd = [a_lablet(1, needs(cpu=2), placement=own("w-0001")), a_lablet(2, needs(cpu=3), placement=own("w-0002"))]
+    made = planned(crowd, coming)
+    assert {key: worker for key, (worker, _) in waits(made).items()} == {"l-0001": "w-0001", "l-0002": "w-0002"}
+
+
+def test_those_whose_worker_has_come_up_go_first() -> None:
+    workers = [
+        a_ready_worker(1, capacity=a_capacity(cpu=4)),
+        a_ready_worker(2, capacity=a_capacity(cpu=5), status=WorkerStatus.STARTING),
+    ]
+    crowd = [a_lablet(1, needs(cpu=4), placement=own("w-0001")), a_lablet(2, needs(cpu=4.5), placement=own("w-0002"))]
+    older = a_lablet(0, needs(cpu=4))
+    made = planned([older, *crowd], workers)
+    assert where(made) == {"l-0001": "w-0001"}
+
+
+def test_a_plan_that_is_carried_out_asks_for_nothing_more() -> None:
+    """What was asked for comes: the next plan packs all that wait into it, whatever order the workers have."""
+    crowd = [a_lablet(number, needs(cpu=1 + number % 4, memory=1 + number % 7)) for number in range(1, 40)]
+    first = planned(crowd)
+    coming, again = [], []
+    for number, need in enumerate(first.needs):
+        worker = a_ready_worker(100 - number, status=WorkerStatus.PENDING, template_name="box")
+        coming.append(worker)
+        again += [each.lablet.model_copy(update={"placement": own(worker.id)}) for each in need.lablets]
+    second = planned(again, coming)
+    assert not second.needs
+    ready = [worker.model_copy(update={"status": WorkerStatus.RUNNING}) for worker in coming]
+    assert len(planned(again, ready).placed) == 39
+
+
+# Paused workers
+
+
+def paused(number: int, **changes: Any) -> Worker:
+    facts = {
+        "status": WorkerStatus.STOPPED,
+        "desired_status": DesiredStatus.STOPPED,
+        "paused_by_policy": True,
+        "conditions": (),
+        "template_name": "box",
+        "cost_per_hour_usd": 0.5,
+    }
+    return a_ready_worker(number, **{**facts, **changes})
+
+
+def test_a_paused_worker_is_resumed_before_one_is_launched() -> None:
+    big = a_template("big", a_capacity(cpu=16), 2)
+    worker = paused(1, template_name="big", capacity=a_capacity(cpu=16), aws_region="us-east-1")
+    made = planned([a_lablet(number, needs(cpu=5)) for number in (1, 2, 3, 4)], [worker], [BOX, big])
+    assert [(need.template, need.aws_region, len(need.lablets)) for need in made.needs] == [
+        ("big", "us-east-1", 3),
+        ("box", None, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"paused_by_policy": False},
+        {"hold": Hold(reason="x", by="ada", since=NOW)},
+        {"cml_version": "2.5"},
+        {"template_name": "gone"},
+        {"aws_region": "us-east-1"},
+        {"capacity": a_capacity(cpu=1)},
+    ],
+)
+def test_a_paused_worker_that_would_not_do_is_left_alone(changes: dict[str, Any]) -> None:
+    lablet = a_lablet(1, needs(cpu=2, cml_version=">=2.7"), aws_region="eu-west-1")
+    other = a_template("other", a_capacity(), 0.4)
+    made = planned([lablet], [paused(1, **changes)], [BOX, other])
+    assert [need.template for need in made.needs] == ["other"]
+
+
+# What speaks against another launch
+
+
+def launched(number: int, **changes: Any) -> Worker:
+    return a_ready_worker(number, **{"template_name": "box", "origin": Origin.SCALE_UP, **changes})
+
+
+@pytest.mark.parametrize(
+    ("worker", "wish", "word"),
+    [
+        (launched(1, cml_version="2.5.1"), needs(cml_version=">=2.7"), "it runs 2.5.1"),
+        (launched(1, node_definitions=()), needs(node_definitions=("iosv",)), "lacks node definition iosv"),
+        (
+            launched(1, license_status=LicenseStatus.UNREGISTERED, has_license_token=False),
+            needs(),
+            "give it a licence token",
+        ),
+        (launched(1, status=WorkerStatus.FAILED), needs(), "was launched and failed"),
+    ],
+)
+def test_a_machine_that_would_not_do_either_is_not_launched(worker: Worker, wish: Requirements, word: str) -> None:
+    made = planned([a_lablet(1, wish)], [worker])
+    assert not made.needs
+    assert not made.hopeless
+    assert word in waits(made)["l-0001"][1]
+
+
+def test_another_template_is_taken_when_the_cheapest_is_known_not_to_do() -> None:
+    other = a_template("other", a_capacity(), 0.6)
+    made = planned([a_lablet(1, needs(cml_version=">=2.7"))], [launched(1, cml_version="2.5.1")], [BOX, other])
+    assert [need.template for need in made.needs] == ["other"]
+
+
+def test_a_failed_launch_is_forgotten_after_a_while() -> None:
+    failed = launched(1, status=WorkerStatus.FAILED, status_since=NOW - timedelta(minutes=11))
+    assert len(planned([a_lablet(1)], [failed]).needs) == 1
+
+
+# Needs, time
+
+
+def test_a_need_keeps_its_name_until_a_worker_has_come_of_it() -> None:
+    lablet = a_lablet(7)
+    assert need_key(lablet) == "lablet:l-0007:0"
+    assert need_key(lablet.model_copy(update={"version": 9})) == "lablet:l-0007:0"
+    assert need_key(lablet.model_copy(update={"placement_attempt": 2})) == "lablet:l-0007:2"
+    assert need_key(lablet.model_copy(update={"placement": own("w-1")})) == "lablet:l-0007:0:w-1"
+
+
+def test_a_lablet_far_ahead_waits_and_one_whose_time_is_over_ends() -> None:
+    later = a_lablet(1, starts_at=NOW + timedelta(seconds=901), ends_at=NOW + timedelta(hours=9))
+    soon = a_lablet(2, starts_at=NOW + timedelta(seconds=900))
+    over = a_lablet(3, ends_at=NOW)
+    made = planned([later, soon, over], [a_ready_worker()])
+    assert where(made) == {"l-0002": "w-0001"}
+    assert [each.lablet.id for each in made.expired] == ["l-0003"]
+    assert "looked for from 2026-01-17 10:30 UTC" in waits(made)["l-0001"][1]
+    assert made.next_look == 1.0
+    rushed = planned([later], [a_ready_worker()], rules=replace(RULES, lead_time=3600))
+    assert where(rushed) == {"l-0001": "w-0001"}
+
+
+def test_a_thousand_lablets_on_ten_thousand_workers_ask_each_worker_once_for_each_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = 0
+    real = placement.why_not
+
+    def counting(*args: Any, **options: Any) -> str | None:
+        nonlocal asked
+        asked += 1
+        return real(*args, **options)
+
+    monkeypatch.setattr("lcm.controllers.scheduler.candidates.why_not", counting)
+    workers = [a_ready_worker(number) for number in range(2000)]
+    crowd = [a_lablet(number, needs(cpu=1 + number % 3)) for number in range(500)]
+    made = planned(crowd, workers)
+    assert len(made.placed) == 500
+    assert asked == 3 * 2000

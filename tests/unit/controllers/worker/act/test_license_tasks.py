@@ -1,0 +1,274 @@
+"""Registering licences and giving them back: one task per worker, told when it ends, and no token anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from lcm.client.errors import Unreachable
+from lcm.cml.errors import AuthFailed, Invalid, NotReady, OutcomeUnknown
+from lcm.cml.licensing import LicensePhase
+from lcm.cml.types import Credentials, Deregistration
+from lcm.controllers.common.accounts import CmlAccounts
+from lcm.controllers.worker.act.license_tasks import AGAIN_AFTER, Licences
+from lcm.controllers.worker.act.scrubbing import without_secret
+from lcm.controllers.worker.observe.cml_monitor import CmlWatch
+from lcm.controllers.worker.observe.observation import LicenceTask
+from lcm.core import clock
+from tests.support.records.workers import a_worker
+from tests.support.virtual.fake_cml import DEFAULT, UNREGISTERED, FakeCml, FakeSecrets, FakeServer
+
+HERE = "192.0.2.1"
+TOKEN = "canary+Zm9vYmFy/0123456789=="
+REGISTERED = replace(UNREGISTERED, registration="COMPLETED")
+
+
+class Scene:
+    """Licences of one worker on one server, and a watch that is told."""
+
+    def __init__(self) -> None:
+        self.server = FakeServer(good_token=TOKEN, seconds=20)
+        self.cml = FakeCml(**{HERE: self.server})
+        self.secrets = FakeSecrets()
+        self.secrets.tokens["w-1"] = TOKEN
+        self.ended: list[tuple[str, LicenceTask]] = []
+        accounts = CmlAccounts(self.secrets, DEFAULT)
+        self.watch = CmlWatch(self.cml, accounts, lambda worker: worker.public_ip)
+        self.licences = Licences(
+            self.cml, accounts, self.secrets, lambda worker: worker.public_ip, on_end=self.note_end, notes=self.watch
+        )
+        self.worker = a_worker(status="RUNNING", instance_id="i-1", public_ip=HERE)
+
+    def note_end(self, worker_id: str) -> None:
+        self.ended.append((worker_id, self.licences.state(worker_id)))
+
+    async def register(self, **options: Any) -> LicenceTask:
+        self.licences.register(self.worker, **options)
+        return await self.end()
+
+    async def release(self) -> LicenceTask:
+        self.licences.release(self.worker)
+        return await self.end()
+
+    async def end(self) -> LicenceTask:
+        while self.licences.state("w-1") is LicenceTask.RUNNING:
+            await asyncio.sleep(1)
+        return self.licences.state("w-1")
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    return Scene()
+
+
+async def test_registration_runs_beside_and_is_told_when_it_ends(scene: Scene) -> None:
+    assert scene.licences.state("w-1") is LicenceTask.NONE
+    assert scene.licences.asked_at("w-1") is None
+    scene.licences.register(scene.worker)
+    assert scene.licences.state("w-1") is LicenceTask.RUNNING
+    assert scene.licences.asked_at("w-1") == clock.now()
+    assert await scene.end() is LicenceTask.NONE
+    assert scene.ended == [("w-1", LicenceTask.NONE)]
+    assert scene.licences.failure("w-1") == ""
+    await asyncio.sleep(6)
+    assert scene.server.licence.registration == "COMPLETED"
+
+
+async def test_asked_at_is_when_the_call_ended(scene: Scene) -> None:
+    began = clock.now()
+    await scene.register()
+    asked_at = scene.licences.asked_at("w-1")
+    assert asked_at is not None
+    assert (asked_at - began).total_seconds() == pytest.approx(20.1, abs=0.1)
+
+
+async def test_a_second_call_while_a_task_runs_does_nothing(scene: Scene) -> None:
+    scene.licences.register(scene.worker)
+    await asyncio.sleep(5)
+    scene.licences.register(scene.worker)
+    scene.licences.release(scene.worker)
+    await scene.end()
+    assert scene.server.asked == {"register": 1}
+    assert len(scene.ended) == 1
+
+
+async def test_a_token_that_cannot_be_read_is_a_failure_in_words(scene: Scene) -> None:
+    del scene.secrets.tokens["w-1"]
+    assert await scene.register() is LicenceTask.FAILED
+    assert scene.licences.failure("w-1") == "worker w-1 has no license token"
+    assert scene.licences.asked_at("w-1") is not None, "so that it is not asked for again at once"
+    assert not scene.server.asked
+
+
+async def test_a_control_plane_that_is_away_is_a_failure_too(scene: Scene) -> None:
+    scene.secrets.failure = Unreachable("no connection")
+    assert await scene.register() is LicenceTask.FAILED
+    scene.secrets.failure = None
+    await asyncio.sleep(AGAIN_AFTER)
+    assert await scene.register() is LicenceTask.NONE
+
+
+async def test_a_server_that_refuses_is_a_failure_and_may_be_tried_again(scene: Scene) -> None:
+    scene.server.failures["register"] = Invalid(HERE, "HTTP 400: no such characters")
+    assert await scene.register() is LicenceTask.REFUSED
+    assert "no such characters" in scene.licences.failure("w-1")
+    scene.server.failures.clear()
+    await asyncio.sleep(AGAIN_AFTER)
+    assert await scene.register() is LicenceTask.NONE
+    assert scene.licences.failure("w-1") == ""
+
+
+async def test_a_lost_answer_is_no_refusal_what_came_of_it_is_seen_at_the_server(scene: Scene) -> None:
+    scene.server.failures["register"] = OutcomeUnknown(HERE, "no whole answer within 35 s")
+    assert await scene.register() is LicenceTask.NONE
+    assert "no whole answer" in scene.licences.failure("w-1")
+    assert scene.licences.asked_at("w-1") is not None
+
+
+async def test_a_registered_server_registers_again_only_when_told_so(scene: Scene) -> None:
+    scene.server.licence = REGISTERED
+    assert await scene.register() is LicenceTask.FAILED
+    await asyncio.sleep(AGAIN_AFTER)
+    assert await scene.register(reregister=True) is LicenceTask.NONE
+
+
+async def test_a_refused_account_is_asked_for_anew_by_the_next_task(scene: Scene) -> None:
+    scene.server.account = Credentials("ops", "own-pw")
+    assert await scene.register() is LicenceTask.FAILED
+    scene.secrets.accounts["w-1"] = scene.server.account
+    await asyncio.sleep(AGAIN_AFTER)
+    assert await scene.register() is LicenceTask.NONE
+
+
+async def test_a_worker_without_an_address_fails(scene: Scene) -> None:
+    scene.worker = a_worker(instance_id="i-1")
+    assert await scene.release() is LicenceTask.FAILED
+    assert scene.licences.failure("w-1") == "the worker has no address"
+    assert scene.cml.dialled == []
+
+
+@pytest.mark.parametrize(
+    ("registered", "outcome", "state"),
+    [
+        (True, Deregistration.DONE, LicenceTask.RELEASED),
+        (True, Deregistration.LOCAL_ONLY, LicenceTask.LEAKED),
+        (False, Deregistration.DONE, LicenceTask.RELEASED),
+    ],
+)
+async def test_how_giving_back_ends(
+    scene: Scene, registered: bool, outcome: Deregistration, state: LicenceTask
+) -> None:
+    scene.server.licence = REGISTERED if registered else UNREGISTERED
+    scene.server.deregistration = outcome
+    assert await scene.release() is state
+    assert scene.ended == [("w-1", state)]
+
+
+async def test_giving_back_that_failed_may_be_tried_again_but_not_at_once(scene: Scene) -> None:
+    scene.server.licence = REGISTERED
+    scene.server.failures["deregister"] = NotReady(HERE, "no answer")
+    assert await scene.release() is LicenceTask.FAILED
+    assert "no answer" in scene.licences.failure("w-1")
+    scene.server.failures.clear()
+    assert await scene.release() is LicenceTask.FAILED
+    assert scene.server.asked["deregister"] == 1
+    await asyncio.sleep(AGAIN_AFTER)
+    assert await scene.release() is LicenceTask.RELEASED
+    assert [state for _, state in scene.ended] == [LicenceTask.FAILED, LicenceTask.RELEASED]
+
+
+async def test_a_registration_that_may_still_begin_is_not_taken_for_given_back(scene: Scene) -> None:
+    scene.server.registers_in = 60
+    await scene.register()
+    scene.server.licence = UNREGISTERED  # what CML still says a moment after it took the token
+    assert await scene.release() is LicenceTask.FAILED
+    assert "may still begin" in scene.licences.failure("w-1")
+    await asyncio.sleep(AGAIN_AFTER)
+    assert await scene.release() is LicenceTask.RELEASED
+
+
+async def test_stop_during_a_call_ends_it_without_a_word_and_forgets_all(scene: Scene) -> None:
+    before = asyncio.all_tasks()
+    scene.licences.register(scene.worker)
+    other = a_worker(id="w-2", instance_id="i-2", public_ip=HERE)
+    scene.licences.release(other)
+    await asyncio.sleep(5)
+    assert scene.cml.busy == 2
+    await scene.licences.stop()
+    assert asyncio.all_tasks() == before
+    assert scene.cml.busy == 0
+    assert scene.ended == []
+    assert scene.licences.state("w-1") is LicenceTask.NONE
+    assert scene.licences.asked_at("w-1") is None
+    assert await scene.register() is LicenceTask.NONE, "the next term begins anew"
+
+
+async def test_what_was_given_back_in_an_earlier_term_is_forgotten(scene: Scene) -> None:
+    await scene.release()
+    await scene.licences.stop()
+    assert scene.licences.state("w-1") is LicenceTask.NONE
+
+
+async def test_a_task_of_another_instance_is_forgotten(scene: Scene) -> None:
+    await scene.release()
+    assert scene.licences.state("w-1", "i-1") is LicenceTask.RELEASED
+    assert scene.licences.state("w-1", "i-2") is LicenceTask.NONE
+    assert scene.licences.state("w-1") is LicenceTask.NONE
+
+
+async def test_a_running_task_of_another_instance_gives_way(scene: Scene) -> None:
+    scene.licences.register(scene.worker)
+    await asyncio.sleep(5)
+    scene.server.licence = REGISTERED
+    scene.licences.release(a_worker(instance_id="i-2", public_ip=HERE, version=2))
+    assert await scene.end() is LicenceTask.RELEASED
+    assert scene.ended == [("w-1", LicenceTask.RELEASED)]
+
+
+async def test_a_forgotten_task_ends_and_tells_nobody(scene: Scene) -> None:
+    before = asyncio.all_tasks()
+    scene.licences.register(scene.worker)
+    await asyncio.sleep(5)
+    scene.licences.forget("w-1")
+    scene.licences.forget("w-9")
+    await asyncio.sleep(60)
+    assert asyncio.all_tasks() == before
+    assert scene.ended == []
+    assert scene.licences.state("w-1") is LicenceTask.NONE
+
+
+async def test_the_watch_hears_what_outdates_its_knowledge(scene: Scene) -> None:
+    scene.server.seconds = 0.1
+    await scene.watch.look(scene.worker, max_age=0, licence=True)
+    await scene.register()
+    seen = scene.watch.sight(scene.worker).license
+    assert seen is not None
+    assert seen.phase is LicensePhase.REGISTERING
+    await asyncio.sleep(30)
+    seen = (await scene.watch.look(scene.worker, max_age=0, licence=True)).license
+    assert seen is not None
+    assert seen.phase is LicensePhase.REGISTERED
+    await scene.release()
+    assert scene.watch.sight(scene.worker).license is None
+
+
+@pytest.mark.parametrize("kind", [Invalid, AuthFailed, OutcomeUnknown, RuntimeError])
+async def test_the_token_shows_nowhere_even_if_the_server_quotes_it(scene: Scene, kind: Any) -> None:
+    quoted = f"HTTP 400: token '{TOKEN}' is odd"
+    scene.server.failures["register"] = kind(quoted) if kind is RuntimeError else kind(HERE, quoted)
+    with capture_logs() as logs:
+        await scene.register()
+    told = scene.licences.failure("w-1") + str(logs) + repr(vars(scene.licences)) + repr(scene.licences._errands["w-1"])
+    assert scene.licences.failure("w-1")
+    assert TOKEN not in told
+
+
+async def test_a_text_that_was_cut_off_within_the_token_shows_no_part_of_it(scene: Scene) -> None:
+    token = await scene.secrets.license_token("w-1")
+    assert without_secret(f"bad token {TOKEN[:12]}…", token) == "bad token ***"
+    assert without_secret(f"{TOKEN} or {TOKEN}!", token) == "*** or ***!"
+    assert without_secret("nothing of it…", token) == "nothing of it…"

@@ -1,0 +1,223 @@
+"""Workers and what is seen of them, cell by cell: every status, every wish, everything EC2 can show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lcm.cloud.types import InstanceState, LaunchParameters, launch_token
+from lcm.controllers.worker.decide import decide
+from lcm.controllers.worker.decision import (
+    ChangeInstance,
+    Drain,
+    Launch,
+    RegisterLicence,
+    ReleaseLicence,
+    StoreIntent,
+    WriteStatus,
+)
+from lcm.controllers.worker.observe.observation import (
+    CmlSight,
+    Loss,
+    Observation,
+    Resolution,
+    Sight,
+    Traces,
+    Visibility,
+)
+from lcm.controllers.worker.policy import Policy
+from lcm.core.controller.resources import Outcome
+from lcm.model.fleet.settings import FleetSettings
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.support.records.workers import NOW, a_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lcm.controllers.worker.decision import Decision
+    from lcm.model.worker.record import Worker
+
+INSTANCE = "i-0abc"
+PUBLIC, PRIVATE = "203.0.113.7", "10.0.0.7"
+KIND, IMAGE = "t3.small", "ami-1"
+BOOTTIME = 100_000.0
+LOOKED_AT = BOOTTIME - 1
+
+SIGHTS: dict[str, Visibility | InstanceState] = {
+    "pending": InstanceState.PENDING,
+    "running": InstanceState.RUNNING,
+    "stopping": InstanceState.STOPPING,
+    "stopped": InstanceState.STOPPED,
+    "shutting-down": InstanceState.SHUTTING_DOWN,
+    "terminated": InstanceState.TERMINATED,
+    "unknown": InstanceState.UNKNOWN,
+    "absent": Visibility.GONE,
+    "not-visible": Visibility.NOT_VISIBLE,
+    "no-look": Visibility.NO_LOOK,
+}
+"""What EC2 can show of an instance, by the names of the grids' columns."""
+
+NO_INSTANCE = "none"
+"""The column of workers that have no instance."""
+
+POLICY = Policy(settings=FleetSettings())
+_WITHOUT_ADDRESS = (WorkerStatus.PENDING, WorkerStatus.PROVISIONING, WorkerStatus.STOPPED, WorkerStatus.TERMINATED)
+
+
+def parameters(attempt: int = 1, **changes: Any) -> LaunchParameters:
+    """What an attempt would launch."""
+    facts: dict[str, Any] = {
+        "region": "eu-west-1",
+        "client_token": launch_token("w-1", attempt),
+        "image_id": IMAGE,
+        "instance_type": KIND,
+        "subnet_id": "subnet-1",
+        "security_group_ids": ("sg-1",),
+        "key_name": None,
+        "tags": {"lcm:worker_id": "w-1", "lcm:attempt": str(attempt)},
+    }
+    return LaunchParameters(**{**facts, **changes})
+
+
+def a_sight(column: str, *, addressed: bool = True) -> Sight:
+    """What a look shows; only an instance that runs has a public address."""
+    shown = SIGHTS[column]
+    if isinstance(shown, Visibility):
+        return Sight(shown, began_at=LOOKED_AT)
+    public = PUBLIC if addressed and shown is InstanceState.RUNNING else None
+    private = PRIVATE if addressed and shown is not InstanceState.TERMINATED else None
+    return Sight(Visibility.SEEN, shown, public, private, KIND, IMAGE, began_at=LOOKED_AT)
+
+
+def seeing(column: str, *, addressed: bool = True, **more: Any) -> Observation:
+    """An observation: EC2 shows this, CML answers and has nothing to do, and an instance may be given up."""
+    sight = Sight(Visibility.NO_LOOK) if column == NO_INSTANCE else a_sight(column, addressed=addressed)
+    facts: dict[str, Any] = {
+        "sight": sight,
+        "cml": CmlSight(asked_at=NOW, ready=True, running_nodes=0),
+        "loss": Loss.ALLOWED,
+        "boottime": BOOTTIME,
+    }
+    return Observation(**{**facts, **more})
+
+
+def seeing_no_launch(**more: Any) -> Observation:
+    """What is seen of a worker without an instance: a complete look found nothing, and it is known what to launch."""
+    facts: dict[str, Any] = {
+        "traces": Traces(complete=True, began_at=LOOKED_AT),
+        "resolution": Resolution(parameters()),
+    }
+    return seeing(NO_INSTANCE, **{**facts, **more})
+
+
+def being(status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", **changes: Any) -> Worker:
+    """A worker that has just become this, with an instance as recorded before; PENDING has none."""
+    status = WorkerStatus(status)
+    facts: dict[str, Any] = {
+        "status": status,
+        "desired_status": DesiredStatus(desired),
+        "status_since": NOW - timedelta(seconds=10),
+        "created_at": NOW - timedelta(days=2),
+        "updated_at": NOW - timedelta(seconds=10),
+    }
+    if status is not WorkerStatus.PENDING:
+        facts |= {
+            "instance_id": INSTANCE,
+            "instance_since": NOW - timedelta(days=1),
+            "instance_type": KIND,
+            "ami_id": IMAGE,
+            "public_ip": None if status in _WITHOUT_ADDRESS else PUBLIC,
+            "private_ip": PRIVATE,
+            "launch_attempt": 1,
+        }
+    return a_worker(**{**facts, **changes})
+
+
+def without_instance(status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", **changes: Any) -> Worker:
+    """The same without an instance."""
+    nothing = {"instance_id": None, "instance_since": None, "public_ip": None, "private_ip": None}
+    return being(status, desired, **{**nothing, **changes})
+
+
+def ago(seconds: float) -> Any:
+    """The moment that long before now."""
+    return NOW - timedelta(seconds=seconds)
+
+
+def decided(worker: Worker, seen: Observation, policy: Policy = POLICY) -> Decision:
+    """What is decided now."""
+    return decide(worker, seen, policy, NOW)
+
+
+def statuses(decision: Decision) -> list[WorkerStatus]:
+    """The statuses that are written, in order."""
+    return [action.status for action in decision.actions if isinstance(action, WriteStatus)]
+
+
+def calls(decision: Decision) -> list[str]:
+    """What is done to the world outside, in order."""
+    words: list[str] = []
+    for action in decision.actions:
+        match action:
+            case ChangeInstance(call):
+                words.append(call.value)
+            case StoreIntent():
+                words.append("intent")
+            case Launch():
+                words.append("launch")
+            case RegisterLicence():
+                words.append("register")
+            case ReleaseLicence():
+                words.append("release")
+            case Drain():
+                words.append("drain")
+            case _:
+                pass
+    return words
+
+
+def noted(decision: Decision) -> str:
+    """A decision in the notation of the grids."""
+    done = ">".join(statuses(decision)) + "".join(f"+{call}" for call in calls(decision))
+    if done:
+        return done
+    return {Outcome.SUCCESS: "rest", Outcome.SKIP: "skip"}.get(decision.outcome, "wait")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A worker and what is seen of it."""
+
+    worker: Worker
+    column: str
+    seen: Observation
+
+    def __str__(self) -> str:
+        return f"{self.worker.status} wanted {self.worker.desired_status}, EC2 shows {self.column}"
+
+    def like(self, worker: dict[str, Any] | None = None, **seen: Any) -> Cell:
+        """The same cell with other facts."""
+        return Cell(self.worker.model_copy(update=worker or {}), self.column, replace(self.seen, **seen))
+
+    def decided(self, policy: Policy = POLICY) -> Decision:
+        """What is decided now."""
+        return decided(self.worker, self.seen, policy)
+
+
+def cell(status: WorkerStatus | str, desired: DesiredStatus | str, column: str) -> Cell:
+    """The cell of a grid."""
+    if column == NO_INSTANCE:
+        return Cell(without_instance(status, desired), column, seeing_no_launch())
+    if WorkerStatus(status) is WorkerStatus.PENDING:
+        worker = being(status, desired, instance_id=INSTANCE, instance_since=ago(86_400), launch_attempt=1)
+        return Cell(worker, column, replace(seeing_no_launch(), sight=a_sight(column)))
+    return Cell(being(status, desired), column, seeing(column))
+
+
+def all_cells() -> Iterator[Cell]:
+    """Every cell of every grid, and the impossible ones: PENDING with an instance."""
+    for status in WorkerStatus:
+        for desired in DesiredStatus:
+            for column in (*SIGHTS, NO_INSTANCE):
+                yield cell(status, desired, column)

@@ -1,0 +1,234 @@
+"""What is decided in every cell of status, desired status and EC2 state, written down by hand from SPEC section 1.
+
+Each entry has the statuses that are written, in order, joined by `>`, then `+` and each thing done outside. Where
+nothing is written or done: `wait` (it is looked at again), `rest` (it is as it should be), `skip` (there is nothing to
+do for anybody, ever). `rest/wait`: nothing is done, and when it is looked at again is left open.
+
+Not in the grids, because other tests look at them: conditions, the licence and idleness. No deadline is near, nothing
+is held, a lost instance is not replaced, and a stop from outside is undone.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from lcm.controllers.worker.decision import WriteStatus
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.unit.controllers.worker.decide.cases import INSTANCE, NO_INSTANCE, SIGHTS, calls, cell, noted
+
+GRIDS = {
+    # An instance was launched and is not up yet (SPEC 1.4). A pending instance cannot be stopped.
+    "PROVISIONING": """
+        wanted         RUNNING           STOPPED                 TERMINATED
+        pending        wait              wait                    TERMINATING
+        running        STARTING>RUNNING  STARTING>STOPPING+stop  TERMINATING
+        stopping       STOPPING          STOPPING                TERMINATING
+        stopped        STOPPED           STOPPED                 TERMINATING
+        shutting-down  TERMINATING       TERMINATING             TERMINATING
+        terminated     FAILED            FAILED                  TERMINATED
+        unknown        UNKNOWN           UNKNOWN                 TERMINATING
+        absent         FAILED            FAILED                  TERMINATED
+        not-visible    wait              wait                    TERMINATING
+        no-look        wait              wait                    TERMINATING
+    """,
+    # It is being started, or waits for its address (SPEC 1.4). `stopped` is no drift as long as it has not moved.
+    "STARTING": """
+        wanted         RUNNING      STOPPED        TERMINATED
+        pending        wait         wait           TERMINATING
+        running        RUNNING      STOPPING+stop  TERMINATING
+        stopping       STOPPING     STOPPING       TERMINATING
+        stopped        +start       STOPPED        TERMINATING
+        shutting-down  TERMINATING  TERMINATING    TERMINATING
+        terminated     TERMINATED   TERMINATED     TERMINATED
+        unknown        UNKNOWN      UNKNOWN        TERMINATING
+        absent         TERMINATED   TERMINATED     TERMINATED
+        not-visible    wait         wait           TERMINATING
+        no-look        wait         wait           TERMINATING
+    """,
+    # Desired state first, then drift by the table of seed 000 section 5 (SPEC 1.5).
+    "RUNNING": """
+        wanted         RUNNING       STOPPED        TERMINATED
+        pending        PROVISIONING  wait           TERMINATING
+        running        rest          STOPPING+stop  TERMINATING
+        stopping       STOPPING      STOPPING       TERMINATING
+        stopped        STOPPED       STOPPED        TERMINATING
+        shutting-down  TERMINATING   TERMINATING    TERMINATING
+        terminated     TERMINATED    TERMINATED     TERMINATED
+        unknown        UNKNOWN       UNKNOWN        TERMINATING
+        absent         TERMINATED    TERMINATED     TERMINATED
+        not-visible    wait          wait           TERMINATING
+        no-look        wait          wait           TERMINATING
+    """,
+    # With no node running and no lablet there is nothing to wait for (SPEC 1.6).
+    "DRAINING": """
+        wanted         RUNNING      STOPPED        TERMINATED
+        pending        wait         wait           TERMINATING
+        running        RUNNING      STOPPING+stop  TERMINATING
+        stopping       STOPPING     STOPPING       TERMINATING
+        stopped        STOPPED      STOPPED        TERMINATING
+        shutting-down  TERMINATING  TERMINATING    TERMINATING
+        terminated     TERMINATED   TERMINATED     TERMINATED
+        unknown        UNKNOWN      UNKNOWN        TERMINATING
+        absent         TERMINATED   TERMINATED     TERMINATED
+        not-visible    wait         wait           TERMINATING
+        no-look        wait         wait           TERMINATING
+    """,
+    # Seed 000 section 6, but gone is TERMINATED, and it is stopped again only if it is still to be stopped (SPEC 1.6).
+    "STOPPING": """
+        wanted         RUNNING      STOPPED      TERMINATED
+        pending        wait         wait         TERMINATING
+        running        RUNNING      +stop        TERMINATING
+        stopping       wait         wait         TERMINATING
+        stopped        STOPPED      STOPPED      TERMINATING
+        shutting-down  TERMINATING  TERMINATING  TERMINATING
+        terminated     TERMINATED   TERMINATED   TERMINATED
+        unknown        UNKNOWN      UNKNOWN      TERMINATING
+        absent         TERMINATED   TERMINATED   TERMINATED
+        not-visible    wait         wait         TERMINATING
+        no-look        wait         wait         TERMINATING
+    """,
+    # Seed 003 decision 2: what EC2 does meanwhile is recorded, and stopped again from RUNNING.
+    "STOPPED": """
+        wanted         RUNNING         STOPPED      TERMINATED
+        pending        STARTING        wait         TERMINATING
+        running        RUNNING         RUNNING      TERMINATING
+        stopping       wait            wait         TERMINATING
+        stopped        STARTING+start  rest         TERMINATING
+        shutting-down  TERMINATING     TERMINATING  TERMINATING
+        terminated     TERMINATED      TERMINATED   TERMINATED
+        unknown        UNKNOWN         UNKNOWN      TERMINATING
+        absent         TERMINATED      TERMINATED   TERMINATED
+        not-visible    wait            wait         TERMINATING
+        no-look        wait            wait         TERMINATING
+    """,
+    # Seed 000 section 7. Wanted otherwise it was only seen shutting down: nobody here terminates it (SPEC 1.2).
+    "TERMINATING": """
+        wanted         RUNNING     STOPPED     TERMINATED
+        pending        wait        wait        +terminate
+        running        wait        wait        +terminate
+        stopping       wait        wait        +terminate
+        stopped        wait        wait        +terminate
+        shutting-down  wait        wait        wait
+        terminated     TERMINATED  TERMINATED  TERMINATED
+        unknown        UNKNOWN     UNKNOWN     +terminate
+        absent         TERMINATED  TERMINATED  TERMINATED
+        not-visible    wait        wait        wait
+        no-look        wait        wait        wait
+    """,
+    # Final (SPEC 1.1, 1.2).
+    "TERMINATED": """
+        wanted         RUNNING  STOPPED  TERMINATED
+        pending        skip     skip     skip
+        running        skip     skip     skip
+        stopping       skip     skip     skip
+        stopped        skip     skip     skip
+        shutting-down  skip     skip     skip
+        terminated     skip     skip     skip
+        unknown        skip     skip     skip
+        absent         skip     skip     skip
+        not-visible    skip     skip     skip
+        no-look        skip     skip     skip
+    """,
+    # It waits for a person (SPEC 1.7). Of an instance that is gone only the id is taken off the record.
+    "FAILED": """
+        wanted         RUNNING    STOPPED    TERMINATED
+        pending        rest       rest       TERMINATING
+        running        rest       rest       TERMINATING
+        stopping       rest       rest       TERMINATING
+        stopped        rest       rest       TERMINATING
+        shutting-down  rest/wait  rest/wait  TERMINATING
+        terminated     FAILED     FAILED     TERMINATED
+        unknown        rest       rest       TERMINATING
+        absent         FAILED     FAILED     TERMINATED
+        not-visible    rest/wait  rest/wait  TERMINATING
+        no-look        rest/wait  rest/wait  TERMINATING
+    """,
+    # Whatever EC2 then says (SPEC 1.1); what is wanted follows from there.
+    "UNKNOWN": """
+        wanted         RUNNING       STOPPED       TERMINATED
+        pending        PROVISIONING  PROVISIONING  TERMINATING
+        running        RUNNING       RUNNING       TERMINATING
+        stopping       STOPPING      STOPPING      TERMINATING
+        stopped        STOPPED       STOPPED       TERMINATING
+        shutting-down  TERMINATING   TERMINATING   TERMINATING
+        terminated     TERMINATED    TERMINATED    TERMINATED
+        unknown        wait          wait          TERMINATING
+        absent         TERMINATED    TERMINATED    TERMINATED
+        not-visible    wait          wait          TERMINATING
+        no-look        wait          wait          TERMINATING
+    """,
+}
+
+WITHOUT_INSTANCE = """
+    wanted         RUNNING         STOPPED     TERMINATED
+    PENDING        +intent+launch  rest        TERMINATED
+    PROVISIONING   FAILED          FAILED      TERMINATED
+    STARTING       FAILED          FAILED      TERMINATED
+    RUNNING        TERMINATED      TERMINATED  TERMINATED
+    DRAINING       TERMINATED      TERMINATED  TERMINATED
+    STOPPING       STOPPED         STOPPED     TERMINATED
+    STOPPED        PENDING         rest        TERMINATED
+    TERMINATING    TERMINATED      TERMINATED  TERMINATED
+    TERMINATED     skip            skip        skip
+    FAILED         rest            rest        TERMINATED
+    UNKNOWN        TERMINATED      TERMINATED  TERMINATED
+"""
+
+
+def _read(grid: str) -> list[tuple[str, str, str]]:
+    """The entries of a grid: row, column, and what stands there."""
+    (_, *columns), *lines = (line.split() for line in grid.strip().splitlines())
+    return [(row, *entry) for row, *entries in lines for entry in zip(columns, entries, strict=True)]
+
+
+WITH = [(status, desired, shown, entry) for status, grid in GRIDS.items() for shown, desired, entry in _read(grid)]
+WITHOUT = _read(WITHOUT_INSTANCE)
+
+
+def test_no_cell_is_missing() -> None:
+    everything = {
+        (status.value, desired.value, column)
+        for status in WorkerStatus
+        for desired in DesiredStatus
+        for column in SIGHTS
+        if status is not WorkerStatus.PENDING
+    }
+    assert {entry[:3] for entry in WITH} == everything
+    assert len(WITH) == len(everything)
+    assert [entry[:2] for entry in WITHOUT] == [
+        (status.value, desired.value) for status in WorkerStatus for desired in DesiredStatus
+    ]
+
+
+@pytest.mark.parametrize(("status", "desired", "column", "expected"), WITH)
+def test_with_an_instance(status: str, desired: str, column: str, expected: str) -> None:
+    """Seed 000 §5, §6 and §7, seed 003 decision 2: every cell of the grids."""
+    decision = cell(status, desired, column).decided()
+    assert noted(decision) in expected.split("/"), f"{decision.rule}: {decision.reason}"
+
+
+@pytest.mark.parametrize(("status", "desired", "expected"), WITHOUT)
+def test_without_an_instance(status: str, desired: str, expected: str) -> None:
+    """Seed 000 §4, §6 and §7: the branches without an instance."""
+    decision = cell(status, desired, NO_INSTANCE).decided()
+    assert noted(decision) == expected, f"{decision.rule}: {decision.reason}"
+
+
+@pytest.mark.parametrize("desired", DesiredStatus)
+@pytest.mark.parametrize("column", SIGHTS)
+def test_pending_with_an_instance_which_cannot_be(desired: DesiredStatus, column: str) -> None:
+    """SPEC 1.3: never two instances for one worker, and none forgotten."""
+    decision = cell(WorkerStatus.PENDING, desired, column).decided()
+    assert not {"start", "stop", "terminate"} & set(calls(decision))
+    ids = [
+        action.fields["instance_id"]
+        for action in decision.actions
+        if isinstance(action, WriteStatus) and "instance_id" in action.fields
+    ]
+    assert set(ids) <= {INSTANCE, None}
+    if column not in ("terminated", "absent"):
+        assert "launch" not in calls(decision)
+        assert None not in ids
+        assert not any(
+            action.status is WorkerStatus.TERMINATED for action in decision.actions if isinstance(action, WriteStatus)
+        )

@@ -1,0 +1,267 @@
+"""Discovery on the simulated cloud and a real control plane: who is marked as lost, and what marks nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.client.base import Leader
+from lcm.client.errors import StaleLeader
+from lcm.cloud.simulated.faults import Action, Disturb, FailPage, Outage, Refuse, Step
+from lcm.core import clock
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.unit.controllers.worker.discovery.region_scene import (
+    BEYOND_DOUBT,
+    OTHER_ACCOUNT,
+    REGION,
+    RegionScene,
+    region_scene,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from lcm.model.worker.record import Worker
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[RegionScene]:
+    async with region_scene() as scene:
+        yield scene
+
+
+def instances(workers: list[Worker]) -> list[str]:
+    return [worker.instance_id or "" for worker in workers]
+
+
+# Orphans
+
+
+async def test_ten_ghosts_among_thirteen_are_marked_after_the_second_agreeing_scan(scene: RegionScene) -> None:
+    """Seed 004 problem: the ten of thirteen that its log shows."""
+    workers = await scene.fleet_of(13)
+    scene.hide(*instances(workers[:10]))
+    discovery = scene.discovery()
+    await discovery.scan()
+    assert await scene.marked() == []
+    assert await scene.breaker_known()
+    await asyncio.sleep(300)
+    await discovery.scan()
+    marked = await scene.marked()
+    assert {worker.id for worker in marked} == {worker.id for worker in workers[:10]}
+    assert {worker.terminated_by for worker in marked} == {"discovery-gc"}
+    assert {worker.terminated_reason for worker in marked} == {"EC2 instance not found during discovery"}
+    assert {worker.desired_status for worker in marked} == {DesiredStatus.RUNNING}
+    assert discovery.orphans_terminated_count == discovery.figures()["orphans_terminated_count"] == 10
+    assert not await scene.breaker_known()
+
+
+async def test_three_ghosts_among_thirteen_are_marked_at_once(scene: RegionScene) -> None:
+    """Seed 004 design, step 4: marked."""
+    workers = await scene.fleet_of(13)
+    scene.hide(*instances(workers[:3]))
+    discovery = scene.discovery()
+    await discovery.scan()
+    assert {worker.id for worker in await scene.marked()} == {worker.id for worker in workers[:3]}
+    assert scene.woken == []
+    assert not await scene.breaker_known()
+
+
+async def test_an_empty_scan_at_fifty_workers_marks_nobody_and_opens_the_breaker(scene: RegionScene) -> None:
+    workers = await scene.fleet_of(50)
+    scene.hide(*instances(workers))
+    discovery = scene.discovery()
+    for _ in range(4):
+        await discovery.scan()
+        await asyncio.sleep(300)
+    assert await scene.marked() == []
+    assert (await scene.internal.fleet()).breakers[REGION].only_a_person_closes
+    await scene.reset_breaker()
+    await discovery.scan()
+    assert len(await scene.marked()) == 50
+
+
+async def test_a_partial_scan_at_fifty_workers_marks_nobody(scene: RegionScene) -> None:
+    """Seed 004 component 2: only what a whole scan did not find."""
+    workers = await scene.fleet_of(50)
+    scene.hide(*instances(workers[:2]))
+    scene.world.strike(REGION, FailPage(2, times=1000))
+    discovery = scene.discovery()
+    for _ in range(3):
+        await discovery.scan()
+        await asyncio.sleep(300)
+    assert await scene.marked() == []
+    assert not await scene.breaker_known()
+    assert "could not be seen" in discovery.trouble[REGION]
+
+
+async def test_a_failing_scan_at_fifty_workers_marks_nobody(scene: RegionScene) -> None:
+    """Seed 004 component 2: a scan that failed has found nothing out."""
+    await scene.fleet_of(50)
+    scene.world.strike(REGION, Outage(1e9))
+    discovery = scene.discovery()
+    for _ in range(3):
+        await discovery.scan()
+        await asyncio.sleep(300)
+    assert await scene.marked() == []
+    assert not await scene.breaker_known()
+    scene.world.strike(REGION, Outage(0.0))
+    await discovery.scan()
+    assert discovery.trouble == {}
+
+
+async def test_a_scan_whose_look_by_id_fails_marks_nobody(scene: RegionScene) -> None:
+    workers = await scene.fleet_of(3)
+    scene.hide(workers[0].instance_id or "")
+    calls = scene.world.calls()["DescribeInstances"]
+    # The sweep is one page; the next call is the one by id.
+    fails_then = Step(Refuse("DescribeInstances", "InternalError"), REGION, operation="DescribeInstances", nth=2)
+    scene.world.play([fails_then])
+    discovery = scene.discovery()
+    await discovery.scan()
+    assert scene.world.calls()["DescribeInstances"] == calls + 2
+    assert await scene.marked() == []
+    assert REGION in discovery.trouble
+    await discovery.scan()
+    assert len(await scene.marked()) == 1
+
+
+async def test_the_wrong_account_marks_nobody_ever_also_after_a_persons_reset(scene: RegionScene) -> None:
+    workers = await scene.fleet_of(13)
+    await scene.up(scene.launch())
+    scene.hide(*instances(workers))
+    scene.place.account_id = OTHER_ACCOUNT
+    discovery = scene.discovery()
+    for _ in range(3):
+        await discovery.scan()
+        await asyncio.sleep(300)
+    assert discovery.imported_count == 0
+    await scene.reset_breaker()
+    for _ in range(3):
+        await discovery.scan()
+        await asyncio.sleep(300)
+    assert await scene.marked() == []
+
+
+async def test_a_new_instance_younger_than_five_minutes_that_is_not_visible_is_not_lost(scene: RegionScene) -> None:
+    [instance_id] = await scene.up(scene.launch())
+    scene.hide(instance_id)
+    await scene.record(instance_id)
+    discovery = scene.discovery()
+    for _ in range(4):
+        await discovery.scan()
+        await asyncio.sleep(60)
+    assert await scene.marked() == []
+    await asyncio.sleep(120)
+    await discovery.scan()
+    assert len(await scene.marked()) == 1
+
+
+async def test_switched_off_it_marks_and_imports_nobody_but_scans_go_on(scene: RegionScene) -> None:
+    workers = await scene.fleet_of(13)
+    scene.hide(*instances(workers[:10]))
+    await scene.up(scene.launch())
+    scene.set(worker_discovery_enabled=False)
+    discovery = scene.discovery()
+    await discovery.scan()
+    assert await scene.breaker_known()
+    await asyncio.sleep(300)
+    await discovery.scan()
+    assert not await scene.breaker_known()
+    assert len(await scene.workers()) == 13
+    assert set(scene.woken) == {worker.id for worker in workers[:10]}
+
+
+async def test_settings_that_were_never_read_mark_and_import_nobody(scene: RegionScene) -> None:
+    workers = await scene.fleet_of(3)
+    scene.hide(workers[0].instance_id or "")
+    await scene.up(scene.launch())
+    scene.settings = None
+    discovery = scene.discovery()
+    for _ in range(3):
+        await discovery.scan()
+        await asyncio.sleep(300)
+    assert {worker.id for worker in await scene.workers()} == {worker.id for worker in workers}
+
+
+@pytest.mark.parametrize("whose", ["worker", "fleet"])
+async def test_a_hold_keeps_a_lost_worker(scene: RegionScene, whose: str) -> None:
+    [worker, *_] = await scene.fleet_of(3)
+    scene.hide(worker.instance_id or "")
+    await scene.hold("/api/fleet/hold" if whose == "fleet" else f"/api/workers/{worker.id}/hold")
+    discovery = scene.discovery()
+    await discovery.scan()
+    assert await scene.marked() == []
+    assert scene.woken == [worker.id]
+
+
+async def test_replace_provisioning_and_terminated_ones_are_only_woken(scene: RegionScene) -> None:
+    """Seed 004 design, step 1: who is compared."""
+    workers = await scene.fleet_of(1)
+    replace = await scene.plane.create("replace", lost_instance_policy="replace")
+    replace = await scene.plane.report(replace, "PROVISIONING", instance_id="i-0a")
+    replace = await scene.plane.report(await scene.plane.report(replace, "STARTING"), "RUNNING")
+    young = await scene.plane.report(await scene.plane.create("young"), "PROVISIONING", instance_id="i-0b")
+    scene.world.strike(REGION, Disturb(Action.TERMINATE, workers[0].instance_id))
+    await asyncio.sleep(BEYOND_DOUBT)
+    discovery = scene.discovery()
+    await discovery.scan()
+    assert await scene.marked() == []
+    assert set(scene.woken) == {replace["id"], young["id"], workers[0].id}
+
+
+async def test_who_was_changed_meanwhile_is_left_for_the_next_scan(scene: RegionScene) -> None:
+    [worker, *_] = await scene.fleet_of(3)
+    scene.hide(worker.instance_id or "")
+    watch = scene.watch()
+    really = watch.sweep
+
+    async def sweep(*given: object, **more: object) -> object:
+        review = await really(*given, **more)  # type: ignore[arg-type]
+        await scene.plane.ask("PATCH", f"/api/workers/{worker.id}", json={"tags": {"note": str(clock.boottime())}})
+        return review
+
+    watch.sweep = sweep  # type: ignore[method-assign,assignment]
+    discovery = scene.discovery(watch)
+    await discovery.scan()
+    assert (await scene.now(worker)).status is WorkerStatus.RUNNING
+    assert discovery.orphans_terminated_count == 0
+    watch.sweep = really  # type: ignore[method-assign]
+    await discovery.scan()
+    assert (await scene.now(worker)).status is WorkerStatus.TERMINATED
+
+
+# The loop
+
+
+async def test_the_first_scan_is_5_s_after_leadership_then_every_interval(scene: RegionScene) -> None:
+    """Seed 002 §6, seed 003 decision 3: soon after an election, then each interval."""
+    discovery = scene.discovery()
+    began = clock.boottime()
+    running = asyncio.create_task(discovery.run())
+    await asyncio.sleep(4.9)
+    assert scene.world.calls()["DescribeInstances"] == 0
+    await asyncio.sleep(5)
+    assert discovery.scans_count == 1
+    scene.set(discovery_interval=60.0)
+    await asyncio.sleep(300 - (clock.boottime() - began))
+    assert discovery.scans_count == 1
+    await asyncio.sleep(10)
+    assert discovery.scans_count == 2
+    await asyncio.sleep(600)
+    assert discovery.scans_count == 12
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_an_overtaken_leader_ends_the_loop(scene: RegionScene) -> None:
+    await scene.up(scene.launch())
+    await scene.internal.announce_leadership(Leader("worker-controller", 9))
+    with pytest.raises(StaleLeader):
+        await scene.discovery().run()
+    told: list[bool] = []
+    await scene.discovery(on_stale=lambda: told.append(True)).run()
+    assert told == [True]
+    assert await scene.workers() == []

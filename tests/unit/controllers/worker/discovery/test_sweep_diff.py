@@ -1,0 +1,144 @@
+"""A sweep compared with records: who does not fit, who would be lost, and when that would be too many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lcm.cloud.types import Instance, InstanceState, Sweep
+from lcm.controllers.worker.discovery.sweep_diff import Review, review
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from tests.support.records.workers import a_worker
+
+if TYPE_CHECKING:
+    from lcm.model.worker.record import Worker
+
+REGION = "eu-west-1"
+ACCOUNT = "123456789012"
+RUNNING, STOPPED, TERMINATED = InstanceState.RUNNING, InstanceState.STOPPED, InstanceState.TERMINATED
+
+
+def sweep(**states: InstanceState) -> Sweep:
+    """`w3=RUNNING`: the instance of worker w-3 is running."""
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    shown = [Instance(f"i-{w.removeprefix('w')}", s, "t3.large", "ami-1", moment) for w, s in states.items()]
+    return Sweep(REGION, {instance.id: instance for instance in shown}, True, 0.0, ACCOUNT)
+
+
+def worker(number: int, status: WorkerStatus = WorkerStatus.RUNNING, **changes: object) -> Worker:
+    facts = {"id": f"w-{number}", "name": f"n{number}", "instance_id": f"i-{number}", "status": status}
+    return a_worker(**{**facts, **changes})
+
+
+def reviewed(workers: list[Worker], seen: Sweep, *gone: int, accepted: frozenset[str] = frozenset()) -> Review:
+    ids = {f"w-{number}" for number in gone}
+    return review(REGION, workers, seen, lambda each: each.id in ids, accepted)
+
+
+FITTING = {
+    WorkerStatus.PROVISIONING: InstanceState.PENDING,
+    WorkerStatus.STARTING: InstanceState.PENDING,
+    WorkerStatus.RUNNING: RUNNING,
+    WorkerStatus.DRAINING: RUNNING,
+    WorkerStatus.STOPPING: InstanceState.STOPPING,
+    WorkerStatus.STOPPED: STOPPED,
+    WorkerStatus.TERMINATING: InstanceState.SHUTTING_DOWN,
+    WorkerStatus.UNKNOWN: InstanceState.UNKNOWN,
+}
+
+
+@pytest.mark.parametrize("status", FITTING)
+@pytest.mark.parametrize("state", InstanceState)
+def test_a_status_fits_one_state_and_every_other_is_a_mismatch(status: WorkerStatus, state: InstanceState) -> None:
+    """Seed 000 §1, the column of EC2 states."""
+    found = reviewed([worker(1, status)], sweep(w1=state))
+    assert (found.mismatched == {"w-1"}) == (state is not FITTING[status])
+
+
+@pytest.mark.parametrize("status", FITTING)
+def test_whoever_is_not_to_be_seen_is_a_mismatch(status: WorkerStatus) -> None:
+    assert reviewed([worker(1, status)], sweep()).mismatched == {"w-1"}
+
+
+def test_a_failed_worker_is_woken_only_when_its_instance_has_ended() -> None:
+    failed = worker(1, WorkerStatus.FAILED)
+    assert not reviewed([failed], sweep(w1=RUNNING)).mismatched
+    assert not reviewed([failed], sweep()).mismatched
+    assert reviewed([failed], sweep(w1=TERMINATED)).mismatched == {"w-1"}
+    assert reviewed([failed], sweep(), 1).mismatched == {"w-1"}
+
+
+def test_a_pending_worker_is_left_alone() -> None:
+    found = reviewed([worker(1, WorkerStatus.PENDING, instance_id=None)], sweep())
+    assert not found.mismatched | found.lost
+    assert not found.sees_none
+
+
+def test_terminated_or_gone_is_lost_and_not_visible_is_not() -> None:
+    """Seed 004 design, step 2: records compared with a scan."""
+    found = reviewed([worker(1), worker(2), worker(3), worker(4)], sweep(w1=TERMINATED, w2=STOPPED), 3)
+    assert found.lost == {"w-1", "w-3"}
+    assert found.absent == {"w-3"}
+
+
+@pytest.mark.parametrize(
+    "wanted_or_ending",
+    [
+        worker(1, desired_status=DesiredStatus.TERMINATED),
+        worker(1, WorkerStatus.TERMINATING, desired_status=DesiredStatus.TERMINATED),
+        worker(1, WorkerStatus.PENDING),
+    ],
+)
+def test_who_is_to_end_or_has_not_begun_is_not_lost(wanted_or_ending: Worker) -> None:
+    assert not reviewed([wanted_or_ending], sweep(), 1).lost
+
+
+def test_who_was_seen_ending_and_should_not_is_lost() -> None:
+    assert reviewed([worker(1, WorkerStatus.TERMINATING)], sweep(), 1).lost == {"w-1"}
+
+
+def test_who_is_recorded_under_another_account_is_foreign_and_never_lost() -> None:
+    workers = [worker(1, aws_account_id="999999999999"), worker(2, aws_account_id=ACCOUNT), worker(3)]
+    found = reviewed(workers, sweep(), 1, 2, 3)
+    assert found.foreign == {"w-1"}
+    assert found.lost == {"w-2", "w-3"}
+
+
+def test_seeing_none_of_the_recorded_instances() -> None:
+    assert reviewed([worker(1), worker(2)], sweep(w9=RUNNING)).sees_none
+    assert not reviewed([worker(1), worker(2)], sweep(w2=TERMINATED)).sees_none
+    assert not reviewed([], sweep()).sees_none
+
+
+@pytest.mark.parametrize(
+    ("workers", "lost", "too_many"),
+    [(3, 3, False), (4, 4, True), (13, 3, False), (13, 4, True), (20, 4, False), (20, 5, True), (50, 10, False)],
+)
+def test_too_many_is_more_than_three_and_more_than_a_fifth(workers: int, lost: int, too_many: bool) -> None:
+    everybody = [worker(number) for number in range(workers)]
+    states = {f"w{number}": RUNNING for number in range(lost, workers)}
+    found = reviewed(everybody, sweep(**states), *range(lost))
+    assert len(found.lost) == lost
+    assert found.too_many is too_many
+
+
+def test_who_was_accepted_is_not_counted_again() -> None:
+    everybody = [worker(number) for number in range(13)]
+    accepted = frozenset(f"w-{number}" for number in range(10))
+    assert not reviewed(everybody, sweep(), *range(13), accepted=accepted).too_many
+    assert reviewed(everybody, sweep(), *range(13), accepted=accepted - {"w-1"}).too_many
+
+
+def test_workers_of_other_regions_and_terminated_ones_do_not_count() -> None:
+    others = [worker(n, aws_region="us-east-1") for n in range(50)] + [worker(60, WorkerStatus.TERMINATED)]
+    found = reviewed([*others, *(worker(number) for number in range(70, 74))], sweep(), *range(80))
+    assert found.workers == 4
+    assert found.too_many
+
+
+def test_an_incomplete_sweep_is_never_reviewed() -> None:
+    with pytest.raises(ValueError, match="incomplete"):
+        reviewed([worker(1)], replace(sweep(), complete=False))

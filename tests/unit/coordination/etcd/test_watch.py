@@ -1,0 +1,116 @@
+"""How the etcd adapter reads the messages of a watch, including those that a test server rarely sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lcm.coordination import Compacted, Denied, EventKind, WatchBatch, WatchLost
+from lcm.coordination.etcd.messages import new
+from lcm.coordination.etcd.watch import Cursor, raise_if_cancelled
+
+OURS = 7
+
+
+def message(revision: int, *events: int, watch_id: int = OURS, **fields: Any) -> Any:
+    """A message of the server at `revision` with one event for each revision in `events`."""
+    return new(
+        "WatchResponse",
+        header=new("ResponseHeader", revision=revision),
+        watch_id=watch_id,
+        events=[new("Event", kv=new("KeyValue", key=b"/k", value=b"v", mod_revision=event)) for event in events],
+        **fields,
+    )
+
+
+def cursor(next_revision: int) -> Cursor:
+    made = Cursor(next_revision)
+    made.created(OURS)
+    return made
+
+
+def revisions(batch: WatchBatch | None) -> list[int]:
+    assert batch is not None
+    return [event.revision for event in batch.events]
+
+
+def test_a_batch_goes_as_far_as_its_last_event_whatever_the_header_says() -> None:
+    batch = cursor(5).take(message(99, 5, 6))
+    assert revisions(batch) == [5, 6]
+    assert batch is not None
+    assert batch.revision == 6
+
+
+def test_what_was_delivered_is_not_delivered_again() -> None:
+    at = cursor(5)
+    assert revisions(at.take(message(9, 3, 4, 5))) == [5]
+    assert at.take(message(9, 4, 5)) is None
+    assert revisions(at.take(message(9, 5, 6))) == [6]
+
+
+def test_all_events_of_one_revision_are_kept() -> None:
+    assert revisions(cursor(5).take(message(5, 5, 5, 5))) == [5, 5, 5]
+
+
+def test_progress_of_the_watch_moves_it_on() -> None:
+    at = cursor(5)
+    assert at.take(message(8)) == WatchBatch((), 8)
+    assert at.take(message(9, 7, 8)) is None
+    assert revisions(at.take(message(9, 9))) == [9]
+
+
+def test_progress_never_moves_it_back() -> None:
+    at = cursor(50)
+    assert at.take(message(8)) is None
+    assert at.take(message(60, 40)) is None
+    assert revisions(at.take(message(60, 50))) == [50]
+
+
+def test_progress_that_was_asked_for_moves_nothing() -> None:
+    """Old servers send it ahead of events that came before."""
+    at = cursor(5)
+    assert at.take(message(100, watch_id=-1)) is None
+    assert revisions(at.take(message(100, 5, 6))) == [5, 6]
+
+
+def test_fragments_are_one_batch() -> None:
+    at = cursor(5)
+    assert at.take(message(9, 5, 6, fragment=True)) is None
+    assert at.take(message(9, 6, fragment=True)) is None
+    batch = at.take(message(9, 6, 7))
+    assert revisions(batch) == [5, 6, 6, 6, 7]
+    assert batch is not None
+    assert batch.revision == 7
+
+
+def test_a_last_fragment_without_events_ends_the_batch() -> None:
+    at = cursor(5)
+    assert at.take(message(9, 5, fragment=True)) is None
+    assert revisions(at.take(message(9))) == [5]
+
+
+def test_a_delete_is_told_from_a_put() -> None:
+    event = new("Event", type=1, kv=new("KeyValue", key=b"/k", mod_revision=5))
+    batch = cursor(5).take(new("WatchResponse", watch_id=OURS, events=[event]))
+    assert batch is not None
+    assert [(event.kind, event.value) for event in batch.events] == [(EventKind.DELETE, b"")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"compact_revision": 12}, Compacted),
+        ({"cancel_reason": "etcdserver: permission denied", "created": True}, Denied),
+        ({"cancel_reason": "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"}, Denied),
+        ({"cancel_reason": "etcdserver: no leader"}, WatchLost),
+        ({}, WatchLost),
+    ],
+)
+def test_a_cancelled_watch_ends_for_its_reason(fields: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        raise_if_cancelled(message(1, canceled=True, **fields), str)
+
+
+def test_a_watch_that_is_not_cancelled_goes_on() -> None:
+    raise_if_cancelled(message(1, created=True), str)

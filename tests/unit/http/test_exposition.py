@@ -1,0 +1,46 @@
+"""Metrics as text: the same as in one go, and the event loop is not held up by it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from lcm.http.exposition import PIECE, exposition
+
+
+def full_registry(series: int) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    gauge = Gauge("load", "How much\nof it", ["place"], registry=registry)
+    spans = Histogram("spans_seconds", "How long", ["place"], buckets=(0.1, 1.0), registry=registry)
+    Counter("calls_total", "How often", registry=registry).inc()
+    Gauge("nobody", "Has no series", ["place"], registry=registry)
+    for number in range(series):
+        gauge.labels(f'"{number}"\n').set(number)
+        spans.labels(str(number)).observe(number)
+    return registry
+
+
+async def test_the_text_is_the_same_as_in_one_piece() -> None:
+    for series in (0, 1, PIECE, PIECE + 1, 3 * PIECE):
+        registry = full_registry(series)
+        assert _without_created(await exposition(registry)) == _without_created(generate_latest(registry))
+
+
+async def test_others_have_their_turn_meanwhile() -> None:
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others = asyncio.create_task(take_turns())
+    await exposition(full_registry(10 * PIECE))
+    others.cancel()
+    assert turns > 10
+
+
+def _without_created(text: bytes) -> list[bytes]:
+    return [line for line in text.splitlines() if b"_created" not in line]

@@ -1,0 +1,60 @@
+"""The open routes of a process."""
+
+from __future__ import annotations
+
+import httpx
+from prometheus_client import CollectorRegistry, Counter
+
+from lcm.core.hosting import HostedService
+from lcm.http.server import make_app
+
+
+class Service(HostedService):
+    def __init__(self) -> None:
+        super().__init__("toy")
+        self.reasons: list[str] = []
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def readiness(self) -> list[str]:
+        return self.reasons
+
+    def health(self) -> dict[str, object]:
+        return {"is_leader": True}
+
+
+def client(service: Service, registry: CollectorRegistry) -> httpx.AsyncClient:
+    app = make_app([service], {"service": "toy", "version": "1.2.3"}, registry)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://toy")
+
+
+async def test_ready_says_why_not(registry: CollectorRegistry) -> None:
+    service = Service()
+    async with client(service, registry) as http:
+        answer = await http.get("/ready")
+        assert (answer.status_code, answer.json()) == (200, {"ready": True, "reasons": []})
+        service.reasons = ["toy: etcd 127.0.0.1:2379: connection refused"]
+        answer = await http.get("/ready")
+        assert (answer.status_code, answer.json()) == (503, {"ready": False, "reasons": service.reasons})
+
+
+async def test_health_info_and_metrics(registry: CollectorRegistry) -> None:
+    """Seed 001 §6 and §11: what anybody may ask."""
+    Counter("things", "Things", registry=registry).inc(3)
+    async with client(Service(), registry) as http:
+        assert (await http.get("/health")).json() == {"status": "healthy", "is_leader": True}
+        assert (await http.get("/info")).json() == {"service": "toy", "version": "1.2.3"}
+        metrics = await http.get("/metrics")
+        assert "things_total 3.0" in metrics.text
+        assert metrics.headers["content-type"].startswith("text/plain")
+
+
+async def test_whether_it_is_ready_is_a_metric_too(registry: CollectorRegistry) -> None:
+    service, other = Service(), Service()
+    async with client(service, registry) as http, client(other, registry) as neighbour:
+        assert "\nlcm_ready 1.0\n" in (await http.get("/metrics")).text
+        service.reasons = ["toy: the disk is full"]
+        assert "\nlcm_ready 0.0\n" in (await http.get("/metrics")).text
+        assert "\nlcm_ready 1.0\n" in (await neighbour.get("/metrics")).text

@@ -1,0 +1,234 @@
+"""Whether a lablet fits: each filter alone and in its order, the score, ports, versions, reservations."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcm.model.lablet.cml_versions import in_range
+from lcm.model.lablet.placement import (
+    cheapest_template,
+    no_template,
+    score,
+    why_not,
+    with_lablet,
+    without_lablet,
+)
+from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange, port_range
+from lcm.model.worker.allocation import Allocation
+from lcm.model.worker.record import Hold
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.template import DEFAULT_TEMPLATES
+from tests.support.records.placement import a_capacity, a_ready_worker, a_template, needs
+from tests.support.records.workers import NOW
+
+HOLD = Hold(reason="do not touch.", by="ada", since=NOW, until=NOW + timedelta(hours=1))
+FULL = Allocation(cpu_cores=6, memory_gb=30, storage_gb=199, nodes=49, lablets=4)
+
+REJECTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"status": WorkerStatus.STOPPED}, {}, "it is STOPPED"),
+    ({"status": WorkerStatus.DRAINING}, {}, "it is DRAINING"),
+    ({"desired_status": DesiredStatus.STOPPED}, {}, "it is wanted STOPPED"),
+    ({"conditions": ()}, {}, "it is running, but its CML is not ready"),
+    ({"hold": HOLD}, {}, "it is on hold by ada: do not touch"),
+    ({"license_status": LicenseStatus.REGISTERING}, {}, "needs a licence, its CML is registering"),
+    ({"capacity": None}, {}, "its capacity is not known: it has no template"),
+    ({"allocation": FULL}, {"cpu": 4}, "needs 4 CPU cores, 2 are left"),
+    ({"allocation": FULL}, {"memory": 2.5}, "needs 2.5 GB of memory, 2 are left"),
+    ({"allocation": FULL}, {"storage": 2}, "needs 2 GB of storage, 1 is left"),
+    ({"allocation": FULL}, {"nodes": 2}, "needs 2 nodes, 1 is left"),
+    ({}, {"cml_version": ">=2.8"}, "needs CML >=2.8, it runs 2.7.0+build.4"),
+    ({"cml_version": None}, {"cml_version": ">=2.8"}, "needs CML >=2.8, its version is not known yet"),
+    ({}, {"node_definitions": ("iosv", "nxos", "asav")}, "its CML lacks node definition asav, nxos"),
+    (
+        {"node_definitions": None},
+        {"node_definitions": ("iosv",)},
+        "which node definitions its CML offers is not known yet",
+    ),
+    ({"allocation": Allocation(ports=(1, 2))}, {"ports": ("A", "B")}, "needs 2 ports, 1 is left"),
+    ({}, {"aws_region": "us-east-1"}, "it is in eu-west-1, asked for is us-east-1"),
+]
+
+
+def ask(worker: dict[str, Any], asked: dict[str, Any]) -> str | None:
+    wanted = dict(asked)
+    region = wanted.pop("aws_region", None)
+    return why_not(a_ready_worker(**worker), needs(**wanted), now=NOW, aws_region=region, ports=PortRange(1, 3))
+
+
+@pytest.mark.parametrize(("worker", "asked", "reason"), REJECTED)
+def test_each_filter_rejects_in_words(worker: dict[str, Any], asked: dict[str, Any], reason: str) -> None:
+    assert ask({}, {}) is None
+    assert ask(worker, asked) == reason
+
+
+def test_filters_have_their_order() -> None:
+    """All wrong at once; each that is mended uncovers the next."""
+    worker: dict[str, Any] = {
+        "status": WorkerStatus.STARTING,
+        "hold": HOLD,
+        "license_status": LicenseStatus.FAILED,
+        "allocation": Allocation(cpu_cores=8, memory_gb=32, storage_gb=200, nodes=50, lablets=1, ports=(1, 2, 3)),
+        "node_definitions": (),
+    }
+    asked: dict[str, Any] = {
+        "cml_version": "<2",
+        "node_definitions": ("x",),
+        "ports": ("A",),
+        "aws_region": "us-east-1",
+    }
+    taken = worker["allocation"]
+    mends: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("STARTING", {"status": WorkerStatus.RUNNING}, {}),
+        ("hold", {"hold": None}, {}),
+        ("licence", {"license_status": LicenseStatus.REGISTERED}, {}),
+        ("CPU", {"allocation": taken.model_copy(update={"cpu_cores": 0})}, {}),
+        ("memory", {"allocation": taken.model_copy(update={"cpu_cores": 0, "memory_gb": 0})}, {}),
+        ("storage", {"allocation": Allocation(nodes=50, ports=(1, 2, 3))}, {}),
+        ("node,", {"allocation": Allocation(ports=(1, 2, 3))}, {}),
+        ("needs CML", {}, {"cml_version": ">=2"}),
+        ("definition", {"node_definitions": ("x",)}, {}),
+        ("port", {"allocation": Allocation()}, {}),
+        ("us-east-1", {}, {"aws_region": "eu-west-1"}),
+    ]
+    for word, mended, asked_instead in mends:
+        reason = ask(worker, asked)
+        assert reason is not None
+        assert word in reason
+        worker |= mended
+        asked |= asked_instead
+    assert ask(worker, asked) is None
+
+
+def test_a_hold_that_is_over_and_a_licence_that_is_not_needed_reject_nobody() -> None:
+    over = HOLD.model_copy(update={"until": NOW})
+    assert ask({"hold": over}, {}) is None
+    assert ask({"license_status": LicenseStatus.UNREGISTERED}, {"license": False}) is None
+
+
+def test_the_last_bit_can_be_taken() -> None:
+    """Ten tenths are one, and taken away again they are nothing: sums of fractions do not drift."""
+    tenth = needs(cpu=0.1, memory=0.1, storage=0.1)
+    worker = a_ready_worker(capacity=a_capacity(cpu=1, memory=1, storage=1))
+    taken = Allocation()
+    for _ in range(10):
+        assert why_not(worker, tenth, now=NOW, taken=taken) is None
+        taken = with_lablet(taken, tenth)
+    assert why_not(worker, tenth, now=NOW, taken=taken) == "needs 0.1 CPU cores, 0 are left"
+    assert (taken.cpu_cores, taken.memory_gb, taken.storage_gb) == (1.0, 1.0, 1.0)
+    for _ in range(10):
+        taken = without_lablet(taken, tenth)
+    assert taken == Allocation()
+
+
+@given(
+    cpu=st.floats(0, 64, allow_subnormal=False),
+    memory=st.floats(0, 512, allow_subnormal=False),
+    lablets=st.integers(0, 20),
+)
+def test_the_score_is_the_mean_share_and_a_little_for_each_lablet(cpu: float, memory: float, lablets: int) -> None:
+    taken = Allocation(cpu_cores=cpu, memory_gb=memory, lablets=lablets, storage_gb=77, nodes=3)
+    expected = (cpu / 64 + memory / 512) / 2 + [0.0, 0.01, 0.02, 0.03, 0.04, 0.05][min(lablets, 5)]
+    assert score(a_capacity(cpu=64, memory=512), taken) == pytest.approx(expected, abs=1e-12)
+
+
+amounts = st.floats(0, 100, allow_nan=False)
+requirements = st.builds(
+    needs,
+    cpu=amounts,
+    memory=amounts,
+    storage=amounts,
+    nodes=st.integers(0, 100),
+    ports=st.sampled_from([(), ("A",), ("A", "B"), ("C", "B", "A")]),
+)
+
+
+@given(st.lists(requirements, max_size=12), st.randoms(use_true_random=False))
+def test_what_fits_never_exceeds_and_what_is_given_back_leaves_nothing(wanted: list[Any], chance: Any) -> None:
+    ports = PortRange(10, 17)
+    worker = a_ready_worker(capacity=a_capacity(cpu=100, memory=100, storage=100, nodes=100))
+    there = []
+    for each in wanted:
+        if why_not(worker, each, now=NOW, ports=ports) is not None:
+            continue
+        numbers = ports.give(each.ports, worker.allocation.ports)
+        assert numbers is not None
+        assert not set(numbers.values()) & set(worker.allocation.ports)
+        there.append((each, tuple(numbers.values())))
+        worker = worker.model_copy(update={"allocation": with_lablet(worker.allocation, each, numbers.values())})
+    taken = worker.allocation
+    assert max(taken.cpu_cores, taken.memory_gb, taken.storage_gb, taken.nodes) <= 100
+    assert taken.lablets == len(there)
+    assert len(taken.ports) == sum(len(numbers) for _, numbers in there)
+    chance.shuffle(there)
+    for each, held in there:
+        taken = without_lablet(taken, each, held)
+        assert min(taken.cpu_cores, taken.memory_gb, taken.storage_gb, taken.nodes, taken.lablets) >= 0
+    assert (taken.nodes, taken.lablets, taken.ports) == (0, 0, ())
+    assert (taken.cpu_cores, taken.memory_gb, taken.storage_gb) == pytest.approx((0, 0, 0), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "fits"),
+    [
+        ("2.6.1+build.11", ">=2.6,<3", True),
+        ("2.6", "==2.6.0", True),
+        ("2.6.1", "==2.6", False),
+        ("2.10.0", ">2.9", True),
+        ("2.10.0", ">=2.10.0.1", False),
+        ("2.5.9", ">=2.6,<3", False),
+        ("3.0.0", ">=2.6,<3", False),
+        ("2.7.2-dev", "!=2.7.2", False),
+        ("2.7.2", "<=2.7.2, >2.7.1", True),
+        ("v2.8", ">=2.8", True),
+        ("unknown", ">=0", False),
+        ("2.8", "two", False),
+    ],
+)
+def test_version_ranges(version: str, wanted: str, fits: bool) -> None:
+    assert in_range(version, wanted) is fits
+
+
+@given(st.sets(st.integers(0, 30)), st.integers(0, 8))
+def test_ports_are_the_lowest_that_are_free(taken: set[int], wanted: int) -> None:
+    ports = PortRange(5, 14)
+    names = [f"P{number}" for number in range(wanted)]
+    free = [port for port in range(5, 15) if port not in taken]
+    given_out = ports.give(names, taken)
+    assert ports.count_free(taken) == len(free)
+    assert given_out == (dict(zip(names, free, strict=False)) if len(free) >= wanted else None)
+
+
+@pytest.mark.parametrize("text", ["", "1", "a-b", "0-5", "5-4", "1-65536", "1-2-3", "-5", "1.5-3"])
+def test_a_range_of_ports_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="20000-29999"):
+        port_range(text)
+
+
+def test_a_range_of_ports_is_read() -> None:
+    assert port_range(" 20000-29999 ") == DEFAULT_PORTS
+    assert str(DEFAULT_PORTS) == "20000-29999"
+
+
+def test_the_cheapest_template_that_holds_it() -> None:
+    chosen = cheapest_template(DEFAULT_TEMPLATES, needs(cpu=2, memory=3, storage=10, nodes=3))
+    assert chosen is not None
+    assert chosen.name == "medium"
+    twin = a_template("a-twin", chosen.capacity, chosen.cost_per_hour_usd)
+    assert cheapest_template([chosen, twin], needs()) == twin
+    assert cheapest_template([twin.model_copy(update={"enabled": False}), chosen], needs()) == chosen
+
+
+def test_no_template_says_why() -> None:
+    huge = needs(cpu=49, memory=1, storage=1)
+    assert cheapest_template(DEFAULT_TEMPLATES, huge) is None
+    reason = no_template(DEFAULT_TEMPLATES, huge)
+    assert "metal: needs 49 CPU cores, 48 are left" in reason
+    assert no_template([], huge) == "there is no worker template"
+    ports = needs(ports=("A", "B"))
+    assert cheapest_template(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7)) is None
+    assert "needs 2 ports, 1 is left" in no_template(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7))

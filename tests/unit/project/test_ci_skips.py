@@ -1,0 +1,31 @@
+"""A skipped test is a failure in CI, and only there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SKIPPING = """
+import pytest
+
+def test_skips():
+    pytest.skip("no server")
+
+@pytest.mark.xfail
+def test_is_expected_to_fail():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(("ci", "failed", "skipped", "xfailed"), [("true", 2, 0, 0), ("", 0, 1, 1)])
+def test_skips_count_as_failures_in_ci(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, failed: int, skipped: int, xfailed: int
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    pytester.makeconftest((Path(__file__).parents[2] / "conftest.py").read_text())
+    pytester.makepyfile(SKIPPING)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=failed, skipped=skipped, xfailed=xfailed)

@@ -1,0 +1,139 @@
+"""The lablet controller put together: its settings, its parts and its surface."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from lcm.client.client import Client
+from lcm.cml.types import Credentials
+from lcm.controllers.lablet.deps import Policy
+from lcm.coordination.memory.client import MemoryCoordination
+from lcm.model.access import Role
+from lcm.settings import SettingsError, load
+from lcm.wiring.cml_servers import CmlServers, cml_servers
+from lcm.wiring.controllers import Runtime
+from lcm.wiring.lablet_controller import (
+    LabletController,
+    LabletControllerProcess,
+    make_lablet_controller,
+    rules_of,
+)
+from tests.support.virtual.control_plane import serving_plane
+from tests.support.virtual.fake_cml import FakeCml
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.support.virtual.control_plane import TestPlane
+
+TOKEN = "controller-token-for-tests-0123456789"
+
+
+def told(**env: str) -> LabletControllerProcess:
+    return load(LabletControllerProcess, env={"LCM_CONTROLLER_TOKEN": TOKEN, **env}).settings
+
+
+@pytest.fixture
+async def plane() -> AsyncIterator[TestPlane]:
+    async with serving_plane() as plane:
+        yield plane
+
+
+@pytest.fixture
+async def made(plane: TestPlane) -> AsyncIterator[LabletController]:
+    """Leading, on a control plane in this process."""
+    settings, registry = told(), CollectorRegistry()
+    wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
+    control = Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=CollectorRegistry())
+    cml = cml_servers(settings, registry)
+    runtime = Runtime(MemoryCoordination(), settings)
+    made = make_lablet_controller(runtime, settings, control, cml, registry=registry)
+    for service in made.services:
+        await service.start()
+    yield made
+    for service in reversed(made.services):
+        await service.stop()
+
+
+async def ask(made: LabletController, method: str, path: str, token: str = "") -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(made.app), base_url="http://lcm.test") as client:
+        return await client.request(method, path, headers=headers)
+
+
+def test_without_a_token_it_does_not_start() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(LabletControllerProcess, env={})
+    assert str(caught.value).startswith("LCM_CONTROLLER_TOKEN (not set): must be set")
+
+
+def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
+    rules = rules_of(
+        told(
+            LABLET_START_TIMEOUT="1",
+            LABLET_STOP_TIMEOUT="2",
+            LABLET_WORKER_TIMEOUT="3",
+            LABLET_SWEEP_INTERVAL="4",
+            CML_DEFAULT_USERNAME="lcm",
+            CML_DEFAULT_PASSWORD="pw",
+            CML_USE_PRIVATE_ADDRESS="true",
+        )
+    )
+    assert rules.account == Credentials("lcm", "pw")
+    assert rules.policy == Policy(start_timeout=1, stop_timeout=2, worker_timeout=3)
+    assert (rules.sweep_interval, rules.private_addresses) == (4, True)
+    assert rules_of(told()).policy == Policy()
+    assert rules_of(told()).sweep_interval == 600.0
+
+
+def test_it_listens_on_a_port_of_its_own() -> None:
+    assert told().lablet_controller_port == 8082
+    assert told(LABLET_CONTROLLER_PORT="9000").lablet_controller_port == 9000
+
+
+async def test_without_a_session_it_is_not_made(plane: TestPlane) -> None:
+    settings = told()
+    control = Client("http://lcm.test", TOKEN, wire=httpx.ASGITransport(plane.app), registry=CollectorRegistry())
+    with pytest.raises(ValueError, match="session"):
+        make_lablet_controller(
+            Runtime(MemoryCoordination(), settings),
+            settings,
+            control,
+            CmlServers(FakeCml(), control.aclose),
+            registry=CollectorRegistry(),
+        )
+    await control.aclose()
+
+
+async def test_it_is_elected_under_its_own_key_and_watches_lablets(made: LabletController) -> None:
+    """SPEC §2, §10: its own election key, watching /instances/."""
+    assert made.reconciler.election.election_key == "/lcm/lablet-controller/leader"
+    assert made.reconciler.watch.prefix == "/instances/"
+
+
+async def test_its_surface_is_that_of_every_controller(made: LabletController, plane: TestPlane) -> None:
+    """SPEC §7."""
+    health = (await ask(made, "GET", "/health")).json()
+    assert health["lablets_managed"] == 0
+    assert (await ask(made, "GET", "/info")).json()["service"] == "lablet-controller"
+    assert "lcm_lablet_controller_labs_imported_count 0.0" in (await ask(made, "GET", "/metrics")).text
+    assert (await ask(made, "GET", "/admin/stats")).status_code == 401
+    assert (await ask(made, "GET", "/admin/stats", plane.tokens[Role.OPERATOR])).status_code == 403
+    stats = (await ask(made, "GET", "/admin/stats", plane.tokens[Role.ADMIN])).json()
+    assert stats["labs_imported_count"] == 0
+    assert stats["lablets"] == {"INSTANTIATING": 0, "RUNNING": 0, "SCHEDULED": 0, "STOPPING": 0}
+    assert set(stats["strays"]) == {
+        "labs_without_marker",
+        "labs_of_unknown_lablets",
+        "labs_not_recorded",
+        "labs_left_behind",
+    }
+    await asyncio.sleep(5)
+    pushed = await ask(made, "POST", "/admin/trigger-reconcile", plane.tokens[Role.ADMIN])
+    assert pushed.json() == {"triggered": "all"}
+    assert (await ask(made, "GET", "/health")).json()["is_leader"] is True

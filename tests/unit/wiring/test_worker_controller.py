@@ -1,0 +1,354 @@
+"""What a worker controller is made of: settings that reach their parts, and what is told when one is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from lcm.client.client import Client
+from lcm.client.transport import Limits
+from lcm.cloud.aws import RegionConfig
+from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
+from lcm.cloud.types import LaunchSite
+from lcm.cml.client.tls import CaBundle, FirstUse, Insecure
+from lcm.cml.types import Credentials
+from lcm.controllers.worker.observe.launch_resolver import Images
+from lcm.controllers.worker.policy import Policy
+from lcm.coordination.memory.client import MemoryCoordination
+from lcm.model.access import Role
+from lcm.settings import SettingsError, load
+from lcm.wiring.controllers import Runtime
+from lcm.wiring.up import UpSettings
+from lcm.wiring.worker_controller import (
+    Cloud,
+    CmlServers,
+    MissingExtra,
+    PlaneCheck,
+    Ties,
+    WorkerController,
+    WorkerControllerParts,
+    WorkerControllerProcess,
+    WrongSettings,
+    aws_cloud,
+    cml_servers,
+    launch_site,
+    make_worker_controller,
+    plane_client,
+    rules_of,
+)
+from tests.support.virtual.control_plane import serving_plane
+from tests.support.virtual.fake_cml import FakeCml
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+TOKEN = "controller-token-for-tests-0123456789"
+
+
+def told(**env: str) -> WorkerControllerProcess:
+    return load(WorkerControllerProcess, env={"LCM_CONTROLLER_TOKEN": TOKEN, **env}).settings
+
+
+def parts(**values: Any) -> WorkerControllerParts:
+    return WorkerControllerParts(**values)
+
+
+# Settings
+
+
+def test_without_a_token_it_does_not_start() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(WorkerControllerProcess, env={})
+    assert str(caught.value).startswith("LCM_CONTROLLER_TOKEN (not set): must be set")
+
+
+@pytest.mark.parametrize("token", ["a b", "umläut", "line\nline"])
+def test_a_token_that_cannot_be_sent_is_told_without_it(token: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        told(LCM_CONTROLLER_TOKEN=token)
+    assert str(caught.value) == ('LCM_CONTROLLER_TOKEN="***" (environment): must be printable ASCII without spaces')
+
+
+def test_alone_it_has_no_simulated_cloud_and_no_memory_to_elect_in() -> None:
+    with pytest.raises(SettingsError) as caught:
+        told(CLOUD_PROVIDER="simulated", COORDINATION="memory")
+    first, second = sorted(caught.value.problems)
+    assert first == ('CLOUD_PROVIDER="simulated" (environment): must be aws here: only `lcm up` has a simulated cloud')
+    assert second.startswith('COORDINATION="memory" (environment): must be etcd here')
+
+
+def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
+    rules = rules_of(
+        told(
+            PROVISIONING_TIMEOUT="1",
+            STARTING_TIMEOUT="2",
+            STUCK_AFTER="3",
+            CML_READY_TIMEOUT="4",
+            DRAIN_TIMEOUT="0",
+            LICENSE_RELEASE_TIMEOUT="6",
+            METRICS_COLLECT_INTERVAL="7",
+            AMI_NAME_PATTERN="lab-?",
+            AMI_OWNERS="self, 123456789012",
+            CML_DEFAULT_USERNAME="lcm",
+            CML_DEFAULT_PASSWORD="pw",
+            CML_USE_PRIVATE_ADDRESS="true",
+        )
+    )
+    assert rules.account == Credentials("lcm", "pw")
+    assert rules.policy == Policy(1, 2, 3, 4, 0, 6)
+    assert rules.images == Images("lab-?", ("self", "123456789012"))
+    assert (rules.metrics_interval, rules.private_addresses) == (7, True)
+
+
+def test_without_a_word_the_rules_are_the_defaults_of_the_reconciler() -> None:
+    rules = rules_of(told())
+    assert rules.policy == Policy()
+    assert rules.images == Images()
+    assert (rules.metrics_interval, rules.private_addresses) == (60.0, False)
+    assert rules.account == Credentials("admin", "")
+
+
+# The cloud
+
+
+async def test_regions_become_places_to_launch_in() -> None:
+    regions = {
+        "eu-west-1": {
+            "security_group_ids": ["sg-1"],
+            "subnet_ids": ["subnet-1", "subnet-2"],
+            "key_name": "ops",
+            "default_tags": {"team": "labs"},
+            "instance_profile": "cml",
+        },
+        "us-east-1": None,
+    }
+    cloud = aws_cloud(told(AWS_REGION_CONFIGS=json.dumps(regions)), CollectorRegistry())
+    assert list(cloud.sites) == ["eu-west-1", "us-east-1"]
+    assert tuple(cloud.provider.regions) == ("eu-west-1", "us-east-1")
+    config = RegionConfig(region="eu-west-1", **regions["eu-west-1"])  # type: ignore[arg-type]
+    site = cloud.sites["eu-west-1"]
+    assert site == launch_site(config)
+    assert (site.subnet_ids, site.key_name, site.instance_profile) == (("subnet-1", "subnet-2"), "ops", "cml")
+    assert (site.security_group_ids, site.default_tags) == (("sg-1",), {"team": "labs"})
+    await cloud.close()
+
+
+async def test_without_regions_the_default_one_is_used() -> None:
+    cloud = aws_cloud(told(AWS_DEFAULT_REGION="eu-central-1"), CollectorRegistry())
+    assert list(cloud.sites) == ["eu-central-1"]
+    await cloud.close()
+
+
+@pytest.mark.parametrize("value", ["/none/regions.yaml", '{"eu-west-1": {"subnet": "x"}}', "{"])
+async def test_wrong_regions_are_one_line(value: str) -> None:
+    with pytest.raises(WrongSettings) as caught:
+        aws_cloud(told(AWS_REGION_CONFIGS=value), CollectorRegistry())
+    assert "AWS_REGION_CONFIGS" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+async def test_an_endpoint_from_a_file_is_handed_on_and_a_regions_own_counts_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    regions = {"eu-west-1": {"endpoint_url": "http://own"}, "us-east-1": {}}
+    settings = parts(aws_region_configs=json.dumps(regions), aws_endpoint_url="http://all")
+    cloud = aws_cloud(settings, CollectorRegistry())
+    config = cloud.provider.config  # type: ignore[attr-defined]
+    assert [region.endpoint_url for region in config.regions.values()] == ["http://own", "http://all"]
+    await cloud.close()
+
+
+async def test_an_endpoint_from_the_environment_is_left_to_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows variables for single services besides, which count more."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all")
+    cloud = aws_cloud(parts(aws_endpoint_url="http://all"), CollectorRegistry())
+    assert cloud.provider.config.regions["us-east-1"].endpoint_url is None  # type: ignore[attr-defined]
+    await cloud.close()
+
+
+NO_BOTO = """
+import sys
+for name in ("boto3", "botocore"):
+    sys.modules[name] = None
+from lcm.cli.processes.services import run_worker_controller
+sys.exit(run_worker_controller(None, None))
+"""
+
+
+def test_without_boto3_it_says_what_to_install() -> None:
+    env = {"LCM_CONTROLLER_TOKEN": TOKEN, "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", NO_BOTO], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "lcm: CLOUD_PROVIDER is aws, whose library is missing: install lcm[aws]\n"
+
+
+def test_another_module_that_is_missing_is_not_taken_for_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lcm.cloud.aws", None)
+    with pytest.raises(ModuleNotFoundError):
+        aws_cloud(told(), CollectorRegistry())
+    assert not issubclass(ModuleNotFoundError, MissingExtra)
+
+
+# CML
+
+
+def trust_of(servers: CmlServers) -> Any:
+    return servers.system._session._transport._trust  # type: ignore[attr-defined]
+
+
+async def test_trust_in_cml_servers(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    assert isinstance(trust_of(cml_servers(told(), registry)), FirstUse)
+    assert trust_of(cml_servers(told(CML_TLS="insecure"), registry)) == Insecure()
+    assert trust_of(cml_servers(told(CML_TLS="ca"), registry)) == CaBundle()
+    wrong = tmp_path / "ca.pem"
+    wrong.write_text("no certificate")
+    with pytest.raises(WrongSettings, match="CML_CA_FILE"):
+        cml_servers(told(CML_TLS="ca", CML_CA_FILE=str(wrong)), registry)
+
+
+async def test_with_an_address_its_certificate_is_forgotten() -> None:
+    servers = cml_servers(told(), CollectorRegistry())
+    pins = trust_of(servers).pins
+    pins.put("192.0.2.1", "pem")
+    pins.put("192.0.2.2", "pem")
+    servers.system.forget("192.0.2.1")
+    assert (pins.get("192.0.2.1"), pins.get("192.0.2.2")) == (None, "pem")
+    await servers.close()
+
+
+# The control plane
+
+
+async def test_readiness_follows_the_control_plane() -> None:
+    async with serving_plane() as plane:
+        wire = httpx.ASGITransport(plane.app)
+        switch = Switch(wire)
+        client = Client(
+            "http://lcm.test",
+            plane.tokens[Role.CONTROLLER],
+            wire=switch,
+            limits=Limits(attempts=1),
+            registry=CollectorRegistry(),
+        )
+        check = PlaneCheck(client)
+        assert check.readiness() == ["control plane: has not been asked yet"]
+        await check.start()
+        await asyncio.sleep(1)
+        assert check.readiness() == []
+        switch.off = True
+        await asyncio.sleep(6)
+        [reason] = check.readiness()
+        assert reason.startswith("control plane: access.whoami: http://lcm.test cannot be reached")
+        switch.off = False
+        await asyncio.sleep(6)
+        assert check.readiness() == []
+        await check.stop()
+        await client.aclose()
+
+
+@pytest.mark.parametrize("role", [Role.ADMIN, None])
+async def test_a_token_of_another_role_or_of_nobody_is_not_ready(role: Role | None) -> None:
+    async with serving_plane() as plane:
+        token = "wrong" if role is None else plane.tokens[role]
+        wire = httpx.ASGITransport(plane.app)
+        async with Client("http://lcm.test", token, wire=wire, registry=CollectorRegistry()) as client:
+            check = PlaneCheck(client)
+            await check.start()
+            await asyncio.sleep(1)
+            [reason] = check.readiness()
+            assert token not in reason
+            if role is not None:
+                assert "whose role is admin, not controller" in reason
+            await check.stop()
+
+
+class Switch(httpx.AsyncBaseTransport):
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.off = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self.off:
+            raise httpx.ConnectError("switched off", request=request)
+        return await self._inner.handle_async_request(request)
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(WrongSettings, match="CONTROL_PLANE_API_URL"):
+        plane_client(parts(control_plane_api_url="http://[::1"), CollectorRegistry())
+
+
+# All together
+
+
+async def test_all_is_closed_even_if_one_of_them_fails() -> None:
+    closed: list[str] = []
+
+    async def fail() -> None:
+        closed.append("cloud")
+        raise OSError("no")
+
+    async def close() -> None:
+        closed.append("cml")
+
+    await Ties({"cloud": fail, "cml": close}).stop()
+    assert closed == ["cloud", "cml"]
+
+
+@asynccontextmanager
+async def a_part() -> AsyncIterator[tuple[WorkerController, list[str]]]:
+    """A worker controller on a simulated cloud, beside a control plane, and what it has closed."""
+    closed: list[str] = []
+
+    async def close_cloud() -> None:
+        closed.append("cloud")
+
+    async def close_cml() -> None:
+        closed.append("cml")
+
+    world = SimulatedCloud(seed=1)
+    for region in ("eu-west-1", "us-east-1"):
+        world.add_region(region, subnets={})
+    provider, registry = SimulatedProvider(world), CollectorRegistry()
+    sites = {region: LaunchSite(region) for region in provider.regions}
+    async with serving_plane() as plane:
+        wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
+        made = make_worker_controller(
+            Runtime(MemoryCoordination(), UpSettings()),
+            parts(cloud_provider="simulated"),
+            Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=registry),
+            Cloud(provider, provider, sites, close_cloud),
+            CmlServers(FakeCml(), close_cml),
+            registry=registry,
+        )
+        yield made, closed
+
+
+async def test_it_can_be_a_part_of_a_process_with_another_cloud() -> None:
+    async with a_part() as (made, closed):
+        assert made.reconciler.name == "worker-controller"
+        assert made.reconciler.watch.prefix == "/workers/"
+        assert made.reconciler.election.election_key == "/lcm/worker-controller/leader"
+        assert made.services[-1] is made.reconciler, "who uses the connections stops before they are closed"
+        for service in made.services:
+            await service.start()
+        await asyncio.sleep(10)
+        assert made.reconciler.is_leader
+        assert not any(service.readiness() for service in made.services)
+        for service in reversed(made.services):
+            await service.stop()
+        assert closed == ["cloud", "cml"]
+        assert made.about["regions"] == ["eu-west-1", "us-east-1"]

@@ -1,0 +1,1 @@
+"""Checks and reports about the code itself."""
