@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.support.output import say
 from lcm.cloud.aws import AwsConfig, AwsProvider, RegionConfig
-from lcm.cloud.rate_limit import DESCRIBE
-from lcm.cloud.types import Selection
+from lcm.cloud.rate_limit import DESCRIBE_RATE
+from lcm.cloud.types import InstanceSelection
 from tests.support.aws.credentials import REGION, dummy_credentials
 
 if TYPE_CHECKING:
@@ -68,17 +68,17 @@ async def measure(url: str) -> None:
     cloud = AwsProvider(AwsConfig({REGION: region}), CollectorRegistry())
     try:
         # The first one learns how many there are, and starts the process.
-        await cloud.sweep(REGION, Selection())
+        await cloud.sweep(REGION, InstanceSelection())
         async with stalls() as watched:
             began = time.perf_counter()
-            sweep = await cloud.sweep(REGION, Selection())
+            sweep = await cloud.sweep(REGION, InstanceSelection())
             took = time.perf_counter() - began
         assert sweep.complete
         assert len(sweep.instances) == COUNT
         naive = await one_by_one(cloud, list(sweep.instances)[:SAMPLE])
     finally:
         await cloud.close()
-    bucket = (COUNT - DESCRIBE.capacity) / DESCRIBE.refill_per_second
+    bucket = (COUNT - DESCRIBE_RATE.capacity) / DESCRIBE_RATE.refill_per_second
     say("AWS: sweep of 10,000 instances", took, "s", beside=f"one describe a worker: {max(naive, bucket):,.0f} s")
     say("AWS: longest stall of the loop in it", watched.longest * 1000, "ms", aim="50")
     say("AWS: calls of it", sweep.calls, "calls", aim="10", beside=f"one describe a worker: {COUNT:,}")

@@ -13,7 +13,7 @@ from benchmarks.support.output import percentile, say
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
-from lcm.core.controller.watching import WatchConfig, WatchTriggeredHostedService
+from lcm.core.controller.watch import WatchConfig, WatchTriggeredHostedService
 from tests.support.servers.etcd import EtcdServer
 
 CHANGES = 500

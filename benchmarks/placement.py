@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from benchmarks.support.output import say
 from lcm.client import Client
 from lcm.client.base import Leader
-from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique
+from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.store.sqlite.store import SqliteStore
-from lcm.controllers.scheduler.plan import Rules
-from lcm.controllers.scheduler.planner import plan
-from lcm.model.lablet.record import CreateDefinition, CreateLablet, Lablet, Requirements
+from lcm.controllers.scheduler.plan import SchedulerConfig
+from lcm.controllers.scheduler.planner import make_plan
+from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.record import Worker
@@ -63,9 +63,11 @@ def worker(number: int) -> Worker:
     )
 
 
-def requirements(number: int) -> Requirements:
+def requirements(number: int) -> LabletRequirements:
     """One of five sizes."""
-    return Requirements(cpu_cores=0.5 + number % 5 * 0.25, memory_gb=1.0 + number % 5, nodes=2, ports=("SSH", "WEB"))
+    return LabletRequirements(
+        cpu_cores=0.5 + number % 5 * 0.25, memory_gb=1.0 + number % 5, nodes=2, ports=("SSH", "WEB")
+    )
 
 
 async def fill(path: Path) -> None:
@@ -73,7 +75,7 @@ async def fill(path: Path) -> None:
     await store.open([WORKERS])
     made = [worker(number) for number in range(FLEET)]
     puts = [
-        Put(WORKERS, each.id, each.model_dump_json().encode(), None, worker_fields(each), worker_unique(each))
+        Put(WORKERS, each.id, each.model_dump_json().encode(), None, worker_fields(each), worker_unique_keys(each))
         for each in made
     ]
     await store.commit(puts)
@@ -82,13 +84,15 @@ async def fill(path: Path) -> None:
 
 async def make_lablets(people: Client) -> None:
     for number in range(5):
-        body = CreateDefinition(name=f"lab-{number}", version="1", topology=TOPOLOGY, requirements=requirements(number))
+        body = CreateDefinitionRequest(
+            name=f"lab-{number}", version="1", topology=TOPOLOGY, requirements=requirements(number)
+        )
         await people.definitions.create(body)
     slots = asyncio.Semaphore(8)
 
     async def one(number: int) -> None:
         async with slots:
-            await people.lablets.create(CreateLablet(definition=f"lab-{number % 5}"))
+            await people.lablets.create(CreateLabletRequest(definition=f"lab-{number % 5}"))
 
     await asyncio.gather(*(one(number) for number in range(LABLETS)))
 
@@ -148,7 +152,7 @@ def planning() -> None:
     ]
     workers = [worker(number) for number in range(LARGE)]
     began = time.perf_counter()
-    made = plan(pending, workers, DEFAULT_TEMPLATES, now=now, rules=Rules())
+    made = make_plan(pending, workers, DEFAULT_TEMPLATES, now=now, rules=SchedulerConfig())
     took = time.perf_counter() - began
     assert len(made.placed) == LABLETS
     say("placement: one plan for 1,000 lablets on 10,000 workers", took, "s", aim="1")

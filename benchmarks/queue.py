@@ -9,7 +9,7 @@ from collections import deque
 from prometheus_client import CollectorRegistry, generate_latest
 
 from benchmarks.support.output import say
-from lcm.core.controller.metrics import metric_families
+from lcm.core.controller.metrics import controller_metrics
 from lcm.core.workqueue import WorkQueue
 
 CYCLES = 300_000
@@ -42,7 +42,7 @@ def bare(keys: list[str]) -> float:
 
 async def nobody_waits(keys: list[str]) -> float:
     controller, registry = Controller(), CollectorRegistry()
-    metric_families("bench", registry).attach(controller)
+    controller_metrics("bench", registry).attach(controller)
     add, get, done = controller.queue.add, controller.queue.get, controller.queue.done
     began = time.perf_counter()
     for key in keys:

@@ -21,7 +21,7 @@ from benchmarks.support.control_plane import TOKEN, Served, served_plane
 from benchmarks.support.fleet import INSTALLATION, instance_id, record, worker_id
 from benchmarks.support.http import Connection
 from benchmarks.support.output import percentile, say
-from lcm.cml.simulator.state.world import WorldSettings
+from lcm.cml.simulator.state.world import SimulatorSettings
 from tests.support.servers.etcd import free_ports
 from tests.support.servers.processes import ROOT, LcmProcess, wait_until
 
@@ -82,7 +82,7 @@ async def controller(plane: Served, count: int, *url: str) -> AsyncIterator[Cont
         "CONTROL_PLANE_API_URL": f"http://127.0.0.1:{plane.port}",
         "LCM_CONTROLLER_TOKEN": CONTROLLER_TOKEN,
         "WORKER_CONTROLLER_PORT": str(port),
-        "CML_DEFAULT_PASSWORD": WorldSettings.password,
+        "CML_DEFAULT_PASSWORD": SimulatorSettings.password,
         "LCM_DATA_DIR": str(plane.folder / "controller"),
         "RECONCILE_INTERVAL": str(CYCLE),
         "METRICS_COLLECT_INTERVAL": str(2 * CYCLE),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.support.output import percentile, say
 from lcm.control_plane.store.mongo.store import MongoStore
-from lcm.control_plane.store.port import Entry, Kind, Put, Sort, Where
+from lcm.control_plane.store.port import Kind, NewJournalEntry, Put, Sort, Where
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.core import clock
 from tests.support.servers.mongod import MongoServer
@@ -20,7 +20,7 @@ from tests.support.servers.mongod import MongoServer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lcm.control_plane.store.port import Store, Value
+    from lcm.control_plane.store.port import FieldValue, Store
 
 WORKERS = 10_000
 READERS = 8
@@ -40,7 +40,7 @@ FILLER = {f"field_{number}": f"value {number} of a record" for number in range(4
 
 def worker(number: int, expected: int | None = None, changed: int = 0) -> Put:
     name = f"worker-{number:05}"
-    fields: dict[str, Value] = {
+    fields: dict[str, FieldValue] = {
         "name": name,
         "status": STATUSES[number % 5],
         "desired_status": "running",
@@ -67,7 +67,7 @@ async def commits(store: Store, clients: int, each: int) -> float:
         for change in range(each):
             found = await store.get(KIND, f"worker-{number:05}")
             assert found is not None
-            event = Entry("worker", found.id, b'{"what":"changed"}', clock.now())
+            event = NewJournalEntry("worker", found.id, b'{"what":"changed"}', clock.now())
             began = time.perf_counter()
             await store.commit([worker(number, found.revision, change)], entries=[event])
             spent += time.perf_counter() - began
@@ -114,7 +114,7 @@ async def measure(store: Store, name: str, *, single: int, many: int, beside: st
     say(f"{name}: durable commits, 32 clients", await commits(store, 32, many), "/s")
 
     places = [Where(any_of={"status": STATUSES[:3], "region": [region]}) for region in REGIONS]
-    seconds = [(await store.find(KIND, where, sort=Sort("name"), limit=100)).next_after for where in places]
+    seconds = [(await store.find(KIND, where, sort=Sort("name"), limit=100)).next_cursor for where in places]
 
     async def page(number: int) -> None:
         after = seconds[number % 4] if number % 8 < 4 else None

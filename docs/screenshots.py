@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.store.port import Sample
 from lcm.control_plane.store.sqlite.store import SqliteStore
-from lcm.control_plane.workers.metrics import SERIES
+from lcm.control_plane.workers.metrics import METRICS_SERIES
 from lcm.core import clock
 from lcm.model.worker.metrics import MetricsSample
 from tests.support.servers.chromium import launch
@@ -109,7 +109,7 @@ async def remember_an_hour(path: Path, workers: dict[str, dict[str, Any]]) -> No
     now = clock.now()
     samples: list[Sample] = []
     for number, worker in enumerate(sorted(workers.values(), key=lambda each: each["name"])):
-        known = await store.series(SERIES, worker["id"], since=now - timedelta(hours=2))
+        known = await store.series(METRICS_SERIES, worker["id"], since=now - timedelta(hours=2))
         if not known:
             continue
         for minute in range(_MINUTES, 0, -1):
@@ -117,7 +117,7 @@ async def remember_an_hour(path: Path, workers: dict[str, dict[str, Any]]) -> No
             first = MetricsSample.model_validate_json(known[0].body)
             sample = _figures(worker, at, number, minute, first)
             samples.append(Sample(worker["id"], at, sample.model_dump_json().encode()))
-    await store.append(SERIES, samples)
+    await store.append(METRICS_SERIES, samples)
     await store.close()
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lcm.settings import Settings, describe
-from lcm.wiring.control_plane import ControlPlaneSettings
-from lcm.wiring.controllers import StandaloneSettings
-from lcm.wiring.lablet_controller import LabletControllerProcess
-from lcm.wiring.resource_scheduler import ResourceSchedulerProcess
+from lcm.wiring.control_plane import ControlPlaneProcessSettings
+from lcm.wiring.controllers import StandaloneControllerSettings
+from lcm.wiring.lablet_controller import LabletControllerProcessSettings
+from lcm.wiring.resource_scheduler import ResourceSchedulerProcessSettings
 from lcm.wiring.up import UpSettings
-from lcm.wiring.worker_controller import WorkerControllerProcess
+from lcm.wiring.worker_controller import WorkerControllerProcessSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).with_name("settings.md")
 SERVICES: dict[str, type[Settings]] = {
     "up": UpSettings,
-    "control-plane": ControlPlaneSettings,
-    "worker-controller": WorkerControllerProcess,
-    "resource-scheduler": ResourceSchedulerProcess,
-    "lablet-controller": LabletControllerProcess,
-    "controller": StandaloneSettings,
+    "control-plane": ControlPlaneProcessSettings,
+    "worker-controller": WorkerControllerProcessSettings,
+    "resource-scheduler": ResourceSchedulerProcessSettings,
+    "lablet-controller": LabletControllerProcessSettings,
+    "controller": StandaloneControllerSettings,
 }
 
 _INTRODUCTION = """\

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.core.controller.reconciliation import ReconciliationResult
-from lcm.core.controller.watching import WatchTriggeredHostedService
+from lcm.core.controller.watch import WatchTriggeredHostedService
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.wiring.controllers import Runtime
+    from lcm.wiring.controllers import ControllerRuntime
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Note:
 class NotesController(WatchTriggeredHostedService[Note]):
     """Whatever woke it, it compares what is there with what is wanted."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: ControllerRuntime) -> None:
         election, watch = runtime.election("notes"), runtime.watch("/notes/")
         super().__init__(runtime.coordination, election, watch, runtime.reconciliation)
         self.folder = runtime.data_dir / "notes"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from benchmarks.store import REGIONS, fill
 from benchmarks.store import WORKERS as MANY
 from benchmarks.support import process as proc
-from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique
+from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
@@ -77,7 +77,7 @@ def record(number: int) -> Put:
         updated_at=_SINCE,
     )
     body = worker.model_dump_json().encode()
-    return Put(WORKERS, worker.id, body, None, worker_fields(worker), worker_unique(worker))
+    return Put(WORKERS, worker.id, body, None, worker_fields(worker), worker_unique_keys(worker))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,31 +15,31 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from benchmarks.support.fleet import CML_DEFINITIONS, CML_VERSION, simulated_cloud
-from lcm.cli.processes.services import settle_down, take_all_descriptors
+from lcm.cli.processes.services import freeze_startup_objects, raise_descriptor_limit
 from lcm.cloud.simulated import SimulatedProvider
-from lcm.cloud.types import LaunchSite
-from lcm.cml.client.cml_session import Session
-from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cloud.types import RegionLaunchSettings
+from lcm.cml.client.session import CMLSession
+from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure
-from lcm.cml.client.transport import Transport
-from lcm.cml.types import Activity, LicenseState, SystemInformation, SystemStats, Usage
+from lcm.cml.client.transport import CMLTransport
+from lcm.cml.types import CMLActivity, LicenseState, SystemInformation, SystemStats, Usage
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait
 from lcm.core.logs import configure_logging
 from lcm.http.server import HttpServer
 from lcm.settings import load
-from lcm.wiring.cml_servers import CmlServers
-from lcm.wiring.connections import Connection, Greeting, connect
-from lcm.wiring.control_plane_access import plane_client
-from lcm.wiring.controllers import Runtime
-from lcm.wiring.worker_controller import Cloud, WorkerControllerProcess, make_worker_controller
+from lcm.wiring.cml_servers import CmlConnection
+from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
+from lcm.wiring.control_plane_access import make_control_plane_client
+from lcm.wiring.controllers import ControllerRuntime
+from lcm.wiring.worker_controller import CloudConnection, WorkerControllerProcessSettings, make_worker_controller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from lcm.cloud.simulated import SimulatedCloud
-    from lcm.cloud.simulated.region import Region
+    from lcm.cloud.simulated.region import SimulatedRegion
     from lcm.cloud.types import InstanceState
     from lcm.cml.types import Credentials
     from lcm.controllers.worker.controller import WorkerReconciler
@@ -59,14 +59,14 @@ class Arrivals(SimulatedProvider):
         self.noted: dict[str, float] = {}
 
     async def start_instance(self, region: str, instance_id: str) -> InstanceState:
-        def start(place: Region, now: float) -> InstanceState:
+        def start(place: SimulatedRegion, now: float) -> InstanceState:
             self._note(instance_id)
             return place.start_instance(instance_id, now)
 
         return await self._call(region, "StartInstances", start, instances=1)
 
     async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
-        def stop(place: Region, now: float) -> InstanceState:
+        def stop(place: SimulatedRegion, now: float) -> InstanceState:
             self._note(instance_id)
             return place.stop_instance(instance_id, now)
 
@@ -88,8 +88,8 @@ class AtHand(CMLSystemClient):
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
         return _LICENCE
 
-    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> Activity:
-        return Activity((), 0, 0)
+    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
+        return CMLActivity((), 0, 0)
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
         return CML_DEFINITIONS
@@ -177,30 +177,40 @@ def _cml_calls() -> float:
     return sum(sample.value for sample in samples if sample.name == _CML_CALLS)
 
 
-def _servers(url: str | None) -> CmlServers:
-    transport = Transport(Insecure()) if url is None else Transport(Insecure(), dial=lambda _: url)
-    session = Session(transport)
-    return CmlServers((AtHand if url is None else CMLSystemClient)(session), transport.aclose, session)
+def _servers(url: str | None) -> CmlConnection:
+    transport = CMLTransport(Insecure()) if url is None else CMLTransport(Insecure(), dial=lambda _: url)
+    session = CMLSession(transport)
+    return CmlConnection((AtHand if url is None else CMLSystemClient)(session), transport.aclose, session)
 
 
 async def serve(count: int, url: str | None) -> int:
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    settings = load(WorkerControllerProcess).settings
+    settings = load(WorkerControllerProcessSettings).settings
     configure_logging(settings.log_level, settings.log_format)
     world = simulated_cloud(count)
     provider = Arrivals(world)
-    cloud = Cloud(provider, provider, {name: LaunchSite(name) for name in world.regions}, provider.close)
-    coordination = connect(settings, lease_ttl=settings.leader_lease_ttl)
-    runtime = Runtime(coordination, settings)
-    made = make_worker_controller(runtime, settings, plane_client(settings), cloud, _servers(url))
+    cloud = CloudConnection(
+        provider, provider, {name: RegionLaunchSettings(name) for name in world.regions}, provider.close
+    )
+    coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
+    runtime = ControllerRuntime(coordination, settings)
+    made = make_worker_controller(runtime, settings, make_control_plane_client(settings), cloud, _servers(url))
     port = settings.worker_controller_port
     surface = HttpServer(made.app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
     orders = Orders(made.reconciler, world, provider)
-    host = Host([Connection(coordination), surface, *made.services, orders, Greeting(settle_down)])
-    orders.over = host.ask_to_stop
+    host = Host(
+        [
+            CoordinationConnection(coordination),
+            surface,
+            *made.services,
+            orders,
+            StartedNotification(freeze_startup_objects),
+        ]
+    )
+    orders.over = host.request_stop
     return await host.run()
 
 
 if __name__ == "__main__":
-    take_all_descriptors()
+    raise_descriptor_limit()
     sys.exit(asyncio.run(serve(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.store import REGIONS
 from lcm.cloud.simulated import SimulatedCloud, Timing
 from lcm.cloud.simulated.machine import Machine
-from lcm.cloud.simulated.reports import put_figures
-from lcm.cloud.simulated.world import ACCOUNT, PUBLIC_NETWORK
+from lcm.cloud.simulated.monitoring import put_metrics
+from lcm.cloud.simulated.world import ACCOUNT_ID, PUBLIC_NETWORK
 from lcm.cloud.types import (
     ATTEMPT_TAG,
     INSTALLATION_TAG,
@@ -23,9 +23,9 @@ from lcm.cloud.types import (
     InstanceMetrics,
     InstanceState,
 )
-from lcm.cml.simulator.state.topology import DEFINITIONS
-from lcm.cml.simulator.state.world import WorldSettings, profile_of
-from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique
+from lcm.cml.simulator.state.topology import NODE_DEFINITIONS
+from lcm.cml.simulator.state.world import SimulatorSettings, find_version_profile
+from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.store.port import Put
 from lcm.core import clock
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 INSTALLATION: Final = "benchmark"
-CML_VERSION: Final = profile_of(WorldSettings.version).version
-CML_DEFINITIONS: Final = tuple(sorted(DEFINITIONS))
+CML_VERSION: Final = find_version_profile(SimulatorSettings.version).version
+CML_DEFINITIONS: Final = tuple(sorted(NODE_DEFINITIONS))
 
 _IMAGE: Final = "ami-0123456789abcdef0"
 _TYPE: Final = "c5.12xlarge"
@@ -73,7 +73,7 @@ def record(number: int) -> Put:
         name=f"worker-{number:05}",
         template_name=("small", "medium", "large")[number % 3],
         aws_region=_region(number),
-        aws_account_id=ACCOUNT,
+        aws_account_id=ACCOUNT_ID,
         status=WorkerStatus.RUNNING,
         status_since=since,
         conditions=tuple(_condition(*held, since) for held in _HELD),
@@ -97,7 +97,7 @@ def record(number: int) -> Put:
         updated_at=since,
     )
     body = worker.model_dump_json().encode()
-    return Put(WORKERS, worker.id, body, None, worker_fields(worker), worker_unique(worker))
+    return Put(WORKERS, worker.id, body, None, worker_fields(worker), worker_unique_keys(worker))
 
 
 def simulated_cloud(count: int) -> SimulatedCloud:
@@ -110,7 +110,7 @@ def simulated_cloud(count: int) -> SimulatedCloud:
         place = world.regions[_region(number)]
         place.serials += 1
         place.add(_machine(number, place.serials, (now - _AGE).timestamp()))
-        put_figures(place, InstanceMetrics(instance_id(number), now, 12.5, 40.0, 20.0, 1e5, 2e5, 3e4, 4e4))
+        put_metrics(place, InstanceMetrics(instance_id(number), now, 12.5, 40.0, 20.0, 1e5, 2e5, 3e4, 4e4))
     world.addresses_given = count
     return world
 

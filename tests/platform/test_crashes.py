@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.simulated.faults import HideNew, LoseReplies, Refuse, Throttle
+from lcm.cloud.simulated.faults import HideNewInstances, LoseResponses, RefuseCalls, ThrottleCalls
 from lcm.core import clock
-from lcm.model.worker.requests import HoldRequest, PatchWorker
+from lcm.model.worker.requests import HoldRequest, UpdateWorkerRequest
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
 from tests.support.virtual.fleet import Fleet, a_fleet
 
@@ -47,8 +47,8 @@ async def test_a_crash_in_the_launch_leaves_one_instance(fleet: Fleet, when: str
 async def test_a_lost_reply_to_the_launch_leaves_one_instance(fleet: Fleet) -> None:
     """SPEC §1.3: a timeout never moves the attempt on; the replay has the same token."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", LoseReplies(1))
-    fleet.world.strike("eu-west-1", HideNew(120))
+    fleet.world.strike("eu-west-1", LoseResponses(1))
+    fleet.world.strike("eu-west-1", HideNewInstances(120))
     worker = await fleet.running()
     assert fleet.world.live_instances() == [worker.instance_id]
     assert worker.launch_attempt == 1
@@ -58,7 +58,7 @@ async def test_an_instance_is_found_although_it_is_to_be_terminated_before_anybo
     """SPEC §1.3 item 4: PENDING with a stored intent settles it first, whatever is desired."""
     await fleet.start("one")
     await asyncio.sleep(30)
-    fleet.world.strike("eu-west-1", HideNew(100))
+    fleet.world.strike("eu-west-1", HideNewInstances(100))
     fleet.wires["one"].die("before", "/status")
     worker = await fleet.create()
     await fleet.until(lambda: len(fleet.world.live_instances()) == 1, "launched", within=60)
@@ -88,7 +88,7 @@ async def test_what_was_never_launched_ends_only_when_that_is_certain(fleet: Fle
 async def test_a_definite_refusal_fails_and_a_retry_is_another_attempt(fleet: Fleet) -> None:
     """Seed 000 §3, SPEC §1.3: bad parameters, no permission, quota: FAILED; retry: the next attempt."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", Refuse("RunInstances", "VcpuLimitExceeded"))
+    fleet.world.strike("eu-west-1", RefuseCalls("RunInstances", "VcpuLimitExceeded"))
     worker = await fleet.create()
     worker = await fleet.until_status(worker.id, WorkerStatus.FAILED, within=120)
     assert worker.launch_intent is None
@@ -100,11 +100,11 @@ async def test_a_definite_refusal_fails_and_a_retry_is_another_attempt(fleet: Fl
 async def test_a_refusal_after_an_unknown_end_waits_until_it_is_certain(fleet: Fleet) -> None:
     """SPEC §1.3: the first call may have launched; FAILED would forget its instance."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", LoseReplies(1))
-    fleet.world.strike("eu-west-1", HideNew(200))
+    fleet.world.strike("eu-west-1", LoseResponses(1))
+    fleet.world.strike("eu-west-1", HideNewInstances(200))
     worker = await fleet.create()
     await fleet.until(lambda: len(fleet.world.live_instances()) == 1, "launched, and nobody knows", within=60)
-    fleet.world.strike("eu-west-1", Refuse("RunInstances", "UnauthorizedOperation", 100))
+    fleet.world.strike("eu-west-1", RefuseCalls("RunInstances", "UnauthorizedOperation", 100))
     worker = await fleet.until_ready(worker.id, within=1200)
     assert fleet.world.live_instances() == [worker.instance_id]
     assert "FAILED" not in await fleet.steps(worker.id)
@@ -113,7 +113,7 @@ async def test_a_refusal_after_an_unknown_end_waits_until_it_is_certain(fleet: F
 async def test_no_capacity_tries_the_next_subnet(fleet: Fleet) -> None:
     """SPEC §1.3: capacity: RETRY, stay PENDING, a condition says so; only a new attempt may change the subnet."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", Refuse("RunInstances", "InsufficientInstanceCapacity", 3))
+    fleet.world.strike("eu-west-1", RefuseCalls("RunInstances", "InsufficientInstanceCapacity", 3))
     worker = await fleet.running()
     assert worker.launch_attempt == 4
     assert fleet.machine(worker).subnet_id == "subnet-b"
@@ -123,7 +123,7 @@ async def test_no_capacity_tries_the_next_subnet(fleet: Fleet) -> None:
 async def test_throttling_is_waited_out_in_the_same_attempt(fleet: Fleet) -> None:
     """SPEC §1.3: throttling: RETRY."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", Throttle("RunInstances", 3))
+    fleet.world.strike("eu-west-1", ThrottleCalls("RunInstances", 3))
     assert (await fleet.running()).launch_attempt == 1
 
 
@@ -197,7 +197,7 @@ async def test_nothing_is_stopped_for_somebody_who_has_changed_his_mind(fleet: F
     """SPEC §1.2: no handler stops an instance unless STOPPED is desired, up to the moment of the call."""
     await fleet.start()
     worker = await fleet.running()
-    fleet.world.strike("eu-west-1", Throttle("StopInstances", 1))
+    fleet.world.strike("eu-west-1", ThrottleCalls("StopInstances", 1))
     await fleet.people.workers.stop(worker.id)
     await fleet.until(lambda: fleet.calls("StopInstances") == 1, "the first try is refused", within=60)
     fleet.wires["one"].meanwhile("GET /api/internal/fleet", lambda: fleet.people.workers.start(worker.id))
@@ -211,7 +211,7 @@ async def test_a_change_during_the_launch_does_not_lose_its_instance(fleet: Flee
     await fleet.start()
     await asyncio.sleep(30)
     worker = await fleet.create(desired_status="STOPPED")
-    renamed = PatchWorker(name="renamed")
+    renamed = UpdateWorkerRequest(name="renamed")
     fleet.wires["one"].meanwhile("/status", lambda: fleet.people.workers.patch(worker.id, renamed))
     await fleet.people.workers.start(worker.id)
     worker = await fleet.until_ready(worker.id, within=300)

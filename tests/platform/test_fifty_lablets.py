@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.cloud.simulated.faults import Action
-from lcm.cml.client.labs import marker_of
+from lcm.cloud.simulated.faults import ExternalAction
+from lcm.cml.client.labs import marker_in_title
 from lcm.controllers.worker.policy import Policy
 from lcm.model.lablet.status import LabletStatus
-from lcm.model.worker.allocation import Allocation
 from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.template import Allocation
 from tests.support.records.packing import first_fit_decreasing
 from tests.support.records.placement import needs
 from tests.support.virtual.full_platform import Whole, a_whole
@@ -83,7 +83,7 @@ async def test_fifty_lablets_from_an_empty_fleet_and_back(whole: Whole) -> None:
     assert len(templates) > 1, "machines of several sizes"
     await whole.check_books()
     assert min(worker.allocation.lablets for worker in await whole.workers()) > 0, "none was launched for nothing"
-    markers = Counter(marker_of(lab.plan.title) for lab in whole.servers.labs())
+    markers = Counter(marker_in_title(lab.plan.title) for lab in whole.servers.labs())
     assert markers == Counter(f"{lablet.id}.1" for lablet in await whole.lablets())
 
     await asyncio.sleep(420)
@@ -119,7 +119,7 @@ async def test_fifty_lablets_from_an_empty_fleet_and_back(whole: Whole) -> None:
 
 def terminated(whole: Whole, worker: Worker) -> None:
     """Somebody ends the instance from outside; EC2 says so."""
-    whole.fleet.disturb(Action.TERMINATE, worker)
+    whole.fleet.disturb(ExternalAction.TERMINATE, worker)
 
 
 def vanished(whole: Whole, worker: Worker) -> None:

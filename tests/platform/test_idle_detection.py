@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cml.errors import NotReady
-from lcm.cml.types import ActivityEvent
+from lcm.cml.errors import CMLNotReadyError
+from lcm.cml.types import CMLActivityEvent
 from lcm.core import clock
 from lcm.model.worker.status import WorkerStatus
 from tests.support.virtual.fleet import Fleet, a_fleet
@@ -32,7 +32,7 @@ def somebody_works(fleet: Fleet, worker: Worker, minutes_ago: float = 0.0) -> No
     """A person started a lab on it."""
     at = clock.now() - timedelta(minutes=minutes_ago)
     server = fleet.cml_of(worker)
-    server.events = (*server.events, ActivityEvent("start_lab", at, "somebody"))
+    server.events = (*server.events, CMLActivityEvent("start_lab", at, "somebody"))
 
 
 async def nobody_runs_nodes(fleet: Fleet, worker: Worker) -> None:
@@ -71,7 +71,7 @@ async def test_nobody_is_paused_for_telemetry_that_cannot_be_had(fleet: Fleet, t
     worker = await fleet.running()
     server = fleet.cml_of(worker)
     if trouble == "failing":
-        server.failures["activity"] = NotReady("198.18.0.1", "no connection")
+        server.failures["activity"] = CMLNotReadyError("198.18.0.1", "no connection")
     elif trouble == "hanging":
         server.hanging.add("activity")
     await asyncio.sleep(3 * 3600)
@@ -86,7 +86,7 @@ async def test_our_own_account_keeps_nobody_running_where_it_is_ours_alone() -> 
         worker = await fleet.running()
         server = fleet.cml_of(worker)
         for _ in range(16):
-            server.events = (*server.events, ActivityEvent("start_lab", clock.now(), "id-of-admin"))
+            server.events = (*server.events, CMLActivityEvent("start_lab", clock.now(), "id-of-admin"))
             await asyncio.sleep(300)
         assert (await fleet.worker(worker.id)).status is WorkerStatus.STOPPED
 

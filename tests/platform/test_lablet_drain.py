@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.client.base import Leader
-from lcm.cml.types import ActivityEvent
+from lcm.cml.types import CMLActivityEvent
 from lcm.controllers.worker.policy import Policy
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.lablet.record import (
-    CreateDefinition,
-    CreateLablet,
-    LabletRelease,
+    CreateDefinitionRequest,
+    CreateLabletRequest,
+    LabletRequirements,
     Placement,
-    Requirements,
-    ScheduleBatch,
-    ScheduleWrite,
+    PlacementBatch,
+    PlacementRequest,
+    ReleaseLabletRequest,
 )
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.status import WorkerStatus
@@ -44,16 +44,16 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 async def a_lablet_on(fleet: Fleet, worker: Worker) -> Lablet:
     """A lablet that the scheduler has placed there."""
-    needs = Requirements(license=False, cpu_cores=0.5, memory_gb=0.5)
+    needs = LabletRequirements(license=False, cpu_cores=0.5, memory_gb=0.5)
     await fleet.people.definitions.create(
-        CreateDefinition(name="exercise", version="1", topology=TOPOLOGY, requirements=needs)
+        CreateDefinitionRequest(name="exercise", version="1", topology=TOPOLOGY, requirements=needs)
     )
-    lablet = await fleet.people.lablets.create(CreateLablet(definition="exercise"))
+    lablet = await fleet.people.lablets.create(CreateLabletRequest(definition="exercise"))
     internal = fleet.connect(Role.CONTROLLER).internal
     await internal.announce_leadership(SCHEDULER)
     placement = Placement(at=clock.now(), worker_id=worker.id, reason="the only one")
-    write = ScheduleWrite(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
-    (done,) = await internal.schedule(SCHEDULER, ScheduleBatch(items=(write,)))
+    write = PlacementRequest(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
+    (done,) = await internal.schedule(SCHEDULER, PlacementBatch(items=(write,)))
     assert done.placed, done.detail
     return await internal.lablet(lablet.id)
 
@@ -63,7 +63,7 @@ async def quiet_worker(fleet: Fleet) -> Worker:
     worker = await fleet.running()
     server = fleet.cml_of(worker)
     server.stats = replace(server.stats, running_nodes=0)
-    server.events = (ActivityEvent("start_lab", clock.now()),)
+    server.events = (CMLActivityEvent("start_lab", clock.now()),)
     return await fleet.worker(worker.id)
 
 
@@ -77,7 +77,7 @@ async def test_a_drain_waits_until_no_lablet_is_assigned(fleet: Fleet) -> None:
     drained = await fleet.worker(worker.id)
     assert drained.status is WorkerStatus.DRAINING
     assert "1 lablet is assigned to it" in [condition.message for condition in drained.conditions]
-    release = LabletRelease(status=LabletStatus.TERMINATED, version=lablet.version, reason="over")
+    release = ReleaseLabletRequest(status=LabletStatus.TERMINATED, version=lablet.version, reason="over")
     await fleet.connect(Role.CONTROLLER).internal.release_lablet(SCHEDULER, lablet.id, release)
     await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=200)
 
@@ -104,7 +104,7 @@ async def test_an_idle_worker_with_a_lablet_is_neither_paused_nor_drained(fleet:
     await fleet.change_settings(idle={"idle_action": "pause"})
     await asyncio.sleep(5400)
     assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
-    release = LabletRelease(status=LabletStatus.TERMINATED, version=lablet.version, reason="over")
+    release = ReleaseLabletRequest(status=LabletStatus.TERMINATED, version=lablet.version, reason="over")
     await fleet.connect(Role.CONTROLLER).internal.release_lablet(SCHEDULER, lablet.id, release)
     await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=3600)
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cml.client.labs import marked_title
-from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
-from lcm.controllers.lablet.deps import Policy
+from lcm.cml.client.labs import title_with_marker
+from lcm.cml.simulator.state.faults import Fault, FaultKind
+from lcm.controllers.lablet.deps import LabletPolicy
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
 from lcm.model.worker.requests import HoldRequest
 from tests.support.virtual.lablet_platform import TOPOLOGY, Labbing, a_labbing
@@ -32,7 +32,7 @@ async def labbing() -> AsyncIterator[Labbing]:
 
 def somebodys(world: World, title: str) -> Lab:
     """A lab that a person made, under a title of their choice."""
-    return world.person_starts_lab("anna", TOPOLOGY, title)
+    return world.start_user_lab("anna", TOPOLOGY, title)
 
 
 def remove(world: World, lab: Lab) -> None:
@@ -79,7 +79,7 @@ async def test_a_topology_that_cml_refuses_fails_at_once(labbing: Labbing) -> No
 
 
 async def test_a_lab_that_does_not_come_up_fails_and_is_removed() -> None:
-    async with a_labbing(policy=Policy(start_timeout=120.0)) as labbing:
+    async with a_labbing(policy=LabletPolicy(start_timeout=120.0)) as labbing:
         worker = await labbing.worker()
         labbing.world(worker).faults.add(Fault(FaultKind.STATUS, f"{API}/labs/", method="PUT", status=400, count=20))
         await labbing.start()
@@ -92,7 +92,7 @@ async def test_a_lab_that_does_not_come_up_fails_and_is_removed() -> None:
 
 
 async def test_a_lab_that_does_not_go_is_called_stuck_and_tried_further() -> None:
-    async with a_labbing(policy=Policy(stop_timeout=120.0)) as labbing:
+    async with a_labbing(policy=LabletPolicy(stop_timeout=120.0)) as labbing:
         worker = await labbing.worker()
         await labbing.start()
         lablet = await labbing.lablet(worker)
@@ -145,7 +145,7 @@ async def test_a_copy_of_our_lab_is_told_of_and_left_alone(labbing: Labbing) -> 
     await labbing.start()
     lablet = await labbing.lablet(worker)
     lablet = await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
-    copy = somebodys(labbing.world(worker), marked_title("mine now", f"{lablet.id}.1"))
+    copy = somebodys(labbing.world(worker), title_with_marker("mine now", f"{lablet.id}.1"))
     await asyncio.sleep(300)
     assert await labbing.audits(worker.id) == ["labs_not_recorded"]
     await labbing.people.lablets.terminate(lablet.id)
@@ -178,8 +178,8 @@ async def test_labs_of_others_are_told_of_once_and_never_touched(labbing: Labbin
     worker = await labbing.worker()
     world = labbing.world(worker)
     plain = somebodys(world, "Evening exercise")
-    foreign = somebodys(world, marked_title("theirs", "l-0123456789ab.1"))
-    strange = somebodys(world, marked_title("strange", "whatever"))
+    foreign = somebodys(world, title_with_marker("theirs", "l-0123456789ab.1"))
+    strange = somebodys(world, title_with_marker("strange", "whatever"))
     controller = await labbing.start()
     await asyncio.sleep(2000)
     assert {lab.id for lab in labbing.servers.labs()} == {plain.id, foreign.id, strange.id}
@@ -201,7 +201,7 @@ async def test_a_marker_from_the_future_is_not_judged(labbing: Labbing) -> None:
     labbing.sweep_interval = 60.0
     worker = await labbing.worker()
     lablet = await labbing.lablet()
-    kept = somebodys(labbing.world(worker), marked_title("later", f"{lablet.id}.7"))
+    kept = somebodys(labbing.world(worker), title_with_marker("later", f"{lablet.id}.7"))
     await labbing.start()
     await asyncio.sleep(600)
     assert [lab.id for lab in labbing.servers.labs()] == [kept.id]

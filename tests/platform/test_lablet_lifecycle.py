@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.core import clock
-from lcm.model.lablet.record import CreateDefinition, CreateLablet, Requirements
+from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.status import WorkerStatus
 from tests.support.virtual.lablet_platform import NOT_READY, TOPOLOGY, Labbing, a_labbing
@@ -74,15 +74,15 @@ async def test_its_last_hour_ends_it_wherever_it_is(labbing: Labbing) -> None:
     """Also one that never came up, and one that was never begun."""
     worker = await labbing.worker()
     await labbing.people.definitions.create(
-        CreateDefinition(
+        CreateDefinitionRequest(
             name="slow",
             version="1",
             topology=TOPOLOGY.replace("alpine", "cat8000v"),
-            requirements=Requirements(license=False, ports=("CONSOLE",)),
+            requirements=LabletRequirements(license=False, ports=("CONSOLE",)),
         )
     )
     ends_at = clock.now() + timedelta(seconds=100)
-    made = await labbing.people.lablets.create(CreateLablet(definition="slow", ends_at=ends_at))
+    made = await labbing.people.lablets.create(CreateLabletRequest(definition="slow", ends_at=ends_at))
     lablet = await labbing.place(made, worker)
     silent = await labbing.worker("beta", "192.0.2.8")
     waiting = await labbing.lablet(silent, ends_at=ends_at)
@@ -126,17 +126,17 @@ async def test_what_runs_is_asked_for_seldom(labbing: Labbing) -> None:
 async def test_fifty_lablets_on_one_worker(labbing: Labbing) -> None:
     worker = await labbing.worker()
     await labbing.people.definitions.create(
-        CreateDefinition(
+        CreateDefinitionRequest(
             name="light",
             version="1",
             topology=TOPOLOGY,
-            requirements=Requirements(
+            requirements=LabletRequirements(
                 license=False, nodes=0, cpu_cores=0.0, memory_gb=0.0, storage_gb=0.0, ports=("CONSOLE",)
             ),
         )
     )
     await labbing.start()
-    made = [await labbing.people.lablets.create(CreateLablet(definition="light")) for _ in range(50)]
+    made = [await labbing.people.lablets.create(CreateLabletRequest(definition="light")) for _ in range(50)]
     lablets = [await labbing.place(each, worker) for each in made]
     for lablet in lablets:
         await labbing.until_status(lablet, LabletStatus.RUNNING, within=300)

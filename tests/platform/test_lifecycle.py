@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.simulated.faults import Action
+from lcm.cloud.simulated.faults import ExternalAction
 from lcm.model.worker.requests import LicenseRequest
 from lcm.model.worker.status import LicenseOperation, LicenseStatus, WorkerStatus
 from tests.support.virtual.fleet import Fleet, a_fleet
@@ -114,7 +114,7 @@ async def test_a_deregistration_is_executed_and_withdraws_the_token(fleet: Fleet
 async def test_an_instance_that_is_stopped_from_outside_is_started_again(fleet: Fleet) -> None:
     """Seed 001 §5, SPEC §1.5: drift to STOPPED with desired RUNNING is restored."""
     worker = await fleet.running()
-    fleet.disturb(Action.STOP, worker)
+    fleet.disturb(ExternalAction.STOP, worker)
     await asyncio.sleep(300)
     assert (await fleet.worker(worker.id)).ready
     assert (await fleet.steps(worker.id))[-3:] == ["STOPPED", "STARTING", "RUNNING"]
@@ -125,7 +125,7 @@ async def test_the_fourth_stop_from_outside_within_an_hour_is_left_alone(fleet: 
     """SPEC §1.5: three times an hour, then Stuck."""
     worker = await fleet.running()
     for _ in range(4):
-        fleet.disturb(Action.STOP, worker)
+        fleet.disturb(ExternalAction.STOP, worker)
         await asyncio.sleep(400)
         worker = await fleet.worker(worker.id)
     assert worker.status is WorkerStatus.STOPPED
@@ -137,7 +137,7 @@ async def test_a_stop_from_outside_is_accepted_where_that_is_the_policy(fleet: F
     """SPEC §1.5: DRIFT_POLICY=accept lets the desired status follow."""
     await fleet.change_settings(discovery={"drift_policy": "accept"})
     worker = await fleet.running()
-    fleet.disturb(Action.STOP, worker)
+    fleet.disturb(ExternalAction.STOP, worker)
     worker = await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
     await asyncio.sleep(120)
     worker = await fleet.worker(worker.id)
@@ -148,7 +148,7 @@ async def test_a_stop_from_outside_is_accepted_where_that_is_the_policy(fleet: F
 async def test_a_termination_from_outside_is_recorded(fleet: Fleet) -> None:
     """Seed 004 problem, SPEC §1.5: EC2 says terminated; policy terminate."""
     worker = await fleet.running()
-    fleet.disturb(Action.TERMINATE, worker)
+    fleet.disturb(ExternalAction.TERMINATE, worker)
     worker = await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
     assert (worker.desired_status, worker.terminated_by) == ("RUNNING", "worker-controller")
     assert fleet.calls("TerminateInstances") == 0
@@ -157,7 +157,7 @@ async def test_a_termination_from_outside_is_recorded(fleet: Fleet) -> None:
 async def test_a_lost_instance_is_replaced_where_that_is_the_policy(fleet: Fleet) -> None:
     """Seed 001 §5: RUNNING wanted, EC2 not found: launch a new instance."""
     worker = await fleet.running(lost_instance_policy="replace")
-    fleet.disturb(Action.TERMINATE, worker)
+    fleet.disturb(ExternalAction.TERMINATE, worker)
     await fleet.until_status(worker.id, WorkerStatus.PENDING, within=300)
     again = await fleet.until_ready(worker.id, within=600)
     assert again.instance_id != worker.instance_id

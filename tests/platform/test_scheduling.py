@@ -12,17 +12,17 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lcm.cml.types import ActivityEvent
+from lcm.cml.types import CMLActivityEvent
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
-from lcm.controllers.scheduler.plan import Rules
-from lcm.controllers.scheduler.scheduler import SchedulerHostedService
+from lcm.controllers.scheduler.controller import SchedulerHostedService
+from lcm.controllers.scheduler.plan import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig
+from lcm.core.controller.watch import WatchConfig
 from lcm.model.access import Role
-from lcm.model.lablet.record import CreateDefinition, CreateLablet, Lablet, Requirements
+from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -50,7 +50,7 @@ async def scheduling(fleet: Fleet, name: str = "scheduler") -> AsyncIterator[Sch
         WatchConfig(prefix="/instances/"),
         ReconciliationConfig(),
         fleet.connect(Role.CONTROLLER, wire),
-        Rules(),
+        SchedulerConfig(),
         registry=CollectorRegistry(),
     )
     await scheduler.start()
@@ -58,13 +58,13 @@ async def scheduling(fleet: Fleet, name: str = "scheduler") -> AsyncIterator[Sch
     await scheduler.stop()
 
 
-async def define(fleet: Fleet, name: str, requirements: Requirements) -> None:
-    body = CreateDefinition(name=name, version="1", topology=TOPOLOGY, requirements=requirements)
+async def define(fleet: Fleet, name: str, requirements: LabletRequirements) -> None:
+    body = CreateDefinitionRequest(name=name, version="1", topology=TOPOLOGY, requirements=requirements)
     await fleet.people.definitions.create(body)
 
 
 async def make(fleet: Fleet, definition: str, count: int, **body: Any) -> list[Lablet]:
-    return [await fleet.people.lablets.create(CreateLablet(definition=definition, **body)) for _ in range(count)]
+    return [await fleet.people.lablets.create(CreateLabletRequest(definition=definition, **body)) for _ in range(count)]
 
 
 async def lablets(fleet: Fleet) -> list[Lablet]:
@@ -116,7 +116,7 @@ async def test_fifty_lablets_on_an_empty_fleet(fleet: Fleet) -> None:
 async def test_a_paused_worker_is_resumed_and_used(fleet: Fleet) -> None:
     await define(fleet, "small", SMALL)
     paused = await fleet.running("paused")
-    fleet.cml_of(paused).events = (ActivityEvent("start_lab", clock.now(), "somebody"),)
+    fleet.cml_of(paused).events = (CMLActivityEvent("start_lab", clock.now(), "somebody"),)
     await fleet.change_settings(idle={"worker_idle_timeout_minutes": 10, "worker_auto_pause_snooze_minutes": 0})
     paused = await fleet.until_status(paused.id, WorkerStatus.STOPPED, within=3 * 3600)
     assert paused.paused_by_policy

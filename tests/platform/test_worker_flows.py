@@ -11,22 +11,22 @@ import pytest
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
-from lcm.cloud.simulated.faults import Action, Outage, Refuse
-from lcm.cloud.types import InstanceState, LaunchParameters, LaunchSite
-from lcm.cml.errors import Invalid, NotReady
-from lcm.cml.types import ActivityEvent
+from lcm.cloud.simulated.faults import ExternalAction, Outage, RefuseCalls
+from lcm.cloud.types import InstanceState, LaunchParameters, RegionLaunchSettings
+from lcm.cml.errors import CMLInvalidRequestError, CMLNotReadyError
+from lcm.cml.types import CMLActivityEvent
 from lcm.control_plane.records.kinds import TEMPLATES
 from lcm.control_plane.store.port import Delete
+from lcm.controllers.worker.admin_api import controller_stats
 from lcm.controllers.worker.controller import WorkerReconciler
-from lcm.controllers.worker.decide.shared.instance import NOT_FOUND
-from lcm.controllers.worker.figures import figures_of
+from lcm.controllers.worker.decide.shared.instance import INSTANCE_NOT_FOUND
 from lcm.core import clock
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig
+from lcm.core.controller.watch import WatchConfig
 from lcm.model.access import Role
 from lcm.model.worker.conditions import ConditionType, find_condition
 from lcm.model.worker.requests import LicenseRequest
-from lcm.model.worker.status import LicenseOperation, LicenseStatus, Origin, WorkerStatus
+from lcm.model.worker.status import LicenseOperation, LicenseStatus, WorkerOrigin, WorkerStatus
 from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.support.virtual.fleet import Fleet, a_fleet
 from tests.support.virtual.running_workers import standing_workers, vanish
@@ -80,7 +80,7 @@ def counted(fleet: Fleet) -> dict[str, int]:
 def idle_soon(fleet: Fleet, worker: Worker) -> None:
     """Somebody worked on it a while ago, and nothing runs there now."""
     server = fleet.cml_of(worker)
-    server.events = (ActivityEvent("start_lab", clock.now() - timedelta(minutes=5), "somebody"),)
+    server.events = (CMLActivityEvent("start_lab", clock.now() - timedelta(minutes=5), "somebody"),)
     server.stats = replace(server.stats, running_nodes=0)
 
 
@@ -126,7 +126,7 @@ async def test_what_is_terminated_is_skipped_with_a_warning(fleet: Fleet) -> Non
 
 async def test_a_launch_is_made_of_template_region_image_and_tags(platform: Fleet) -> None:
     """Seed 000 §3, steps 1 to 5: size by template, the region's own, the newest image that matches, all tags."""
-    platform.sites[HERE] = LaunchSite(
+    platform.sites[HERE] = RegionLaunchSettings(
         HERE,
         subnet_ids=("subnet-b",),
         security_group_ids=("sg-1", "sg-2"),
@@ -327,11 +327,11 @@ async def test_a_source_of_figures_fails_alone(fleet: Fleet, trouble: str) -> No
     """Seed 000 §8: one source that fails keeps the other from nothing."""
     worker = await fleet.running()
     if trouble == "cloud":
-        fleet.world.strike(HERE, Refuse("GetMetricData", "UnauthorizedOperation", 100))
+        fleet.world.strike(HERE, RefuseCalls("GetMetricData", "UnauthorizedOperation", 100))
     else:
         fleet.cml_of(worker).failures |= {
-            "information": NotReady("198.18.0.1", "gone"),
-            "stats": NotReady("198.18.0.1", "gone"),
+            "information": CMLNotReadyError("198.18.0.1", "gone"),
+            "stats": CMLNotReadyError("198.18.0.1", "gone"),
         }
     await asyncio.sleep(90)
     began = clock.now()
@@ -365,7 +365,7 @@ async def test_scale_down_is_weighed_only_where_that_is_switched_on(fleet: Fleet
     await asyncio.sleep(200)
     assert not any(label.startswith("skipped_") for label in await fleet.audits(worker.id)), "no telemetry, no result"
     server = fleet.cml_of(worker)
-    server.events = (ActivityEvent("start_lab", clock.now(), "somebody"),)
+    server.events = (CMLActivityEvent("start_lab", clock.now(), "somebody"),)
     await asyncio.sleep(200)
     assert ("skipped_not_idle" in await fleet.audits(worker.id)) is on
     assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
@@ -445,7 +445,9 @@ async def test_a_registration_that_is_asked_for_is_executed_and_its_request_clea
 async def test_a_registration_that_cml_refuses_at_once_has_failed(fleet: Fleet) -> None:
     """Seed 000 §9, register and failure: told as failed, with the reason, and not asked for again and again."""
     worker = await fleet.running()
-    fleet.cml_of(worker).failures["register"] = Invalid("198.18.0.1", "HTTP 400: characters that no token has")
+    fleet.cml_of(worker).failures["register"] = CMLInvalidRequestError(
+        "198.18.0.1", "HTTP 400: characters that no token has"
+    )
     token = LicenseRequest(operation=LicenseOperation.REGISTER, token="strange")  # type: ignore[arg-type]
     await fleet.people.workers.license(worker.id, token)
     failed = await licence_is(fleet, worker, LicenseStatus.FAILED)
@@ -467,7 +469,7 @@ async def test_a_licence_that_cannot_be_given_back_is_tried_on_and_the_reason_is
     """Seed 000 §9, deregister, failure and then success: the request stays until CML is deregistered."""
     worker = await fleet.running(license_token="good-token")
     await licence_is(fleet, worker, LicenseStatus.REGISTERED)
-    fleet.cml_of(worker).failures["deregister"] = NotReady("198.18.0.1", "Cisco cannot be reached")
+    fleet.cml_of(worker).failures["deregister"] = CMLNotReadyError("198.18.0.1", "Cisco cannot be reached")
     await fleet.people.workers.license(worker.id, LicenseRequest(operation=LicenseOperation.DEREGISTER))
     await asyncio.sleep(120)
     still = await fleet.worker(worker.id)
@@ -532,7 +534,7 @@ async def test_every_counter_counts_what_its_name_says(fleet: Fleet) -> None:
         "running_worker_count": 0,
         "orphans_terminated_count": 1,
     }
-    shown = figures_of(fleet.controllers["one"])
+    shown = controller_stats(fleet.controllers["one"])
     exported = generate_latest(fleet.registries["one"]).decode()
     for name, count in counted(fleet).items():
         assert shown[name] == count
@@ -548,7 +550,7 @@ async def test_one_controller_acts_and_another_takes_over(platform: Fleet) -> No
     await platform.start("two")
     await asyncio.sleep(30)
     first, second = platform.controllers["one"], platform.controllers["two"]
-    assert (first.is_leader, second.is_leader, second.leader_seen) == (True, False, "one")
+    assert (first.is_leader, second.is_leader, second.known_leader) == (True, False, "one")
     worker = await platform.running()
     assert platform.wires["two"].sent == []
     platform.wires["one"].kill()
@@ -572,7 +574,7 @@ def by_hand(fleet: Fleet, name: str, tags: dict[str, str]) -> Machine:
 
 async def imported(fleet: Fleet) -> dict[str | None, Worker]:
     workers = [worker async for worker in fleet.people.workers.list()]
-    return {worker.instance_id: worker for worker in workers if worker.origin is Origin.IMPORTED}
+    return {worker.instance_id: worker for worker in workers if worker.origin is WorkerOrigin.IMPORTED}
 
 
 async def test_an_instance_with_the_tag_is_asked_for_cml_and_becomes_a_worker(platform: Fleet) -> None:
@@ -584,7 +586,7 @@ async def test_an_instance_with_the_tag_is_asked_for_cml_and_becomes_a_worker(pl
     by_hand(platform, "untagged", {})
     await platform.start()
     await asyncio.sleep(30)
-    platform.cml.by_machine[silent.id].failures["information"] = NotReady("198.18.0.1", "no CML here")
+    platform.cml.by_machine[silent.id].failures["information"] = CMLNotReadyError("198.18.0.1", "no CML here")
     await asyncio.sleep(330)
     known = await imported(platform)
     assert list(known) == [found.id]
@@ -602,7 +604,7 @@ async def test_metrics_of_a_worker_have_their_labels_and_end_with_it(fleet: Flee
     worker = await fleet.running(license_token="good-token")
     await licence_is(fleet, worker, LicenseStatus.REGISTERED)
     await asyncio.sleep(90)
-    fleet.disturb(Action.STOP, worker)
+    fleet.disturb(ExternalAction.STOP, worker)
     await asyncio.sleep(45)
 
     def exported() -> str:
@@ -692,7 +694,7 @@ async def test_office_is_taken_in_the_order_of_the_decision(platform: Fleet, mon
     def note(name: str) -> None:
         seen.append(name)
 
-    duty = WorkerReconciler._duty
+    duty = WorkerReconciler._spawn_loop
     listing = WorkerReconciler.list_resources
     swept = WorkerReconciler.on_startup_sweep_done
 
@@ -714,7 +716,7 @@ async def test_office_is_taken_in_the_order_of_the_decision(platform: Fleet, mon
         await swept(self)
         note("sweep done")
 
-    monkeypatch.setattr(WorkerReconciler, "_duty", begin)
+    monkeypatch.setattr(WorkerReconciler, "_spawn_loop", begin)
     monkeypatch.setattr(WorkerReconciler, "list_resources", listed)
     monkeypatch.setattr(WorkerReconciler, "on_startup_sweep_done", done)
     await platform.start("second")
@@ -794,8 +796,8 @@ async def test_a_worker_whose_instance_ended_elsewhere_is_terminated(platform: F
     assert (ended.ready, ended.desired_status) == (False, "RUNNING")
     assert (await platform.steps(lost.id))[-1] == "TERMINATED"
     if how == "vanished":
-        assert (ended.terminated_by, ended.terminated_reason) == ("discovery-gc", NOT_FOUND)
-        assert NOT_FOUND == "EC2 instance not found during discovery"
+        assert (ended.terminated_by, ended.terminated_reason) == ("discovery-gc", INSTANCE_NOT_FOUND)
+        assert INSTANCE_NOT_FOUND == "EC2 instance not found during discovery"
     assert (await platform.worker(standing.id)).status is WorkerStatus.RUNNING
     assert platform.calls("TerminateInstances") == 0
 

@@ -11,7 +11,7 @@ class CommandError(Exception):
     code = FAILED
 
 
-class WrongUsage(CommandError):
+class UsageError(CommandError):
     """What was asked for cannot be understood; the text says what would be."""
 
     code = USAGE

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lcm.cli.lazy_group import Nouns
+from lcm.cli.lazy_group import LazyGroup
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -17,22 +17,22 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    cls=Nouns,  # daily work: its commands stand in their own modules
+    cls=LazyGroup,  # daily work: its commands stand in their own modules
     rich_markup_mode=None,  # help without colours comes in half the time
 )
 
-Controllers = Annotated[
+ControllersOption = Annotated[
     list[str] | None,
     typer.Option("--controller", metavar="MODULE:CLASS", help="A controller of your own to run as well; repeatable."),
 ]
-Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings.")]
-Port = Annotated[str | None, typer.Option("--port", help="Where health, readiness and metrics are served.")]
+ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings.")]
+PortOption = Annotated[str | None, typer.Option("--port", help="Where health, readiness and metrics are served.")]
 
 
 @app.command()
 def up(
-    controller: Controllers = None,
-    config: Config = None,
+    controller: ControllersOption = None,
+    config: ConfigOption = None,
     empty: Annotated[bool, typer.Option("--empty", help="Begin without the demo's workers and people.")] = False,
     speed: Annotated[
         float, typer.Option(min=0.1, max=1000, help="How many times faster the simulated world is.")
@@ -55,18 +55,18 @@ def up(
 @app.command("controller")
 def run_controller(
     controller: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="What to run, for example notes:Notes.")],
-    config: Config = None,
-    port: Port = None,
+    config: ConfigOption = None,
+    port: PortOption = None,
 ) -> None:
     """Run a controller of your own in a process of its own, elected over etcd."""
-    from lcm.cli.processes.services import run
-    from lcm.wiring.controllers import StandaloneSettings
+    from lcm.cli.processes.services import run_controllers
+    from lcm.wiring.controllers import StandaloneControllerSettings
 
-    raise typer.Exit(run(StandaloneSettings, [controller], config, port))
+    raise typer.Exit(run_controllers(StandaloneControllerSettings, [controller], config, port))
 
 
 @app.command("control-plane")
-def control_plane(config: Config = None, port: Port = None) -> None:
+def control_plane(config: ConfigOption = None, port: PortOption = None) -> None:
     """Run the control plane: the owner of all records, and the API."""
     from lcm.cli.processes.services import run_control_plane
 
@@ -74,7 +74,7 @@ def control_plane(config: Config = None, port: Port = None) -> None:
 
 
 @app.command("worker-controller")
-def worker_controller(config: Config = None, port: Port = None) -> None:
+def worker_controller(config: ConfigOption = None, port: PortOption = None) -> None:
     """Run the worker controller: it keeps every worker, and the instance behind it, as it is wanted.
 
     Several may run at once: one leads, the others stand by.
@@ -87,7 +87,7 @@ def worker_controller(config: Config = None, port: Port = None) -> None:
 
 
 @app.command("resource-scheduler")
-def resource_scheduler(config: Config = None, port: Port = None) -> None:
+def resource_scheduler(config: ConfigOption = None, port: PortOption = None) -> None:
     """Run the resource scheduler: it finds a worker for each lablet, and asks for more where none has room.
 
     Several may run at once: one leads, the others stand by.
@@ -100,7 +100,7 @@ def resource_scheduler(config: Config = None, port: Port = None) -> None:
 
 
 @app.command("lablet-controller")
-def lablet_controller(config: Config = None, port: Port = None) -> None:
+def lablet_controller(config: ConfigOption = None, port: PortOption = None) -> None:
     """Run the lablet controller: it makes the labs of lablets on CML, keeps their addresses, and removes them.
 
     Several may run at once: one leads, the others stand by.

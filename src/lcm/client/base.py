@@ -10,10 +10,9 @@ from urllib.parse import quote
 from pydantic import BaseModel, SecretStr
 
 from lcm.client.errors import ProtocolError
-from lcm.client.responses import Call
+from lcm.client.responses import ApiRequest
 from lcm.core import clock
-from lcm.model.base import Answer
-from lcm.model.sharing import with_shared_names
+from lcm.model.base import LenientModel, share_field_sets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=BaseModel)
 A = TypeVar("A", bound=BaseModel)
 
-PAGE = 100
+DEFAULT_PAGE_SIZE = 100
 """Larger pages keep the event loop busy for too long while they are decoded."""
-LARGEST_PAGE = 1000
+MAX_PAGE_SIZE = 1000
 
 
-class Page(Answer, Generic[D]):
+class Page(LenientModel, Generic[D]):
     """Some of many, and where the next page begins; None at the end."""
 
     items: tuple[D, ...]
@@ -48,13 +47,13 @@ class Leader:
         return {"X-LCM-Controller": self.controller, "X-LCM-Leader-Term": str(self.term)}
 
 
-class Group:
+class Resource:
     """Methods around one subject."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def _ask(self, call: Call, answer: type[A]) -> A:
+    async def _ask(self, call: ApiRequest, answer: type[A]) -> A:
         return await self._transport.ask(call, answer)
 
     async def _pages(
@@ -63,10 +62,12 @@ class Group:
         """All items, page by page. What changes meanwhile does not shift the pages."""
         cursor: str | None = None
         while True:
-            call = Call(operation, "GET", path, {**query, **asked(limit=_bounded(size), cursor=cursor)})
+            call = ApiRequest(
+                operation, "GET", path, {**query, **query_params(limit=_checked_page_size(size), cursor=cursor)}
+            )
             found = await self._transport.ask(call, page)
             for item in found.items:
-                yield with_shared_names(item)
+                yield share_field_sets(item)
             if found.next_cursor is None:
                 return
             if found.next_cursor == cursor:
@@ -74,18 +75,20 @@ class Group:
             cursor = found.next_cursor
 
 
-class InternalGroup(Group):
+class InternalResource(Resource):
     """Reads and writes of controllers: a write carries the leader's headers and is sent once."""
 
     async def _read(self, name: str, answer: type[A], *path: str) -> A:
-        return await self._ask(Call(f"internal.{name}", "GET", path_to("internal", *path)), answer)
+        return await self._ask(ApiRequest(f"internal.{name}", "GET", api_path("internal", *path)), answer)
 
     async def _write(self, name: str, leader: Leader, body: BaseModel, answer: type[A], *path: str) -> A:
-        call = Call(f"internal.{name}", "POST", path_to("internal", *path), body=encoded(body), headers=leader.headers)
+        call = ApiRequest(
+            f"internal.{name}", "POST", api_path("internal", *path), body=encode_body(body), headers=leader.headers
+        )
         return await self._ask(call, answer)
 
 
-def encoded(body: BaseModel) -> bytes:
+def encode_body(body: BaseModel) -> bytes:
     """The body of a request: only fields that were given, as those change and null clears; secrets in clear."""
     data = body.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for name in body.model_fields_set:
@@ -95,7 +98,7 @@ def encoded(body: BaseModel) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-def asked(**filters: str | int | bool | Iterable[str] | None) -> dict[str, list[str]]:
+def query_params(**filters: str | int | bool | Iterable[str] | None) -> dict[str, list[str]]:
     """A query without what was not asked for."""
     query: dict[str, list[str]] = {}
     for name, value in filters.items():
@@ -108,35 +111,35 @@ def asked(**filters: str | int | bool | Iterable[str] | None) -> dict[str, list[
     return query
 
 
-def path_to(*parts: str) -> str:
+def api_path(*parts: str) -> str:
     """A path of the API; what came from outside cannot step out of its place."""
-    return "/api/" + "/".join(quote(_placeable(part), safe="") for part in parts)
+    return "/api/" + "/".join(quote(_checked_path_segment(part), safe="") for part in parts)
 
 
-def matching(version: int | None) -> dict[str, str]:
+def if_match(version: int | None) -> dict[str, str]:
     """The header that lets a change happen only to this version."""
     return {} if version is None else {"If-Match": f'"{version}"'}
 
 
-def bearer(token: str) -> dict[str, str]:
+def bearer_header(token: str) -> dict[str, str]:
     """The header that shows a token. One that cannot be sent is told here: elsewhere it would be quoted in an error."""
     if not token or any(not "!" <= letter <= "~" for letter in token):
         raise ValueError("the token for the control plane must be printable ASCII without spaces")
     return {"Authorization": f"Bearer {token}"}
 
 
-def fresh_key() -> str:
+def new_idempotency_key() -> str:
     """A new Idempotency-Key: with it a write whose answer was lost can be sent again."""
     return clock.new_id("key", 24)
 
 
-def _bounded(size: int) -> int:
-    if not 1 <= size <= LARGEST_PAGE:
-        raise ValueError(f"page_size: must be between 1 and {LARGEST_PAGE}, not {size}")
+def _checked_page_size(size: int) -> int:
+    if not 1 <= size <= MAX_PAGE_SIZE:
+        raise ValueError(f"page_size: must be between 1 and {MAX_PAGE_SIZE}, not {size}")
     return size
 
 
-def _placeable(part: str) -> str:
+def _checked_path_segment(part: str) -> str:
     # These survive quoting, and a dot or nothing at all would be another address.
     if part in ("", ".", ".."):
         raise ValueError(f"an id or name cannot be {part!r}")

@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     import httpx
     from prometheus_client import CollectorRegistry
 
-    from lcm.client.client_events import Events
-    from lcm.client.resources.client_internal import Internal
+    from lcm.client.events import Events
     from lcm.client.resources.fleet import Fleet
+    from lcm.client.resources.internal import InternalApi
     from lcm.client.resources.lablets import Definitions, Lablets
-    from lcm.client.resources.probes import Probes
-    from lcm.client.resources.system import Access
-    from lcm.client.resources.templates import Templates
-    from lcm.client.resources.workers import Workers
+    from lcm.client.resources.system import Access, Probes
+    from lcm.client.resources.workers import Templates, Workers
 
 
 class Client:
@@ -57,7 +55,7 @@ class Client:
     @cached_property
     def templates(self) -> Templates:
         """What workers can be made from."""
-        from lcm.client.resources.templates import Templates
+        from lcm.client.resources.workers import Templates
 
         return Templates(self._transport)
 
@@ -90,23 +88,23 @@ class Client:
         return Access(self._transport)
 
     @cached_property
-    def internal(self) -> Internal:
+    def internal(self) -> InternalApi:
         """For the role `controller` alone."""
-        from lcm.client.resources.client_internal import Internal
+        from lcm.client.resources.internal import InternalApi
 
-        return Internal(self._transport)
+        return InternalApi(self._transport)
 
     @cached_property
     def events(self) -> Events:
         """The event stream."""
-        from lcm.client.client_events import Events
+        from lcm.client.events import Events
 
         return Events(self._transport)
 
     @cached_property
     def probes(self) -> Probes:
         """What anybody may ask of the process."""
-        from lcm.client.resources.probes import Probes
+        from lcm.client.resources.system import Probes
 
         return Probes(self._transport)
 

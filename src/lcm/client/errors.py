@@ -1,9 +1,9 @@
 """What can go wrong when the control plane is asked.
 
-- `Refused`: it answered, in its own words, and changed nothing. One class for each family of codes.
-- `Unreachable`: it did not hear the request, or a read got no answer. Nothing was changed.
-- `OutcomeUnknown`: a write was sent and it is not known whether it happened. Read back before deciding anything.
-- `ProtocolError`: whoever answered does not talk like a control plane.
+- `ApiError`: it answered, in its own words, and changed nothing. One class for each family of codes.
+- `UnreachableError`: it did not hear the request, or a read got no answer. Nothing was changed.
+- `OutcomeUnknownError`: a write was sent and it is not known whether it happened. Read back before deciding anything.
+- `CMLProtocolError`: whoever answered does not talk like a control plane.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class ClientError(Exception):
     outcome: ClassVar[str] = "failed"
 
 
-class Unreachable(ClientError):
+class UnreachableError(ClientError):
     """No connection, or a read whose connection broke: nothing was changed."""
 
     outcome = "unreachable"
 
 
-class TimedOut(Unreachable):
+class ClientTimeoutError(UnreachableError):
     """A read had no whole answer in time."""
 
     outcome = "timeout"
@@ -41,7 +41,7 @@ class ProtocolError(ClientError):
     outcome = "protocol"
 
 
-class OutcomeUnknown(ClientError):
+class OutcomeUnknownError(ClientError):
     """A write may or may not have happened.
 
     With the same `idempotency_key` it can be sent again: what was done once is not done twice. `told` is what the
@@ -50,13 +50,13 @@ class OutcomeUnknown(ClientError):
 
     outcome = "unknown"
 
-    def __init__(self, message: str, *, idempotency_key: str | None = None, told: Refused | None = None) -> None:
+    def __init__(self, message: str, *, idempotency_key: str | None = None, told: ApiError | None = None) -> None:
         super().__init__(message)
         self.idempotency_key = idempotency_key
         self.told = told
 
 
-class Refused(ClientError):
+class ApiError(ClientError):
     """The server's own words. `code` is a `ProblemCode` unless the server is newer than this client."""
 
     outcome = "refused"
@@ -80,127 +80,127 @@ class Refused(ClientError):
         self.retry_after = retry_after
 
 
-class Invalid(Refused):
+class InvalidRequestError(ApiError):
     """The request is not right; `errors` says which field and what would be."""
 
     outcome = "invalid"
 
 
-class NotSignedIn(Refused):
+class UnauthenticatedError(ApiError):
     """The token is missing, unknown, expired or revoked."""
 
     outcome = "not_signed_in"
 
 
-class NotAllowed(Refused):
+class PermissionDeniedError(ApiError):
     """The role does not allow it."""
 
     outcome = "not_allowed"
 
 
-class NotFound(Refused):
+class NotFoundError(ApiError):
     """There is no such thing."""
 
     outcome = "not_found"
 
 
-class Conflict(Refused):
+class ConflictError(ApiError):
     """It does not fit what is; `current` says what is."""
 
     outcome = "conflict"
 
 
-class NameTaken(Conflict):
+class NameTakenError(ConflictError):
     """Another worker has this name."""
 
 
-class VersionConflict(Conflict):
+class VersionConflictError(ConflictError):
     """Somebody else was faster: read again, then decide again."""
 
 
-class TransitionRefused(Conflict):
+class IllegalTransitionError(ConflictError):
     """There is no way from the status it has to the one that was written."""
 
 
-class StaleLeader(Conflict):
+class StaleLeaderError(ConflictError):
     """A newer leader has written: whoever sent this must stop acting. Nothing was changed."""
 
     outcome = "stale_leader"
 
 
-class AttemptMismatch(Conflict):
+class AttemptMismatchError(ConflictError):
     """Another launch is recorded under this attempt, or the attempt is neither the current nor the next."""
 
 
-class KeyReused(Conflict):
+class IdempotencyKeyReusedError(ConflictError):
     """The Idempotency-Key was used with another request."""
 
 
-class NotPossibleNow(Conflict):
+class NotPossibleNowError(ConflictError):
     """Not as things are: a limit, a cooldown, or the state of the worker."""
 
 
-class Held(NotPossibleNow):
+class HeldError(NotPossibleNowError):
     """A person has put a hold on it."""
 
 
-class TooManyAttempts(Refused):
+class TooManyAttemptsError(ApiError):
     """Too many failed sign-ins from here."""
 
     outcome = "too_many_attempts"
 
 
-class Unavailable(Refused):
+class ServiceUnavailableError(ApiError):
     """The control plane cannot reach what it needs; try again."""
 
     outcome = "unavailable"
 
 
-class ServerFault(Refused):
+class ServerError(ApiError):
     """Something went wrong in the control plane; its log says what."""
 
     outcome = "server_fault"
 
 
-FAMILIES: dict[ProblemCode, type[Refused]] = {
-    ProblemCode.INVALID: Invalid,
-    ProblemCode.UNAUTHENTICATED: NotSignedIn,
-    ProblemCode.FORBIDDEN: NotAllowed,
-    ProblemCode.NOT_FOUND: NotFound,
-    ProblemCode.METHOD_NOT_ALLOWED: Invalid,
-    ProblemCode.NAME_TAKEN: NameTaken,
-    ProblemCode.VERSION_CONFLICT: VersionConflict,
-    ProblemCode.ILLEGAL_TRANSITION: TransitionRefused,
-    ProblemCode.NOT_POSSIBLE_NOW: NotPossibleNow,
-    ProblemCode.STALE_LEADER: StaleLeader,
-    ProblemCode.LEADER_HEADERS_MISSING: Invalid,
-    ProblemCode.ATTEMPT_MISMATCH: AttemptMismatch,
-    ProblemCode.MIN_WORKERS: NotPossibleNow,
-    ProblemCode.COOLDOWN: NotPossibleNow,
-    ProblemCode.MAX_WORKERS: NotPossibleNow,
-    ProblemCode.HELD: Held,
-    ProblemCode.IDEMPOTENCY_MISMATCH: KeyReused,
-    ProblemCode.CSRF: NotAllowed,
-    ProblemCode.TOO_MANY_ATTEMPTS: TooManyAttempts,
-    ProblemCode.TOO_LARGE: Invalid,
-    ProblemCode.UNAVAILABLE: Unavailable,
-    ProblemCode.INTERNAL: ServerFault,
+ERRORS_BY_CODE: dict[ProblemCode, type[ApiError]] = {
+    ProblemCode.INVALID: InvalidRequestError,
+    ProblemCode.UNAUTHENTICATED: UnauthenticatedError,
+    ProblemCode.FORBIDDEN: PermissionDeniedError,
+    ProblemCode.NOT_FOUND: NotFoundError,
+    ProblemCode.METHOD_NOT_ALLOWED: InvalidRequestError,
+    ProblemCode.NAME_TAKEN: NameTakenError,
+    ProblemCode.VERSION_CONFLICT: VersionConflictError,
+    ProblemCode.ILLEGAL_TRANSITION: IllegalTransitionError,
+    ProblemCode.NOT_POSSIBLE_NOW: NotPossibleNowError,
+    ProblemCode.STALE_LEADER: StaleLeaderError,
+    ProblemCode.LEADER_HEADERS_MISSING: InvalidRequestError,
+    ProblemCode.ATTEMPT_MISMATCH: AttemptMismatchError,
+    ProblemCode.MIN_WORKERS: NotPossibleNowError,
+    ProblemCode.COOLDOWN: NotPossibleNowError,
+    ProblemCode.MAX_WORKERS: NotPossibleNowError,
+    ProblemCode.HELD: HeldError,
+    ProblemCode.IDEMPOTENCY_MISMATCH: IdempotencyKeyReusedError,
+    ProblemCode.CSRF: PermissionDeniedError,
+    ProblemCode.TOO_MANY_ATTEMPTS: TooManyAttemptsError,
+    ProblemCode.TOO_LARGE: InvalidRequestError,
+    ProblemCode.UNAVAILABLE: ServiceUnavailableError,
+    ProblemCode.INTERNAL: ServerError,
 }
 
-_BY_STATUS: dict[int, type[Refused]] = {
-    401: NotSignedIn,
-    403: NotAllowed,
-    404: NotFound,
-    409: Conflict,
-    412: Conflict,
-    429: TooManyAttempts,
-    503: Unavailable,
+_ERRORS_BY_STATUS: dict[int, type[ApiError]] = {
+    401: UnauthenticatedError,
+    403: PermissionDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    412: ConflictError,
+    429: TooManyAttemptsError,
+    503: ServiceUnavailableError,
 }
 
 
-def family(status: int, code: str) -> type[Refused]:
+def error_class(status: int, code: str) -> type[ApiError]:
     """The class for a refusal; a code that is not known yet is told by its status."""
     try:
-        return FAMILIES[ProblemCode(code)]
+        return ERRORS_BY_CODE[ProblemCode(code)]
     except ValueError:
-        return _BY_STATUS.get(status, ServerFault if status >= 500 else Invalid)
+        return _ERRORS_BY_STATUS.get(status, ServerError if status >= 500 else InvalidRequestError)

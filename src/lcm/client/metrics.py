@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Meters:
+class ClientMetrics:
     """The families of one registry, shared by all clients that count there."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -54,11 +54,11 @@ class Meters:
             self._seconds.labels(operation).observe(loop.time() - began)
 
 
-_meters: WeakKeyDictionary[CollectorRegistry, Meters] = WeakKeyDictionary()
+_metrics_by_registry: WeakKeyDictionary[CollectorRegistry, ClientMetrics] = WeakKeyDictionary()
 
 
-def meters_of(registry: CollectorRegistry) -> Meters:
+def client_metrics(registry: CollectorRegistry) -> ClientMetrics:
     """The families of a registry, made on first use."""
-    if registry not in _meters:
-        _meters[registry] = Meters(registry)
-    return _meters[registry]
+    if registry not in _metrics_by_registry:
+        _metrics_by_registry[registry] = ClientMetrics(registry)
+    return _metrics_by_registry[registry]

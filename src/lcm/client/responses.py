@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from lcm.client.errors import (
+    ApiError,
     ClientError,
-    NotAllowed,
-    NotSignedIn,
-    OutcomeUnknown,
+    OutcomeUnknownError,
+    PermissionDeniedError,
     ProtocolError,
-    Refused,
-    ServerFault,
-    TooManyAttempts,
-    Unavailable,
-    Unreachable,
-    family,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyAttemptsError,
+    UnauthenticatedError,
+    UnreachableError,
+    error_class,
 )
-from lcm.model.base import Answer
+from lcm.model.base import LenientModel
 from lcm.model.problems import FieldProblem, ProblemCode
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=BaseModel)
 
-_MOST_WORDS = 300
-_GATEWAY = (502, 503, 504)
+_MAX_EXCERPT = 300
+_GATEWAY_STATUSES = (502, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiRequest:
     """One thing to ask. `answers` are the statuses that carry what was asked for."""
 
     operation: str
@@ -58,7 +58,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiResponse:
     """An answer, read to its end."""
 
     status: int
@@ -67,7 +67,7 @@ class Reply:
     retry_after: float | None = None
 
 
-class _Told(Answer):
+class _ProblemDocument(LenientModel):
     """A problem document, also of a server that knows more codes than we do."""
 
     title: str = ""
@@ -77,23 +77,23 @@ class _Told(Answer):
     current: dict[str, Any] | None = None
 
 
-def judge(call: Call, reply: Reply) -> Reply:
+def raise_for_problem(call: ApiRequest, reply: ApiResponse) -> ApiResponse:
     """The reply, if it is an answer to what was asked; else what went wrong."""
     if reply.status in call.answers:
         return reply
-    refusal = _refusal(reply)
+    refusal = _to_api_error(reply)
     if refusal is not None and (reply.status < 500 or call.reads):
         raise refusal
-    words = f"{call.operation}: HTTP {reply.status}: {_readable(reply) if refusal is None else refusal.detail}"
+    words = f"{call.operation}: HTTP {reply.status}: {_excerpt(reply) if refusal is None else refusal.detail}"
     if reply.status < 500:
         raise ProtocolError(f"{words}; is this the address of a control plane?")
     if call.reads:
-        raise Unreachable(words) if reply.status in _GATEWAY else ProtocolError(words)
+        raise UnreachableError(words) if reply.status in _GATEWAY_STATUSES else ProtocolError(words)
     # Whatever failed there may have failed after the commit.
-    raise OutcomeUnknown(f"{words}; it may have happened", idempotency_key=call.idempotency_key, told=refusal)
+    raise OutcomeUnknownError(f"{words}; it may have happened", idempotency_key=call.idempotency_key, told=refusal)
 
 
-def decode(call: Call, reply: Reply, answer: type[M]) -> M:
+def decode_response(call: ApiRequest, reply: ApiResponse, answer: type[M]) -> M:
     """The data of an answer."""
     try:
         return answer.model_validate_json(reply.body)
@@ -102,42 +102,48 @@ def decode(call: Call, reply: Reply, answer: type[M]) -> M:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole"
         words = f"{call.operation}: the answer cannot be understood: {where}: {first['msg']}"
-    raise unreadable(call, words)
+    raise unreadable_response(call, words)
 
 
-def unreadable(call: Call, words: str) -> ClientError:
+def unreadable_response(call: ApiRequest, words: str) -> ClientError:
     """An answer came that says nothing: a read is as good as not made, a write may have happened."""
     if call.reads:
         return ProtocolError(words)
-    return OutcomeUnknown(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
+    return OutcomeUnknownError(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
 
 
-def worth_repeating(error: ClientError) -> bool:
+def is_retryable(error: ClientError) -> bool:
     """Whether the same request may fare better in a moment."""
-    told = error.told if isinstance(error, OutcomeUnknown) else error
-    if isinstance(told, TooManyAttempts):
+    told = error.told if isinstance(error, OutcomeUnknownError) else error
+    if isinstance(told, TooManyAttemptsError):
         return told.retry_after is not None  # trying again before would only make the wait longer
-    return told is None or isinstance(told, Unreachable | Unavailable)
+    return told is None or isinstance(told, UnreachableError | ServiceUnavailableError)
 
 
-def settles(error: ClientError) -> bool:
+def rules_out_earlier_attempts(error: ClientError) -> bool:
     """Whether it says that no earlier attempt with this key was carried out: not if it was stopped at the door."""
-    at_the_door = (NotSignedIn, NotAllowed, TooManyAttempts, Unavailable, ServerFault)
-    return isinstance(error, Refused) and not isinstance(error, at_the_door)
+    at_the_door = (
+        UnauthenticatedError,
+        PermissionDeniedError,
+        TooManyAttemptsError,
+        ServiceUnavailableError,
+        ServerError,
+    )
+    return isinstance(error, ApiError) and not isinstance(error, at_the_door)
 
 
-def _refusal(reply: Reply) -> Refused | None:
+def _to_api_error(reply: ApiResponse) -> ApiError | None:
     if reply.status < 400 or "json" not in reply.content_type:
         return None
     try:
-        told = _Told.model_validate_json(reply.body)
+        told = _ProblemDocument.model_validate_json(reply.body)
     except ValidationError:
         return None
     try:
         code: str = ProblemCode(told.code)
     except ValueError:
         code = told.code
-    return family(reply.status, code)(
+    return error_class(reply.status, code)(
         reply.status,
         code,
         told.detail or told.title or code,
@@ -147,8 +153,8 @@ def _refusal(reply: Reply) -> Refused | None:
     )
 
 
-def _readable(reply: Reply) -> str:
+def _excerpt(reply: ApiResponse) -> str:
     """The beginning of an answer that is not ours, fit for a line."""
-    text = reply.body[: 4 * _MOST_WORDS].decode(errors="replace")
+    text = reply.body[: 4 * _MAX_EXCERPT].decode(errors="replace")
     plain = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in text)
-    return " ".join(plain.split())[:_MOST_WORDS] or "no words"
+    return " ".join(plain.split())[:_MAX_EXCERPT] or "no words"

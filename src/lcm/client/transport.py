@@ -10,9 +10,25 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from lcm.client.base import bearer
-from lcm.client.errors import ClientError, OutcomeUnknown, ProtocolError, Refused, TimedOut, Unreachable
-from lcm.client.responses import Call, M, Reply, decode, judge, settles, unreadable, worth_repeating
+from lcm.client.base import bearer_header
+from lcm.client.errors import (
+    ApiError,
+    ClientError,
+    ClientTimeoutError,
+    OutcomeUnknownError,
+    ProtocolError,
+    UnreachableError,
+)
+from lcm.client.responses import (
+    ApiRequest,
+    ApiResponse,
+    M,
+    decode_response,
+    is_retryable,
+    raise_for_problem,
+    rules_out_earlier_attempts,
+    unreadable_response,
+)
 from lcm.core.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -23,12 +39,14 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 # Shorter than servers keep idle connections: a write on one that is just being closed would be lost.
-_KEPT_IDLE = 3.0
+_KEEPALIVE_SECONDS = 3.0
 # More at once would only take turns at the processor. Those beyond what is kept would each cost a new connection, and
 # the more are kept the longer the pool looks for one at each request.
-_AT_ONCE = 8
-_POOL = httpx.Limits(max_connections=100, max_keepalive_connections=_AT_ONCE, keepalive_expiry=_KEPT_IDLE)
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+_MAX_CONCURRENT = 8
+_POOL_LIMITS = httpx.Limits(
+    max_connections=100, max_keepalive_connections=_MAX_CONCURRENT, keepalive_expiry=_KEEPALIVE_SECONDS
+)
+_NOT_SENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +56,8 @@ class Limits:
     connect: float = 3.0
     attempt: float = 10.0
     attempts: int = 3
-    longest_retry_after: float = 5.0  # a server that asks for more is not waited for
-    largest_reply: int = 16 * 1024 * 1024
+    max_retry_after: float = 5.0  # a server that asks for more is not waited for
+    max_response_bytes: int = 16 * 1024 * 1024
     backoff: Backoff = field(default_factory=lambda: Backoff(0.2, longest=2.0))
 
     def __post_init__(self) -> None:
@@ -66,11 +84,11 @@ class Transport:
     ) -> None:
         self.limits = limits or Limits()
         self._base = _checked_url(url)
-        self._authorization = {} if token is None else bearer(token)
-        self._measured = _meter(registry) if counted else _unmeasured
+        self._authorization = {} if token is None else bearer_header(token)
+        self._measured = _measure_in(registry) if counted else _no_measure
         # Without a client around it, which would look for cookies, redirects and proxies that there must not be.
-        self._wire = wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL, trust_env=False)
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._wire = wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL_LIMITS, trust_env=False)
+        self._turns = asyncio.Semaphore(_MAX_CONCURRENT)
         self._closed = False
 
     async def aclose(self) -> None:
@@ -78,18 +96,18 @@ class Transport:
         self._closed = True
         await self._wire.aclose()
 
-    async def ask(self, call: Call, answer: type[M]) -> M:
+    async def ask(self, call: ApiRequest, answer: type[M]) -> M:
         """The answer to a call, tried again where that is safe and may help."""
         with self._measured(call.operation):
-            return decode(call, await self._persist(call), answer)
+            return decode_response(call, await self._send_with_retries(call), answer)
 
-    async def read(self, call: Call) -> bytes:
+    async def read(self, call: ApiRequest) -> bytes:
         """The answer as it came, for what is not data of the contract."""
         with self._measured(call.operation):
-            return (await self._persist(call)).body
+            return (await self._send_with_retries(call)).body
 
     @asynccontextmanager
-    async def listen(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def listen(self, call: ApiRequest, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of an answer without end. It is lost when nothing came for `silence` seconds."""
         request = self._request(call, accept="text/event-stream", timeout=silence)
         with self._measured(call.operation):
@@ -99,34 +117,34 @@ class Transport:
         finally:
             await response.aclose()
 
-    async def _persist(self, call: Call) -> Reply:
-        doubt: OutcomeUnknown | None = None
+    async def _send_with_retries(self, call: ApiRequest) -> ApiResponse:
+        doubt: OutcomeUnknownError | None = None
         attempt = 0
         while True:
             try:
-                return judge(call, await self._exchange(call))
+                return raise_for_problem(call, await self._exchange(call))
             except ClientError as error:
-                doubt = error if isinstance(error, OutcomeUnknown) else doubt
+                doubt = error if isinstance(error, OutcomeUnknownError) else doubt
                 pause = self._pause(call, error, attempt)
-                if pause is None and doubt is not None and doubt is not error and not settles(error):
+                if pause is None and doubt is not None and doubt is not error and not rules_out_earlier_attempts(error):
                     raise doubt from error  # what was not heard now may have been heard before
                 if pause is None:
                     raise
-                _note_repeat(call, error)
+                _log_retry(call, error)
             await asyncio.sleep(pause)
             attempt += 1
 
-    def _pause(self, call: Call, error: ClientError, attempt: int) -> float | None:
+    def _pause(self, call: ApiRequest, error: ClientError, attempt: int) -> float | None:
         """How long to wait before the next attempt; None: there is none, or no point in one."""
-        if not call.repeatable or attempt + 1 >= self.limits.attempts or not worth_repeating(error):
+        if not call.repeatable or attempt + 1 >= self.limits.attempts or not is_retryable(error):
             return None
-        told = error.told if isinstance(error, OutcomeUnknown) else error
-        asked = told.retry_after if isinstance(told, Refused) else None
-        if asked is not None and asked > self.limits.longest_retry_after:
+        told = error.told if isinstance(error, OutcomeUnknownError) else error
+        asked = told.retry_after if isinstance(told, ApiError) else None
+        if asked is not None and asked > self.limits.max_retry_after:
             return None
         return max(asked or 0.0, self.limits.backoff.delay(attempt))
 
-    async def _exchange(self, call: Call) -> Reply:
+    async def _exchange(self, call: ApiRequest) -> ApiResponse:
         limit = self.limits.attempt
         try:
             async with self._turns, asyncio.timeout(limit):
@@ -138,7 +156,7 @@ class Transport:
         except (TimeoutError, httpx.HTTPError) as error:
             raise self._lost(call, error) from error
 
-    async def _opened(self, call: Call, request: httpx.Request) -> httpx.Response:
+    async def _opened(self, call: ApiRequest, request: httpx.Request) -> httpx.Response:
         try:
             async with asyncio.timeout(self.limits.attempt):
                 response = await self._send(request)
@@ -146,29 +164,32 @@ class Transport:
                 if response.status_code == 200 and kind.startswith("text/event-stream"):
                     return response
                 try:
-                    judge(call, await self._whole(call, response))
+                    raise_for_problem(call, await self._whole(call, response))
                 finally:
                     await response.aclose()
         except (TimeoutError, httpx.HTTPError) as error:
             raise self._lost(call, error) from error
         raise ProtocolError(f"{call.operation}: {self._base} answered with {kind or 'nothing'}, not with events")
 
-    async def _whole(self, call: Call, response: httpx.Response) -> Reply:
-        largest = self.limits.largest_reply
+    async def _whole(self, call: ApiRequest, response: httpx.Response) -> ApiResponse:
+        largest = self.limits.max_response_bytes
         headers = {name.lower(): value.decode("latin-1") for name, value in response.headers.raw}
         if headers.get(b"content-encoding", "identity") != "identity":
-            raise unreadable(call, f"{call.operation}: the answer is packed, which was not asked for")
+            raise unreadable_response(call, f"{call.operation}: the answer is packed, which was not asked for")
         body = bytearray()
         assert isinstance(response.stream, httpx.AsyncByteStream)
         async for chunk in response.stream:  # as it came: nothing is packed
             body += chunk
             if len(body) > largest:
-                raise unreadable(call, f"{call.operation}: the answer is longer than {largest} bytes")
-        return Reply(
-            response.status_code, headers.get(b"content-type", ""), bytes(body), _seconds(headers.get(b"retry-after"))
+                raise unreadable_response(call, f"{call.operation}: the answer is longer than {largest} bytes")
+        return ApiResponse(
+            response.status_code,
+            headers.get(b"content-type", ""),
+            bytes(body),
+            _retry_after_seconds(headers.get(b"retry-after")),
         )
 
-    async def _chunks(self, call: Call, response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
+    async def _chunks(self, call: ApiRequest, response: httpx.Response, silence: float) -> AsyncIterator[bytes]:
         chunks = response.aiter_bytes()
         while True:
             try:
@@ -181,7 +202,11 @@ class Transport:
             yield chunk
 
     def _request(
-        self, call: Call, *, accept: str = "application/json, application/problem+json", timeout: float | None = None
+        self,
+        call: ApiRequest,
+        *,
+        accept: str = "application/json, application/problem+json",
+        timeout: float | None = None,
     ) -> httpx.Request:
         headers = {
             **self._authorization,
@@ -204,7 +229,7 @@ class Transport:
         query = tuple((name, value) for name, values in call.query.items() for value in values)
         return httpx.Request(
             call.method,
-            _address(self._base + call.path, query),
+            _cached_url(self._base + call.path, query),
             content=call.body,
             headers=headers,
             extensions={"timeout": times},
@@ -215,44 +240,44 @@ class Transport:
             raise RuntimeError("this client is closed")
         return await self._wire.handle_async_request(request)
 
-    def _lost(self, call: Call, error: Exception) -> ClientError:
+    def _lost(self, call: ApiRequest, error: Exception) -> ClientError:
         """What it means that no whole answer came."""
         where = f"{call.operation}: {self._base}"
-        if isinstance(error, _NOT_SENT):
-            return Unreachable(f"{where} cannot be reached: {_words(error)}")
+        if isinstance(error, _NOT_SENT_ERRORS):
+            return UnreachableError(f"{where} cannot be reached: {_error_text(error)}")
         late = isinstance(error, TimeoutError | httpx.TimeoutException)
-        words = f"{where} gave no whole answer " + ("in time" if late else f"({_words(error)})")
+        words = f"{where} gave no whole answer " + ("in time" if late else f"({_error_text(error)})")
         if call.reads:
-            return TimedOut(words) if late else Unreachable(words)
-        return OutcomeUnknown(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
+            return ClientTimeoutError(words) if late else UnreachableError(words)
+        return OutcomeUnknownError(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
 
 
 @lru_cache(maxsize=1024)
-def _address(url: str, query: tuple[tuple[str, str], ...]) -> httpx.URL:
+def _cached_url(url: str, query: tuple[tuple[str, str], ...]) -> httpx.URL:
     """To parse and check an address takes longer than to send a small request: those asked for often are kept."""
     return httpx.URL(url, params=query) if query else httpx.URL(url)
 
 
-def _meter(registry: CollectorRegistry | None) -> Callable[[str], AbstractContextManager[None]]:
+def _measure_in(registry: CollectorRegistry | None) -> Callable[[str], AbstractContextManager[None]]:
     from prometheus_client import REGISTRY
 
-    from lcm.client.metrics import meters_of
+    from lcm.client.metrics import client_metrics
 
-    return meters_of(registry or REGISTRY).measured
+    return client_metrics(registry or REGISTRY).measured
 
 
-def _unmeasured(_: str) -> AbstractContextManager[None]:
+def _no_measure(_: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _note_repeat(call: Call, error: ClientError) -> None:
+def _log_retry(call: ApiRequest, error: ClientError) -> None:
     import structlog  # here, as a command that is answered at once should not wait for it
 
     log = structlog.get_logger(__name__)
     log.info("asking the control plane again", operation=call.operation, error=str(error))
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
@@ -268,6 +293,6 @@ def _checked_url(url: str) -> str:
     return str(parsed).rstrip("/")
 
 
-def _seconds(retry_after: str | None) -> float | None:
+def _retry_after_seconds(retry_after: str | None) -> float | None:
     """Seconds of a Retry-After; our servers send no dates."""
     return float(retry_after) if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else None

@@ -12,49 +12,49 @@ class CloudError(Exception):
         self.operation = operation
 
 
-class Throttled(CloudError):
+class CloudThrottledError(CloudError):
     """Too many calls. Nothing happened; the same call may be made later."""
 
 
-class Unreachable(CloudError):
+class CloudUnreachableError(CloudError):
     """No connection, or a read without an answer. Certainly nothing changed."""
 
 
-class OutcomeUnknown(CloudError):
+class CloudOutcomeUnknownError(CloudError):
     """A call that changes things was sent and no answer came: it may or may not have happened. Look before acting."""
 
 
-class CapacityLacking(CloudError):
+class InsufficientCapacityError(CloudError):
     """The provider has no such machine there now. A definite refusal: another attempt may choose another place."""
 
 
-class TokenSpent(CloudError):
+class LaunchTokenSpentError(CloudError):
     """The launch token belongs to an instance that has terminated: only a new attempt can launch."""
 
 
-class TokenMismatch(CloudError):
+class LaunchTokenMismatchError(CloudError):
     """The launch token was used with other parameters: find that launch's instance by its tags."""
 
 
-class InstanceNotFound(CloudError):
+class InstanceNotFoundError(CloudError):
     """The provider does not know the id now. That alone does not mean that it is gone."""
 
 
-class WrongState(CloudError):
+class IncorrectInstanceStateError(CloudError):
     """The instance is in a state in which this cannot be done, such as starting a terminated one."""
 
 
-class Refused(CloudError):
+class CloudRefusedError(CloudError):
     """Refused for good: the same call will be refused again until a person changes something."""
 
 
-class Denied(Refused):
+class CloudAccessDeniedError(CloudRefusedError):
     """Credentials or permissions do not allow it."""
 
 
-class QuotaExceeded(Refused):
+class QuotaExceededError(CloudRefusedError):
     """A limit of the account is reached."""
 
 
-class InvalidRequest(Refused):
+class InvalidCloudRequestError(CloudRefusedError):
     """A parameter is wrong: an unknown image, type, subnet or key."""

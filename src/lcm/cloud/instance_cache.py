@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from lcm.cloud.types import Instance, Sweep
 
 # So long after a launch or import a provider may still not show an instance that exists.
-VISIBILITY_ALLOWANCE: Final = 300.0
-_REMEMBER_GONE: Final = 86400.0
+VISIBILITY_GRACE_SECONDS: Final = 300.0
+_GONE_RETENTION_SECONDS: Final = 86400.0
 
 
-class _Sighting(NamedTuple):
+class _CachedInstance(NamedTuple):
     instance: Instance
     began_at: float
 
@@ -28,24 +28,24 @@ class _Absence(NamedTuple):
     asked_at: float
 
 
-class Answer(NamedTuple):
+class InstanceLookup(NamedTuple):
     """What a look found of an instance, and when it began."""
 
     instance: Instance | None
     began_at: float
 
 
-class Sightings:
+class InstanceCache:
     """A memory of looks. A later look counts more than an earlier one, in whatever order their answers arrive."""
 
     def __init__(self) -> None:
         self.latest: Sweep | None = None
         self.latest_complete: Sweep | None = None
         self._complete_since = 0.0
-        self._seen: dict[str, _Sighting] = {}
+        self._seen: dict[str, _CachedInstance] = {}
         self._absent: dict[str, _Absence] = {}
         self._ended: dict[str, float] = {}
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, InstanceLookup] = {}
 
     def instance(self, instance_id: str) -> Instance | None:
         """As it was last seen."""
@@ -57,27 +57,27 @@ class Sightings:
         sighting = self._seen.get(instance_id)
         return sighting is not None and sighting.began_at >= moment and not sighting.instance.state.in_transition
 
-    def answer(self, instance_id: str, not_before: float) -> Answer | None:
+    def answer(self, instance_id: str, not_before: float) -> InstanceLookup | None:
         """What a complete look by id found that began at that moment or later, within this sweep's time."""
         answer = self._answers.get(instance_id)
         return answer if answer is not None and answer.began_at >= not_before else None
 
-    def last_look(self, instance_id: str) -> Answer | None:
+    def last_lookup(self, instance_id: str) -> InstanceLookup | None:
         """The latest look that showed it or, asked by its id, did not find it; None: nobody has looked for it yet.
 
         A sweep that does not show it is no such look: it may only lack the tags that sweeps ask for.
         """
-        looks: list[Answer] = []
+        looks: list[InstanceLookup] = []
         if (answer := self._answers.get(instance_id)) is not None:
             looks.append(answer)
         if (absence := self._absent.get(instance_id)) is not None:
-            looks.append(Answer(None, absence.asked_at))
+            looks.append(InstanceLookup(None, absence.asked_at))
         if (sighting := self._seen.get(instance_id)) is not None:
-            looks.append(Answer(sighting.instance, sighting.began_at))
+            looks.append(InstanceLookup(sighting.instance, sighting.began_at))
         # Of two that began at one moment, the one that shows it counts: not to be seen is less than to be seen.
         return max(looks, key=lambda look: (look.began_at, look.instance is not None), default=None)
 
-    def take_sweep(self, sweep: Sweep, now: float) -> Sequence[Instance]:
+    def record_sweep(self, sweep: Sweep, now: float) -> Sequence[Instance]:
         """Remember a sweep that ended now; what is new or changed in it. An incomplete one tells only what it shows."""
         self.latest = sweep
         self._answers.clear()
@@ -88,13 +88,13 @@ class Sightings:
             self._forget(sweep, now)
         return changed
 
-    def take_description(self, asked: Collection[str], look: Sweep) -> Sequence[Instance]:
+    def record_description(self, asked: Collection[str], look: Sweep) -> Sequence[Instance]:
         """Remember a look by id; what is new or changed in it."""
         changed = self._see(look)
         if look.complete:
             for instance_id in asked:
                 instance = look.instances.get(instance_id)
-                self._answers[instance_id] = Answer(instance, look.began_at)
+                self._answers[instance_id] = InstanceLookup(instance, look.began_at)
                 if instance is None:
                     self._miss(instance_id, look)
         return changed
@@ -108,9 +108,9 @@ class Sightings:
         if instance_id in self._ended:
             return True
         absence = self._absent.get(instance_id)
-        if absence is None or now - since <= VISIBILITY_ALLOWANCE:
+        if absence is None or now - since <= VISIBILITY_GRACE_SECONDS:
             return False
-        return absence.sweep_began_at - since > VISIBILITY_ALLOWANCE
+        return absence.sweep_began_at - since > VISIBILITY_GRACE_SECONDS
 
     def _see(self, look: Sweep) -> list[Instance]:
         changed = []
@@ -118,7 +118,7 @@ class Sightings:
             known = self._seen.get(instance_id)
             if known is not None and known.began_at > look.began_at:
                 continue
-            self._seen[instance_id] = _Sighting(instance, look.began_at)
+            self._seen[instance_id] = _CachedInstance(instance, look.began_at)
             absence = self._absent.get(instance_id)
             if absence is not None and absence.sweep_began_at <= look.began_at:
                 del self._absent[instance_id]
@@ -147,7 +147,7 @@ class Sightings:
         over = [i for i in self._ended if i not in sweep.instances]
         for instance_id in over:
             self._seen.pop(instance_id, None)
-            if now - self._ended[instance_id] > _REMEMBER_GONE:
+            if now - self._ended[instance_id] > _GONE_RETENTION_SECONDS:
                 del self._ended[instance_id]
-        old = now - _REMEMBER_GONE
+        old = now - _GONE_RETENTION_SECONDS
         self._absent = {i: absence for i, absence in self._absent.items() if absence.asked_at > old}

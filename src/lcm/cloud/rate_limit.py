@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import Final
 
 # What adding up fractions of a second loses; far below one token.
-_HAIR: Final = 1e-9
+_EPSILON: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class BucketRate:
     """A bucket's size, and how many tokens a second come back."""
 
     capacity: float
     refill_per_second: float
 
-    def share(self, part: float) -> Rate:
+    def share(self, part: float) -> BucketRate:
         """This part of it."""
-        return Rate(self.capacity * part, self.refill_per_second * part)
+        return BucketRate(self.capacity * part, self.refill_per_second * part)
 
 
 class TokenBucket:
@@ -35,7 +35,7 @@ class TokenBucket:
     def __init__(self, capacity: float, refill_per_second: float) -> None:
         if capacity <= 0 or refill_per_second <= 0:
             raise ValueError(f"a bucket needs a size and a refill above 0, not {capacity:g} and {refill_per_second:g}")
-        self._rate = Rate(capacity, refill_per_second)
+        self._rate = BucketRate(capacity, refill_per_second)
         self._level = capacity
         self._at: float | None = None
         self._queue: deque[tuple[float, asyncio.Future[None]]] = deque()
@@ -48,14 +48,14 @@ class TokenBucket:
 
     def try_take(self, tokens: float = 1) -> bool:
         """Take the tokens if they are there and nobody waits."""
-        if self._queue or self._fill() + _HAIR < tokens:
+        if self._queue or self._fill() + _EPSILON < tokens:
             return False
         self._level -= tokens
         return True
 
     async def take(self, tokens: float = 1) -> None:
         """Take the tokens, waiting for as long as it takes."""
-        if tokens > self._rate.capacity + _HAIR:
+        if tokens > self._rate.capacity + _EPSILON:
             raise ValueError(f"{tokens:g} tokens will never be in a bucket of {self._rate.capacity:g}")
         if self.try_take(tokens):
             return
@@ -91,7 +91,7 @@ class TokenBucket:
         return self._level
 
     def _serve(self) -> None:
-        while self._queue and self._fill() + _HAIR >= self._queue[0][0]:
+        while self._queue and self._fill() + _EPSILON >= self._queue[0][0]:
             tokens, turn = self._queue.popleft()
             if not turn.done():
                 self._level -= tokens
@@ -108,42 +108,42 @@ class TokenBucket:
             self._timer = asyncio.get_running_loop().call_later(wait, self._serve)
 
 
-DESCRIBE: Final = Rate(100, 20)
-MUTATE: Final = Rate(50, 5)
-LAUNCH: Final = Rate(5, 2)
-TERMINATE: Final = Rate(100, 5)
-CREATE_TAGS: Final = Rate(100, 10)
-GET_METRIC_DATA: Final = Rate(50, 50)
-LAUNCHED_INSTANCES: Final = Rate(1000, 2)
-ENDED_INSTANCES: Final = Rate(1000, 20)
+DESCRIBE_RATE: Final = BucketRate(100, 20)
+MUTATE_RATE: Final = BucketRate(50, 5)
+LAUNCH_RATE: Final = BucketRate(5, 2)
+TERMINATE_RATE: Final = BucketRate(100, 5)
+CREATE_TAGS_RATE: Final = BucketRate(100, 10)
+GET_METRIC_DATA_RATE: Final = BucketRate(50, 50)
+LAUNCHED_INSTANCES_RATE: Final = BucketRate(1000, 2)
+STOPPED_INSTANCES_RATE: Final = BucketRate(1000, 20)
 
-_REQUESTS: Final = {
-    "RunInstances": LAUNCH,
-    "StartInstances": LAUNCH,
-    "TerminateInstances": TERMINATE,
-    "CreateTags": CREATE_TAGS,
-    "GetMetricData": GET_METRIC_DATA,
+_REQUEST_RATES: Final = {
+    "RunInstances": LAUNCH_RATE,
+    "StartInstances": LAUNCH_RATE,
+    "TerminateInstances": TERMINATE_RATE,
+    "CreateTags": CREATE_TAGS_RATE,
+    "GetMetricData": GET_METRIC_DATA_RATE,
     # The documentation gives no figure; it is asked for seldom.
-    "GetCallerIdentity": DESCRIBE,
+    "GetCallerIdentity": DESCRIBE_RATE,
 }
-_INSTANCES: Final = {
-    "RunInstances": LAUNCHED_INSTANCES,
-    "StartInstances": LAUNCHED_INSTANCES,
-    "StopInstances": ENDED_INSTANCES,
-    "TerminateInstances": ENDED_INSTANCES,
+_INSTANCE_RATES: Final = {
+    "RunInstances": LAUNCHED_INSTANCES_RATE,
+    "StartInstances": LAUNCHED_INSTANCES_RATE,
+    "StopInstances": STOPPED_INSTANCES_RATE,
+    "TerminateInstances": STOPPED_INSTANCES_RATE,
 }
 
 
-def request_rate(operation: str) -> Rate:
+def request_rate(operation: str) -> BucketRate:
     """How many requests of an EC2 operation an account may make in a region."""
     if operation.startswith("Describe"):
-        return DESCRIBE
-    return _REQUESTS.get(operation, MUTATE)
+        return DESCRIBE_RATE
+    return _REQUEST_RATES.get(operation, MUTATE_RATE)
 
 
-def instance_rate(operation: str) -> Rate | None:
+def instance_rate(operation: str) -> BucketRate | None:
     """How many instances an EC2 operation may touch, whatever the number of requests; None: it is not counted."""
-    return _INSTANCES.get(operation)
+    return _INSTANCE_RATES.get(operation)
 
 
 class OperationBuckets:
@@ -186,6 +186,6 @@ class OperationBuckets:
                 self._instances[operation] = self._bucket(touched)
         return requests, self._instances.get(operation)
 
-    def _bucket(self, rate: Rate) -> TokenBucket:
+    def _bucket(self, rate: BucketRate) -> TokenBucket:
         part = rate.share(self._part)
         return TokenBucket(part.capacity, part.refill_per_second)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from lcm.cloud.instance_cache import Sightings
-from lcm.cloud.types import Selection, Sweep
+from lcm.cloud.instance_cache import InstanceCache
+from lcm.cloud.types import InstanceSelection, Sweep
 from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from lcm.cloud.instance_cache import Answer
+    from lcm.cloud.instance_cache import InstanceLookup
     from lcm.cloud.spi import CloudProviderSPI
     from lcm.cloud.types import Instance
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-FAST_LANE_EVERY: Final = 5.0
-IDS_A_CALL: Final = 200
+FAST_LANE_INTERVAL: Final = 5.0
+MAX_IDS_PER_CALL: Final = 200
 # A tracked id that no look ever shows is left to the sweeps after this long.
-_TRACK_UNSEEN: Final = 600.0
-_STOPPED: Final = "the observer was stopped"
+_MAX_UNSEEN_SECONDS: Final = 600.0
+_STOPPED_ERROR: Final = "the observer was stopped"
 
 SWEEP: Final = "sweep"
 DESCRIBE: Final = "describe"
 FAST_LANE: Final = "fast_lane"
 
 
-class _Batch:
+class _DescribeBatch:
     """Ids that are asked for together, and who waits for the answer."""
 
     def __init__(self) -> None:
@@ -47,28 +47,28 @@ class _Batch:
         self.answer: asyncio.Future[Sweep] = asyncio.get_running_loop().create_future()
 
 
-class RegionObserver:
+class RegionCache:
     """All looks at one region. Moments are of `clock.boottime()`."""
 
     def __init__(
         self,
         cloud: CloudProviderSPI,
         region: str,
-        selection: Selection | None = None,
+        selection: InstanceSelection | None = None,
         *,
-        fast_lane_every: float = FAST_LANE_EVERY,
+        fast_lane_every: float = FAST_LANE_INTERVAL,
     ) -> None:
         self.region = region
-        self.selection = selection or Selection()
+        self.selection = selection or InstanceSelection()
         self.calls_total: Counter[str] = Counter()
         self.calls_this_cycle: Counter[str] = Counter()
         self.calls_last_cycle: Counter[str] = Counter()
         self._cloud = cloud
         self._every = fast_lane_every
-        self._sightings = Sightings()
+        self._sightings = InstanceCache()
         self._sweeping: asyncio.Task[None] | None = None
         self._describing: asyncio.Task[None] | None = None
-        self._gathering: _Batch | None = None
+        self._gathering: _DescribeBatch | None = None
         self._tracked: dict[str, float] = {}
         self._something_moves = asyncio.Event()
         self._fast_lane: asyncio.Task[None] | None = None
@@ -92,7 +92,7 @@ class RegionObserver:
             sweeping = self._sweeping
             await asyncio.wait({sweeping})
             if sweeping.cancelled():
-                return self._failed(_STOPPED)
+                return self._failed(_STOPPED_ERROR)
         return sweep
 
     async def describe(self, instance_ids: Collection[str], not_before: float = float("inf")) -> Sweep:
@@ -127,9 +127,9 @@ class RegionObserver:
         """As it was last seen by any look."""
         return self._sightings.instance(instance_id)
 
-    def last_look(self, instance_id: str) -> Answer | None:
-        """The latest look that showed it, or asked for it in vain. See `Sightings.last_look`."""
-        return self._sightings.last_look(instance_id)
+    def last_lookup(self, instance_id: str) -> InstanceLookup | None:
+        """The latest look that showed it, or asked for it in vain. See `InstanceCache.last_look`."""
+        return self._sightings.last_lookup(instance_id)
 
     @property
     def account_id(self) -> str:
@@ -142,7 +142,7 @@ class RegionObserver:
         return self._sightings.latest
 
     def is_gone(self, instance_id: str, since: float, now: float) -> bool:
-        """Whether it is certainly gone; `since` is its launch call or import. See `Sightings.is_gone`."""
+        """Whether it is certainly gone; `since` is its launch call or import. See `InstanceCache.is_gone`."""
         return self._sightings.is_gone(instance_id, since, now)
 
     def on_change(self, subscriber: Subscriber) -> Callable[[], None]:
@@ -196,7 +196,7 @@ class RegionObserver:
                 self._tracked.setdefault(instance.id, now)
         for instance_id, since in list(self._tracked.items()):
             unseen = self._sightings.instance(instance_id) is None
-            if self._sightings.settled_since(instance_id, since) or (unseen and now - since > _TRACK_UNSEEN):
+            if self._sightings.settled_since(instance_id, since) or (unseen and now - since > _MAX_UNSEEN_SECONDS):
                 del self._tracked[instance_id]
         if self._tracked:
             self._something_moves.set()
@@ -223,11 +223,11 @@ class RegionObserver:
             log.warning("the region cannot be seen as a whole", region=self.region, error=sweep.trouble)
         elif sweep.complete and before is not None and not before.complete:
             log.info("the region can be seen again", region=self.region)
-        self._tell(self._sightings.take_sweep(sweep, clock.boottime()))
+        self._tell(self._sightings.record_sweep(sweep, clock.boottime()))
 
     async def _ask_together(self, instance_ids: Collection[str]) -> Sweep:
         if self._gathering is None:
-            self._gathering = _Batch()
+            self._gathering = _DescribeBatch()
         batch = self._gathering
         batch.ids.update(instance_ids)
         if self._describing is None:
@@ -236,7 +236,7 @@ class RegionObserver:
         return await asyncio.shield(batch.answer)
 
     async def _answer_batches(self) -> None:
-        batch: _Batch | None = None
+        batch: _DescribeBatch | None = None
         try:
             while self._gathering is not None:
                 batch, self._gathering = self._gathering, None
@@ -246,19 +246,19 @@ class RegionObserver:
             self._describing = None
             self._give_up(batch)
 
-    def _give_up(self, batch: _Batch | None) -> None:
+    def _give_up(self, batch: _DescribeBatch | None) -> None:
         if batch is not None and not batch.answer.done():
-            batch.answer.set_result(self._failed(_STOPPED))
+            batch.answer.set_result(self._failed(_STOPPED_ERROR))
 
     async def _describe(self, instance_ids: Sequence[str], purpose: str) -> Sweep:
         found: dict[str, Instance] = {}
         began_at: float | None = None
         account, trouble, calls = self._account(), "", 0
-        for begin in range(0, len(instance_ids), IDS_A_CALL):
-            asked = instance_ids[begin : begin + IDS_A_CALL]
+        for begin in range(0, len(instance_ids), MAX_IDS_PER_CALL):
+            asked = instance_ids[begin : begin + MAX_IDS_PER_CALL]
             look = await self._guard(self._cloud.describe(self.region, asked))
             self._count(purpose, look.calls)
-            self._tell(self._sightings.take_description(asked, look))
+            self._tell(self._sightings.record_description(asked, look))
             found.update(look.instances)
             began_at = look.began_at if began_at is None else began_at
             account, trouble, calls = look.account_id or account, trouble or look.trouble, calls + look.calls

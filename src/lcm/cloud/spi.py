@@ -16,9 +16,9 @@ if TYPE_CHECKING:
         Image,
         Instance,
         InstanceMetrics,
+        InstanceSelection,
         InstanceState,
         LaunchParameters,
-        Selection,
         Sweep,
     )
 
@@ -33,7 +33,7 @@ class CloudProviderSPI(Protocol):
     async def account_id(self, region: str) -> str:
         """The account that calls in this region run as."""
 
-    async def sweep(self, region: str, selection: Selection) -> Sweep:
+    async def sweep(self, region: str, selection: InstanceSelection) -> Sweep:
         """All instances of the selection, page by page; terminated ones as long as the provider shows them.
 
         A failure on the way gives an incomplete sweep with what was seen, never an exception. A selection of nothing is

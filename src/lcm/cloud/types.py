@@ -61,7 +61,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class InstanceSelection:
     """Which instances a sweep asks for: any with one of these tag keys, or, if given, any of these images."""
 
     tag_keys: tuple[str, ...] = (WORKER_TAG,)
@@ -113,7 +113,7 @@ class HealthNotice:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchSite:
+class RegionLaunchSettings:
     """What instances of a region are launched with, besides what their template says."""
 
     region: str

@@ -16,61 +16,61 @@ class CMLError(Exception):
         self.cause = cause
 
 
-class NotReady(CMLError):
+class CMLNotReadyError(CMLError):
     """Nobody answers there yet, or only the web server in front of a CML that is still starting."""
 
     outcome = "not_ready"
 
 
-class OutcomeUnknown(NotReady):
+class CMLOutcomeUnknownError(CMLNotReadyError):
     """A call that changes things was sent and its answer was lost: it may have happened. Look before trying again."""
 
     outcome = "unknown"
 
 
-class AuthFailed(CMLError):
+class CMLAuthenticationError(CMLError):
     """User name, password or permissions do not allow it. Trying again with the same ones changes nothing."""
 
     outcome = "auth_failed"
 
 
-class Unauthorized(CMLError):
+class CMLUnauthorizedError(CMLError):
     """The session was refused, also with a token that was fresh."""
 
     outcome = "unauthorized"
 
 
-class Throttled(CMLError):
+class CMLThrottledError(CMLError):
     """Too many requests, by the server's count. Nothing happened; try later."""
 
     outcome = "throttled"
 
 
-class TlsError(CMLError):
+class CMLTlsError(CMLError):
     """The server cannot prove that it is the one that is meant. Nothing was sent to it."""
 
     outcome = "tls"
 
 
-class NotFound(CMLError):
+class CMLNotFoundError(CMLError):
     """The server knows no such thing."""
 
     outcome = "not_found"
 
 
-class Conflict(CMLError):
+class CMLConflictError(CMLError):
     """The server is busy with something that excludes this, or its state does not allow it."""
 
     outcome = "conflict"
 
 
-class Invalid(CMLError):
+class CMLInvalidRequestError(CMLError):
     """The server understood the request and refuses its content."""
 
     outcome = "invalid"
 
 
-class ProtocolError(CMLError):
+class CMLProtocolError(CMLError):
     """The answer is not one that CML gives: too long, of another kind or shape, or a way to somewhere else."""
 
     outcome = "protocol"

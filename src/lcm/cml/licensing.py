@@ -7,13 +7,22 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from lcm.cml.client.json_values import items, maybe_count, maybe_flag, maybe_text, moment, part, record, text
+from lcm.cml.client.json_values import (
+    as_list,
+    as_object,
+    get_text,
+    nested_object,
+    optional_bool,
+    optional_int,
+    optional_text,
+    parse_time,
+)
 from lcm.cml.types import LicenseFeature, LicenseState
 
-SETTLING = timedelta(seconds=10)
+REGISTRATION_SETTLE_TIME = timedelta(seconds=10)
 
-_UNDER_WAY = ("IN_PROGRESS", "RETRY_IN_PROGRESS", "RESERVATION_IN_PROGRESS")
-_IN_ORDER = ("", "INIT", "IN_COMPLIANCE")
+_IN_PROGRESS = ("IN_PROGRESS", "RETRY_IN_PROGRESS", "RESERVATION_IN_PROGRESS")
+_COMPLIANT = ("", "INIT", "IN_COMPLIANCE")
 
 
 class LicensePhase(StrEnum):
@@ -41,44 +50,44 @@ class LicenseProgress:
         """
         status = state.registration
         if status == "COMPLETED":
-            return cls(LicensePhase.REGISTERED, _compliance(state))
-        if status in _UNDER_WAY:
+            return cls(LicensePhase.REGISTERED, _compliance_problem(state))
+        if status in _IN_PROGRESS:
             return cls(LicensePhase.REGISTERING, state.failure)
         if status not in ("NOT_REGISTERED", "FAILED"):
             return cls(LicensePhase.UNKNOWN, f"CML says {status!r}")
-        if asked_ago is not None and asked_ago < SETTLING:
+        if asked_ago is not None and asked_ago < REGISTRATION_SETTLE_TIME:
             return cls(LicensePhase.REGISTERING)
         if status == "FAILED":
             return cls(LicensePhase.FAILED, state.failure or "CML gives no reason")
         return cls(LicensePhase.UNREGISTERED, state.failure)
 
 
-def _compliance(state: LicenseState) -> str:
-    return "" if state.authorization in _IN_ORDER else f"authorization is {state.authorization}"
+def _compliance_problem(state: LicenseState) -> str:
+    return "" if state.authorization in _COMPLIANT else f"authorization is {state.authorization}"
 
 
-def read_license(answer: Any) -> LicenseState:
+def parse_license(answer: Any) -> LicenseState:
     """The state of `GET /licensing`."""
-    whole = record(answer, "the licence")
-    registration = record(whole.get("registration"), "registration")
-    product = part(whole, "product_license")
+    whole = as_object(answer, "the licence")
+    registration = as_object(whole.get("registration"), "registration")
+    product = nested_object(whole, "product_license")
     return LicenseState(
-        registration=text(registration, "status"),
-        authorization=text(part(whole, "authorization"), "status", ""),
-        product=text(product, "active", ""),
-        is_enterprise=maybe_flag(product, "is_enterprise"),
-        features=tuple(_feature(entry) for entry in items(whole.get("features") or [], "features")),
-        failure=maybe_text(part(registration, "register_time"), "failure") or "",
-        expires=moment(registration.get("expires")),
-        reservation_mode=maybe_flag(whole, "reservation_mode") or False,
+        registration=get_text(registration, "status"),
+        authorization=get_text(nested_object(whole, "authorization"), "status", ""),
+        product=get_text(product, "active", ""),
+        is_enterprise=optional_bool(product, "is_enterprise"),
+        features=tuple(_parse_feature(entry) for entry in as_list(whole.get("features") or [], "features")),
+        failure=optional_text(nested_object(registration, "register_time"), "failure") or "",
+        expires=parse_time(registration.get("expires")),
+        reservation_mode=optional_bool(whole, "reservation_mode") or False,
     )
 
 
-def _feature(entry: Any) -> LicenseFeature:
-    feature = record(entry, "a feature")
+def _parse_feature(entry: Any) -> LicenseFeature:
+    feature = as_object(entry, "a feature")
     return LicenseFeature(
-        id=text(feature, "id"),
-        name=text(feature, "name", ""),
-        in_use=maybe_count(feature, "in_use") or 0,
-        status=text(feature, "status", ""),
+        id=get_text(feature, "id"),
+        name=get_text(feature, "name", ""),
+        in_use=optional_int(feature, "in_use") or 0,
+        status=get_text(feature, "status", ""),
     )

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.cml.types import (
-        Activity,
+        CMLActivity,
         Credentials,
-        Deregistration,
+        DeregistrationResult,
         LicenseState,
         SystemHealth,
         SystemInformation,
@@ -38,10 +38,10 @@ class CMLSystemSPI(Protocol):
     ) -> None:
         """Ask for registration. Returning means that the server took the request, not that it is registered."""
 
-    async def deregister_license(self, address: str, credentials: Credentials) -> Deregistration:
+    async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
         """Give the licence back. It may take more than a minute."""
 
-    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> Activity:
+    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
         """What happened after `since`, oldest first; everything when it is None."""
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:

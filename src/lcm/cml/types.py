@@ -98,7 +98,7 @@ class LicenseState:
     reservation_mode: bool
 
 
-class Deregistration(StrEnum):
+class DeregistrationResult(StrEnum):
     """How giving back a licence ended."""
 
     DONE = "done"
@@ -107,7 +107,7 @@ class Deregistration(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ActivityEvent:
+class CMLActivityEvent:
     """Something that happened on the server, at a time in UTC."""
 
     category: str
@@ -117,13 +117,13 @@ class ActivityEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Activity:
+class CMLActivity:
     """The events since a moment. `total` counts the readable ones of all times, `skipped` those beyond reading.
 
     A total of zero means that the server keeps no telemetry, which says nothing about idleness.
     """
 
-    events: tuple[ActivityEvent, ...]
+    events: tuple[CMLActivityEvent, ...]
     total: int
     skipped: int
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.fleet.settings import read_settings
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.settings import read_fleet_settings
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.problems import ProblemCode
@@ -14,13 +14,13 @@ from lcm.model.problems import ProblemCode
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from lcm.control_plane.records.unit_of_work import Records
+    from lcm.control_plane.records.unit_of_work import UnitOfWork
     from lcm.control_plane.secrets.box import SecretBox
     from lcm.control_plane.store.port import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Plane:
+class ControlPlaneContext:
     """Store, rules and names. `regions` are those that workers may be in; the first is the default.
 
     `ports` are those of a worker that lablets may be given, `scale_up_license` is the licence token of workers that
@@ -28,7 +28,7 @@ class Plane:
     """
 
     store: Store
-    records: Records
+    records: UnitOfWork
     box: SecretBox
     regions: tuple[str, ...]
     base_settings: FleetSettings = field(default_factory=FleetSettings)
@@ -37,7 +37,7 @@ class Plane:
 
     async def settings(self) -> FleetSettings:
         """The settings that count now."""
-        return await read_settings(self.store, self.base_settings)
+        return await read_fleet_settings(self.store, self.base_settings)
 
     def region(self, asked: str | None) -> str:
         """The region asked for, or the default; others are refused."""
@@ -45,5 +45,5 @@ class Plane:
             return self.regions[0]
         if asked not in self.regions:
             names = ", ".join(self.regions)
-            raise Refusal(ProblemCode.INVALID, f"aws_region: {asked} is not configured; there are {names}")
+            raise ProblemError(ProblemCode.INVALID, f"aws_region: {asked} is not configured; there are {names}")
         return asked

@@ -7,7 +7,7 @@ from typing import Any
 from lcm.model.problems import ProblemCode
 
 
-class Refusal(Exception):
+class ProblemError(Exception):
     """Nothing was changed. `detail` says what is in the way and what would help."""
 
     def __init__(self, code: ProblemCode, detail: str, *, current: dict[str, Any] | None = None) -> None:
@@ -17,7 +17,7 @@ class Refusal(Exception):
         self.current = current
 
 
-class PreconditionFailed(Refusal):
+class PreconditionFailedError(ProblemError):
     """If-Match named another version than the present one."""
 
     def __init__(self, what: str, current: int, asked: int) -> None:

@@ -12,17 +12,17 @@ from lcm.core.hosting import HostedService, cancel_and_wait
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    Chore: TypeAlias = Callable[[], Awaitable[int]]
+    MaintenanceTask: TypeAlias = Callable[[], Awaitable[int]]
 
 log = structlog.get_logger(__name__)
 
-TIDY_EVERY = 600.0
+MAINTENANCE_INTERVAL = 600.0
 
 
-class Tidying(HostedService):
+class MaintenanceService(HostedService):
     """Does all chores in turn; what one of them could not do it tries again the next time."""
 
-    def __init__(self, chores: Mapping[str, Chore], *, every: float = TIDY_EVERY) -> None:
+    def __init__(self, chores: Mapping[str, MaintenanceTask], *, every: float = MAINTENANCE_INTERVAL) -> None:
         """A chore says how many things it has removed."""
         super().__init__("tidying")
         self._chores = chores

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.journal.sse import EventStream
 
 
-class PlaneFigures(Collector):
+class ControlPlaneCollector(Collector):
     """Figures of one control plane. Those of several mirrors are one: nobody can do anything about only one of them."""
 
     def __init__(self, mirrors: Sequence[Mirror], stream: EventStream) -> None:

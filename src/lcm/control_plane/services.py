@@ -5,67 +5,67 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.fleet.activity_summary import Nights
-from lcm.control_plane.fleet.service import Fleet
-from lcm.control_plane.fleet.system import Process, System
-from lcm.control_plane.lablets.controller_writes import LabletReports
-from lcm.control_plane.lablets.service import Lablets
-from lcm.control_plane.workers.controller_writes import Reports
-from lcm.control_plane.workers.metrics import Metrics
-from lcm.control_plane.workers.service import Workers
+from lcm.control_plane.fleet.activity_summary import ActivitySummaryService
+from lcm.control_plane.fleet.service import FleetService
+from lcm.control_plane.fleet.system import ProcessDetails, SystemService
+from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
+from lcm.control_plane.lablets.service import LabletService
+from lcm.control_plane.workers.controller_writes import WorkerControllerWrites
+from lcm.control_plane.workers.metrics import MetricsService
+from lcm.control_plane.workers.service import WorkerService
 
 if TYPE_CHECKING:
     from fastapi import Request
 
-    from lcm.control_plane.context import Plane
-    from lcm.control_plane.http.deps import Gate
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.http.deps import Authenticator
     from lcm.control_plane.journal.sse import EventStream
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Services:
     """What does the work."""
 
-    plane: Plane
-    gate: Gate
-    workers: Workers
-    reports: Reports
-    fleet: Fleet
-    metrics: Metrics
+    plane: ControlPlaneContext
+    gate: Authenticator
+    workers: WorkerService
+    reports: WorkerControllerWrites
+    fleet: FleetService
+    metrics: MetricsService
     stream: EventStream
-    nights: Nights
-    system: System
-    lablets: Lablets
-    lablet_reports: LabletReports
+    nights: ActivitySummaryService
+    system: SystemService
+    lablets: LabletService
+    lablet_reports: LabletControllerWrites
 
     @classmethod
     def of(
         cls,
-        plane: Plane,
-        gate: Gate,
+        plane: ControlPlaneContext,
+        gate: Authenticator,
         stream: EventStream,
         *,
         metrics_retention_hours: float = 48.0,
-        process: Process | None = None,
-    ) -> Parts:
+        process: ProcessDetails | None = None,
+    ) -> Services:
         """All of them over one store."""
-        fleet = Fleet(plane)
+        fleet = FleetService(plane)
         return cls(
             plane=plane,
             gate=gate,
-            workers=Workers(plane),
-            reports=Reports(plane),
+            workers=WorkerService(plane),
+            reports=WorkerControllerWrites(plane),
             fleet=fleet,
-            metrics=Metrics(plane, metrics_retention_hours),
+            metrics=MetricsService(plane, metrics_retention_hours),
             stream=stream,
-            nights=Nights(plane),
-            system=System(plane, fleet, stream, process or Process({})),
-            lablets=Lablets(plane),
-            lablet_reports=LabletReports(plane),
+            nights=ActivitySummaryService(plane),
+            system=SystemService(plane, fleet, stream, process or ProcessDetails({})),
+            lablets=LabletService(plane),
+            lablet_reports=LabletControllerWrites(plane),
         )
 
 
-def parts(request: Request) -> Parts:
+def get_services(request: Request) -> Services:
     """The parts behind the app that serves this request."""
-    carried: Parts = request.app.state.parts
+    carried: Services = request.app.state.parts
     return carried

@@ -6,7 +6,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lcm.core.coordination import NO_LEASE, Coordination, KeyValue, LeaseGrant, Listing, Swap, WatchBatch, WatchEvent
+from lcm.core.coordination import (
+    NO_LEASE,
+    Coordination,
+    KeyValue,
+    LeaseGrant,
+    Listing,
+    SwapResult,
+    WatchBatch,
+    WatchEvent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,7 +35,7 @@ class NamespacedCoordination:
         return f"{self._inner.description}, namespace {self._namespace}"
 
     async def get(self, key: str) -> KeyValue | None:
-        found = await self._inner.get(self._full(key))
+        found = await self._inner.get(self._full_key(key))
         return found and self._stripped(found)
 
     async def list_prefix(self, prefix: str) -> Listing:
@@ -34,17 +43,21 @@ class NamespacedCoordination:
         return Listing(tuple(map(self._stripped, listing.items)), listing.revision)
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
-        return await self._inner.put(self._full(key), value, lease_id=lease_id)
+        return await self._inner.put(self._full_key(key), value, lease_id=lease_id)
 
-    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> Swap:
-        return self._stripped_swap(await self._inner.put_if_absent(self._full(key), value, lease_id=lease_id))
+    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> SwapResult:
+        return self._stripped_swap(await self._inner.put_if_absent(self._full_key(key), value, lease_id=lease_id))
 
-    async def compare_and_swap(self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE) -> Swap:
-        swap = await self._inner.compare_and_swap(self._full(key), value, mod_revision=mod_revision, lease_id=lease_id)
+    async def compare_and_swap(
+        self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE
+    ) -> SwapResult:
+        swap = await self._inner.compare_and_swap(
+            self._full_key(key), value, mod_revision=mod_revision, lease_id=lease_id
+        )
         return self._stripped_swap(swap)
 
     async def delete(self, key: str, *, mod_revision: int | None = None) -> bool:
-        return await self._inner.delete(self._full(key), mod_revision=mod_revision)
+        return await self._inner.delete(self._full_key(key), mod_revision=mod_revision)
 
     async def grant_lease(self, ttl: int) -> LeaseGrant:
         return await self._inner.grant_lease(ttl)
@@ -66,7 +79,7 @@ class NamespacedCoordination:
     async def close(self) -> None:
         await self._inner.close()
 
-    def _full(self, key: str) -> str:
+    def _full_key(self, key: str) -> str:
         if not key:
             raise ValueError("a key must not be empty")
         return self._namespace + key
@@ -74,8 +87,8 @@ class NamespacedCoordination:
     def _stripped(self, found: KeyValue) -> KeyValue:
         return replace(found, key=found.key[len(self._namespace) :])
 
-    def _stripped_swap(self, swap: Swap) -> Swap:
-        return Swap(swap.succeeded, swap.current and self._stripped(swap.current))
+    def _stripped_swap(self, swap: SwapResult) -> SwapResult:
+        return SwapResult(swap.succeeded, swap.current and self._stripped(swap.current))
 
 
 class _StrippedBatches:

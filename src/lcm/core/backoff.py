@@ -27,4 +27,4 @@ class Backoff:
 
     def delay(self, retries: int) -> float:
         """The delay with jitter: within ±10 % of the exact one, also at the cap."""
-        return self.exact(retries) * (1.0 + self.jitter * (2.0 * clock.chance().random() - 1.0))
+        return self.exact(retries) * (1.0 + self.jitter * (2.0 * clock.rng().random() - 1.0))

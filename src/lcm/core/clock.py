@@ -32,7 +32,7 @@ class Clock(Protocol):
         """Seconds that never go back and go on while the machine is suspended: what leases are measured by."""
 
     @property
-    def chance(self) -> random.Random:
+    def rng(self) -> random.Random:
         """The generator behind ids and jitter."""
 
 
@@ -40,7 +40,7 @@ class SystemClock:
     """The clock of the machine."""
 
     def __init__(self) -> None:
-        self.chance: random.Random = random.SystemRandom()
+        self.rng: random.Random = random.SystemRandom()
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -63,7 +63,7 @@ def use(clock: Clock) -> Iterator[None]:
         _current.reset(token)
 
 
-def keep(clock: Clock) -> None:
+def install(clock: Clock) -> None:
     """Make `clock` the source for this context for good, such as for all that one simulated process does."""
     _current.set(clock)
 
@@ -83,12 +83,12 @@ def boottime() -> float:
     return _current.get().boottime()
 
 
-def chance() -> random.Random:
+def rng() -> random.Random:
     """The generator for jitter and choices."""
-    return _current.get().chance
+    return _current.get().rng
 
 
 def new_id(prefix: str, length: int = 12) -> str:
     """A fresh id such as `wc-3f9k2m…`: 60 bits at the default length, without letters that are easily misread."""
-    generator = chance()
+    generator = rng()
     return f"{prefix}-" + "".join(generator.choice(_ID_ALPHABET) for _ in range(length))

@@ -5,8 +5,8 @@ It stands here, beside its user, so that `core` imports nothing else of the plat
 
 Every call ends in bounded time. A failure says what is known of the effect:
 
-- `Unavailable`: nothing was changed (or it was a read). Try again.
-- `OutcomeUnknown`: a write was sent and no answer came. It may have happened: read back before deciding anything.
+- `CoordinationUnavailableError`: nothing was changed (or it was a read). Try again.
+- `CoordinationOutcomeUnknownError`: a write was sent and no answer came. It may have happened: read back before deciding anything.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ class CoordinationError(Exception):
     """Coordination could not do what was asked."""
 
 
-class Unavailable(CoordinationError):
+class CoordinationUnavailableError(CoordinationError):
     """No answer, and certainly nothing changed. The text names the endpoints tried and why each failed."""
 
 
-class OutcomeUnknown(CoordinationError):
+class CoordinationOutcomeUnknownError(CoordinationError):
     """A write was sent and its answer was lost: it may or may not have happened."""
 
 
-class WatchLost(Unavailable):
+class WatchLostError(CoordinationUnavailableError):
     """A watch's stream ended or went silent; whoever follows it resumes from the next revision."""
 
 
-class Denied(CoordinationError):
+class CoordinationDeniedError(CoordinationError):
     """Credentials, certificate or permission were refused: trying again alone will not help."""
 
 
-class Compacted(CoordinationError):
+class CompactedError(CoordinationError):
     """The revision asked for is gone from history: list again and watch from there."""
 
     def __init__(self, compact_revision: int) -> None:
@@ -50,7 +50,7 @@ class Compacted(CoordinationError):
         self.compact_revision = compact_revision
 
 
-class LeaseNotFound(CoordinationError):
+class LeaseNotFoundError(CoordinationError):
     """The lease has expired or was revoked."""
 
     def __init__(self, lease_id: int) -> None:
@@ -78,7 +78,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class SwapResult:
     """How a conditional write ended. `current` is the key afterwards: ours, or what stood in the way."""
 
     succeeded: bool
@@ -134,10 +134,12 @@ class Coordination(Protocol):
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         """Write the key; returns the revision of the write."""
 
-    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> Swap:
+    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> SwapResult:
         """Write the key only if it does not exist."""
 
-    async def compare_and_swap(self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE) -> Swap:
+    async def compare_and_swap(
+        self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE
+    ) -> SwapResult:
         """Write the key only if it was last changed at `mod_revision`."""
 
     async def delete(self, key: str, *, mod_revision: int | None = None) -> bool:
@@ -147,7 +149,7 @@ class Coordination(Protocol):
         """A new lease; keys written with its id vanish with it."""
 
     async def keep_alive(self, lease_id: int) -> float:
-        """Renew the lease once; returns its TTL from the server's receipt on. `LeaseNotFound` if it is gone."""
+        """Renew the lease once; returns its TTL from the server's receipt on. `LeaseNotFoundError` if it is gone."""
 
     async def revoke_lease(self, lease_id: int) -> None:
         """End the lease and delete its keys; one that is gone already is no error."""
@@ -155,12 +157,12 @@ class Coordination(Protocol):
     def watch(self, prefix: str, *, from_revision: int) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
         """Changes under `prefix` from `from_revision` on, in order, none twice.
 
-        One stream: it ends with `WatchLost`, `Compacted` or `Denied`, never silently, and leaves nothing behind on the
-        server. `lcm.core.controller.watching.follow` is the one that resumes.
+        One stream: it ends with `WatchLostError`, `CompactedError` or `CoordinationDeniedError`, never silently, and leaves nothing behind on the
+        server. `lcm.core.controller.watch.follow` is the one that resumes.
         """
 
     async def check(self) -> None:
-        """Returns if a quorum answers now, else raises `Unavailable` or `Denied`."""
+        """Returns if a quorum answers now, else raises `CoordinationUnavailableError` or `CoordinationDeniedError`."""
 
     async def close(self) -> None:
         """Let go of connections. Open watches end."""

@@ -7,7 +7,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-class Troubles:
+class FailureLog:
     """What goes wrong now, by what it is that does. Another kind of failure is another trouble and said again."""
 
     def __init__(self) -> None:

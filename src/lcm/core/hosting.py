@@ -93,7 +93,7 @@ async def keep_running(name: str, run: Callable[[], Awaitable[None]], backoff: B
         await asyncio.sleep(delay)
 
 
-async def wait_for(event: asyncio.Event, seconds: float | None) -> None:
+async def wait_for_event(event: asyncio.Event, seconds: float | None) -> None:
     """Wait for the event, at most so many seconds; None: as long as it takes."""
     try:
         async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
@@ -108,15 +108,15 @@ class Host:
     def __init__(self, services: Sequence[HostedService], *, grace: float = GRACE_SECONDS) -> None:
         self._services = services
         self._grace = grace
-        self._stop_asked: asyncio.Event | None = None
-        self._hurry: asyncio.Event | None = None
+        self._stop_requested: asyncio.Event | None = None
+        self._force_stop: asyncio.Event | None = None
 
     async def run(self) -> int:
         """Run until told to stop or until a service fails; returns the exit code."""
-        self._stop_asked, self._hurry = asyncio.Event(), asyncio.Event()
+        self._stop_requested, self._force_stop = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, self.ask_to_stop, signal.Signals(number).name)
+            loop.add_signal_handler(number, self.request_stop, signal.Signals(number).name)
         started: list[HostedService] = []
         try:
             for service in self._services:
@@ -128,19 +128,19 @@ class Host:
             for number in STOP_SIGNALS:
                 loop.remove_signal_handler(number)
 
-    def ask_to_stop(self, why: str) -> None:
+    def request_stop(self, why: str) -> None:
         """Begin a graceful stop; asked again, stop waiting for it."""
-        if self._stop_asked is None or self._hurry is None:
+        if self._stop_requested is None or self._force_stop is None:
             return
-        if self._stop_asked.is_set():
-            self._hurry.set()
+        if self._stop_requested.is_set():
+            self._force_stop.set()
         else:
             log.info("stopping", why=why, grace_seconds=self._grace)
-            self._stop_asked.set()
+            self._stop_requested.set()
 
     async def _until_stopped(self, services: Sequence[HostedService]) -> int:
-        assert self._stop_asked is not None
-        asked: asyncio.Task[bool] = asyncio.create_task(self._stop_asked.wait())
+        assert self._stop_requested is not None
+        asked: asyncio.Task[bool] = asyncio.create_task(self._stop_requested.wait())
         failures = [service.failure for service in services if service.failure is not None]
         try:
             awaited: list[asyncio.Future[bool]] = [asked, *failures]
@@ -150,13 +150,13 @@ class Host:
             await cancel_and_wait([asked])
 
     async def _stop(self, started: Sequence[HostedService]) -> None:
-        assert self._hurry is not None
-        hurry = asyncio.create_task(self._hurry.wait())
+        assert self._force_stop is not None
+        hurry = asyncio.create_task(self._force_stop.wait())
         stopping = asyncio.create_task(self._stop_in_reverse(started))
         try:
             await asyncio.wait([hurry, stopping], timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
             if not stopping.done():
-                log.warning("not everything stopped in time", asked_twice=self._hurry.is_set())
+                log.warning("not everything stopped in time", asked_twice=self._force_stop.is_set())
         finally:
             await cancel_and_wait([hurry, stopping])
 

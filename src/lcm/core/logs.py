@@ -29,18 +29,18 @@ LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("json", "console", "auto")
 MASK = "***"
 
-_SECRET = re.compile(
+_SECRET_KEY_PATTERN = re.compile(
     r"passw(or)?d|passphrase|secret|token|authorization|credential|cookie"
     r"|(api|private|access|signing|encryption|ssh)_?key|key_?(material|pem|data)"
 )
-_HEAD = ("ts", "level", "logger", "event")
-_DEEPEST = 8
+_LEADING_FIELDS = ("ts", "level", "logger", "event")
+_MAX_DEPTH = 8
 # Every call of a client, with its address, is no news: calls are counted where they are made.
-_CHATTY = ("httpx", "httpcore")
-_OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access")
+_QUIETED_LOGGERS = ("httpx", "httpcore")
+_LOGGERS_WITH_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access")
 
 # One list for good: loggers keep the list that they were first used with.
-_EVENT_STEPS: list[Processor] = [
+_EVENT_PROCESSORS: list[Processor] = [
     filter_by_level,
     structlog.contextvars.merge_contextvars,
     PositionalArgumentsFormatter(),
@@ -60,56 +60,56 @@ def configure_logging(level: str, fmt: str, stream: TextIO | None = None) -> Non
         raise ValueError(f"log format {fmt!r}: must be one of {', '.join(FORMATS)}")
     target = sys.stderr if stream is None else stream
     handler = _Handler(target)
-    handler.setFormatter(_formatter(fmt, target))
-    _install(handler, logging.getLevelNamesMapping()[level.upper()])
+    handler.setFormatter(_make_formatter(fmt, target))
+    _install_handler(handler, logging.getLevelNamesMapping()[level.upper()])
     structlog.configure(
-        processors=_EVENT_STEPS,
+        processors=_EVENT_PROCESSORS,
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
 
 
-def _install(handler: logging.Handler, level: int) -> None:
+def _install_handler(handler: logging.Handler, level: int) -> None:
     root = logging.getLogger()
     for old in [old for old in root.handlers if isinstance(old, _Handler)]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    for name in _OWN_HANDLERS:
+    for name in _LOGGERS_WITH_HANDLERS:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    for name in _CHATTY:
+    for name in _QUIETED_LOGGERS:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
     logging.captureWarnings(capture=True)
 
 
-def _formatter(fmt: str, stream: TextIO) -> logging.Formatter:
+def _make_formatter(fmt: str, stream: TextIO) -> logging.Formatter:
     terminal = stream.isatty()
     console = fmt == "console" or (fmt == "auto" and terminal)
     return ProcessorFormatter(
-        foreign_pre_chain=[ExtraAdder(), _without_copies],
+        foreign_pre_chain=[ExtraAdder(), _drop_duplicate_fields],
         processors=[
             StackInfoRenderer(),
             ExceptionRenderer(),
-            _arrange,
-            _mask,
-            *(_console_steps(colours=terminal and _colours_wanted()) if console else (_json,)),
+            _order_fields,
+            _mask_secrets,
+            *(_console_processors(colours=terminal and _colors_enabled()) if console else (_render_json,)),
         ],
     )
 
 
-def _colours_wanted() -> bool:
+def _colors_enabled() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _without_copies(_logger: object, _method: str, event: EventDict) -> EventDict:
+def _drop_duplicate_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
     """Drop what other formatters leave on a record, and uvicorn's second copy of its message with escape codes."""
     return {key: value for key, value in event.items() if key not in ("message", "asctime", "color_message")}
 
 
-def _arrange(_logger: object, _method: str, event: EventDict) -> EventDict:
+def _order_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
     """Who, when and what first; the record that carried the event is dropped."""
     record: logging.LogRecord = event.pop("_record")
     event.pop("_from_structlog")
@@ -119,15 +119,15 @@ def _arrange(_logger: object, _method: str, event: EventDict) -> EventDict:
         "logger": record.name,
         "event": str(event.pop("event", "")),
     }
-    return head | {f"{key}_" if key in _HEAD else key: value for key, value in event.items()}
+    return head | {f"{key}_" if key in _LEADING_FIELDS else key: value for key, value in event.items()}
 
 
-def _mask(_logger: object, _method: str, event: EventDict) -> EventDict:
+def _mask_secrets(_logger: object, _method: str, event: EventDict) -> EventDict:
     """The last line of defence against secrets in logs. It also makes every value one that JSON can hold."""
-    return {key: _plain(value, key) for key, value in event.items()}
+    return {key: _sanitize(value, key) for key, value in event.items()}
 
 
-def _plain(value: Any, key: str = "", depth: int = 0) -> Any:
+def _sanitize(value: Any, key: str = "", depth: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if key and _is_secret(key):
@@ -138,57 +138,57 @@ def _plain(value: Any, key: str = "", depth: int = 0) -> Any:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, datetime):
         return value.isoformat()
-    if depth < _DEEPEST and isinstance(value, Mapping):
-        return {str(name): _plain(item, str(name), depth + 1) for name, item in value.items()}
-    if depth < _DEEPEST and isinstance(value, list | tuple):
-        return _plain_items(list(value), depth + 1)
-    if depth < _DEEPEST and isinstance(value, set | frozenset):
-        return [_plain(item, depth=depth + 1) for item in sorted(value, key=_repr)]
-    return _repr(value)
+    if depth < _MAX_DEPTH and isinstance(value, Mapping):
+        return {str(name): _sanitize(item, str(name), depth + 1) for name, item in value.items()}
+    if depth < _MAX_DEPTH and isinstance(value, list | tuple):
+        return _sanitize_items(list(value), depth + 1)
+    if depth < _MAX_DEPTH and isinstance(value, set | frozenset):
+        return [_sanitize(item, depth=depth + 1) for item in sorted(value, key=_safe_repr)]
+    return _safe_repr(value)
 
 
-def _plain_items(items: list[Any], depth: int) -> list[Any]:
+def _sanitize_items(items: list[Any], depth: int) -> list[Any]:
     """A pair of name and value, as HTTP headers come, is masked like an entry of a mapping."""
     if len(items) == 2 and isinstance(items[0], str | bytes):
         name = items[0].decode("latin-1") if isinstance(items[0], bytes) else items[0]
-        return [name, _plain(items[1], name, depth)]
-    return [_plain(item, depth=depth) for item in items]
+        return [name, _sanitize(items[1], name, depth)]
+    return [_sanitize(item, depth=depth) for item in items]
 
 
 def _is_secret(key: str) -> bool:
-    return _SECRET.search(key.lower().replace("-", "_")) is not None
+    return _SECRET_KEY_PATTERN.search(key.lower().replace("-", "_")) is not None
 
 
-def _repr(value: object) -> str:
+def _safe_repr(value: object) -> str:
     try:
         return repr(value)
     except Exception as error:  # noqa: BLE001 - a value that cannot be shown must not cost the line
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
 
 
-def _json(_logger: object, _method: str, event: EventDict) -> str:
+def _render_json(_logger: object, _method: str, event: EventDict) -> str:
     return json.dumps(event)
 
 
-def _console_steps(*, colours: bool) -> tuple[Processor, Processor]:
+def _console_processors(*, colours: bool) -> tuple[Processor, Processor]:
     render = structlog.dev.ConsoleRenderer(
         colors=colours,
         timestamp_key="ts",
         sort_keys=False,
         exception_formatter=structlog.dev.plain_traceback,
     )
-    return _printable, render
+    return _escape_control_characters, render
 
 
-def _printable(_logger: object, _method: str, event: EventDict) -> EventDict:
+def _escape_control_characters(_logger: object, _method: str, event: EventDict) -> EventDict:
     """Escape what would move the cursor or forge a line; tracebacks keep their line breaks."""
     return {
-        key: _escaped(value, keep="\n" if key in ("exception", "stack") else "") if isinstance(value, str) else value
+        key: _escape(value, keep="\n" if key in ("exception", "stack") else "") if isinstance(value, str) else value
         for key, value in event.items()
     }
 
 
-def _escaped(text: str, keep: str) -> str:
+def _escape(text: str, keep: str) -> str:
     if text.isprintable():
         return text
     return "".join(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 
-def one_line(text: str, longest: int) -> str:
+def single_line(text: str, longest: int) -> str:
     """Without control characters, on one line, and not too long."""
     if not text.isprintable():  # most text is, and need not be looked at letter by letter
         text = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in text)

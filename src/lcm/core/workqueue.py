@@ -36,10 +36,10 @@ class Priority(Enum):
 # Bound once: in the hot path a look-up on an Enum class costs as much as the dictionary access beside it.
 _HIGH = Priority.HIGH
 _LOW = Priority.LOW
-_SHORTEST_WAIT = WAIT_BUCKETS[0]
+_SMALLEST_BUCKET = WAIT_BUCKETS[0]
 
 
-class QueueShutDown(Exception):
+class QueueShutDownError(Exception):
     """There will be no more keys."""
 
 
@@ -47,7 +47,7 @@ class WorkQueue(Generic[K]):
     """See the module's text for what it guarantees. It belongs to the event loop that first uses it."""
 
     def __init__(self, *, promote_after: float = inf) -> None:
-        self._time: Callable[[], float] = self._first_look_at_the_time
+        self._time: Callable[[], float] = self._bind_loop_time
         self._promote_after = promote_after
         self._high: OrderedDict[K, float] = OrderedDict()  # waiting, with the time since when
         self._low: OrderedDict[K, float] = OrderedDict()
@@ -121,7 +121,7 @@ class WorkQueue(Generic[K]):
         self._settle_drained()
 
     def shut_down(self) -> None:
-        """Take no more keys. Those that wait are still handed out, then `get` raises `QueueShutDown`."""
+        """Take no more keys. Those that wait are still handed out, then `get` raises `QueueShutDownError`."""
         self._shut_down = True
         for timer, _ in self._timers.values():
             timer.cancel()
@@ -136,7 +136,7 @@ class WorkQueue(Generic[K]):
         """The next key; it is busy until `done`."""
         while not (self._high or self._low):
             if self._shut_down:
-                raise QueueShutDown
+                raise QueueShutDownError
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
             try:
@@ -161,7 +161,7 @@ class WorkQueue(Generic[K]):
         self._busy[key] = None
         waited = now - since
         self.wait_total += waited
-        self.wait_counts[bisect_left(WAIT_BUCKETS, waited) if waited > _SHORTEST_WAIT else 0] += 1
+        self.wait_counts[bisect_left(WAIT_BUCKETS, waited) if waited > _SMALLEST_BUCKET else 0] += 1
         return key
 
     def done(self, key: K) -> None:
@@ -211,7 +211,7 @@ class WorkQueue(Generic[K]):
         """Whether the key is handed out and not done."""
         return key in self._busy
 
-    def _first_look_at_the_time(self) -> float:
+    def _bind_loop_time(self) -> float:
         self._time = asyncio.get_running_loop().time
         return self._time()
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-PIECE: Final = 500
-_HEAD_LINES: Final = 2  # what a family is, and of which type
+SAMPLES_PER_CHUNK: Final = 500
+_HEADER_LINES: Final = 2  # what a family is, and of which type
 
 
-class _Alone(Collector):
+class _SingleFamilyCollector(Collector):
     """One family, to be put into words like a whole registry."""
 
     def __init__(self, family: Metric) -> None:
@@ -29,14 +29,14 @@ class _Alone(Collector):
         yield self._family
 
 
-async def exposition(registry: CollectorRegistry) -> bytes:
+async def render_metrics(registry: CollectorRegistry) -> bytes:
     """All that a registry has, read family by family."""
     text = bytearray()
     for family in registry.collect():
-        for begin in range(0, max(1, len(family.samples)), PIECE):
+        for begin in range(0, max(1, len(family.samples)), SAMPLES_PER_CHUNK):
             some = copy(family)
-            some.samples = family.samples[begin : begin + PIECE]
-            piece = generate_latest(_Alone(some))
-            text += piece.split(b"\n", _HEAD_LINES)[-1] if begin else piece
+            some.samples = family.samples[begin : begin + SAMPLES_PER_CHUNK]
+            piece = generate_latest(_SingleFamilyCollector(some))
+            text += piece.split(b"\n", _HEADER_LINES)[-1] if begin else piece
             await asyncio.sleep(0)
     return bytes(text)

@@ -14,17 +14,17 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lcm.core.hosting import HostedService
-from lcm.http.exposition import exposition
+from lcm.http.exposition import render_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
 
-_STOP_SECONDS = 3
+_GRACEFUL_SHUTDOWN_SECONDS = 3
 
 
-class PortTaken(Exception):
+class PortInUseError(Exception):
     """Somebody else listens there."""
 
 
@@ -38,7 +38,7 @@ class HttpServer(HostedService):
         self._port = port
         self._port_setting = port_setting
         self._socket: socket.socket | None = None
-        self._server: _Server | None = None
+        self._server: _UvicornServer | None = None
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -57,9 +57,9 @@ class HttpServer(HostedService):
             log_level="warning",
             access_log=False,
             lifespan="off",
-            timeout_graceful_shutdown=_STOP_SECONDS,
+            timeout_graceful_shutdown=_GRACEFUL_SHUTDOWN_SECONDS,
         )
-        self._server = _Server(config)
+        self._server = _UvicornServer(config)
         self._serving = self._spawn(self._server.serve(sockets=[self._socket]), "serve")
 
     async def stop(self) -> None:
@@ -82,12 +82,12 @@ class HttpServer(HostedService):
         except OSError as error:
             listening.close()
             hint = f"end what listens there, or set {self._port_setting} or BIND_HOST"
-            raise PortTaken(f"cannot listen on {self._host}:{self._port}: {error.strerror}; {hint}") from None
+            raise PortInUseError(f"cannot listen on {self._host}:{self._port}: {error.strerror}; {hint}") from None
         listening.setblocking(False)
         return listening
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """uvicorn without handlers of its own for signals: the host owns those."""
 
     @contextlib.contextmanager
@@ -95,14 +95,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-def open_routes(
+def process_routes(
     services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry = REGISTRY
 ) -> APIRouter:
     """What anybody may ask of a process: is it alive, can it work, what is it, what did it count."""
     router = APIRouter(tags=["process"])
     # Of this surface alone: where several share a process and a registry, each tells of itself.
     own = CollectorRegistry()
-    own.register(_Readiness(services))
+    own.register(_ReadinessCollector(services))
 
     @router.get("/health")
     async def health() -> dict[str, object]:
@@ -115,7 +115,7 @@ def open_routes(
     @router.get("/ready", responses={503: {"description": "Not ready; `reasons` says why"}})
     async def ready(response: Response) -> dict[str, object]:
         """Whether it can do its work now, and if not, why."""
-        reasons = _reasons(services)
+        reasons = _unready_reasons(services)
         if reasons:
             response.status_code = 503
         return {"ready": not reasons, "reasons": reasons}
@@ -128,29 +128,29 @@ def open_routes(
     @router.get("/metrics", response_class=Response)
     async def metrics() -> Response:
         """Prometheus metrics."""
-        return Response(await exposition(registry) + await exposition(own), media_type=CONTENT_TYPE_LATEST)
+        return Response(await render_metrics(registry) + await render_metrics(own), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
 
-class _Readiness(Collector):
+class _ReadinessCollector(Collector):
     """What `/ready` would answer, read when somebody scrapes."""
 
     def __init__(self, services: Sequence[HostedService]) -> None:
         self._services = services
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("lcm_ready", "1 while /ready says yes", value=not _reasons(self._services))
+        yield GaugeMetricFamily("lcm_ready", "1 while /ready says yes", value=not _unready_reasons(self._services))
 
 
-def _reasons(services: Sequence[HostedService]) -> list[str]:
+def _unready_reasons(services: Sequence[HostedService]) -> list[str]:
     return [reason for service in services for reason in service.readiness()]
 
 
-def make_app(
+def make_process_app(
     services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry = REGISTRY
 ) -> FastAPI:
     """An app with the open routes alone."""
     app = FastAPI(title=str(info.get("service", "lcm")), version=str(info.get("version", "")))
-    app.include_router(open_routes(services, info, registry))
+    app.include_router(process_routes(services, info, registry))
     return app

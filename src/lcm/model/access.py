@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from lcm.model.base import Answer, Choice, Data, Moment, Name, ToldSecret
+from pydantic import Field
+
+from lcm.model.base import CaseInsensitiveEnum, LenientModel, ResourceName, RevealedSecret, StrictModel, UtcDatetime
 
 
-class Role(Choice):
+class Role(CaseInsensitiveEnum):
     """What somebody may do."""
 
     VIEWER = "viewer"
@@ -14,7 +16,7 @@ class Role(Choice):
     CONTROLLER = "controller"
 
 
-class CallerKind(Choice):
+class CallerKind(CaseInsensitiveEnum):
     """By what a caller showed who they are."""
 
     TOKEN = "token"  # noqa: S105 - a word, not a token
@@ -23,46 +25,81 @@ class CallerKind(Choice):
     BOOTSTRAP = "bootstrap"
 
 
-class WhoAmI(Answer):
+class CallerIdentity(LenientModel):
     """Who is calling and what they may do."""
 
     name: str
     role: Role
     kind: CallerKind
-    expires_at: Moment | None = None
+    expires_at: UtcDatetime | None = None
 
 
-class TokenInfo(Answer):
+class TokenInfo(LenientModel):
     """A token as it is listed: all but its secret."""
 
     id: str
-    name: Name
+    name: ResourceName
     role: Role
-    created_at: Moment
+    created_at: UtcDatetime
     created_by: str
-    expires_at: Moment | None = None
-    last_used_at: Moment | None = None
-    revoked_at: Moment | None = None
+    expires_at: UtcDatetime | None = None
+    last_used_at: UtcDatetime | None = None
+    revoked_at: UtcDatetime | None = None
     revoked_by: str | None = None
 
 
-class NewToken(Data):
+class CreateTokenRequest(StrictModel):
     """A token to be made."""
 
-    name: Name
+    name: ResourceName
     role: Role
-    expires_at: Moment | None = None
+    expires_at: UtcDatetime | None = None
 
 
-class MadeToken(Answer):
+class CreatedToken(LenientModel):
     """A token that was made. It is shown this once."""
 
-    token: ToldSecret
+    token: RevealedSecret
     info: TokenInfo
 
 
-class SignInLink(Answer):
+class SignInLink(LenientModel):
     """An address that signs a browser in, once and for some minutes. Whoever opens it is who asked for it."""
 
-    path: ToldSecret
-    expires_at: Moment
+    path: RevealedSecret
+    expires_at: UtcDatetime
+
+
+class RevealedLicenseToken(LenientModel):
+    """A worker's licence token, for the controller alone."""
+
+    token: RevealedSecret
+
+
+class CmlCredentials(LenientModel):
+    """What a controller signs in to a worker's CML with."""
+
+    username: str
+    password: RevealedSecret
+
+
+class Ack(LenientModel):
+    """That something was kept."""
+
+    kept: bool = True
+
+
+class LeadershipReset(LenientModel):
+    """Whose newest term was forgotten."""
+
+    controller: str
+
+
+class SecretRotationResult(LenientModel):
+    """What became of the stored secrets when they were to be encrypted with the first key."""
+
+    rotated: int
+    already: int
+    unreadable: tuple[str, ...] = Field(
+        default=(), description="Secrets whose key is missing or that were altered, a hundred at most: left as they are"
+    )

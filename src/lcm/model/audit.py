@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lcm.model.base import Answer, Choice, Moment
+from lcm.model.base import CaseInsensitiveEnum, LenientModel, UtcDatetime
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.status import WorkerStatus
 
 
-class ActorKind(Choice):
+class ActorKind(CaseInsensitiveEnum):
     """Who can change things."""
 
     PERSON = "person"
@@ -20,17 +20,17 @@ class ActorKind(Choice):
     SYSTEM = "system"
 
 
-class Actor(Answer):
+class Actor(LenientModel):
     """Who did it: a person by the name of a token or sign-in, a controller by its service, a policy by its name."""
 
     kind: ActorKind
     name: str
 
 
-class AuditEntry(Answer):
+class AuditEntry(LenientModel):
     """One line of the audit."""
 
-    at: Moment
+    at: UtcDatetime
     actor: Actor
     action: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=64)]
     subject: str
@@ -38,10 +38,10 @@ class AuditEntry(Answer):
     details: dict[str, Any] = Field(default_factory=dict)
 
 
-class HistoryEntry(Answer):
+class WorkerHistoryEntry(LenientModel):
     """One step of a worker's life: written with the status, by the same write."""
 
-    at: Moment
+    at: UtcDatetime
     worker_id: str
     from_status: WorkerStatus | None
     to_status: WorkerStatus
@@ -53,10 +53,10 @@ class HistoryEntry(Answer):
     )
 
 
-class LabletHistoryEntry(Answer):
+class LabletHistoryEntry(LenientModel):
     """One step of a lablet's life: written with the status, by the same write."""
 
-    at: Moment
+    at: UtcDatetime
     lablet_id: str
     from_status: LabletStatus | None
     to_status: LabletStatus

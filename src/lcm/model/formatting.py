@@ -8,36 +8,36 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-_LONGEST_QUOTED = 240
+_MAX_CLAUSE_LENGTH = 240
 
 
-def span(length: timedelta) -> str:
+def humanize_duration(length: timedelta) -> str:
     """`12 minutes`, `2 hours 5 minutes`: the two largest units, the second only where it still matters."""
     seconds = int(length.total_seconds())
     for number, (unit, size) in enumerate(_UNITS):
         if seconds < size:
             continue
         count, rest = divmod(seconds, size)
-        words = _counted(count, unit)
+        words = _count_with_unit(count, unit)
         if unit in ("day", "hour") and count < 10:
             smaller, smaller_size = _UNITS[number + 1]
             more = rest // smaller_size
-            words += f" {_counted(more, smaller)}" if more else ""
+            words += f" {_count_with_unit(more, smaller)}" if more else ""
         return words
     return "a moment"
 
 
-def ago(moment: datetime, now: datetime) -> str:
+def humanize_ago(moment: datetime, now: datetime) -> str:
     """`12 minutes ago`."""
-    return f"{span(now - moment)} ago"
+    return f"{humanize_duration(now - moment)} ago"
 
 
-def away(moment: datetime, now: datetime) -> str:
+def humanize_until(moment: datetime, now: datetime) -> str:
     """`in 12 minutes`."""
-    return f"in {span(moment - now)}"
+    return f"in {humanize_duration(moment - now)}"
 
 
-def clock_time(moment: datetime, now: datetime) -> str:
+def format_clock_time(moment: datetime, now: datetime) -> str:
     """`14:05 UTC`, with the day where it is another one."""
     if moment.date() == now.date():
         return f"{moment:%H:%M} UTC"
@@ -45,16 +45,16 @@ def clock_time(moment: datetime, now: datetime) -> str:
     return f"{moment:%H:%M} UTC on {day}"
 
 
-def quoted(text: str) -> str:
+def as_clause(text: str) -> str:
     """What somebody wrote, as a part of a sentence: short enough, and without a full stop of its own."""
     plain = " ".join(text.split()).rstrip(".;:, ")
-    return plain if len(plain) <= _LONGEST_QUOTED else plain[: _LONGEST_QUOTED - 1].rstrip() + "…"
+    return plain if len(plain) <= _MAX_CLAUSE_LENGTH else plain[: _MAX_CLAUSE_LENGTH - 1].rstrip() + "…"
 
 
-def _counted(count: int, unit: str) -> str:
+def _count_with_unit(count: int, unit: str) -> str:
     return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
 
 
-def are(count: int, unit: str) -> str:
+def count_with_verb(count: int, unit: str) -> str:
     """`1 lablet is`, `3 lablets are`."""
-    return f"{_counted(count, unit)} {'is' if count == 1 else 'are'}"
+    return f"{_count_with_unit(count, unit)} {'is' if count == 1 else 'are'}"

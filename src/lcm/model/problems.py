@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import Field
 
-from lcm.model.base import Answer, Choice
+from lcm.model.base import CaseInsensitiveEnum, LenientModel
 
 
-class ProblemCode(Choice):
+class ProblemCode(CaseInsensitiveEnum):
     """Why a request was refused."""
 
     INVALID = "invalid"
@@ -36,9 +36,9 @@ class ProblemCode(Choice):
     INTERNAL = "internal"
 
 
-MEDIA_TYPE = "application/problem+json"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
 
-STATUS: dict[ProblemCode, int] = {
+HTTP_STATUS_BY_CODE: dict[ProblemCode, int] = {
     ProblemCode.INVALID: 422,
     ProblemCode.UNAUTHENTICATED: 401,
     ProblemCode.FORBIDDEN: 403,
@@ -53,7 +53,7 @@ STATUS: dict[ProblemCode, int] = {
 }
 """What is not listed is a conflict with what is: 409."""
 
-TITLES: dict[int, str] = {
+TITLE_BY_HTTP_STATUS: dict[int, str] = {
     400: "Bad request",
     401: "Not signed in",
     403: "Not allowed",
@@ -69,14 +69,14 @@ TITLES: dict[int, str] = {
 }
 
 
-class FieldProblem(Answer):
+class FieldProblem(LenientModel):
     """What is wrong with one field, and what would be right."""
 
     field: str
     message: str
 
 
-class Problem(Answer):
+class Problem(LenientModel):
     """An error answer. `detail` says what to do about it."""
 
     type: str = "about:blank"

@@ -7,67 +7,79 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lcm.model.base import WHOLE, Answer, Choice, Data, Flag, Moment, Text
+from lcm.model.base import (
+    WHOLE_NUMBER,
+    CaseInsensitiveEnum,
+    LenientModel,
+    SingleLineText,
+    StrictBool,
+    StrictModel,
+    UtcDatetime,
+)
+from lcm.model.fleet.state import Breaker
+from lcm.model.worker.record import Hold
 
-EVERY_SECONDS = 15.0
+REPORT_INTERVAL_SECONDS = 15.0
 """How often a controller that leads reports."""
-LATE_AFTER = timedelta(seconds=3 * EVERY_SECONDS)
-_RESYNCS_MISSED = 4
+LATE_AFTER = timedelta(seconds=3 * REPORT_INTERVAL_SECONDS)
+_MAX_MISSED_RESYNCS = 4
 
-Word = Annotated[Text, Field(min_length=1, max_length=100)]
-Line = Annotated[Text, Field(max_length=500)]
-Count = Annotated[int, Field(ge=0, le=2**53), WHOLE]
-Seconds = Annotated[float, Field(ge=0, le=1e12)]
-Outcomes = Annotated[dict[Word, Count], Field(max_length=50)]
-Operations = Annotated[dict[Word, Outcomes], Field(max_length=200)]
+ShortText = Annotated[SingleLineText, Field(min_length=1, max_length=100)]
+MessageText = Annotated[SingleLineText, Field(max_length=500)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=2**53), WHOLE_NUMBER]
+NonNegativeSeconds = Annotated[float, Field(ge=0, le=1e12)]
+CountByOutcome = Annotated[dict[ShortText, NonNegativeInt], Field(max_length=50)]
+OutcomesByOperation = Annotated[dict[ShortText, CountByOutcome], Field(max_length=200)]
 
 
-class RegionReport(Data):
+class RegionReport(StrictModel):
     """How it stands with one region that the controller looks after."""
 
-    name: Word
-    last_sweep_at: Moment | None = None
-    complete: Flag = False
-    instances: Count = 0
-    breaker_open: Flag = False
-    trouble: Line = ""
+    name: ShortText
+    last_sweep_at: UtcDatetime | None = None
+    complete: StrictBool = False
+    instances: NonNegativeInt = 0
+    breaker_open: StrictBool = False
+    trouble: MessageText = ""
 
 
-class LeakReport(Data):
+class LeakedInstanceReport(StrictModel):
     """An instance of ours that no worker needs."""
 
-    instance_id: Word
-    region: Word
-    since: Moment
-    reason: Line = ""
+    instance_id: ShortText
+    region: ShortText
+    since: UtcDatetime
+    reason: MessageText = ""
 
 
-class ControllerReport(Data):
+class ControllerReport(StrictModel):
     """What a controller knows of itself. Counts are since its process began; what it does not have it leaves out."""
 
-    instance_id: Word
-    version: Word = "unknown"
-    started_at: Moment | None = None
-    queue_depth: Count = 0
-    queue_delayed: Count = 0
-    queue_wait_seconds: Seconds | None = Field(default=None, description="The mean of those served since last time.")
-    in_progress: Count = 0
-    resources: Count = Field(default=0, description="How many it looks after.")
-    last_resync_at: Moment | None = Field(default=None, description="When all of them were last listed.")
-    resync_seconds: Seconds | None = Field(default=None, description="How long that took.")
-    resync_every_seconds: Seconds | None = None
-    watching: Flag = Field(default=True, description="Whether it hears of changes as they happen.")
-    calls: Annotated[dict[Word, Operations], Field(max_length=20)] = Field(
+    instance_id: ShortText
+    version: ShortText = "unknown"
+    started_at: UtcDatetime | None = None
+    queue_depth: NonNegativeInt = 0
+    queue_delayed: NonNegativeInt = 0
+    queue_wait_seconds: NonNegativeSeconds | None = Field(
+        default=None, description="The mean of those served since last time."
+    )
+    in_progress: NonNegativeInt = 0
+    resources: NonNegativeInt = Field(default=0, description="How many it looks after.")
+    last_resync_at: UtcDatetime | None = Field(default=None, description="When all of them were last listed.")
+    resync_seconds: NonNegativeSeconds | None = Field(default=None, description="How long that took.")
+    resync_every_seconds: NonNegativeSeconds | None = None
+    watching: StrictBool = Field(default=True, description="Whether it hears of changes as they happen.")
+    calls: Annotated[dict[ShortText, OutcomesByOperation], Field(max_length=20)] = Field(
         default_factory=dict, description="By whom is called, such as aws, then by operation and outcome."
     )
-    throttled: Annotated[dict[Word, Count], Field(max_length=20)] = Field(default_factory=dict)
-    counters: Annotated[dict[Word, Count], Field(max_length=100)] = Field(default_factory=dict)
+    throttled: Annotated[dict[ShortText, NonNegativeInt], Field(max_length=20)] = Field(default_factory=dict)
+    counters: Annotated[dict[ShortText, NonNegativeInt], Field(max_length=100)] = Field(default_factory=dict)
     regions: Annotated[tuple[RegionReport, ...], Field(max_length=100)] = ()
-    leaks: Annotated[tuple[LeakReport, ...], Field(max_length=100)] = ()
-    leaks_total: Count = 0
+    leaks: Annotated[tuple[LeakedInstanceReport, ...], Field(max_length=100)] = ()
+    leaks_total: NonNegativeInt = 0
 
 
-class Verdict(Choice):
+class ControllerVerdict(CaseInsensitiveEnum):
     """What is to be thought of a controller."""
 
     HEALTHY = "healthy"
@@ -75,34 +87,107 @@ class Verdict(Choice):
     NONE = "none"
 
 
-class ControllerSeen(Answer):
+class ReceivedControllerReport(LenientModel):
     """The last report of a controller, as it was taken."""
 
     controller: str
     term: int
-    received_at: Moment
+    received_at: UtcDatetime
     report: ControllerReport
 
 
-def judge(seen: ControllerSeen | None, now: datetime) -> tuple[Verdict, str]:
+def assess_controller(seen: ReceivedControllerReport | None, now: datetime) -> tuple[ControllerVerdict, str]:
     """What a controller's last report says about it, in a word and in a sentence."""
     if seen is None:
-        return Verdict.NONE, "it has never reported: nothing is known of it"
+        return ControllerVerdict.NONE, "it has never reported: nothing is known of it"
     silence = now - seen.received_at
     if silence > LATE_AFTER:
-        return Verdict.LATE, f"it last reported {_long(silence)} ago; it should every {EVERY_SECONDS:g} seconds"
+        return (
+            ControllerVerdict.LATE,
+            f"it last reported {_format_age(silence)} ago; it should every {REPORT_INTERVAL_SECONDS:g} seconds",
+        )
     report = seen.report
     every = timedelta(seconds=report.resync_every_seconds or 0.0)
-    if every and report.last_resync_at is not None and now - report.last_resync_at > _RESYNCS_MISSED * every + silence:
-        age = _long(now - report.last_resync_at)
-        return Verdict.LATE, f"it last listed what it looks after {age} ago; it should every {_long(every)}"
+    if (
+        every
+        and report.last_resync_at is not None
+        and now - report.last_resync_at > _MAX_MISSED_RESYNCS * every + silence
+    ):
+        age = _format_age(now - report.last_resync_at)
+        return (
+            ControllerVerdict.LATE,
+            f"it last listed what it looks after {age} ago; it should every {_format_age(every)}",
+        )
     if not report.watching:
-        return Verdict.HEALTHY, "it works, but hears of changes only by polling"
-    return Verdict.HEALTHY, "it reports in time"
+        return ControllerVerdict.HEALTHY, "it works, but hears of changes only by polling"
+    return ControllerVerdict.HEALTHY, "it reports in time"
 
 
-def _long(span: timedelta) -> str:
+def _format_age(span: timedelta) -> str:
     seconds = max(0, round(span.total_seconds()))
     if seconds < 120:
         return f"{seconds} s"
     return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+
+
+class MirrorHealth(LenientModel):
+    """How far the mirror in coordination is behind the records."""
+
+    lag_seconds: float = 0.0
+    pending: int = 0
+    written: int = 0
+    deleted: int = 0
+    mended: int = 0
+    failed: int = 0
+    comparisons: int = 0
+    trouble: str = ""
+
+
+class StreamHealth(LenientModel):
+    """Who listens to the event stream, and how that goes."""
+
+    clients: int = 0
+    opened: int = 0
+    cut_off: int = 0
+    resets: int = 0
+    events: int = 0
+
+
+class ControlPlaneHealth(LenientModel):
+    """The control plane that answered."""
+
+    version: str = "unknown"
+    installation_id: str = ""
+    store: str = ""
+    coordination: str = ""
+    regions: tuple[str, ...] = ()
+    started_at: UtcDatetime
+    uptime_seconds: float = 0.0
+    mirror: MirrorHealth | None = None
+    stream: StreamHealth = StreamHealth()
+
+
+class ControllerHealth(LenientModel):
+    """A controller: since when it leads, what it last said, and what is to be thought of that."""
+
+    name: str
+    verdict: ControllerVerdict
+    said: str
+    term: int | None = None
+    leads_since: UtcDatetime | None = None
+    startup_sweep_done: bool = False
+    reported_at: UtcDatetime | None = None
+    age_seconds: float | None = None
+    report: ControllerReport | None = None
+
+
+class SystemHealth(LenientModel):
+    """Everything about the manager itself."""
+
+    plane: ControlPlaneHealth
+    controllers: tuple[ControllerHealth, ...] = ()
+    hold: Hold | None = None
+    held_workers: int = 0
+    breakers: tuple[Breaker, ...] = ()
+    leaks: tuple[LeakedInstanceReport, ...] = ()
+    leaks_total: int = Field(default=0, description="How many leaked instances there are; `leaks` has some of them.")

@@ -3,7 +3,7 @@
 Whatever must start fast imports this only where it is needed.
 """
 
-from lcm.settings.base import Conflict, Settings
+from lcm.settings.base import Settings, SettingsConflict
 from lcm.settings.describe import Allowed, SettingDoc, describe
 from lcm.settings.groups.common import (
     ControllerTokenSettings,
@@ -11,48 +11,54 @@ from lcm.settings.groups.common import (
     DataSettings,
     ElectionSettings,
     HttpSettings,
-    InstanceSettings,
+    InstanceIdSettings,
     LogSettings,
     ReconcileSettings,
     RegionSettings,
     WatchSettings,
 )
-from lcm.settings.groups.control_plane import AccessSettings, FleetDefaults, FleetSources, LabletPorts, StoreSettings
+from lcm.settings.groups.control_plane import (
+    AuthSettings,
+    FleetDefaultSettings,
+    FleetSourceSettings,
+    LabletPortSettings,
+    StoreSettings,
+)
 from lcm.settings.groups.controllers import (
     CloudSettings,
     CmlSettings,
+    ControlPlaneAddressSettings,
     LabletControllerSettings,
-    PlaneAddressSettings,
     ResourceSchedulerSettings,
     WorkerControllerSettings,
 )
-from lcm.settings.loading import CONFIG_VARIABLE, Loaded, SettingsError, load
+from lcm.settings.loading import CONFIG_FILE_VARIABLE, LoadedSettings, SettingsError, load
 
 __all__ = [
-    "CONFIG_VARIABLE",
-    "AccessSettings",
+    "CONFIG_FILE_VARIABLE",
     "Allowed",
+    "AuthSettings",
     "CloudSettings",
     "CmlSettings",
-    "Conflict",
+    "ControlPlaneAddressSettings",
     "ControllerTokenSettings",
     "CoordinationSettings",
     "DataSettings",
     "ElectionSettings",
-    "FleetDefaults",
-    "FleetSources",
+    "FleetDefaultSettings",
+    "FleetSourceSettings",
     "HttpSettings",
-    "InstanceSettings",
+    "InstanceIdSettings",
     "LabletControllerSettings",
-    "LabletPorts",
-    "Loaded",
+    "LabletPortSettings",
+    "LoadedSettings",
     "LogSettings",
-    "PlaneAddressSettings",
     "ReconcileSettings",
     "RegionSettings",
     "ResourceSchedulerSettings",
     "SettingDoc",
     "Settings",
+    "SettingsConflict",
     "SettingsError",
     "StoreSettings",
     "WatchSettings",

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from lcm.settings.describe import CHOICE, LIST, NUMBER, Kind, kind_of
+from lcm.settings.describe import CHOICE, LIST, NUMBER, ValueType, value_type_of
 
-CONFLICT = "lcm_conflict"
+CONFLICT_ERROR = "lcm_conflict"
 
 
-class Conflict:
+class SettingsConflict:
     """Values that are fine one by one and wrong together: the settings concerned, and the rule that they break."""
 
     __slots__ = ("names", "rule")
@@ -32,21 +32,21 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True, validate_default=True
     )
-    _kinds: ClassVar[dict[str, Kind]] = {}
+    _kinds: ClassVar[dict[str, ValueType]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         # The order of inheritance as written; pydantic lists the last base first.
         written = (name for base in cls.__mro__ for name in inspect.get_annotations(base))
-        cls._kinds = {name: kind_of(cls.model_fields[name]) for name in written if name in cls.model_fields}
+        cls._kinds = {name: value_type_of(cls.model_fields[name]) for name in written if name in cls.model_fields}
 
     @classmethod
-    def kinds(cls) -> dict[str, Kind]:
+    def kinds(cls) -> dict[str, ValueType]:
         """What each setting is, by name: a service's own first, then those of its groups, as written."""
         return cls._kinds
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[SettingsConflict]:
         """Rules between settings that these values break. A group with rules yields from `super()` first."""
         yield from ()
 
@@ -68,5 +68,5 @@ class Settings(BaseModel):
         found = list(self.conflicts())
         if found:
             text = "; ".join(conflict.rule for conflict in found)
-            raise PydanticCustomError(CONFLICT, "{text}", {"text": text, "conflicts": found})
+            raise PydanticCustomError(CONFLICT_ERROR, "{text}", {"text": text, "conflicts": found})
         return self

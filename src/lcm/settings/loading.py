@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from lcm.settings.base import CONFLICT, Conflict, Settings
-from lcm.settings.describe import MASK, default_of, plain, variable_of
+from lcm.settings.base import CONFLICT_ERROR, Settings, SettingsConflict
+from lcm.settings.describe import MASK, default_value, env_variable, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 M = TypeVar("M", bound=Settings)
 
-CONFIG_VARIABLE = "LCM_CONFIG"
+CONFIG_FILE_VARIABLE = "LCM_CONFIG"
 _ENVIRONMENT, _FLAG, _DEFAULT = "environment", "flag", "default"
-_LONGEST_SHOWN = 200
+_MAX_SHOWN_LENGTH = 200
 _URL_USER = re.compile(r"://\S*@")
 
 
@@ -35,7 +35,7 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded(Generic[M]):
+class LoadedSettings(Generic[M]):
     """Settings, and where each came from."""
 
     settings: M
@@ -54,21 +54,21 @@ def load(
     env: Mapping[str, str] | None = None,
     config_file: str | Path | None = None,
     overrides: Mapping[str, object] | None = None,
-) -> Loaded[M]:
+) -> LoadedSettings[M]:
     """Make `model` from flags over environment over TOML file over defaults; `SettingsError` tells all that is wrong.
 
     An override of None is a flag that was not given, an empty variable is one that is not set. The file is
     `config_file`, else the one that LCM_CONFIG names.
     """
     environ = os.environ if env is None else env
-    reading = _Reading(model)
-    reading.read_file(config_file, environ.get(CONFIG_VARIABLE))
+    reading = _Loader(model)
+    reading.read_file(config_file, environ.get(CONFIG_FILE_VARIABLE))
     reading.read_environment(environ)
     reading.read_flags(overrides or {})
     return reading.result()
 
 
-class _Reading(Generic[M]):
+class _Loader(Generic[M]):
     """One call of `load`: the values so far, the source of each, and what was found wrong."""
 
     def __init__(self, model: type[M]) -> None:
@@ -85,21 +85,21 @@ class _Reading(Generic[M]):
         if not named:
             return
         path = Path(os.path.expanduser(named))  # noqa: PTH111 - Path.expanduser fails on an unknown user
-        source = f"file {_one_line(str(path))}"
+        source = f"file {_escape_unprintable(str(path))}"
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError:
-            asked = f"{CONFIG_VARIABLE}={_quoted(path)} ({_FLAG if argument else _ENVIRONMENT})"
+            asked = f"{CONFIG_FILE_VARIABLE}={_quote(path)} ({_FLAG if argument else _ENVIRONMENT})"
             self.problems.append(f"{asked}: must be an existing file that can be read")
         except ValueError as error:
-            self.problems.append(f"{source}: must be a TOML file in UTF-8: {_one_line(str(error))}")
+            self.problems.append(f"{source}: must be a TOML file in UTF-8: {_escape_unprintable(str(error))}")
         else:
             self._take_file(content, source)
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
         """Values of environment variables."""
         for name in self.fields:
-            value = environ.get(variable_of(name))
+            value = environ.get(env_variable(name))
             if value:
                 self._take(name, value, _ENVIRONMENT)
 
@@ -111,16 +111,16 @@ class _Reading(Generic[M]):
             elif value is not None:
                 self._take(name, value, _FLAG)
 
-    def result(self) -> Loaded[M]:
+    def result(self) -> LoadedSettings[M]:
         """The settings, if nothing at all is wrong."""
         settings = self._validated()
         if settings is None or self.problems:
             raise SettingsError(self.problems)
-        return Loaded(settings, {name: self._source(name) for name in self.sources})
+        return LoadedSettings(settings, {name: self._source(name) for name in self.sources})
 
     def _source(self, name: str) -> str:
         source = self.sources[name]
-        return f"{source} {variable_of(self.given_as[name])}" if source == _ENVIRONMENT else source
+        return f"{source} {env_variable(self.given_as[name])}" if source == _ENVIRONMENT else source
 
     def _take(self, name: str, value: object, source: str) -> None:
         """Keep a value. A source that gives two under two names of one setting contradicts itself if they differ."""
@@ -144,9 +144,9 @@ class _Reading(Generic[M]):
     def _take_file(self, content: dict[str, Any], source: str) -> None:
         known = _known_names(Settings) | set(self.fields)
         seen: set[str] = set()
-        for name, value in _without_tables(content, known):
+        for name, value in _flatten_tables(content, known):
             if name in seen:
-                self.problems.append(f"{_one_line(name)} ({source}): must be given once")
+                self.problems.append(f"{_escape_unprintable(name)} ({source}): must be given once")
             elif name not in known:
                 self._unknown(name, known, source)
             elif name in self.fields:
@@ -156,7 +156,7 @@ class _Reading(Generic[M]):
     def _unknown(self, name: str, known: Iterable[str], source: str) -> None:
         close = difflib.get_close_matches(name.lower(), sorted(known), n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        self.problems.append(f"{_one_line(name)} ({source}): no such setting{hint}")
+        self.problems.append(f"{_escape_unprintable(name)} ({source}): no such setting{hint}")
 
     def _validated(self) -> M | None:
         settings, errors = self._attempt(self.values)
@@ -166,7 +166,7 @@ class _Reading(Generic[M]):
         if wrong:
             # Rules between settings are checked only on valid ones: try without the wrong ones, to tell all at once.
             _, errors = self._attempt({name: value for name, value in self.values.items() if name not in wrong})
-        for conflict in _conflicts(errors):
+        for conflict in _find_conflicts(errors):
             if not set(conflict.names) & set(wrong):
                 self.problems.append(f"{', '.join(self._given(name) for name in conflict.names)}: {conflict.rule}")
         return settings
@@ -179,15 +179,15 @@ class _Reading(Generic[M]):
 
     def _given(self, name: str) -> str:
         """The setting with its value and source, as it stands at the beginning of a problem's line."""
-        value = self.values[name] if name in self.values else default_of(self.model.model_fields[name])
+        value = self.values[name] if name in self.values else default_value(self.model.model_fields[name])
         given_as = self.given_as.get(name, name)
         if value is None:
-            return f"{variable_of(given_as)} (not set)"
+            return f"{env_variable(given_as)} (not set)"
         return self._shown(name, given_as, value, self.sources.get(name, _DEFAULT))
 
     def _shown(self, field: str, given_as: str, value: object, source: str) -> str:
-        shown = f'"{MASK}"' if self.model.kinds()[field].secret else _quoted(value)
-        return f"{variable_of(given_as)}={shown} ({source})"
+        shown = f'"{MASK}"' if self.model.kinds()[field].secret else _quote(value)
+        return f"{env_variable(given_as)}={shown} ({source})"
 
 
 def _known_names(root: type[Settings]) -> set[str]:
@@ -198,26 +198,26 @@ def _known_names(root: type[Settings]) -> set[str]:
     return names
 
 
-def _without_tables(content: dict[str, Any], known: set[str]) -> Iterator[tuple[str, Any]]:
+def _flatten_tables(content: dict[str, Any], known: set[str]) -> Iterator[tuple[str, Any]]:
     for name, value in content.items():
         if isinstance(value, dict) and name not in known:
-            yield from _without_tables(value, known)
+            yield from _flatten_tables(value, known)
         else:
             yield name, value
 
 
-def _conflicts(errors: list[Any]) -> Iterator[Conflict]:
+def _find_conflicts(errors: list[Any]) -> Iterator[SettingsConflict]:
     for error in errors:
-        if error["type"] == CONFLICT:
+        if error["type"] == CONFLICT_ERROR:
             yield from error["ctx"]["conflicts"]
 
 
-def _quoted(value: object) -> str:
-    text = _one_line(_URL_USER.sub(f"://{MASK}@", plain(value)))
-    return f'"{text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"}"'
+def _quote(value: object) -> str:
+    text = _escape_unprintable(_URL_USER.sub(f"://{MASK}@", format_value(value)))
+    return f'"{text if len(text) <= _MAX_SHOWN_LENGTH else text[: _MAX_SHOWN_LENGTH - 1] + "…"}"'
 
 
-def _one_line(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
     )

@@ -31,7 +31,7 @@ def _endpoint(value: str) -> str:
     return value
 
 
-def _expanded(path: Path) -> Path:
+def _expand_home(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError as error:
@@ -60,16 +60,16 @@ def _folder(path: Path) -> Path:
 
 Port = Annotated[int, Field(ge=1, le=_LAST_PORT)]
 Seconds = Annotated[float, Field(gt=0)]
-SecondsOrNone = Annotated[float, Field(ge=0)]
+SecondsOrZero = Annotated[float, Field(ge=0)]
 Host = Annotated[str, AfterValidator(_host), Allowed("a host name or an IP address, without a port")]
 Endpoint = Annotated[str, AfterValidator(_endpoint), Allowed("host:port, with https:// before it for TLS")]
 ReadableFile = Annotated[
-    Path, AfterValidator(_expanded), AfterValidator(_readable_file), Allowed("an existing file that can be read")
+    Path, AfterValidator(_expand_home), AfterValidator(_readable_file), Allowed("an existing file that can be read")
 ]
 Folder = Annotated[
-    Path, AfterValidator(_expanded), AfterValidator(_folder), Allowed("a folder, or a path where one can be made")
+    Path, AfterValidator(_expand_home), AfterValidator(_folder), Allowed("a folder, or a path where one can be made")
 ]
-Word = Annotated[str, Field(pattern=r"^\S+$"), Allowed("text without spaces")]
+NonBlankText = Annotated[str, Field(pattern=r"^\S+$"), Allowed("text without spaces")]
 KeyPrefix = Annotated[
     str, Field(pattern=r"^/\S*[^/\s]$"), Allowed('text without spaces that starts with "/" and does not end with "/"')
 ]

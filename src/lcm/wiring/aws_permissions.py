@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lcm.cloud.aws.permissions import Permissions, Trial, Verdict
+from lcm.cloud.aws.iam import DryRunOutcome, DryRunResult, PermissionChecker
 from lcm.cloud.types import (
     ATTEMPT_TAG,
     INSTALLATION_TAG,
@@ -20,40 +20,52 @@ from lcm.core import clock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from lcm.cloud.types import Instance, LaunchSite
+    from lcm.cloud.types import Instance, RegionLaunchSettings
     from lcm.model.worker.template import WorkerTemplate
 
-__all__ = ["NO_INSTANCE", "Launch", "Permissions", "Trial", "Verdict", "try_changes", "try_launches"]
+__all__ = [
+    "NONEXISTENT_INSTANCE",
+    "DryRunOutcome",
+    "DryRunResult",
+    "LaunchCheck",
+    "PermissionChecker",
+    "check_instance_actions",
+    "check_launches",
+]
 
-NO_INSTANCE: Final = "i-00000000000000000"
-_NAME: Final = "config-check"
+NONEXISTENT_INSTANCE: Final = "i-00000000000000000"
+_CHECK_NAME: Final = "config-check"
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchCheck:
     """What would be launched."""
 
-    site: LaunchSite
+    site: RegionLaunchSettings
     template: WorkerTemplate
     image_id: str
 
 
-async def try_launches(permissions: Permissions, launch: Launch) -> AsyncIterator[tuple[str | None, Trial]]:
+async def check_launches(
+    permissions: PermissionChecker, launch: LaunchCheck
+) -> AsyncIterator[tuple[str | None, DryRunResult]]:
     """Each subnet of the region, and whether a launch into it would be allowed; None: the account's own default."""
     for subnet in launch.site.subnet_ids or (None,):
         yield subnet, await permissions.launch(_parameters(launch, subnet))
 
 
-async def try_changes(permissions: Permissions, instances: Iterable[Instance]) -> tuple[str, list[Trial]]:
+async def check_instance_actions(
+    permissions: PermissionChecker, instances: Iterable[Instance]
+) -> tuple[str, list[DryRunResult]]:
     """The instance that it was tried with, and the trials. Without one of ours it is one that does not exist."""
     ours = [one.id for one in instances if one.state.live and one.tags.get(MANAGED_BY_TAG) == MANAGED_BY]
-    chosen = min(ours, default=NO_INSTANCE)
+    chosen = min(ours, default=NONEXISTENT_INSTANCE)
     return chosen, list(await permissions.changes(chosen))
 
 
-def _parameters(launch: Launch, subnet: str | None) -> LaunchParameters:
+def _parameters(launch: LaunchCheck, subnet: str | None) -> LaunchParameters:
     """As a worker's would be: policies look at tags, so there must be all of them."""
-    site, worker_id = launch.site, clock.new_id(_NAME)
+    site, worker_id = launch.site, clock.new_id(_CHECK_NAME)
     return LaunchParameters(
         region=site.region,
         client_token=launch_token(worker_id, 1),
@@ -63,13 +75,13 @@ def _parameters(launch: Launch, subnet: str | None) -> LaunchParameters:
         security_group_ids=site.security_group_ids,
         key_name=site.key_name,
         tags={
-            "Name": _NAME,
+            "Name": _CHECK_NAME,
             "template_name": launch.template.name,
             **site.default_tags,
             WORKER_TAG: worker_id,
             ATTEMPT_TAG: "1",
             MANAGED_BY_TAG: MANAGED_BY,
-            INSTALLATION_TAG: _NAME,
+            INSTALLATION_TAG: _CHECK_NAME,
         },
         root_volume_gb=round(launch.template.capacity.storage_gb) or None,
         instance_profile=site.instance_profile,

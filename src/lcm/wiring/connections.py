@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.coordination.namespaced import NamespacedCoordination
 from lcm.core.hosting import HostedService
-from lcm.settings import Conflict, CoordinationSettings
+from lcm.settings import CoordinationSettings, SettingsConflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,24 +20,26 @@ if TYPE_CHECKING:
 
     from lcm.core.coordination import Coordination
 
-Started: TypeAlias = "Callable[[str, Mapping[str, object]], None]"
+OnStarted: TypeAlias = "Callable[[str, Mapping[str, object]], None]"
 
 # A call to etcd may take at most this share of the lease: so that a renewal can fail once and still succeed in time.
 _CALL_SHARE_OF_TTL = 0.25
-_LONGEST_CALL = 3.0
+_MAX_CALL_SECONDS = 3.0
 
 
-class Standalone(CoordinationSettings):
+class EtcdRequiredSettings(CoordinationSettings):
     """A process of its own: others must be able to see what it does, so memory will not do."""
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[SettingsConflict]:
         """Besides the rules of the groups: etcd it must be."""
         yield from super().conflicts()
         if self.coordination == "memory":
-            yield Conflict("coordination", rule="must be etcd here: only `lcm up` elects in the memory of one process")
+            yield SettingsConflict(
+                "coordination", rule="must be etcd here: only `lcm up` elects in the memory of one process"
+            )
 
 
-class Connection(HostedService):
+class CoordinationConnection(HostedService):
     """Closes coordination after everybody who uses it has stopped."""
 
     def __init__(self, coordination: Coordination) -> None:
@@ -51,7 +53,7 @@ class Connection(HostedService):
         await self._coordination.close()
 
 
-def connect(settings: CoordinationSettings, *, lease_ttl: float = 15.0) -> Coordination:
+def connect_coordination(settings: CoordinationSettings, *, lease_ttl: float = 15.0) -> Coordination:
     """The coordination that the settings name. It does not have to answer yet."""
     if settings.coordination == "memory":
         return MemoryCoordination()
@@ -65,14 +67,14 @@ def connect(settings: CoordinationSettings, *, lease_ttl: float = 15.0) -> Coord
         key_file=settings.etcd_key_file,
         user=settings.etcd_user,
         password=None if password is None else password.get_secret_value(),
-        call_timeout=min(_LONGEST_CALL, lease_ttl * _CALL_SHARE_OF_TTL),
+        call_timeout=min(_MAX_CALL_SECONDS, lease_ttl * _CALL_SHARE_OF_TTL),
     )
     etcd = EtcdCoordination(config)
-    REGISTRY.register(_Reconnects(lambda: etcd.reconnects))
+    REGISTRY.register(_ReconnectCollector(lambda: etcd.reconnects))
     return NamespacedCoordination(etcd, settings.etcd_namespace) if settings.etcd_namespace else etcd
 
 
-class _Reconnects(Collector):
+class _ReconnectCollector(Collector):
     """How often a connection to coordination had to be made anew, read when somebody scrapes."""
 
     def __init__(self, read: Callable[[], int]) -> None:
@@ -83,7 +85,7 @@ class _Reconnects(Collector):
         yield CounterMetricFamily("lcm_coordination_reconnects", text, value=self._read())
 
 
-class Greeting(HostedService):
+class StartedNotification(HostedService):
     """Says what runs where, once it runs."""
 
     def __init__(self, greet: Callable[[], None]) -> None:

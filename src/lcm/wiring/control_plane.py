@@ -16,71 +16,76 @@ import yaml
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from lcm.control_plane.app import make_app
-from lcm.control_plane.auth.jwks import Jwks
-from lcm.control_plane.auth.oidc import Oidc, OidcConfig
-from lcm.control_plane.auth.rate_limit import Throttle
-from lcm.control_plane.auth.sessions import SESSIONS, Sessions
-from lcm.control_plane.auth.static_tokens import settings_tokens
-from lcm.control_plane.auth.tokens import TOKENS, Tokens
-from lcm.control_plane.context import Plane
-from lcm.control_plane.fleet.installation import settle_installation
-from lcm.control_plane.fleet.system import Process
+from lcm.control_plane.auth.jwks import JwksCache
+from lcm.control_plane.auth.oidc import OidcConfig, OidcVerifier
+from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.static_tokens import load_static_tokens
+from lcm.control_plane.auth.tokens import TOKENS, TokenService
+from lcm.control_plane.context import ControlPlaneContext
+from lcm.control_plane.fleet.installation import ensure_installation
+from lcm.control_plane.fleet.system import ProcessDetails
 from lcm.control_plane.fleet.templates import seed_templates
-from lcm.control_plane.http.deps import Gate
+from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.journal.mirror import Mirror
-from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS, MIRRORED_WORKERS
-from lcm.control_plane.journal.retention import Retention, forget_old_lines
+from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
+from lcm.control_plane.journal.retention import RetentionPolicy, delete_expired_entries
 from lcm.control_plane.journal.sse import EventStream
-from lcm.control_plane.maintenance import Tidying
-from lcm.control_plane.prometheus import PlaneFigures
-from lcm.control_plane.records.backfill import refill_fields
-from lcm.control_plane.records.idempotency import forget_old_answers
+from lcm.control_plane.maintenance import MaintenanceService
+from lcm.control_plane.prometheus import ControlPlaneCollector
+from lcm.control_plane.records.backfill import backfill_fields
+from lcm.control_plane.records.idempotency import delete_expired_responses
 from lcm.control_plane.records.kinds import ALL_KINDS
-from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
 from lcm.control_plane.secrets.keys import ensure_key_file, load_keys
-from lcm.control_plane.services import Parts
+from lcm.control_plane.services import Services
 from lcm.control_plane.store.port import StoreError
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from lcm.core import clock
 from lcm.core.hosting import Host, HostedService, cancel_and_wait, keep_running
-from lcm.http.server import HttpServer, open_routes
+from lcm.http.server import HttpServer, process_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet.settings import FleetSettings
-from lcm.model.lablet.ports import port_range
+from lcm.model.lablet.ports import parse_port_range
 from lcm.settings import (
-    AccessSettings,
+    AuthSettings,
     ControllerTokenSettings,
     DataSettings,
-    FleetDefaults,
-    FleetSources,
+    FleetDefaultSettings,
+    FleetSourceSettings,
     HttpSettings,
-    LabletPorts,
+    LabletPortSettings,
     LogSettings,
     RegionSettings,
     StoreSettings,
 )
-from lcm.wiring.connections import Connection, Greeting, Standalone, connect
+from lcm.wiring.connections import (
+    CoordinationConnection,
+    EtcdRequiredSettings,
+    StartedNotification,
+    connect_coordination,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lcm.control_plane.store.port import Store
     from lcm.core.coordination import Coordination
-    from lcm.wiring.connections import Started
+    from lcm.wiring.connections import OnStarted
 
 log = structlog.get_logger(__name__)
 
-START_UP = Actor(kind=ActorKind.SYSTEM, name="start-up")
+STARTUP_ACTOR = Actor(kind=ActorKind.SYSTEM, name="start-up")
 
 
-class PlaneSettings(
+class ControlPlaneComponentSettings(
     StoreSettings,
-    AccessSettings,
-    FleetDefaults,
-    FleetSources,
-    LabletPorts,
+    AuthSettings,
+    FleetDefaultSettings,
+    FleetSourceSettings,
+    LabletPortSettings,
     RegionSettings,
     ControllerTokenSettings,
     HttpSettings,
@@ -90,11 +95,11 @@ class PlaneSettings(
     """What a control plane is told, wherever it runs."""
 
 
-class ControlPlaneSettings(Standalone, PlaneSettings):
+class ControlPlaneProcessSettings(EtcdRequiredSettings, ControlPlaneComponentSettings):
     """What a control plane in a process of its own is told."""
 
 
-class WrongRegions(Exception):
+class RegionConfigError(Exception):
     """AWS_REGION_CONFIGS cannot be read; the text says why."""
 
 
@@ -106,16 +111,16 @@ def region_names(settings: RegionSettings) -> tuple[str, ...]:
     try:
         content: Any = yaml.safe_load(text if text.startswith("{") else Path(text).read_text())
     except (OSError, yaml.YAMLError) as error:
-        raise WrongRegions(f"AWS_REGION_CONFIGS cannot be read: {str(error).splitlines()[0]}") from None
+        raise RegionConfigError(f"AWS_REGION_CONFIGS cannot be read: {str(error).splitlines()[0]}") from None
     entries = content.get("aws_region_configs", content) if isinstance(content, dict) else None
     if not isinstance(entries, dict) or not entries:
-        raise WrongRegions("AWS_REGION_CONFIGS must be a mapping of region names to their configuration")
+        raise RegionConfigError("AWS_REGION_CONFIGS must be a mapping of region names to their configuration")
     names = [str(name) for name in entries]
     first = settings.aws_default_region
     return (first, *(name for name in names if name != first)) if first in names else tuple(names)
 
 
-def fleet_defaults(settings: FleetDefaults) -> FleetSettings:
+def fleet_defaults(settings: FleetDefaultSettings) -> FleetSettings:
     """What counts as long as nobody has stored another value."""
     groups = {
         group: {name: getattr(settings, name) for name in FleetSettings.model_fields[group].annotation.model_fields}  # type: ignore[union-attr]
@@ -124,7 +129,7 @@ def fleet_defaults(settings: FleetDefaults) -> FleetSettings:
     return FleetSettings.model_validate(groups)
 
 
-def open_store(settings: PlaneSettings) -> Store:
+def open_store(settings: ControlPlaneComponentSettings) -> Store:
     """The store that the settings name; a file in the data folder if they name none."""
     url = settings.store_url or f"sqlite:///{settings.lcm_data_dir / 'lcm.db'}"
     if url.startswith("sqlite:///"):
@@ -136,24 +141,24 @@ def open_store(settings: PlaneSettings) -> Store:
     except ModuleNotFoundError:
         raise StoreError("STORE_URL names MongoDB, whose driver is missing: install lcm with the extra mongo") from None
 
-    return MongoStore(url, database_of(url))
+    return MongoStore(url, database_name(url))
 
 
-def store_in_words(settings: PlaneSettings) -> str:
+def describe_store(settings: ControlPlaneComponentSettings) -> str:
     """Which store it is, without what lets one in."""
     url = settings.store_url
     if url is None or url.startswith("sqlite:///"):
         return f"SQLite, {Path(url.removeprefix('sqlite:///')).name if url else 'lcm.db'}"
     hosts = urlsplit(url).netloc.rpartition("@")[2]
-    return f"MongoDB, database {database_of(url)} at {hosts}"
+    return f"MongoDB, database {database_name(url)} at {hosts}"
 
 
-def database_of(url: str) -> str:
+def database_name(url: str) -> str:
     """The database that the address names after its hosts; `lcm` if it names none."""
     return urlsplit(url).path.strip("/") or "lcm"
 
 
-def secret_box(settings: PlaneSettings) -> SecretBox:
+def make_secret_box(settings: ControlPlaneComponentSettings) -> SecretBox:
     """The keys for secrets at rest; without any in the settings a file is made, once, in the data folder."""
     key = None if settings.lcm_secret_key is None else settings.lcm_secret_key.get_secret_value()
     path = settings.lcm_secret_key_file
@@ -165,10 +170,12 @@ def secret_box(settings: PlaneSettings) -> SecretBox:
     return SecretBox(load_keys(key, path))
 
 
-class _OpenStore(HostedService):
+class _StoreService(HostedService):
     """Opens the store first and closes it last; ready while it answers."""
 
-    def __init__(self, store: Store, parts: Parts, settings: PlaneSettings, about: dict[str, object]) -> None:
+    def __init__(
+        self, store: Store, parts: Services, settings: ControlPlaneComponentSettings, about: dict[str, object]
+    ) -> None:
         """`about` is told which installation this is, once that is known."""
         super().__init__("store")
         self._store = store
@@ -190,10 +197,10 @@ class _OpenStore(HostedService):
     async def _settle(self) -> None:
         """The installation first: a start that is refused for it has changed nothing."""
         change, settings = self._parts.plane.records.change, self._settings
-        settled = await change(START_UP, lambda at: settle_installation(at, settings.lcm_installation_id))
+        settled = await change(STARTUP_ACTOR, lambda at: ensure_installation(at, settings.lcm_installation_id))
         self._about["installation_id"] = settled.installation_id
-        await refill_fields(self._store)
-        await change(START_UP, lambda at: seed_templates(at, settings.worker_templates_config_path))
+        await backfill_fields(self._store)
+        await change(STARTUP_ACTOR, lambda at: seed_templates(at, settings.worker_templates_config_path))
 
     async def stop(self) -> None:
         """Finish what is under way and close."""
@@ -216,59 +223,63 @@ class _OpenStore(HostedService):
             await asyncio.sleep(2.0)
 
 
-def tidying(settings: StoreSettings, store: Store, parts: Parts) -> Tidying:
+def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> MaintenanceService:
     """What is removed when it is old enough."""
     days, hours = settings.journal_retention_days, settings.event_retention_hours
-    retention = Retention(timedelta(days=days) if days else None, timedelta(hours=hours))
-    return Tidying(
+    retention = RetentionPolicy(timedelta(days=days) if days else None, timedelta(hours=hours))
+    return MaintenanceService(
         {
             "figures": parts.metrics.tidy,
             "sessions": parts.gate.sessions.sweep,
-            "answers": lambda: forget_old_answers(store, clock.now()),
-            "journal": lambda: forget_old_lines(store, retention),
+            "answers": lambda: delete_expired_responses(store, clock.now()),
+            "journal": lambda: delete_expired_entries(store, retention),
         }
     )
 
 
-def _gate(settings: PlaneSettings, store: Store, client: httpx.AsyncClient) -> Gate:
+def _make_authenticator(
+    settings: ControlPlaneComponentSettings, store: Store, client: httpx.AsyncClient
+) -> Authenticator:
     bootstrap, controller = settings.lcm_bootstrap_token, settings.lcm_controller_token
-    configured = settings_tokens(
+    configured = load_static_tokens(
         None if bootstrap is None else bootstrap.get_secret_value(),
         None if controller is None else controller.get_secret_value(),
     )
-    tokens = Tokens(store, configured)
+    tokens = TokenService(store, configured)
     oidc = None
     if settings.oidc_issuer and settings.oidc_audience and settings.oidc_jwks_url:
         config = OidcConfig(settings.oidc_issuer, settings.oidc_audience, settings.oidc_role_claim)
-        oidc = Oidc(config, Jwks(settings.oidc_jwks_url, client))
-    return Gate(tokens, Sessions(store, tokens), Throttle(), oidc)
+        oidc = OidcVerifier(config, JwksCache(settings.oidc_jwks_url, client))
+    return Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter(), oidc)
 
 
 @dataclass(frozen=True, slots=True)
-class ControlPlane:
+class ControlPlaneAssembly:
     """A control plane that was put together. `services` are to be started in this order, coordination before them."""
 
-    parts: Parts
+    parts: Services
     services: Sequence[HostedService]
     server: HttpServer
     about: dict[str, object]
 
 
-def make_control_plane(settings: PlaneSettings, coordination: Coordination, client: httpx.AsyncClient) -> ControlPlane:
+def make_control_plane(
+    settings: ControlPlaneComponentSettings, coordination: Coordination, client: httpx.AsyncClient
+) -> ControlPlaneAssembly:
     """Put a control plane together, for whichever process runs it. `client` fetches the keys of sign-ins."""
     store = open_store(settings)
     feed = JournalFeed(store)
-    plane = Plane(
+    plane = ControlPlaneContext(
         store,
-        Records(store, feed.wake),
-        secret_box(settings),
+        UnitOfWork(store, feed.wake),
+        make_secret_box(settings),
         region_names(settings),
         fleet_defaults(settings),
-        port_range(settings.lablet_port_range),
+        parse_port_range(settings.lablet_port_range),
         settings.scale_up_license_token,
     )
-    gate = _gate(settings, store, client)
-    mirrors = [Mirror(store, coordination, feed, mirrored) for mirrored in (MIRRORED_WORKERS, MIRRORED_LABLETS)]
+    gate = _make_authenticator(settings, store, client)
+    mirrors = [Mirror(store, coordination, feed, mirrored) for mirrored in (WORKER_MIRROR, LABLET_MIRROR)]
     stream = EventStream(store, feed)
     about: dict[str, object] = {
         "service": "control-plane",
@@ -276,22 +287,22 @@ def make_control_plane(settings: PlaneSettings, coordination: Coordination, clie
         "coordination": coordination.description,
         "regions": list(plane.regions),
     }
-    process = Process(about, store_in_words(settings), mirrors)
-    parts = Parts.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process)
-    opened = _OpenStore(store, parts, settings, about)
-    REGISTRY.register(PlaneFigures(mirrors, stream))
+    process = ProcessDetails(about, describe_store(settings), mirrors)
+    parts = Services.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process)
+    opened = _StoreService(store, parts, settings, about)
+    REGISTRY.register(ControlPlaneCollector(mirrors, stream))
     app = make_app(parts, version("lcm"))
-    app.include_router(open_routes([opened, feed, *mirrors, stream], about))
+    app.include_router(process_routes([opened, feed, *mirrors, stream], about))
     server = HttpServer(app, settings.bind_host, settings.control_plane_port, port_setting="CONTROL_PLANE_PORT")
-    services = [opened, feed, *mirrors, server, stream, tidying(settings, store, parts)]
-    return ControlPlane(parts, services, server, about)
+    services = [opened, feed, *mirrors, server, stream, make_maintenance(settings, store, parts)]
+    return ControlPlaneAssembly(parts, services, server, about)
 
 
-async def serve_control_plane(settings: ControlPlaneSettings, started: Started) -> int:
+async def serve_control_plane(settings: ControlPlaneProcessSettings, started: OnStarted) -> int:
     """Run the control plane until told to stop; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    coordination = connect(settings)
+    coordination = connect_coordination(settings)
     async with httpx.AsyncClient(timeout=5.0) as client:
         made = make_control_plane(settings, coordination, client)
-        greeting = Greeting(lambda: started(made.server.url, made.about))
-        return await Host([Connection(coordination), *made.services, greeting]).run()
+        greeting = StartedNotification(lambda: started(made.server.url, made.about))
+        return await Host([CoordinationConnection(coordination), *made.services, greeting]).run()

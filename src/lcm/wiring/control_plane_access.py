@@ -12,40 +12,40 @@ from lcm.client.client import Client
 from lcm.client.errors import ClientError
 from lcm.core.hosting import HostedService, keep_running
 from lcm.model.access import Role
-from lcm.settings import Conflict, ControllerTokenSettings, PlaneAddressSettings
-from lcm.wiring.controllers import StandaloneSettings
+from lcm.settings import ControllerTokenSettings, ControlPlaneAddressSettings, SettingsConflict
+from lcm.wiring.controllers import StandaloneControllerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 log = structlog.get_logger(__name__)
 
-_CHECK_EVERY = 5.0
-_CHECK_SECONDS = 4.0
+_CHECK_INTERVAL = 5.0
+_CHECK_TIMEOUT = 4.0
 
 
-class WrongSettings(Exception):
+class InvalidSettingsError(Exception):
     """Settings that only their user can judge are wrong; the text says how."""
 
 
-class PlaneSideSettings(PlaneAddressSettings, ControllerTokenSettings):
+class ControlPlaneClientSettings(ControlPlaneAddressSettings, ControllerTokenSettings):
     """What a controller must know to be let in by the control plane."""
 
 
-class StandaloneController(StandaloneSettings, PlaneSideSettings):
+class BuiltinControllerSettings(StandaloneControllerSettings, ControlPlaneClientSettings):
     """What a controller of ours in a process of its own is told."""
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[SettingsConflict]:
         """Besides the rules of the groups: it must be let in."""
         yield from super().conflicts()
         token = self.lcm_controller_token
         if token is None:
-            yield Conflict("lcm_controller_token", rule="must be set: the one that the control plane was given")
+            yield SettingsConflict("lcm_controller_token", rule="must be set: the one that the control plane was given")
         elif not _printable(token.get_secret_value()):
-            yield Conflict("lcm_controller_token", rule="must be printable ASCII without spaces")
+            yield SettingsConflict("lcm_controller_token", rule="must be printable ASCII without spaces")
 
 
-def plane_client(settings: PlaneSideSettings, registry: CollectorRegistry = REGISTRY) -> Client:
+def make_control_plane_client(settings: ControlPlaneClientSettings, registry: CollectorRegistry = REGISTRY) -> Client:
     """The control plane, as controllers see it."""
     token = settings.lcm_controller_token
     try:
@@ -53,10 +53,10 @@ def plane_client(settings: PlaneSideSettings, registry: CollectorRegistry = REGI
             settings.control_plane_api_url, None if token is None else token.get_secret_value(), registry=registry
         )
     except ValueError as error:
-        raise WrongSettings(f"CONTROL_PLANE_API_URL: {error}") from None
+        raise InvalidSettingsError(f"CONTROL_PLANE_API_URL: {error}") from None
 
 
-class Ties(HostedService):
+class CloseOnStop(HostedService):
     """Closes connections to the outside, after everybody who uses them has stopped."""
 
     def __init__(self, closing: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
@@ -74,10 +74,10 @@ class Ties(HostedService):
                 log.exception("a connection did not close cleanly", to=name)
 
 
-class PlaneCheck(HostedService):
+class ControlPlaneCheck(HostedService):
     """Asks the control plane now and then whether it answers us, and as whom."""
 
-    def __init__(self, control: Client, *, every: float = _CHECK_EVERY) -> None:
+    def __init__(self, control: Client, *, every: float = _CHECK_INTERVAL) -> None:
         super().__init__("control-plane")
         self._control = control
         self._every = every
@@ -108,10 +108,10 @@ class PlaneCheck(HostedService):
 
     async def _ask(self) -> str:
         try:
-            async with asyncio.timeout(_CHECK_SECONDS):
+            async with asyncio.timeout(_CHECK_TIMEOUT):
                 me = await self._control.access.whoami()
         except (ClientError, TimeoutError) as error:
-            return str(error) or f"no answer within {_CHECK_SECONDS:g} s"
+            return str(error) or f"no answer within {_CHECK_TIMEOUT:g} s"
         if me.role is not Role.CONTROLLER:
             return f"LCM_CONTROLLER_TOKEN is of {me.name}, whose role is {me.role}, not controller"
         return ""

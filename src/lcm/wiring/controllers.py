@@ -11,33 +11,38 @@ from prometheus_client import disable_created_metrics
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig
+from lcm.core.controller.watch import WatchConfig
 from lcm.core.hosting import Host, HostedService
-from lcm.http.server import HttpServer, make_app
+from lcm.http.server import HttpServer, make_process_app
 from lcm.settings import (
     CoordinationSettings,
     DataSettings,
     ElectionSettings,
     HttpSettings,
-    InstanceSettings,
+    InstanceIdSettings,
     LogSettings,
     ReconcileSettings,
     WatchSettings,
 )
-from lcm.wiring.connections import Connection, Greeting, Standalone, connect
+from lcm.wiring.connections import (
+    CoordinationConnection,
+    EtcdRequiredSettings,
+    StartedNotification,
+    connect_coordination,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from lcm.core.coordination import Coordination
-    from lcm.wiring.connections import Started
+    from lcm.wiring.connections import OnStarted
 
 
-class ProcessSettings(
+class ControllerRuntimeSettings(
     CoordinationSettings,
     ElectionSettings,
-    InstanceSettings,
+    InstanceIdSettings,
     ReconcileSettings,
     WatchSettings,
     HttpSettings,
@@ -47,16 +52,16 @@ class ProcessSettings(
     """What a process of the platform is told."""
 
 
-class StandaloneSettings(Standalone, ProcessSettings):
+class StandaloneControllerSettings(EtcdRequiredSettings, ControllerRuntimeSettings):
     """A controller in a process of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class ControllerRuntime:
     """What a controller is built from."""
 
     coordination: Coordination
-    settings: ProcessSettings
+    settings: ControllerRuntimeSettings
 
     @property
     def data_dir(self) -> Path:
@@ -104,14 +109,16 @@ class Runtime:
         )
 
 
-ControllerFactory: TypeAlias = "Callable[[Runtime], HostedService]"
+ControllerFactory: TypeAlias = "Callable[[ControllerRuntime], HostedService]"
 
 
-async def serve(settings: ProcessSettings, factories: Sequence[ControllerFactory], started: Started) -> int:
+async def serve_controllers(
+    settings: ControllerRuntimeSettings, factories: Sequence[ControllerFactory], started: OnStarted
+) -> int:
     """Run these controllers with a surface of their own until told to stop; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    coordination = connect(settings, lease_ttl=settings.leader_lease_ttl)
-    runtime = Runtime(coordination, settings)
+    coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
+    runtime = ControllerRuntime(coordination, settings)
     controllers = [factory(runtime) for factory in factories]
     about = {
         "service": "lcm",
@@ -119,8 +126,8 @@ async def serve(settings: ProcessSettings, factories: Sequence[ControllerFactory
         "version": version("lcm"),
         "coordination": coordination.description,
     }
-    app = make_app(controllers, about)
+    app = make_process_app(controllers, about)
     port = settings.worker_controller_port
     surface = HttpServer(app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
-    greeting = Greeting(lambda: started(surface.url, about))
-    return await Host([Connection(coordination), surface, *controllers, greeting]).run()
+    greeting = StartedNotification(lambda: started(surface.url, about))
+    return await Host([CoordinationConnection(coordination), surface, *controllers, greeting]).run()

@@ -14,30 +14,30 @@ from prometheus_client import disable_created_metrics
 from pydantic import Field, SecretStr
 
 from lcm.client.client import Client
-from lcm.cloud.types import LaunchSite
-from lcm.cml.client.cml_session import Session
-from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cloud.types import RegionLaunchSettings
+from lcm.cml.client.session import CMLSession
+from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure
-from lcm.cml.client.transport import Transport
+from lcm.cml.client.transport import CMLTransport
 from lcm.control_plane.records.kinds import LEADERSHIPS
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.hosting import Host, HostedService
 from lcm.http.server import HttpServer
-from lcm.model.fleet.state import LeaderSeen
-from lcm.wiring.confirm_aws import AskFirst
-from lcm.wiring.connections import Connection, Greeting, connect
-from lcm.wiring.control_plane import PlaneSettings, make_control_plane, region_names
-from lcm.wiring.controllers import ProcessSettings, Runtime
-from lcm.wiring.lablet_controller import LabletControllerParts, make_lablet_controller
-from lcm.wiring.resource_scheduler import ResourceSchedulerParts, make_resource_scheduler
-from lcm.wiring.simulated.demo import LICENCE, Demo
+from lcm.model.fleet.state import LeadershipTerm
+from lcm.wiring.confirm_aws import ConfirmBeforeChanges
+from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
+from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane, region_names
+from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings
+from lcm.wiring.lablet_controller import LabletControllerComponentSettings, make_lablet_controller
+from lcm.wiring.resource_scheduler import ResourceSchedulerComponentSettings, make_resource_scheduler
+from lcm.wiring.simulated.demo import LICENSE_TOKEN, Demo
 from lcm.wiring.simulated.world import SimulatedWorld
 from lcm.wiring.worker_controller import (
-    Cloud,
-    CmlServers,
-    WorkerControllerParts,
-    aws_cloud,
-    cml_servers,
+    CloudConnection,
+    CmlConnection,
+    WorkerControllerComponentSettings,
+    connect_aws,
+    connect_cml,
     make_worker_controller,
 )
 
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.store.port import Store
     from lcm.core.coordination import Coordination
-    from lcm.settings import Loaded
-    from lcm.wiring.confirm_aws import Found
+    from lcm.settings import LoadedSettings
+    from lcm.wiring.confirm_aws import AccountPreview
     from lcm.wiring.controllers import ControllerFactory
 
 log = structlog.get_logger(__name__)
@@ -57,34 +57,42 @@ SIMULATED_REGIONS: Final = ("us-east-1", "eu-west-1", "ap-southeast-2")
 # In a demo an hour without anything to see would be a long one.
 _DEMO_MINUTES: Final = {"worker_idle_timeout_minutes": 12.0, "worker_auto_pause_snooze_minutes": 4.0}
 _DEMO_SECONDS: Final = {"idle_detection_interval": 30.0, "discovery_interval": 60.0, "metrics_collect_interval": 15.0}
-_WORLD_PASSWORD: Final = "simulated"  # noqa: S105 - of servers that only this process can reach
+_SIMULATED_PASSWORD: Final = "simulated"  # noqa: S105 - of servers that only this process can reach
 _TOKEN_FILE: Final = "admin.token"  # noqa: S105 - a name
-_PASSWORD_SETTINGS: Final = "cml_default_password"  # noqa: S105 - a name
+_PASSWORD_SETTING: Final = "cml_default_password"  # noqa: S105 - a name
 
 
-class UpSettings(ProcessSettings, PlaneSettings, WorkerControllerParts, ResourceSchedulerParts, LabletControllerParts):
+class UpSettings(
+    ControllerRuntimeSettings,
+    ControlPlaneComponentSettings,
+    WorkerControllerComponentSettings,
+    ResourceSchedulerComponentSettings,
+    LabletControllerComponentSettings,
+):
     """What `lcm up` is told: everything that its parts are. It elects among its own unless told otherwise."""
 
     coordination: Literal["etcd", "memory"] = Field(
-        default="memory", description=ProcessSettings.model_fields["coordination"].description
+        default="memory", description=ControllerRuntimeSettings.model_fields["coordination"].description
     )
     cloud_provider: Literal["aws", "simulated"] = Field(
-        default="simulated", description=WorkerControllerParts.model_fields["cloud_provider"].description
+        default="simulated", description=WorkerControllerComponentSettings.model_fields["cloud_provider"].description
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class UpOptions:
     """What the command line adds to the settings."""
 
     demo: bool = True
     speed: float = 1.0
     controllers: Sequence[ControllerFactory] = ()
-    ask: Callable[[Found], Awaitable[bool]] | None = None  # None: nobody is asked before a real account is changed
+    ask: Callable[[AccountPreview], Awaitable[bool]] | None = (
+        None  # None: nobody is asked before a real account is changed
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class UpInfo:
     """What runs where, once it runs."""
 
     version: str
@@ -100,7 +108,7 @@ class Running:
     demo: bool
 
 
-def settled(loaded: Loaded[UpSettings], wishes: Wishes) -> UpSettings:
+def effective_settings(loaded: LoadedSettings[UpSettings], wishes: UpOptions) -> UpSettings:
     """The settings, with what nobody has set made fit for one process, and in a demo for something to see."""
     settings = loaded.settings
     fitting: dict[str, object] = {}
@@ -110,10 +118,10 @@ def settled(loaded: Loaded[UpSettings], wishes: Wishes) -> UpSettings:
         if settings.aws_region_configs is None:
             names = dict.fromkeys((settings.aws_default_region, *SIMULATED_REGIONS))
             fitting["aws_region_configs"] = json.dumps({name: {} for name in names})
-        fitting[_PASSWORD_SETTINGS] = SecretStr(_WORLD_PASSWORD)
+        fitting[_PASSWORD_SETTING] = SecretStr(_SIMULATED_PASSWORD)
         if wishes.demo:
             if settings.scale_up_license_token is None:
-                fitting["scale_up_license_token"] = SecretStr(LICENCE)
+                fitting["scale_up_license_token"] = SecretStr(LICENSE_TOKEN)
             for name, value in (*_DEMO_MINUTES.items(), *_DEMO_SECONDS.items()):
                 if loaded.source_of(name) == "default":
                     fitting[name] = max(value / wishes.speed, 0.2)
@@ -136,33 +144,33 @@ def admin_token(settings: UpSettings) -> str:
     return token
 
 
-def token_source_of(loaded: Loaded[UpSettings]) -> str:
+def describe_token_source(loaded: LoadedSettings[UpSettings]) -> str:
     """Where a person finds the admin token."""
     if loaded.settings.lcm_bootstrap_token is None:
         return str(loaded.settings.lcm_data_dir / _TOKEN_FILE)
     return f"the one of {loaded.source_of('lcm_bootstrap_token')}"
 
 
-async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable[[Running], None]) -> int:
+async def serve_up(loaded: LoadedSettings[UpSettings], wishes: UpOptions, started: Callable[[UpInfo], None]) -> int:
     """Run everything until told to stop; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    settings = settled(loaded, wishes)
+    settings = effective_settings(loaded, wishes)
     token = admin_token(settings)
     settings = settings.model_copy(update={"lcm_bootstrap_token": SecretStr(token)})
     server = MemoryServer()
     coordination: Coordination = (
         MemoryCoordination(server)
         if settings.coordination == "memory"
-        else connect(settings, lease_ttl=settings.leader_lease_ttl)
+        else connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
     )
     async with httpx.AsyncClient(timeout=5.0) as http:
         plane = make_control_plane(settings, coordination, http)
         wire = httpx.ASGITransport(plane.server.app)
         regions = region_names(settings)
         world = _world(settings, regions, wishes) if settings.cloud_provider == "simulated" else None
-        cloud = _simulated_cloud(world) if world is not None else aws_cloud(settings)
-        cml = _simulated_servers(world) if world is not None else cml_servers(settings)
-        runtime = Runtime(coordination, settings)
+        cloud = _simulated_cloud(world) if world is not None else connect_aws(settings)
+        cml = _simulated_cml(world) if world is not None else connect_cml(settings)
+        runtime = ControllerRuntime(coordination, settings)
         controller_token = settings.lcm_controller_token
         assert controller_token is not None
         admin = await plane.parts.gate.tokens.verify(token)
@@ -173,7 +181,9 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
         made = make_worker_controller(runtime, settings, control(), cloud, cml)
         scheduler = make_resource_scheduler(runtime, settings, control())
         # The servers are closed by the worker controller, which is stopped last.
-        lablets = make_lablet_controller(runtime, settings, control(), CmlServers(cml.system, _leave, cml.session))
+        lablets = make_lablet_controller(
+            runtime, settings, control(), CmlConnection(cml.system, _close_nothing, cml.session)
+        )
         surfaces = [
             HttpServer(app, settings.bind_host, port, port_setting=setting)
             for app, port, setting in (
@@ -182,8 +192,8 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
                 (lablets.app, settings.lablet_controller_port, "LABLET_CONTROLLER_PORT"),
             )
         ]
-        services: list[HostedService] = [Connection(coordination), *plane.services]
-        services.append(_TermsAbove(plane.parts.plane.store, server))
+        services: list[HostedService] = [CoordinationConnection(coordination), *plane.services]
+        services.append(_RestoreTermCounter(plane.parts.plane.store, server))
         if world is not None:
             services.append(world)
         services += [*surfaces, *made.services, *scheduler.services, *lablets.services]
@@ -192,9 +202,9 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
             people = Client("http://lcm.local", token, wire=wire)
             services.append(Demo(people, world, regions, speed=wishes.speed))
         services.append(
-            Greeting(
+            StartedNotification(
                 lambda: started(
-                    Running(
+                    UpInfo(
                         version=version("lcm"),
                         url=plane.server.url,
                         sign_in=plane.server.url + plane.parts.gate.links.address(admin).reveal(),
@@ -205,7 +215,7 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
                             )
                         },
                         token=token,
-                        token_from=token_source_of(loaded),
+                        token_from=describe_token_source(loaded),
                         cloud=settings.cloud_provider,
                         regions=regions,
                         store=settings.store_url or str(settings.lcm_data_dir / "lcm.db"),
@@ -218,32 +228,34 @@ async def serve_up(loaded: Loaded[UpSettings], wishes: Wishes, started: Callable
         host = Host(services)
         if world is None and wishes.ask is not None:
             people = Client("http://lcm.local", token, wire=wire)
-            services.append(AskFirst(made.reconciler, people, wishes.ask, lambda: host.ask_to_stop("nobody said yes")))
+            services.append(
+                ConfirmBeforeChanges(made.reconciler, people, wishes.ask, lambda: host.request_stop("nobody said yes"))
+            )
         return await host.run()
 
 
-def _world(settings: UpSettings, regions: Sequence[str], wishes: Wishes) -> SimulatedWorld:
+def _world(settings: UpSettings, regions: Sequence[str], wishes: UpOptions) -> SimulatedWorld:
     path = settings.lcm_data_dir / "simulated-cloud.json"
-    return SimulatedWorld(path, regions, speed=wishes.speed, password=_WORLD_PASSWORD)
+    return SimulatedWorld(path, regions, speed=wishes.speed, password=_SIMULATED_PASSWORD)
 
 
-def _simulated_cloud(world: SimulatedWorld) -> Cloud:
-    sites: Mapping[str, LaunchSite] = {region: LaunchSite(region) for region in world.cloud.regions}
-    return Cloud(world.provider, world.provider, sites, world.provider.close)
+def _simulated_cloud(world: SimulatedWorld) -> CloudConnection:
+    sites: Mapping[str, RegionLaunchSettings] = {region: RegionLaunchSettings(region) for region in world.cloud.regions}
+    return CloudConnection(world.provider, world.provider, sites, world.provider.close)
 
 
-def _simulated_servers(world: SimulatedWorld) -> CmlServers:
+def _simulated_cml(world: SimulatedWorld) -> CmlConnection:
     # The servers are parts of this process, each under a port of its own: there is nobody to mistake them for.
-    transport = Transport(Insecure(), dial=world.dial)
-    session = Session(transport)
-    return CmlServers(CMLSystemClient(session), transport.aclose, session)
+    transport = CMLTransport(Insecure(), dial=world.dial)
+    session = CMLSession(transport)
+    return CmlConnection(CMLSystemClient(session), transport.aclose, session)
 
 
-async def _leave() -> None:
+async def _close_nothing() -> None:
     """Somebody else closes it."""
 
 
-class _TermsAbove(HostedService):
+class _RestoreTermCounter(HostedService):
     """Lets terms grow across restarts: coordination in memory begins above the highest term that the store knows."""
 
     def __init__(self, store: Store, server: MemoryServer) -> None:
@@ -253,7 +265,7 @@ class _TermsAbove(HostedService):
 
     async def start(self) -> None:
         page = await self._store.find(LEADERSHIPS)
-        terms = [LeaderSeen.model_validate_json(item.body).term for item in page.items]
+        terms = [LeadershipTerm.model_validate_json(item.body).term for item in page.items]
         self._server.skip_to(max(terms, default=0) + 1)
 
     async def stop(self) -> None:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.errors import (
-    CapacityLacking,
+    CloudAccessDeniedError,
     CloudError,
-    Denied,
-    InvalidRequest,
-    OutcomeUnknown,
-    QuotaExceeded,
-    Refused,
-    Throttled,
-    Unreachable,
+    CloudOutcomeUnknownError,
+    CloudRefusedError,
+    CloudThrottledError,
+    CloudUnreachableError,
+    InsufficientCapacityError,
+    InvalidCloudRequestError,
+    QuotaExceededError,
 )
 from tests.support.aws.conformance import ALWAYS, IDENTITY, IMAGES, RUN, STATUS, STOP, Refusal
 
@@ -34,12 +34,12 @@ async def test_the_region_is_configured(bed: CloudBed) -> None:
 @pytest.mark.parametrize(
     ("refusal", "error"),
     [
-        (Refusal.CAPACITY, CapacityLacking),
-        (Refusal.QUOTA, QuotaExceeded),
-        (Refusal.DENIED, Denied),
-        (Refusal.EXPIRED, Denied),
-        (Refusal.INVALID, InvalidRequest),
-        (Refusal.INTERNAL, OutcomeUnknown),
+        (Refusal.CAPACITY, InsufficientCapacityError),
+        (Refusal.QUOTA, QuotaExceededError),
+        (Refusal.DENIED, CloudAccessDeniedError),
+        (Refusal.EXPIRED, CloudAccessDeniedError),
+        (Refusal.INVALID, InvalidCloudRequestError),
+        (Refusal.INTERNAL, CloudOutcomeUnknownError),
     ],
 )
 async def test_each_refusal_of_a_launch_has_its_error(bed: CloudBed, refusal: Refusal, error: type[CloudError]) -> None:
@@ -54,23 +54,23 @@ async def test_each_refusal_of_a_launch_has_its_error(bed: CloudBed, refusal: Re
 
 async def test_capacity_is_no_refusal_for_good(bed: CloudBed) -> None:
     bed.refuse(RUN, Refusal.CAPACITY, 1)
-    with pytest.raises(CapacityLacking) as lacking:
+    with pytest.raises(InsufficientCapacityError) as lacking:
         await bed.cloud.launch_instance(bed.parameters("w1"))
-    assert not isinstance(lacking.value, Refused)
+    assert not isinstance(lacking.value, CloudRefusedError)
 
 
 async def test_a_read_that_stays_throttled_says_so(bed: CloudBed) -> None:
     for operation in (IMAGES, STATUS):
         bed.throttle(operation, ALWAYS)
-    with pytest.raises(Throttled):
+    with pytest.raises(CloudThrottledError):
         await bed.cloud.find_images(bed.region, "*", ["self"])
-    with pytest.raises(Throttled):
+    with pytest.raises(CloudThrottledError):
         await bed.cloud.health(bed.region)
 
 
 async def test_a_read_that_fails_inside_the_provider_changed_nothing(bed: CloudBed) -> None:
     bed.refuse(IMAGES, Refusal.INTERNAL, ALWAYS)
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await bed.cloud.find_images(bed.region, "*", ["self"])
 
 
@@ -78,9 +78,9 @@ async def test_an_outage_changes_nothing_and_ends(bed: CloudBed) -> None:
     launched = await bed.cloud.launch_instance(bed.parameters("w1"))
     calls = bed.calls()[RUN]
     bed.outage(True)
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await bed.cloud.launch_instance(bed.parameters("w2"))
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await bed.cloud.terminate_instance(bed.region, launched.id)
     assert await bed.live_instances() == [launched.id]
     assert bed.calls()[RUN] == calls
@@ -91,14 +91,14 @@ async def test_an_outage_changes_nothing_and_ends(bed: CloudBed) -> None:
 
 async def test_who_may_not_call_is_told(bed: CloudBed) -> None:
     bed.refuse(STOP, Refusal.DENIED, 1)
-    with pytest.raises(Denied) as denied:
+    with pytest.raises(CloudAccessDeniedError) as denied:
         await bed.cloud.stop_instance(bed.region, "i-0123456789abcdef0")
     assert STOP in str(denied.value)
 
 
 async def test_expired_credentials_name_no_account(bed: CloudBed) -> None:
     bed.refuse(IDENTITY, Refusal.EXPIRED, ALWAYS)
-    with pytest.raises(Denied):
+    with pytest.raises(CloudAccessDeniedError):
         await bed.cloud.account_id(bed.region)
     bed.clear_faults()
     assert await bed.cloud.account_id(bed.region) == bed.account_id

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import Unreachable
+from lcm.cloud.errors import CloudUnreachableError
 from lcm.cloud.types import HealthKind, InstanceState
 from lcm.core import clock
 from tests.support.aws.conformance import STATUS
@@ -78,5 +78,5 @@ async def test_health_of_a_whole_region_takes_three_calls(bed: CloudBed) -> None
 
 async def test_unknown_health_is_an_error_and_not_good_health(bed: CloudBed) -> None:
     bed.outage(True)
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await bed.cloud.health(bed.region)

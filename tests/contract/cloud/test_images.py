@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import Denied, Unreachable
+from lcm.cloud.errors import CloudAccessDeniedError, CloudUnreachableError
 from lcm.core import clock
 from tests.support.aws.conformance import ALWAYS, IMAGES, Refusal
 
@@ -71,9 +71,9 @@ async def test_only_available_images_count(bed: CloudBed, state: str) -> None:
 async def test_a_failed_search_is_an_error_and_not_an_empty_answer(bed: CloudBed) -> None:
     await bed.add_image("cml-2.9.0", bed.account_id, clock.now())
     bed.refuse(IMAGES, Refusal.DENIED, ALWAYS)
-    with pytest.raises(Denied):
+    with pytest.raises(CloudAccessDeniedError):
         await find(bed, "cml-*", "self")
     bed.clear_faults()
     bed.outage(True)
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await find(bed, "cml-*", "self")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import CapacityLacking, InvalidRequest, OutcomeUnknown, Throttled, TokenMismatch, TokenSpent
+from lcm.cloud.errors import (
+    CloudOutcomeUnknownError,
+    CloudThrottledError,
+    InsufficientCapacityError,
+    InvalidCloudRequestError,
+    LaunchTokenMismatchError,
+    LaunchTokenSpentError,
+)
 from lcm.cloud.types import WORKER_TAG, InstanceState
 from tests.support.aws.conformance import RUN, Refusal
 
@@ -75,7 +82,7 @@ async def test_another_attempt_is_another_instance(bed: CloudBed) -> None:
 async def test_a_token_with_other_parameters_is_refused(bed: CloudBed) -> None:
     parameters = bed.parameters("w1")
     first = await bed.cloud.launch_instance(parameters)
-    with pytest.raises(TokenMismatch):
+    with pytest.raises(LaunchTokenMismatchError):
         await bed.cloud.launch_instance(replace(parameters, instance_type="t3.medium"))
     assert await bed.live_instances() == [first.id]
 
@@ -96,11 +103,11 @@ async def test_the_token_of_a_terminated_instance_is_spent(bed: CloudBed) -> Non
 
     await bed.eventually(visible, "it is visible")
     await _terminate(bed, instance.id)
-    with pytest.raises(TokenSpent):
+    with pytest.raises(LaunchTokenSpentError):
         await bed.cloud.launch_instance(parameters)
     assert await bed.live_instances() == []
     await bed.forget_terminated()
-    with pytest.raises(TokenSpent):
+    with pytest.raises(LaunchTokenSpentError):
         await bed.cloud.launch_instance(parameters)
 
 
@@ -109,7 +116,7 @@ async def test_however_many_replies_are_lost_there_is_one_instance(bed: CloudBed
     parameters = bed.parameters("w1")
     bed.lose_replies(losses)
     for _ in range(losses):
-        with pytest.raises(OutcomeUnknown) as lost:
+        with pytest.raises(CloudOutcomeUnknownError) as lost:
             await bed.cloud.launch_instance(parameters)
         assert lost.value.operation == RUN
         assert len(await bed.live_instances()) == 1
@@ -120,14 +127,14 @@ async def test_however_many_replies_are_lost_there_is_one_instance(bed: CloudBed
 async def test_a_launch_that_is_tried_once_is_sent_once(bed: CloudBed) -> None:
     bed.lose_replies(1)
     before = bed.calls().get(RUN, 0)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CloudOutcomeUnknownError):
         await bed.cloud.launch_instance(bed.parameters("w1"))
     assert bed.calls()[RUN] == before + 1
 
 
 async def test_what_a_lost_launch_left_is_found_by_its_worker(bed: CloudBed) -> None:
     bed.lose_replies(1)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CloudOutcomeUnknownError):
         await bed.cloud.launch_instance(bed.parameters("w1"))
     other = await bed.cloud.launch_instance(bed.parameters("w2"))
 
@@ -172,7 +179,7 @@ async def test_lacking_capacity_launches_nothing_and_leaves_the_token_free(bed: 
     bed.refuse(RUN, Refusal.CAPACITY, 2)
     parameters = bed.parameters("w1")
     for _ in range(2):
-        with pytest.raises(CapacityLacking) as lacking:
+        with pytest.raises(InsufficientCapacityError) as lacking:
             await bed.cloud.launch_instance(parameters)
         assert lacking.value.code == Refusal.CAPACITY.value
     assert await bed.live_instances() == []
@@ -182,7 +189,7 @@ async def test_lacking_capacity_launches_nothing_and_leaves_the_token_free(bed: 
 
 async def test_a_throttled_launch_launches_nothing(bed: CloudBed) -> None:
     bed.throttle(RUN, 1)
-    with pytest.raises(Throttled):
+    with pytest.raises(CloudThrottledError):
         await bed.cloud.launch_instance(bed.parameters("w1"))
     assert await bed.live_instances() == []
     await bed.cloud.launch_instance(bed.parameters("w1"))
@@ -190,13 +197,13 @@ async def test_a_throttled_launch_launches_nothing(bed: CloudBed) -> None:
 
 
 async def test_an_unknown_image_is_refused(bed: CloudBed) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidCloudRequestError):
         await bed.cloud.launch_instance(replace(bed.parameters("w1"), image_id="ami-0123456789abcdef0"))
     assert await bed.live_instances() == []
 
 
 async def test_an_unknown_subnet_is_refused(bed: CloudBed) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidCloudRequestError):
         await bed.cloud.launch_instance(replace(bed.parameters("w1"), subnet_id="subnet-0123456789abcdef0"))
     assert await bed.live_instances() == []
 

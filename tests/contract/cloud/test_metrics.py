@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import Denied, Unreachable
+from lcm.cloud.errors import CloudAccessDeniedError, CloudUnreachableError
 from lcm.cloud.types import InstanceMetrics
 from lcm.core import clock
 from tests.support.aws.conformance import ALWAYS, METRICS, Refusal
@@ -87,9 +87,9 @@ async def test_nothing_asked_is_no_call(bed: CloudBed) -> None:
 async def test_failing_to_ask_is_an_error(bed: CloudBed) -> None:
     await bed.put_metrics(figures(ID))
     bed.refuse(METRICS, Refusal.DENIED, ALWAYS)
-    with pytest.raises(Denied):
+    with pytest.raises(CloudAccessDeniedError):
         await bed.metrics.get_instance_metrics(bed.region, [ID])
     bed.clear_faults()
     bed.outage(True)
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await bed.metrics.get_instance_metrics(bed.region, [ID])

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import InstanceNotFound, OutcomeUnknown, Throttled, WrongState
+from lcm.cloud.errors import (
+    CloudOutcomeUnknownError,
+    CloudThrottledError,
+    IncorrectInstanceStateError,
+    InstanceNotFoundError,
+)
 from lcm.cloud.types import InstanceState
 from tests.support.aws.conformance import START, STOP, TERMINATE, OutOfBand
 
@@ -142,7 +147,7 @@ async def test_a_pending_instance_cannot_be_stopped(bed: CloudBed) -> None:
     bed.hold_transitions(True)
     instance = await bed.cloud.launch_instance(bed.parameters("w1"))
     await reach(bed, instance.id, InstanceState.PENDING)
-    with pytest.raises(WrongState):
+    with pytest.raises(IncorrectInstanceStateError):
         await bed.cloud.stop_instance(bed.region, instance.id)
 
 
@@ -150,15 +155,15 @@ async def test_a_stopping_instance_cannot_be_started(bed: CloudBed) -> None:
     instance = await running(bed)
     bed.hold_transitions(True)
     await bed.cloud.stop_instance(bed.region, instance.id)
-    with pytest.raises(WrongState):
+    with pytest.raises(IncorrectInstanceStateError):
         await bed.cloud.start_instance(bed.region, instance.id)
 
 
 async def test_a_terminated_instance_stays_terminated(bed: CloudBed) -> None:
     instance = await terminated(bed)
-    with pytest.raises(WrongState):
+    with pytest.raises(IncorrectInstanceStateError):
         await bed.cloud.start_instance(bed.region, instance.id)
-    with pytest.raises(WrongState):
+    with pytest.raises(IncorrectInstanceStateError):
         await bed.cloud.stop_instance(bed.region, instance.id)
     assert (await see(bed, instance.id)).state is InstanceState.TERMINATED
     assert await bed.live_instances() == []
@@ -170,7 +175,7 @@ async def test_a_terminated_instance_is_shown_for_a_while_and_then_unknown(bed: 
     sweep = await bed.cloud.describe(bed.region, [instance.id])
     assert sweep.complete
     assert not sweep.instances
-    with pytest.raises(InstanceNotFound):
+    with pytest.raises(InstanceNotFoundError):
         await bed.cloud.terminate_instance(bed.region, instance.id)
 
 
@@ -185,7 +190,7 @@ def calls_by_id(bed: CloudBed, instance_id: str) -> list[Callable[[], Awaitable[
 
 async def test_an_unknown_id_is_not_found(bed: CloudBed) -> None:
     for call in calls_by_id(bed, UNKNOWN_ID):
-        with pytest.raises(InstanceNotFound):
+        with pytest.raises(InstanceNotFoundError):
             await call()
 
 
@@ -193,7 +198,7 @@ async def test_a_new_instance_that_nobody_sees_yet_is_not_found_and_exists(bed: 
     bed.hide_new_instances(86400)
     instance = await bed.cloud.launch_instance(bed.parameters("w1"))
     for call in calls_by_id(bed, instance.id):
-        with pytest.raises(InstanceNotFound):
+        with pytest.raises(InstanceNotFoundError):
             await call()
     assert await bed.live_instances() == [instance.id]
     bed.reveal_instances()
@@ -211,7 +216,7 @@ async def test_a_throttled_change_changes_nothing(bed: CloudBed, operation: str)
     instance = await (stopped(bed) if operation == START else running(bed))
     bed.throttle(operation, 1)
     call = calls_by_id(bed, instance.id)[[START, STOP, TERMINATE].index(operation)]
-    with pytest.raises(Throttled) as throttled:
+    with pytest.raises(CloudThrottledError) as throttled:
         await call()
     assert throttled.value.operation == operation
     assert (await see(bed, instance.id)).state is instance.state
@@ -225,7 +230,7 @@ async def test_a_change_whose_reply_is_lost_may_be_asked_for_again(bed: CloudBed
     goal = {START: InstanceState.RUNNING, STOP: InstanceState.STOPPED, TERMINATE: InstanceState.TERMINATED}[operation]
     bed.lose_replies(1)
     call = calls_by_id(bed, instance.id)[[START, STOP, TERMINATE].index(operation)]
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CloudOutcomeUnknownError):
         await call()
     assert (await see(bed, instance.id)).state is not instance.state
     await call()

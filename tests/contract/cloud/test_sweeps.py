@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.types import WORKER_TAG, InstanceState, Selection, Sweep
+from lcm.cloud.types import WORKER_TAG, InstanceSelection, InstanceState, Sweep
 from lcm.core import clock
 from tests.support.aws.conformance import ALWAYS, DESCRIBE, Refusal
 
@@ -32,8 +32,8 @@ async def launch(bed: CloudBed, workers: Iterable[str]) -> list[str]:
     return ids
 
 
-async def sweep(bed: CloudBed, selection: Selection | None = None) -> Sweep:
-    return await bed.cloud.sweep(bed.region, selection or Selection())
+async def sweep(bed: CloudBed, selection: InstanceSelection | None = None) -> Sweep:
+    return await bed.cloud.sweep(bed.region, selection or InstanceSelection())
 
 
 async def test_an_empty_region_is_completely_empty(bed: CloudBed) -> None:
@@ -78,8 +78,8 @@ async def test_a_sweep_selects_by_any_of_the_tag_keys(bed: CloudBed) -> None:
 
     await bed.eventually(all_seen, "all are visible")
     assert set((await sweep(bed)).instances) == {ids[0]}
-    assert set((await sweep(bed, Selection((WORKER_TAG, "cml-managed")))).instances) == {ids[0], ids[2]}
-    assert set((await sweep(bed, Selection(("no-such-key",)))).instances) == set()
+    assert set((await sweep(bed, InstanceSelection((WORKER_TAG, "cml-managed")))).instances) == {ids[0], ids[2]}
+    assert set((await sweep(bed, InstanceSelection(("no-such-key",)))).instances) == set()
 
 
 async def test_a_sweep_selects_by_image_too(bed: CloudBed) -> None:
@@ -88,11 +88,11 @@ async def test_a_sweep_selects_by_image_too(bed: CloudBed) -> None:
     ours = await launch(bed, ["w1"])
 
     async def both() -> bool:
-        seen = await sweep(bed, Selection((WORKER_TAG,), (image,)))
+        seen = await sweep(bed, InstanceSelection((WORKER_TAG,), (image,)))
         return set(seen.instances) == {other.id, *ours}
 
     await bed.eventually(both, "tagged instances and those of the image are seen")
-    assert set((await sweep(bed, Selection((), (image,)))).instances) == {other.id}
+    assert set((await sweep(bed, InstanceSelection((), (image,)))).instances) == {other.id}
 
 
 async def test_terminated_instances_are_shown_as_long_as_the_provider_does(bed: CloudBed) -> None:
@@ -165,7 +165,7 @@ async def test_a_sweep_that_stays_throttled_proves_nothing(bed: CloudBed) -> Non
 
 async def test_a_sweep_that_selects_nothing_is_a_mistake(bed: CloudBed) -> None:
     with pytest.raises(ValueError, match="select"):
-        await sweep(bed, Selection((), ()))
+        await sweep(bed, InstanceSelection((), ()))
 
 
 async def test_describing_leaves_gaps_for_unknown_ids(bed: CloudBed) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import KeyValue, LeaseNotFound, Unavailable
+from lcm.coordination import CoordinationUnavailableError, KeyValue, LeaseNotFoundError
 
 if TYPE_CHECKING:
     from lcm.coordination import Coordination
@@ -182,7 +182,7 @@ async def test_a_key_made_anew_has_a_new_creation(client: Coordination, prefix: 
 async def test_a_swap_that_loses_asks_nothing_of_the_lease(client: Coordination, prefix: str) -> None:
     await client.put(prefix + "a", b"1")
     assert not (await client.put_if_absent(prefix + "a", b"2", lease_id=12345)).succeeded
-    with pytest.raises(LeaseNotFound):
+    with pytest.raises(LeaseNotFoundError):
         await client.put_if_absent(prefix + "b", b"2", lease_id=12345)
 
 
@@ -201,7 +201,7 @@ async def test_after_close_every_call_is_unavailable(client: Coordination, prefi
         client.keep_alive(1),
         client.check(),
     ):
-        with pytest.raises(Unavailable, match="closed"):
+        with pytest.raises(CoordinationUnavailableError, match="closed"):
             await call
     await client.close()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import NO_LEASE, EventKind, LeaseNotFound
+from lcm.coordination import NO_LEASE, EventKind, LeaseNotFoundError
 from tests.support.network.coordination import take
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ async def test_an_expired_lease_takes_its_keys_along(deployment: Deployment, pre
         (EventKind.DELETE, prefix + "b", b""),
     }
     assert [item.key for item in (await other.list_prefix(prefix)).items] == [prefix + "free"]
-    with pytest.raises(LeaseNotFound):
+    with pytest.raises(LeaseNotFoundError):
         await holder.keep_alive(lease.id)
-    with pytest.raises(LeaseNotFound):
+    with pytest.raises(LeaseNotFoundError):
         await holder.put(prefix + "a", b"1", lease_id=lease.id)
 
 
@@ -80,7 +80,7 @@ async def test_revoking_deletes_the_keys_at_once(client: Coordination, prefix: s
         (event,) = await take(batches, 1)
     assert (event.kind, event.key, event.value) == (EventKind.DELETE, prefix + "a", b"")
     assert await client.get(prefix + "a") is None
-    with pytest.raises(LeaseNotFound) as caught:
+    with pytest.raises(LeaseNotFoundError) as caught:
         await client.keep_alive(lease.id)
     assert caught.value.lease_id == lease.id
 
@@ -92,9 +92,9 @@ async def test_revoking_twice_is_no_error(client: Coordination) -> None:
 
 
 async def test_a_lease_that_never_was_is_not_found(client: Coordination, prefix: str) -> None:
-    with pytest.raises(LeaseNotFound):
+    with pytest.raises(LeaseNotFoundError):
         await client.keep_alive(987654321)
-    with pytest.raises(LeaseNotFound) as caught:
+    with pytest.raises(LeaseNotFoundError) as caught:
         await client.put(prefix + "a", b"1", lease_id=987654321)
     assert caught.value.lease_id == 987654321
     assert await client.get(prefix + "a") is None

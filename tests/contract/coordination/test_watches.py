@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import Compacted, EventKind, WatchEvent, WatchLost
+from lcm.coordination import CompactedError, EventKind, WatchEvent, WatchLostError
 from tests.support.network.coordination import DEADLINE, take
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def test_a_compacted_revision_is_named(deployment: Deployment, prefix: str
     await client.put(prefix + "a", b"2")
     now = await client.put(prefix + "a", b"3")
     deployment.compact(now)
-    with pytest.raises(Compacted) as caught:
+    with pytest.raises(CompactedError) as caught:
         async with client.watch(prefix, from_revision=old) as batches:
             await take(batches, 1)
     assert caught.value.compact_revision == now
@@ -150,7 +150,7 @@ async def test_leaving_ends_the_watch(client: Coordination, prefix: str) -> None
     start = (await client.list_prefix(prefix)).revision + 1
     async with client.watch(prefix, from_revision=start) as batches:
         pass
-    with pytest.raises(WatchLost):
+    with pytest.raises(WatchLostError):
         await take(batches, 1)
 
 
@@ -186,7 +186,7 @@ async def test_closing_ends_open_watches_with_an_error(deployment: Deployment, p
         reading = asyncio.create_task(take(batches, 1))
         await asyncio.sleep(0)
         await client.close()
-        with pytest.raises(WatchLost, match="closed"):
+        with pytest.raises(WatchLostError, match="closed"):
             await reading
-        with pytest.raises(WatchLost):
+        with pytest.raises(WatchLostError):
             await take(batches, 1)

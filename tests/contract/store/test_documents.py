@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.store.port import Conflict, Delete, Entry, Guard, Kind, Put, Stored, StoreUnavailable, Taken
-from lcm.control_plane.store.validation import LARGEST_BODY, LONGEST_ID
+from lcm.control_plane.store.port import (
+    Delete,
+    Guard,
+    Kind,
+    NewJournalEntry,
+    Put,
+    RevisionConflictError,
+    StoredDocument,
+    StoreUnavailableError,
+    UniqueViolationError,
+)
+from lcm.control_plane.store.validation import MAX_BODY_BYTES, MAX_ID_LENGTH
 from tests.support.records.store_documents import NOTES, WORKERS, body, entry, ids, note, revision, worker
 
 if TYPE_CHECKING:
@@ -20,7 +30,7 @@ async def test_a_document_is_given_back_byte_for_byte(store: Store) -> None:
     written = Put(NOTES, "a", b'{"b":1,  "a":"\xc3\xa4"}', None)
     await store.commit([written])
     found = await store.get(NOTES, "a")
-    assert found == Stored("a", found.revision if found else 0, written.body)
+    assert found == StoredDocument("a", found.revision if found else 0, written.body)
 
 
 async def test_nothing_is_given_for_an_unknown_id_or_the_same_id_of_another_kind(store: Store) -> None:
@@ -51,7 +61,7 @@ async def test_a_write_from_an_old_revision_is_refused_with_the_current_one(stor
     await store.commit([note("a", body=1)])
     old = await revision(store, NOTES, "a")
     await store.commit([note("a", old, body=2)])
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(RevisionConflictError) as refused:
         await store.commit([note("a", old, body=3)])
     assert (refused.value.kind, refused.value.document_id) == ("note", "a")
     assert refused.value.current == await revision(store, NOTES, "a")
@@ -60,7 +70,7 @@ async def test_a_write_from_an_old_revision_is_refused_with_the_current_one(stor
 
 async def test_a_document_that_must_not_exist_yet_does(store: Store) -> None:
     await store.commit([note("a", body=1)])
-    with pytest.raises(Conflict) as refused:
+    with pytest.raises(RevisionConflictError) as refused:
         await store.commit([note("a", body=2)])
     assert refused.value.current == await revision(store, NOTES, "a")
     assert await body(store, NOTES, "a") == 1
@@ -72,7 +82,7 @@ async def test_a_document_that_is_gone_can_neither_be_written_nor_deleted(store:
     await store.commit([Delete(NOTES, "a", old)])
     assert await store.get(NOTES, "a") is None
     for change in (note("a", old), Delete(NOTES, "a", old)):
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(RevisionConflictError) as refused:
             await store.commit([change])
         assert refused.value.current is None
 
@@ -83,7 +93,7 @@ async def test_a_guard_lets_a_commit_through_only_if_its_document_did_not_move(s
     await store.commit([note("c")], guards=[Guard(NOTES, "a", seen), Guard(NOTES, "z", None)])
     await store.commit([note("a", seen)])
     for guard in (Guard(NOTES, "a", seen), Guard(NOTES, "b", None), Guard(NOTES, "z", seen)):
-        with pytest.raises(Conflict) as refused:
+        with pytest.raises(RevisionConflictError) as refused:
             await store.commit([note("d")], guards=[guard])
         assert refused.value.document_id == guard.id
     assert await store.get(NOTES, "d") is None
@@ -105,7 +115,7 @@ async def test_of_a_refused_commit_nothing_happens(store: Store) -> None:
         [note("m"), note("n", n, body=2), worker("b", unique={"name": "a"})],
     ]
     for writes in refused:
-        with pytest.raises((Conflict, Taken)):
+        with pytest.raises((RevisionConflictError, UniqueViolationError)):
             await store.commit(writes, entries=[entry("a")])
     assert await ids(store) == ["a"]
     assert await ids(store, kind=NOTES) == ["n"]
@@ -138,8 +148,8 @@ async def test_an_empty_commit_changes_nothing(store: Store) -> None:
         worker("a", unique={"name": "\0"}),
         note(""),
         note("\0"),
-        note("x" * (LONGEST_ID + 1)),
-        Put(NOTES, "a", bytes(LARGEST_BODY + 1), None),
+        note("x" * (MAX_ID_LENGTH + 1)),
+        Put(NOTES, "a", bytes(MAX_BODY_BYTES + 1), None),
         Put(Kind("unknown"), "a", b"", None),
         Put(Kind("note", fields=("other",)), "a", b"", None, {"other": 1}),
     ],
@@ -158,7 +168,7 @@ async def test_a_document_is_named_once_in_a_commit(store: Store) -> None:
 
 
 async def test_a_moment_needs_a_zone(store: Store) -> None:
-    naive = Entry("worker", "a", b"", datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
+    naive = NewJournalEntry("worker", "a", b"", datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
     with pytest.raises(ValueError, match="zone"):
         await store.commit([], entries=[naive])
 
@@ -185,7 +195,7 @@ async def test_a_closed_store_says_so_and_closes_again(bed: Bed) -> None:
     store = await bed.open()
     await store.close()
     for call in (store.check(), store.get(NOTES, "a"), store.commit([note("a")]), store.find(NOTES)):
-        with pytest.raises(StoreUnavailable):
+        with pytest.raises(StoreUnavailableError):
             await call
     await store.close()
 

@@ -13,17 +13,17 @@ from lcm.control_plane.store.port import Delete, Sort, Where
 from tests.support.records.store_documents import KINDS, NOTES, WORKERS, ids, pages, revision, worker
 
 if TYPE_CHECKING:
-    from lcm.control_plane.store.port import Put, Store, Value
+    from lcm.control_plane.store.port import FieldValue, Put, Store
 
 
-async def fill(store: Store, values: list[Value]) -> None:
+async def fill(store: Store, values: list[FieldValue]) -> None:
     """Documents 0, 1, … with these names."""
     await store.commit([worker(str(number), name=value) for number, value in enumerate(values)])
 
 
 async def test_any_of_and_none_of(store: Store) -> None:
     await fill(store, ["a", "b", None, 1, True, 0, False, ""])
-    expected: list[tuple[tuple[Value, ...], str]] = [
+    expected: list[tuple[tuple[FieldValue, ...], str]] = [
         (("a", "b"), "01"),
         (("a",), "0"),
         ((None,), "2"),
@@ -93,7 +93,7 @@ async def test_all_conditions_must_hold(store: Store) -> None:
 
 
 async def test_order_is_none_numbers_text_booleans_then_id(store: Store) -> None:
-    values: list[Value] = [True, "b", "B", "ä", "", 10, 9.5, -3, None, False, None, "b"]
+    values: list[FieldValue] = [True, "b", "B", "ä", "", 10, 9.5, -3, None, False, None, "b"]
     await fill(store, values)
     ascending = ["10", "8", "7", "6", "5", "4", "2", "1", "11", "3", "9", "0"]
     assert await ids(store, sort=Sort("name")) == ascending
@@ -164,7 +164,7 @@ async def clear(store: Store) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=DOCUMENTS, where=CONDITIONS, sort=SORTS, limit=st.integers(1, 5))
 async def test_every_adapter_answers_as_the_one_in_memory_does(
-    store: Store, documents: list[tuple[Value, Value]], where: Where, sort: Sort, limit: int
+    store: Store, documents: list[tuple[FieldValue, FieldValue]], where: Where, sort: Sort, limit: int
 ) -> None:
     reference = MemoryStore()
     await reference.open(KINDS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.store.port import BadCursor, Conflict, Entry, Recorded
+from lcm.control_plane.store.port import InvalidCursorError, JournalEntry, NewJournalEntry, RevisionConflictError
 from tests.support.records.store_documents import NOTES, START, entry, note, revision
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.contract.store.conftest import Bed
 
 
-def subjects(lines: Sequence[Recorded]) -> list[str]:
+def subjects(lines: Sequence[JournalEntry]) -> list[str]:
     return [line.subject for line in lines]
 
 
@@ -29,15 +29,15 @@ async def test_lines_come_back_as_written_in_the_order_of_commits(store: Store) 
     cursors = [*first, *second]
     assert cursors == sorted(set(cursors))
     assert list(await store.journal()) == [
-        Recorded(cursors[0], "x", "a", b"1", START),
-        Recorded(cursors[1], "y", "b", b"2", START),
-        Recorded(cursors[2], "worker", "c", b"3", START),
+        JournalEntry(cursors[0], "x", "a", b"1", START),
+        JournalEntry(cursors[1], "y", "b", b"2", START),
+        JournalEntry(cursors[2], "worker", "c", b"3", START),
     ]
 
 
 async def test_a_moment_keeps_its_microseconds_whatever_its_zone(store: Store) -> None:
     at = datetime(2026, 7, 1, 12, 0, 0, 123457, tzinfo=timezone(timedelta(hours=2)))
-    await store.commit([], entries=[Entry("t", "s", b"", at)])
+    await store.commit([], entries=[NewJournalEntry("t", "s", b"", at)])
     (line,) = await store.journal()
     assert line.at == at
     assert line.at.utcoffset() is not None
@@ -75,15 +75,15 @@ async def test_topics_and_subjects(store: Store) -> None:
     "cursor", ["", "1", "x" * 16, "000000000000000\uff11", "-000000000000001", "0000000000000001\n"]
 )
 async def test_a_cursor_that_is_none_is_refused(store: Store, cursor: str) -> None:
-    with pytest.raises(BadCursor):
+    with pytest.raises(InvalidCursorError):
         await store.journal(after=cursor)
-    with pytest.raises(BadCursor):
+    with pytest.raises(InvalidCursorError):
         await store.journal(before=cursor)
 
 
 async def test_a_refused_commit_leaves_no_line(store: Store) -> None:
     await store.commit([note("a")])
-    with pytest.raises(Conflict):
+    with pytest.raises(RevisionConflictError):
         await store.commit([note("a")], entries=[entry("a")])
     await store.commit([note("a", await revision(store, NOTES, "a"))], entries=[entry("b")])
     assert subjects(await store.journal()) == ["b"]
@@ -108,10 +108,10 @@ async def test_a_follower_misses_none_and_repeats_none(store: Store) -> None:
             assert not isinstance(cursors, BaseException)
             acknowledged.update(zip(cursors, names, strict=True))
 
-    followed: list[Recorded] = []
+    followed: list[JournalEntry] = []
 
-    async def follow(limit: int) -> list[Recorded]:
-        lines: list[Recorded] = []
+    async def follow(limit: int) -> list[JournalEntry]:
+        lines: list[JournalEntry] = []
         while True:
             last_round = finished.is_set()
             batch = await store.journal(after=lines[-1].cursor if lines else None, limit=limit)
@@ -137,7 +137,7 @@ async def test_the_order_of_lines_is_the_order_of_the_writes_they_tell_of(store:
             number = json.loads(found.body) + 1
             try:
                 await store.commit([note("n", found.revision, body=number)], entries=[entry("n", number)])
-            except Conflict:
+            except RevisionConflictError:
                 continue
 
     await asyncio.gather(*(write() for _ in range(8)))
@@ -170,7 +170,7 @@ async def test_cursors_go_on_growing_when_everything_is_forgotten(bed: Bed) -> N
 
 
 async def test_forgetting_is_bounded_and_needs_a_cursor(store: Store) -> None:
-    with pytest.raises(BadCursor):
+    with pytest.raises(InvalidCursorError):
         await store.forget("worker", through="1")
     with pytest.raises(ValueError, match="limit"):
         await store.forget("worker", through="0000000000000001", limit=0)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lcm.control_plane.store.port import BadCursor, Conflict, Delete, Sort, StoreError, Where
+from lcm.control_plane.store.port import Delete, InvalidCursorError, RevisionConflictError, Sort, StoreError, Where
 from tests.support.records.store_documents import NOTES, WORKERS, note, pages, revision, worker
 
 if TYPE_CHECKING:
-    from lcm.control_plane.store.port import Store, Value
+    from lcm.control_plane.store.port import FieldValue, Store
 
 
 async def test_pages_end_where_the_documents_end(store: Store) -> None:
@@ -22,14 +22,14 @@ async def test_pages_end_where_the_documents_end(store: Store) -> None:
     sizes = [len(page.items) for page in await pages(store, kind=NOTES, limit=3)]
     assert sizes == [3, 3]
     assert [len(page.items) for page in await pages(store, kind=NOTES, limit=4)] == [4, 2]
-    assert (await store.find(NOTES, limit=6)).next_after is None
+    assert (await store.find(NOTES, limit=6)).next_cursor is None
 
 
 async def test_a_page_goes_on_behind_a_document_that_is_gone(store: Store) -> None:
     await store.commit([note(name) for name in "abcd"])
     first = await store.find(NOTES, limit=2)
     await store.commit([Delete(NOTES, "b", await revision(store, NOTES, "b"))])
-    second = await store.find(NOTES, after=first.next_after, limit=2)
+    second = await store.find(NOTES, after=first.next_cursor, limit=2)
     assert [item.id for item in second.items] == ["c", "d"]
 
 
@@ -55,7 +55,7 @@ def forged(*parts: object) -> str:
     ],
 )
 async def test_a_cursor_that_was_not_given_out_is_refused(store: Store, cursor: str) -> None:
-    with pytest.raises(BadCursor) as refused:
+    with pytest.raises(InvalidCursorError) as refused:
         await store.find(NOTES, after=cursor)
     assert isinstance(refused.value, ValueError)
     assert isinstance(refused.value, StoreError)
@@ -63,10 +63,10 @@ async def test_a_cursor_that_was_not_given_out_is_refused(store: Store, cursor: 
 
 async def test_a_cursor_of_another_list_is_refused(store: Store) -> None:
     await store.commit([worker(name, name=name) for name in "abc"])
-    cursor = (await store.find(WORKERS, sort=Sort("name"), limit=1)).next_after
+    cursor = (await store.find(WORKERS, sort=Sort("name"), limit=1)).next_cursor
     assert cursor is not None
     for kind, sort in ((NOTES, Sort()), (WORKERS, Sort()), (WORKERS, Sort("name", descending=True))):
-        with pytest.raises(BadCursor):
+        with pytest.raises(InvalidCursorError):
             await store.find(kind, sort=sort, after=cursor)
 
 
@@ -74,7 +74,7 @@ VALUES = st.one_of(st.none(), st.integers(0, 3), st.sampled_from(["a", "b"]), st
 CHANGES = st.lists(st.tuples(st.sampled_from(["insert", "change", "delete"]), st.integers(0, 30), VALUES), max_size=6)
 
 
-async def change(store: Store, what: str, document_id: str, value: Value, space: int) -> None:
+async def change(store: Store, what: str, document_id: str, value: FieldValue, space: int) -> None:
     found = await store.get(WORKERS, document_id)
     if what == "delete":
         if found is not None:
@@ -96,8 +96,8 @@ _spaces = iter(range(1_000_000))
 )
 async def test_what_stays_in_place_is_on_exactly_one_page(
     store: Store,
-    fixed: list[Value],
-    changes: list[list[tuple[str, int, Value]]],
+    fixed: list[FieldValue],
+    changes: list[list[tuple[str, int, FieldValue]]],
     descending: bool,
     by_name: bool,
     limit: int,
@@ -112,7 +112,7 @@ async def test_what_stays_in_place_is_on_exactly_one_page(
     for step in range(200):
         page = await store.find(WORKERS, here, sort=sort, after=after, limit=limit)
         seen += [item.id for item in page.items]
-        if (after := page.next_after) is None:
+        if (after := page.next_cursor) is None:
             break
         for what, number, value in changes[step] if step < len(changes) else ():
             await change(store, what, f"{space}-{2 * number + 1:03}", value, space)
@@ -134,9 +134,9 @@ async def test_a_page_read_while_others_write_holds_no_document_twice(store: Sto
                     [worker(victim, await revision(store, WORKERS, victim), name=int(victim[1:]), held=True)]
                 )
                 await store.commit([worker(f"x{round_number}-{len(seen)}", name=len(seen))])
-            except Conflict as error:
+            except RevisionConflictError as error:
                 raise AssertionError("nobody else writes here") from error
-            if (after := page.next_after) is None:
+            if (after := page.next_cursor) is None:
                 break
         originals = [name for name in seen if name.startswith("w")]
         assert originals == [f"w{number:03}" for number in range(60)]

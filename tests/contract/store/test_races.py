@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.store.port import Conflict, Delete, Guard, Taken
+from lcm.control_plane.store.port import Delete, Guard, RevisionConflictError, UniqueViolationError
 from tests.support.records.store_documents import NOTES, WORKERS, body, entry, existing, ids, note, revision, worker
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ async def test_of_32_commits_on_one_revision_one_wins_each_round(store: Store) -
         seen = await revision(store, NOTES, "a")
         writes = [note("a", seen, body=[round_number, client]) for client in range(CLIENTS)]
         outcomes = await together([store.commit([write], entries=[entry("a")]) for write in writes])
-        lost = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
+        lost = [outcome for outcome in outcomes if isinstance(outcome, RevisionConflictError)]
         assert len(lost) == CLIENTS - 1
         current = await existing(store, NOTES, "a")
         assert {conflict.current for conflict in lost} == {current.revision}
@@ -48,7 +48,7 @@ async def test_no_update_is_lost(store: Store) -> None:
             try:
                 await store.commit([note("sum", seen.revision, body=int(seen.body) + 1)])
                 added += 1
-            except Conflict:
+            except RevisionConflictError:
                 continue
 
     await asyncio.gather(*(add_five() for _ in range(8)))
@@ -59,8 +59,8 @@ async def test_of_32_inserts_of_one_unique_value_one_wins(store: Store) -> None:
     inserts = [store.commit([worker(f"w{client:02}", unique={"instance": "i-1"})]) for client in range(CLIENTS)]
     outcomes = await together(inserts)
     (winner,) = await ids(store)
-    assert {error.owner for error in outcomes if isinstance(error, Taken)} == {winner}
-    assert sum(isinstance(outcome, Taken) for outcome in outcomes) == CLIENTS - 1
+    assert {error.owner for error in outcomes if isinstance(error, UniqueViolationError)} == {winner}
+    assert sum(isinstance(outcome, UniqueViolationError) for outcome in outcomes) == CLIENTS - 1
 
 
 async def test_a_unique_value_is_freed_and_retaken_without_two_holders(store: Store) -> None:
@@ -76,7 +76,7 @@ async def test_a_unique_value_is_freed_and_retaken_without_two_holders(store: St
                     take = worker(f"w{mine}-{turn}", unique={"name": "one"})
                     await store.commit([take, Delete(WORKERS, owner.id, owner.revision)])
                     break
-                except (Conflict, Taken):
+                except (RevisionConflictError, UniqueViolationError):
                     continue
 
     await asyncio.gather(*(pass_on(client) for client in range(1, 9)))
@@ -95,7 +95,7 @@ async def test_a_guard_that_moves_meanwhile_stops_the_commit(store: Store) -> No
             try:
                 await store.commit([note(f"u{client}"), note("limit", limit.revision, body=int(limit.body) - 1)])
                 return
-            except Conflict:
+            except RevisionConflictError:
                 continue
 
     await asyncio.gather(*(use_one(client) for client in range(16)))
@@ -115,7 +115,7 @@ async def test_one_refused_commit_does_not_touch_those_beside_it(store: Store) -
     calls = [store.commit([note("taken") if number % 3 == 0 else note(f"n{number:02}")]) for number in range(60)]
     outcomes = await together(calls)
     for number, outcome in enumerate(outcomes):
-        assert isinstance(outcome, Conflict) == (number % 3 == 0)
+        assert isinstance(outcome, RevisionConflictError) == (number % 3 == 0)
     assert len(await ids(store, kind=NOTES)) == 41
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.store.port import Kind, Put, Sort, StoreUnavailable, Taken, Where
+from lcm.control_plane.store.port import Kind, Put, Sort, StoreUnavailableError, UniqueViolationError, Where
 from tests.support.records.store_documents import (
     KINDS,
     NOTES,
@@ -37,7 +37,7 @@ async def test_everything_is_there_again(bed: Bed) -> None:
     assert await store.get_unique(WORKERS, "name", "A") == before
     assert await ids(store, Where(any_of={"status": ["up"]}, contains={"name": "a"})) == ["a"]
     assert list(await store.series("metrics", "a", since=START)) == [sample("a", 1)]
-    with pytest.raises(Taken):
+    with pytest.raises(UniqueViolationError):
         await store.commit([worker("b", unique={"name": "A"})])
 
 
@@ -57,7 +57,7 @@ async def test_a_page_goes_on_after_a_restart(bed: Bed) -> None:
     await store.commit([worker(name, name=name) for name in "abc"])
     first = await store.find(WORKERS, sort=Sort("name"), limit=2)
     store = await bed.open()
-    page = await store.find(WORKERS, sort=Sort("name"), after=first.next_after)
+    page = await store.find(WORKERS, sort=Sort("name"), after=first.next_cursor)
     assert [item.id for item in page.items] == ["c"]
 
 
@@ -84,7 +84,7 @@ async def test_closing_finishes_the_commits_under_way(bed: Bed) -> None:
     await store.close()
     outcomes = await asyncio.gather(*commits, return_exceptions=True)
     made = sum(not isinstance(outcome, BaseException) for outcome in outcomes)
-    assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes if isinstance(outcome, BaseException))
+    assert all(isinstance(outcome, StoreUnavailableError) for outcome in outcomes if isinstance(outcome, BaseException))
     assert made == 100
     store = await bed.open(KINDS)
     assert len(await ids(store, kind=NOTES)) == made

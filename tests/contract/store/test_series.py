@@ -44,26 +44,26 @@ async def test_thinning_keeps_the_first_of_each_span_and_subject(store: Store) -
     rows = [sample(subject, second) for subject in ("w", "v") for second in range(0, 180, 15)]
     await store.append("metrics", rows)
     await store.append("other", rows)
-    dropped = await store.thin("metrics", before=START + timedelta(seconds=120), keep_every_seconds=60)
+    dropped = await store.downsample("metrics", before=START + timedelta(seconds=120), keep_every_seconds=60)
     assert dropped == 12
     for subject in ("w", "v"):
         assert await seconds(store, subject) == [0, 60, 120, 135, 150, 165]
     assert len(await seconds(store, series="other")) == 12
-    assert await store.thin("metrics", before=START + timedelta(seconds=120), keep_every_seconds=60) == 0
+    assert await store.downsample("metrics", before=START + timedelta(seconds=120), keep_every_seconds=60) == 0
 
 
 async def test_thinning_to_none(store: Store) -> None:
     await store.append("metrics", [sample("w", second) for second in range(10)])
-    assert await store.thin("metrics", before=START + timedelta(seconds=7), keep_every_seconds=0) == 7
+    assert await store.downsample("metrics", before=START + timedelta(seconds=7), keep_every_seconds=0) == 7
     assert await seconds(store) == [7, 8, 9]
     with pytest.raises(ValueError, match="span"):
-        await store.thin("metrics", before=START, keep_every_seconds=-1)
+        await store.downsample("metrics", before=START, keep_every_seconds=-1)
 
 
 async def test_thinning_goes_through_many_batches(store: Store) -> None:
     rows = [sample(f"w{number % 7}", number) for number in range(3_500)]
     await store.append("metrics", rows)
-    dropped = await store.thin("metrics", before=START + timedelta(seconds=3_500), keep_every_seconds=700)
+    dropped = await store.downsample("metrics", before=START + timedelta(seconds=3_500), keep_every_seconds=700)
     left = [await seconds(store, f"w{subject}") for subject in range(7)]
     assert sum(map(len, left)) == len(rows) - dropped
     for moments in left:

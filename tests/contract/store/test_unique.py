@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.store.port import Delete, Taken
+from lcm.control_plane.store.port import Delete, UniqueViolationError
 from tests.support.records.store_documents import WORKERS, revision, worker
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ async def test_the_holder_is_found_as_it_is_now(store: Store) -> None:
 
 async def test_a_taken_value_is_refused_with_its_owner(store: Store) -> None:
     await store.commit([worker("a", unique={"name": "one"})])
-    with pytest.raises(Taken) as refused:
+    with pytest.raises(UniqueViolationError) as refused:
         await store.commit([worker("b", unique={"name": "one"})])
     error = refused.value
     assert (error.kind, error.field, error.value, error.owner) == ("worker", "name", "one", "a")
@@ -76,7 +76,7 @@ async def test_a_value_changes_hands_within_one_commit(store: Store, taker_first
 
 
 async def test_two_documents_of_one_commit_cannot_share(store: Store) -> None:
-    with pytest.raises(Taken) as refused:
+    with pytest.raises(UniqueViolationError) as refused:
         await store.commit([worker("a", unique={"name": "one"}), worker("b", unique={"name": "one"})])
     assert refused.value.owner == "a"
     assert await holder(store, "name", "one") is None

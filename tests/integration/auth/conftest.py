@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from lcm.control_plane.auth import jwks
-from lcm.control_plane.auth.oidc import Oidc, OidcConfig
+from lcm.control_plane.auth.oidc import OidcConfig, OidcVerifier
 from tests.support.auth.issuer import AUDIENCE, ISSUER, entry, private_key
 from tests.support.servers.jwks_server import KeyServer
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often is tested with virtual time; here every unknown key is worth a look."""
-    monkeypatch.setattr(jwks, "REFRESH_EVERY", 0.0)
-    monkeypatch.setattr(jwks, "FIRST_EVERY", 0.0)
+    monkeypatch.setattr(jwks, "MIN_REFRESH_INTERVAL", 0.0)
+    monkeypatch.setattr(jwks, "MIN_FIRST_REFRESH_INTERVAL", 0.0)
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ async def server() -> AsyncIterator[KeyServer]:
 
 
 @pytest.fixture
-async def oidc(server: KeyServer) -> AsyncIterator[Oidc]:
+async def oidc(server: KeyServer) -> AsyncIterator[OidcVerifier]:
     async with httpx.AsyncClient() as client:
-        keys = jwks.Jwks(server.url, client)
-        yield Oidc(OidcConfig(issuer=ISSUER, audience=AUDIENCE), keys)
+        keys = jwks.JwksCache(server.url, client)
+        yield OidcVerifier(OidcConfig(issuer=ISSUER, audience=AUDIENCE), keys)
         await keys.close()

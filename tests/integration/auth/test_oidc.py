@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.control_plane.auth import jwks
-from lcm.control_plane.auth.roles import CannotTell, Unauthenticated
+from lcm.control_plane.auth.roles import IdentityProviderUnavailableError, UnauthenticatedError
 from lcm.model.access import Role
 from tests.support.auth.issuer import claims, document, entry, private_key, public_pem, signed
 from tests.support.servers.jwks_server import answer
 
 if TYPE_CHECKING:
-    from lcm.control_plane.auth.oidc import Oidc
+    from lcm.control_plane.auth.oidc import OidcVerifier
     from tests.support.servers.jwks_server import KeyServer
 
 FIRST = private_key("first")
@@ -36,8 +36,8 @@ def forged(header: dict[str, Any], secret: bytes | None = None, **more: Any) -> 
     return f"{parts}.{encoded(signature)}"
 
 
-async def refused(oidc: Oidc, token: str, why: str) -> None:
-    with pytest.raises(Unauthenticated, match=why):
+async def refused(oidc: OidcVerifier, token: str, why: str) -> None:
+    with pytest.raises(UnauthenticatedError, match=why):
         await oidc.verify(token)
 
 
@@ -51,7 +51,7 @@ async def refused(oidc: Oidc, token: str, why: str) -> None:
         ("Ed25519", "EdDSA"),
     ],
 )
-async def test_every_asymmetric_algorithm(server: KeyServer, oidc: Oidc, kind: str, algorithm: str) -> None:
+async def test_every_asymmetric_algorithm(server: KeyServer, oidc: OidcVerifier, kind: str, algorithm: str) -> None:
     key = private_key(kind, kind)
     server.publish(entry(key, "k"))
     token = signed(key, "k", algorithm)
@@ -66,7 +66,7 @@ async def test_every_asymmetric_algorithm(server: KeyServer, oidc: Oidc, kind: s
 
 
 class TestRotation:
-    async def test_old_keys_hold_until_the_new_ones_are_read(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_old_keys_hold_until_the_new_ones_are_read(self, server: KeyServer, oidc: OidcVerifier) -> None:
         old, new = signed(FIRST, "first"), signed(SECOND, "second")
         await oidc.verify(old)
         server.publish(entry(SECOND, "second"))
@@ -74,22 +74,22 @@ class TestRotation:
         await oidc.verify(new)
         await refused(oidc, old, "does not publish")
 
-    async def test_both_hold_while_both_are_published(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_both_hold_while_both_are_published(self, server: KeyServer, oidc: OidcVerifier) -> None:
         server.publish(entry(FIRST, "first"), entry(SECOND, "second"))
         for key, kid in ((FIRST, "first"), (SECOND, "second")):
             await oidc.verify(signed(key, kid))
         await refused(oidc, signed(FIRST, "second"), "signature is wrong")
 
-    async def test_tokens_that_name_no_key(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_tokens_that_name_no_key(self, server: KeyServer, oidc: OidcVerifier) -> None:
         await oidc.verify(signed(FIRST, None))
         await refused(oidc, signed(SECOND, None), "signature is wrong")
         server.publish(entry(FIRST, None), entry(SECOND, None))
         await oidc.verify(signed(SECOND, None))
 
     async def test_forged_names_do_not_make_the_server_busy(
-        self, server: KeyServer, oidc: Oidc, monkeypatch: pytest.MonkeyPatch
+        self, server: KeyServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(jwks, "REFRESH_EVERY", 30.0)
+        monkeypatch.setattr(jwks, "MIN_REFRESH_INTERVAL", 30.0)
         await oidc.verify(signed(FIRST, "first"))
         for number in range(200):
             await refused(oidc, signed(SECOND, f"forged-{number}"), "does not publish")
@@ -97,19 +97,19 @@ class TestRotation:
 
 
 class TestServer:
-    async def test_down_from_the_start_and_back(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_down_from_the_start_and_back(self, server: KeyServer, oidc: OidcVerifier) -> None:
         await server.stop()
-        with pytest.raises(CannotTell):
+        with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
         await server.start()
         await oidc.verify(signed(FIRST, "first"))
 
     async def test_down_later_known_keys_go_on(
-        self, server: KeyServer, oidc: Oidc, monkeypatch: pytest.MonkeyPatch
+        self, server: KeyServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await oidc.verify(signed(FIRST, "first"))
         await server.stop()
-        monkeypatch.setattr(jwks, "TOO_OLD", 0.0)
+        monkeypatch.setattr(jwks, "BLOCKING_REFRESH_AGE", 0.0)
         await oidc.verify(signed(FIRST, "first"))
         await refused(oidc, signed(SECOND, "second"), "does not publish")
         await oidc.verify(signed(FIRST, "first"))
@@ -127,59 +127,61 @@ class TestServer:
             b"",
         ],
     )
-    async def test_bad_answers_change_nothing(self, server: KeyServer, oidc: Oidc, reply: bytes) -> None:
+    async def test_bad_answers_change_nothing(self, server: KeyServer, oidc: OidcVerifier, reply: bytes) -> None:
         await oidc.verify(signed(FIRST, "first"))
         server.reply = reply
         await refused(oidc, signed(SECOND, "second"), "does not publish")
         assert len(server.asked) == 2
         await oidc.verify(signed(FIRST, "first"))
 
-    async def test_a_huge_answer_is_not_read_to_its_end(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_a_huge_answer_is_not_read_to_its_end(self, server: KeyServer, oidc: OidcVerifier) -> None:
         server.reply = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"keys": ['
         server.endless = b" " * 65_536
-        with pytest.raises(CannotTell):
+        with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
-        assert server.sent < 100 * jwks.MOST_BYTES  # what buffers of the system take, but not without end
+        assert server.sent < 100 * jwks.MAX_BYTES  # what buffers of the system take, but not without end
         server.endless = b""
-        server.reply = answer(b" " * (jwks.MOST_BYTES + 1))
-        with pytest.raises(CannotTell):
+        server.reply = answer(b" " * (jwks.MAX_BYTES + 1))
+        with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
 
     async def test_an_answer_that_drips_is_given_up(
-        self, server: KeyServer, oidc: Oidc, monkeypatch: pytest.MonkeyPatch
+        self, server: KeyServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(jwks, "TIMEOUT", 0.3)
         server.reply = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
         server.endless, server.pause = b" ", 0.01
-        with pytest.raises(CannotTell):
+        with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
         server.endless = b""
 
-    async def test_a_redirect_to_another_host_is_not_followed(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_a_redirect_to_another_host_is_not_followed(self, server: KeyServer, oidc: OidcVerifier) -> None:
         for host in (f"localhost:{server.port}", "evil.example"):
             server.reply = answer(b"", f"Location: http://{host}/keys", status="302 Found")
-            with pytest.raises(CannotTell):
+            with pytest.raises(IdentityProviderUnavailableError):
                 await oidc.verify(signed(FIRST, "first"))
         assert len(server.asked) == 2
 
-    async def test_it_asks_for_nothing_compressed(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_it_asks_for_nothing_compressed(self, server: KeyServer, oidc: OidcVerifier) -> None:
         await oidc.verify(signed(FIRST, "first"))
         assert "accept-encoding: identity" in server.asked[0].lower()
 
 
 class TestAlgorithmConfusion:
     @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
-    async def test_the_public_key_is_no_secret_for_hmac(self, oidc: Oidc, algorithm: str) -> None:
+    async def test_the_public_key_is_no_secret_for_hmac(self, oidc: OidcVerifier, algorithm: str) -> None:
         for secret in (public_pem(FIRST), public_pem(FIRST).strip()):
             token = forged({"alg": algorithm, "kid": "first", "typ": "JWT"}, secret)
             await refused(oidc, token, "is not signed by one of")
 
     @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "nOnE", "", None, 0, [], ["RS256"], "RS256 "])
-    async def test_no_algorithm(self, oidc: Oidc, algorithm: object) -> None:
+    async def test_no_algorithm(self, oidc: OidcVerifier, algorithm: object) -> None:
         await refused(oidc, forged({"alg": algorithm, "kid": "first"}), "is not signed by one of")
         await refused(oidc, forged({"kid": "first"}), "is not signed by one of")
 
-    async def test_a_symmetric_key_is_not_taken_though_it_is_published(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_a_symmetric_key_is_not_taken_though_it_is_published(
+        self, server: KeyServer, oidc: OidcVerifier
+    ) -> None:
         secret = b"a secret that was published!!!!!"
         published = {"kty": "oct", "kid": "shared", "k": encoded(secret), "alg": "HS256"}
         server.publish(published, entry(FIRST, "first"))
@@ -188,12 +190,16 @@ class TestAlgorithmConfusion:
         await refused(oidc, signed(FIRST, "shared"), "does not publish")
         await oidc.verify(signed(FIRST, "first"))
 
-    async def test_a_key_serves_only_the_algorithm_it_is_published_for(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_a_key_serves_only_the_algorithm_it_is_published_for(
+        self, server: KeyServer, oidc: OidcVerifier
+    ) -> None:
         server.publish(entry(FIRST, "first", alg="PS256"))
         await oidc.verify(signed(FIRST, "first", "PS256"))
         await refused(oidc, signed(FIRST, "first", "RS256"), "does not publish")
 
-    async def test_a_key_that_the_token_brings_along_does_not_count(self, server: KeyServer, oidc: Oidc) -> None:
+    async def test_a_key_that_the_token_brings_along_does_not_count(
+        self, server: KeyServer, oidc: OidcVerifier
+    ) -> None:
         mine = entry(SECOND, "first")
         for extra in ({"jwk": mine}, {"jku": server.url}, {"x5c": ["AAAA"]}):
             head = encoded(json.dumps({"alg": "RS256", "kid": "first", **extra}).encode())
@@ -201,7 +207,7 @@ class TestAlgorithmConfusion:
             await refused(oidc, f"{head}.{body}.{signature}", "signature is wrong")
 
     @pytest.mark.parametrize("extra", [{"crit": ["exp"]}, {"b64": False, "crit": ["b64"]}, {"kid": 5}, {"kid": []}])
-    async def test_headers_that_nobody_understands(self, oidc: Oidc, extra: dict[str, Any]) -> None:
+    async def test_headers_that_nobody_understands(self, oidc: OidcVerifier, extra: dict[str, Any]) -> None:
         await refused(oidc, forged({"alg": "RS256", "kid": "first", **extra}), "not a valid|signature is wrong")
 
 
@@ -218,5 +224,5 @@ class TestAlgorithmConfusion:
         ({"iat": 99_999_999_999}, "not valid yet"),
     ],
 )
-async def test_rightly_signed_but_not_valid(oidc: Oidc, more: dict[str, Any], why: str) -> None:
+async def test_rightly_signed_but_not_valid(oidc: OidcVerifier, more: dict[str, Any], why: str) -> None:
     await refused(oidc, signed(FIRST, "first", **more), why)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.aws import AwsConfig, AwsProvider
-from lcm.cloud.errors import Denied, Unreachable
-from lcm.cloud.types import Selection
+from lcm.cloud.errors import CloudAccessDeniedError, CloudUnreachableError
+from lcm.cloud.types import InstanceSelection
 from tests.support.aws.conformance import IDENTITY, RUN, Refusal
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ async def test_a_role_is_assumed_once_and_used(bed: AwsBed) -> None:
     assert await cloud.account_id(bed.region) == OTHER
     assert await bed.cloud.account_id(bed.region) == bed.account_id
     await bed.cloud.launch_instance(bed.parameters("w1"))
-    assert len((await bed.cloud.sweep(bed.region, Selection())).instances) == 1
-    assert not (await cloud.sweep(bed.region, Selection())).instances, "the other account has none"
+    assert len((await bed.cloud.sweep(bed.region, InstanceSelection())).instances) == 1
+    assert not (await cloud.sweep(bed.region, InstanceSelection())).instances, "the other account has none"
     await cloud.close()
     assert bed.calls()[ASSUME] == 1
     (form,) = [form for form in bed.server.forms if form.get("Action") == ASSUME]
@@ -37,9 +37,9 @@ async def test_a_role_is_assumed_once_and_used(bed: AwsBed) -> None:
 async def test_a_role_that_may_not_be_assumed_is_denied(bed: AwsBed) -> None:
     bed.refuse(ASSUME, Refusal.DENIED, 10)
     cloud = bed.another_provider(role_arn=ROLE)
-    with pytest.raises(Denied, match="AssumeRole"):
+    with pytest.raises(CloudAccessDeniedError, match="AssumeRole"):
         await cloud.launch_instance(bed.parameters("w1"))
-    sweep = await cloud.sweep(bed.region, Selection())
+    sweep = await cloud.sweep(bed.region, InstanceSelection())
     assert not sweep.complete
     await cloud.close()
     assert RUN not in bed.calls()
@@ -50,7 +50,7 @@ async def test_without_credentials_nothing_is_sent(bed: AwsBed, monkeypatch: pyt
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     for changes in ({}, {"role_arn": ROLE}):
         cloud = bed.another_provider(**changes)
-        with pytest.raises(Denied):
+        with pytest.raises(CloudAccessDeniedError):
             await cloud.launch_instance(bed.parameters("w1"))
         await cloud.close()
     assert not bed.calls()
@@ -60,7 +60,7 @@ async def test_the_endpoint_of_the_region_is_used(bed: AwsBed) -> None:
     assert await bed.cloud.account_id(bed.region) == bed.account_id
     assert bed.calls()[IDENTITY] == 1
     nowhere = bed.another_provider(endpoint_url="http://127.0.0.1:9")
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await nowhere.account_id(bed.region)
     await nowhere.close()
 

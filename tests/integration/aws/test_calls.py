@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lcm.cloud.aws import AwsConfig, AwsProvider, RegionConfig
-from lcm.cloud.types import HealthKind, Selection
+from lcm.cloud.types import HealthKind, InstanceSelection
 from tests.support.aws.credentials import REGION, dummy_credentials
 from tests.support.aws.ec2_wire import WireFake
 from tests.support.aws.server import AwsServer
@@ -31,10 +31,10 @@ async def test_a_peak_cycle_stays_within_its_calls(count: int) -> None:
     region = RegionConfig(region=REGION, endpoint_url=server.url)
     cloud = AwsProvider(AwsConfig({REGION: region}), CollectorRegistry())
     try:
-        first = await cloud.sweep(REGION, Selection())
+        first = await cloud.sweep(REGION, InstanceSelection())
         assert first.complete
         before = server.calls()
-        sweep = await cloud.sweep(REGION, Selection())
+        sweep = await cloud.sweep(REGION, InstanceSelection())
         notices = await cloud.health(REGION)
         metrics = await cloud.get_instance_metrics(REGION, list(sweep.instances))
         calls = server.calls() - before

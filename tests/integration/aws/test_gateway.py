@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.cloud.aws import clients, gateway
-from lcm.cloud.errors import OutcomeUnknown, Throttled, Unreachable
-from lcm.cloud.types import Selection
+from lcm.cloud.errors import CloudOutcomeUnknownError, CloudThrottledError, CloudUnreachableError
+from lcm.cloud.types import InstanceSelection
 from tests.support.aws.conformance import ALWAYS, DESCRIBE, IDENTITY, RUN, STATUS, STOP, Refusal
 from tests.support.aws.conformance_aws import TUNING, open_bed
 
@@ -33,7 +33,7 @@ async def turns(number: int = 200) -> None:
 
 async def test_the_loop_goes_on_while_a_call_waits_for_its_answer(bed: AwsBed) -> None:
     hold = bed.server.hold(DESCRIBE)
-    sweep = asyncio.create_task(bed.cloud.sweep(bed.region, Selection()))
+    sweep = asyncio.create_task(bed.cloud.sweep(bed.region, InstanceSelection()))
     await bed.eventually(lambda: hold.arrived == 1, "the call has arrived")
     await turns()
     assert not sweep.done()
@@ -50,7 +50,7 @@ async def test_clients_are_made_in_threads(bed: AwsBed, monkeypatch: pytest.Monk
         return make(*args, **kwargs)
 
     monkeypatch.setattr(gateway, "new_client", watched)
-    await bed.cloud.sweep(bed.region, Selection())
+    await bed.cloud.sweep(bed.region, InstanceSelection())
     await bed.cloud.launch_instance(bed.parameters("w1"))
     assert len(makers) == 3, "sts, ec2 for reads, ec2 for changes"
     assert all(name.startswith("lcm-aws") for name in makers)
@@ -109,7 +109,7 @@ async def test_a_change_that_is_given_up_before_it_is_sent_is_never_sent(bed: Aw
 async def test_one_sweep_at_a_time(bed: AwsBed) -> None:
     await bed.cloud.account_id(bed.region)
     hold = bed.server.hold(DESCRIBE)
-    sweeps = [asyncio.create_task(bed.cloud.sweep(bed.region, Selection())) for _ in range(3)]
+    sweeps = [asyncio.create_task(bed.cloud.sweep(bed.region, InstanceSelection())) for _ in range(3)]
     await bed.eventually(lambda: hold.arrived == 1, "the first has begun")
     await turns()
     assert bed.calls()[DESCRIBE] == 1
@@ -120,11 +120,11 @@ async def test_one_sweep_at_a_time(bed: AwsBed) -> None:
 async def test_reads_are_tried_five_times_and_changes_once() -> None:
     async with open_bed(replace(TUNING, read_attempts=5)) as bed:
         bed.refuse(STATUS, Refusal.INTERNAL, ALWAYS)
-        with pytest.raises(Unreachable):
+        with pytest.raises(CloudUnreachableError):
             await bed.cloud.health(bed.region)
         assert bed.calls()[STATUS] == 5
         bed.refuse(RUN, Refusal.INTERNAL, ALWAYS)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(CloudOutcomeUnknownError):
             await bed.cloud.launch_instance(bed.parameters("w1"))
         assert bed.calls()[RUN] == 1
 
@@ -132,11 +132,11 @@ async def test_reads_are_tried_five_times_and_changes_once() -> None:
 async def test_an_answer_that_never_comes_ends_in_time() -> None:
     async with open_bed(replace(TUNING, read_attempts=1, read_timeout=0.5)) as bed:
         bed.server.hold(STATUS)
-        with pytest.raises(Unreachable):
+        with pytest.raises(CloudUnreachableError):
             await bed.cloud.health(bed.region)
         # It is carried out, and nobody hears of it.
         bed.server.hold(RUN, after=True)
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(CloudOutcomeUnknownError):
             await bed.cloud.launch_instance(bed.parameters("w1"))
         assert len(await bed.live_instances()) == 1
 
@@ -159,7 +159,7 @@ async def test_calls_are_counted_by_outcome(bed: AwsBed) -> None:
     bed.throttle(STATUS, 1)
     await bed.cloud.health(bed.region)
     bed.throttle(RUN, 1)
-    with pytest.raises(Throttled):
+    with pytest.raises(CloudThrottledError):
         await bed.cloud.launch_instance(bed.parameters("w1"))
 
     def counted(name: str, **labels: str) -> float | None:
@@ -175,9 +175,9 @@ async def test_calls_are_counted_by_outcome(bed: AwsBed) -> None:
 
 async def test_after_closing_every_call_says_so(bed: AwsBed) -> None:
     await bed.cloud.close()
-    with pytest.raises(Unreachable, match="closed"):
+    with pytest.raises(CloudUnreachableError, match="closed"):
         await bed.cloud.launch_instance(bed.parameters("w1"))
-    sweep = await bed.cloud.sweep(bed.region, Selection())
+    sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert not sweep.complete
     assert not bed.calls()
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lcm.cloud.types import Selection
+from lcm.cloud.types import InstanceSelection
 from tests.support.aws.operations import RECORDED
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def tag_conditions(statement: dict[str, Any]) -> Iterator[str]:
 async def use_everything(bed: AwsBed) -> None:
     cloud, region = bed.cloud, bed.region
     instance = await cloud.launch_instance(bed.parameters("w1"))
-    await cloud.sweep(region, Selection())
+    await cloud.sweep(region, InstanceSelection())
     await cloud.find_images(region, "*", ["self"])
     await cloud.health(region)
     await cloud.get_instance_metrics(region, [instance.id])

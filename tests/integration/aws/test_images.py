@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import InvalidRequest
+from lcm.cloud.errors import InvalidCloudRequestError
 from tests.support.aws.conformance import IMAGES
 from tests.support.aws.ec2_rules import RULES
 
@@ -27,7 +27,7 @@ async def test_a_strangers_image_is_refused_even_if_the_server_shows_it(bed: Aws
 
 
 async def test_without_an_owner_nothing_is_looked_up(bed: AwsBed) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidCloudRequestError):
         await bed.cloud.find_images(bed.region, "cml-*", [])
     assert IMAGES not in bed.calls()
 

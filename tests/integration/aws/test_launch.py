@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import InvalidRequest, OutcomeUnknown
-from lcm.cloud.types import Selection
+from lcm.cloud.errors import CloudOutcomeUnknownError, InvalidCloudRequestError
+from lcm.cloud.types import InstanceSelection
 from tests.support.aws import child_process
 from tests.support.aws.conformance import RUN
 
@@ -35,7 +35,7 @@ async def test_replies_lost_at_every_retry_leave_one_instance(bed: AwsBed) -> No
     bed.lose_replies(RETRIES)
     for _ in range(RETRIES):
         restarted = bed.another_provider()
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(CloudOutcomeUnknownError):
             await restarted.launch_instance(parameters)
         await restarted.close()
         assert len(await bed.live_instances()) == 1
@@ -106,7 +106,7 @@ async def test_a_replay_sends_the_very_same_request(bed: AwsBed) -> None:
 
 async def test_a_root_volume_of_an_unknown_image_is_refused(bed: AwsBed) -> None:
     parameters = replace(bed.parameters("w1"), root_volume_gb=100, image_id="ami-0123456789abcdef0")
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidCloudRequestError):
         await bed.cloud.launch_instance(parameters)
     assert RUN not in bed.calls()
 
@@ -121,5 +121,5 @@ async def test_changes_asked_for_together_go_out_together(bed: AwsBed) -> None:
     assert {str(state) for state in states} == {"InstanceState.SHUTTING_DOWN"}
     assert type(refused).__name__ == "InstanceNotFound"
     assert await bed.live_instances() == []
-    sweep = await bed.cloud.sweep(bed.region, Selection())
+    sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert sorted(sweep.instances) == sorted(ids)

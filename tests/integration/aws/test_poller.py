@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.types import Selection
+from lcm.cloud.types import InstanceSelection
 from tests.support.aws import child_process
 from tests.support.aws.conformance import ALWAYS, DESCRIBE, Refusal
 from tests.support.aws.conformance_aws import TUNING, AwsBed, open_bed
@@ -53,8 +53,8 @@ def alive(pid: int) -> bool:
 
 async def polled(bed: AwsBed) -> int:
     """The process, once a sweep has used it."""
-    assert (await bed.cloud.sweep(bed.region, Selection())).complete
-    assert (await bed.cloud.sweep(bed.region, Selection())).complete
+    assert (await bed.cloud.sweep(bed.region, InstanceSelection())).complete
+    assert (await bed.cloud.sweep(bed.region, InstanceSelection())).complete
     pid = bed.cloud.poller_pid
     assert pid is not None
     return pid
@@ -62,7 +62,7 @@ async def polled(bed: AwsBed) -> int:
 
 async def test_it_reads_what_threads_read(bed: AwsBed) -> None:
     await polled(bed)
-    by_process = await bed.cloud.sweep(bed.region, Selection())
+    by_process = await bed.cloud.sweep(bed.region, InstanceSelection())
     by_thread = await bed.cloud.describe(bed.region, list(by_process.instances))
     assert len(by_process.instances) == COUNT
     assert by_process.instances == by_thread.instances
@@ -72,8 +72,8 @@ async def test_it_reads_what_threads_read(bed: AwsBed) -> None:
 
 async def test_a_few_instances_need_no_process() -> None:
     async with open_bed(replace(TUNING, poller_above=TUNING.thread_page)) as small:
-        assert (await small.cloud.sweep(small.region, Selection())).complete
-        assert (await small.cloud.sweep(small.region, Selection())).complete
+        assert (await small.cloud.sweep(small.region, InstanceSelection())).complete
+        assert (await small.cloud.sweep(small.region, InstanceSelection())).complete
         assert small.cloud.poller_pid is None
 
 
@@ -82,7 +82,7 @@ async def test_killed_in_the_middle_the_sweep_is_incomplete_and_the_next_is_not(
     before = bed.calls()[DESCRIBE]
     # The first page is answered, the second one waits.
     first = bed.server.hold(DESCRIBE, times=1)
-    sweeping = asyncio.create_task(bed.cloud.sweep(bed.region, Selection()))
+    sweeping = asyncio.create_task(bed.cloud.sweep(bed.region, InstanceSelection()))
     await bed.eventually(lambda: first.arrived == 1, "the first page is asked for")
     second = bed.server.hold(DESCRIBE)
     first.release()
@@ -94,7 +94,7 @@ async def test_killed_in_the_middle_the_sweep_is_incomplete_and_the_next_is_not(
     assert len(sweep.instances) == 5
     assert bed.calls()[DESCRIBE] == before + 2
     bed.server.clear()
-    again = await bed.cloud.sweep(bed.region, Selection())
+    again = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert again.complete
     assert len(again.instances) == COUNT
     assert bed.cloud.poller_pid not in (None, pid)
@@ -105,7 +105,7 @@ async def test_killed_between_sweeps_it_is_replaced(bed: AwsBed) -> None:
     os.kill(pid, signal.SIGKILL)
 
     async def complete() -> bool:
-        return (await bed.cloud.sweep(bed.region, Selection())).complete
+        return (await bed.cloud.sweep(bed.region, InstanceSelection())).complete
 
     await bed.eventually(complete, "a sweep is complete again")
     assert bed.cloud.poller_pid != pid
@@ -116,23 +116,23 @@ async def test_one_that_hangs_is_replaced() -> None:
         await bed.cloud.launch_instance(bed.parameters("w1"))
         pid = await polled(bed)
         os.kill(pid, signal.SIGSTOP)
-        sweep = await bed.cloud.sweep(bed.region, Selection())
+        sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
         assert not sweep.complete
         assert "no answer of the poller process" in sweep.trouble
         assert not alive(pid)
-        assert (await bed.cloud.sweep(bed.region, Selection())).complete
+        assert (await bed.cloud.sweep(bed.region, InstanceSelection())).complete
 
 
 async def test_a_sweep_that_is_given_up_does_not_confuse_the_next(bed: AwsBed) -> None:
     pid = await polled(bed)
     hold = bed.server.hold(DESCRIBE, times=1)
-    sweeping = asyncio.create_task(bed.cloud.sweep(bed.region, Selection()))
+    sweeping = asyncio.create_task(bed.cloud.sweep(bed.region, InstanceSelection()))
     await bed.eventually(lambda: hold.arrived == 1, "the page is asked for")
     sweeping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sweeping
     hold.release()
-    sweep = await bed.cloud.sweep(bed.region, Selection())
+    sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert sweep.complete
     assert len(sweep.instances) == COUNT
     assert bed.cloud.poller_pid == pid
@@ -141,11 +141,11 @@ async def test_a_sweep_that_is_given_up_does_not_confuse_the_next(bed: AwsBed) -
 async def test_its_failures_are_told_and_counted(bed: AwsBed) -> None:
     await polled(bed)
     bed.refuse(DESCRIBE, Refusal.DENIED, 1)
-    sweep = await bed.cloud.sweep(bed.region, Selection())
+    sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert not sweep.complete
     assert "UnauthorizedOperation" in sweep.trouble
     bed.throttle(DESCRIBE, ALWAYS)
-    assert "RequestLimitExceeded" in (await bed.cloud.sweep(bed.region, Selection())).trouble
+    assert "RequestLimitExceeded" in (await bed.cloud.sweep(bed.region, InstanceSelection())).trouble
     counted = bed.registry.get_sample_value
     assert counted("lcm_aws_calls_total", {"operation": DESCRIBE, "outcome": "denied"}) == 1
     assert counted("lcm_aws_throttled_total", {"operation": DESCRIBE}) == TUNING.read_attempts

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tests.support.web.pages import Scheme, Visits
 
 WORKERS = ("ready", "silent", "failed", "ended")
-LOOKS: list[tuple[Scheme, tuple[int, int]]] = [("light", DESKTOP), ("dark", DESKTOP), ("dark", PHONE)]
-LOOK = pytest.mark.parametrize(("scheme", "size"), LOOKS, ids=["light", "dark", "phone"])
+VIEWPORTS: list[tuple[Scheme, tuple[int, int]]] = [("light", DESKTOP), ("dark", DESKTOP), ("dark", PHONE)]
+each_viewport = pytest.mark.parametrize(("scheme", "size"), VIEWPORTS, ids=["light", "dark", "phone"])
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def fleet(plane: QuietPlane) -> dict[str, dict[str, Any]]:
     return furnish(plane, many=30)
 
 
-@LOOK
+@each_viewport
 def test_signing_in(visits: Visits, plane: QuietPlane, scheme: Scheme, size: tuple[int, int]) -> None:
     context, watch = visits.context(plane, scheme=scheme, size=size)
     page = context.new_page()
@@ -40,7 +40,7 @@ def test_signing_in(visits: Visits, plane: QuietPlane, scheme: Scheme, size: tup
     assert barriers(page) == []
 
 
-@LOOK
+@each_viewport
 def test_every_page(
     visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]], scheme: Scheme, size: tuple[int, int]
 ) -> None:
@@ -49,14 +49,14 @@ def test_every_page(
     for path in (*PATHS, *(f"/workers/{fleet[name]['id']}" for name in WORKERS)):
         page.goto(path)
         live(page)
-        complete(page)
+        wait_until_loaded(page)
         found += [f"{path}: {barrier}" for barrier in barriers(page)]
-        if too_wide(page):
+        if overflows_window(page):
             found.append(f"{path}: is wider than the window")
     assert found == [], "\n".join(found)
 
 
-@LOOK
+@each_viewport
 def test_a_dialog_a_hold_and_a_lost_connection(
     visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]], scheme: Scheme, size: tuple[int, int]
 ) -> None:
@@ -75,13 +75,13 @@ def test_a_dialog_a_hold_and_a_lost_connection(
     assert barriers(page) == []
 
 
-def complete(page: Page) -> None:
+def wait_until_loaded(page: Page) -> None:
     """Wait for what is fetched after the page."""
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     expect(page.locator(".plots-state", has_text="Loading")).to_have_count(0)
 
 
-def too_wide(page: Page) -> bool:
+def overflows_window(page: Page) -> bool:
     """Whether one has to push the page sideways; a table may scroll within itself."""
     return bool(page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
 

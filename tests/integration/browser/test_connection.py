@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.support.servers.scripted_control_plane import QuietPlane
     from tests.support.web.pages import Visits
 
-CUT_OFF = r"net::ERR_|status of 50\d|htmx:error: Failed to fetch"
+CONNECTION_ERRORS = r"net::ERR_|status of 50\d|htmx:error: Failed to fetch"
 
 
 class Cable:
@@ -73,7 +73,7 @@ def test_a_pulled_cable_is_shown_and_what_was_missed_is_there_on_return(
     page, watch = visits.open(plane, "/", url=cable.url)
     live(page)
     expect(page.locator("#lost")).to_be_hidden()
-    watch.allow(CUT_OFF)
+    watch.allow(CONNECTION_ERRORS)
     cable.pull()
     expect(page.locator("#lost")).to_be_visible()
     expect(page.locator("#connection")).not_to_have_attribute("data-state", "live")
@@ -97,7 +97,7 @@ def test_a_connection_that_died_without_a_word_is_noticed(
     page.clock.install()
     page.goto("/")
     live(page)
-    watch.allow(f"{CUT_OFF}|signal is aborted")  # what is under way when the minute passes runs out of time
+    watch.allow(f"{CONNECTION_ERRORS}|signal is aborted")  # what is under way when the minute passes runs out of time
     cable.deaden()
     missed = plane.command(workers["delta"], "hold", {"reason": "nobody hears it"})
     page.clock.fast_forward("01:00")
@@ -113,7 +113,7 @@ def test_a_server_that_was_stopped_and_started_again(
 ) -> None:
     page, watch = visits.open(plane, f"/workers/{workers['charlie']['id']}")
     live(page)
-    watch.allow(CUT_OFF)
+    watch.allow(CONNECTION_ERRORS)
     plane.stop()
     expect(page.locator("#lost")).to_be_visible()
     plane.start()
@@ -123,7 +123,7 @@ def test_a_server_that_was_stopped_and_started_again(
     not_reloaded(page)
 
 
-class Late:
+class DelayedResponse:
     """Keeps the next answer to a script on its way, as the server gave it, until the test lets it go."""
 
     def __init__(self, page: Page, path: str) -> None:
@@ -151,7 +151,7 @@ class Late:
             self._kept.append((route, route.fetch()))
 
 
-def follow(page: Page, worker: dict[str, Any]) -> None:
+def record_versions(page: Page, worker: dict[str, Any]) -> None:
     """Write down every version that the row shows, however short: also one that is mended at once."""
     page.evaluate(
         """id => {
@@ -168,7 +168,7 @@ def follow(page: Page, worker: dict[str, Any]) -> None:
     )
 
 
-def settled(page: Page, plane: QuietPlane, worker: dict[str, Any]) -> None:
+def wait_until_settled(page: Page, plane: QuietPlane, worker: dict[str, Any]) -> None:
     """Whatever arrived has been dealt with: a later change of another worker is on the screen."""
     changed = plane.command(worker, "hold", {"reason": "afterwards"})
     expect(row(page, worker)).to_have_attribute("data-version", str(changed["version"]))
@@ -182,15 +182,15 @@ def test_an_answer_that_was_overtaken_changes_nothing(
     """Rows come one by one and with the whole list. Of two changes, the answer that has only the first comes last."""
     page, _ = visits.open(plane, "/")
     live(page)
-    follow(page, workers["delta"])
-    late = Late(page, path)
+    record_versions(page, workers["delta"])
+    late = DelayedResponse(page, path)
     older = plane.command(workers["delta"], "hold", {"reason": "the older state"})
     assert f'data-version="{older["version"]}"' in late.wait()
     newer = plane.command(workers["delta"], "release")
     delta = row(page, workers["delta"])
     expect(delta).to_have_attribute("data-version", str(newer["version"]))
     late.let_go()
-    settled(page, plane, workers["bravo"])
+    wait_until_settled(page, plane, workers["bravo"])
     expect(delta).to_have_attribute("data-version", str(newer["version"]))
     expect(delta.locator(".chip.held")).to_have_count(0)
     shown = page.evaluate("window.versions")
@@ -205,12 +205,12 @@ def test_an_answer_to_an_earlier_question_changes_nothing(
     """The list is being read again when somebody filters it; the answer without the filter comes last."""
     page, _ = visits.open(plane, "/")
     live(page)
-    late = Late(page, "/")
+    late = DelayedResponse(page, "/")
     plane.command(workers["charlie"], "drain")
     late.wait()
     page.get_by_label("Name").fill("delta")
     expect(page.locator("tbody tr")).to_have_count(1)
     late.let_go()
-    settled(page, plane, workers["delta"])
+    wait_until_settled(page, plane, workers["delta"])
     expect(page.locator("tbody tr")).to_have_count(1)
     not_reloaded(page)

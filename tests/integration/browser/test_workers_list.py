@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tests.support.servers.scripted_control_plane import QuietPlane
     from tests.support.web.pages import Visits
 
-MANY = 55  # more than fit on a page
+WORKER_COUNT = 55  # more than fit on a page
 
 
 @pytest.fixture(scope="module")
 def fleet(plane: QuietPlane) -> dict[str, dict[str, Any]]:
-    return furnish(plane, many=MANY)
+    return furnish(plane, many=WORKER_COUNT)
 
 
 def names(page: Page) -> list[str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import SecretStr
 
-from lcm.cli.config.check import check_plane, check_store
+from lcm.cli.config.check import check_control_plane, check_store
 from lcm.cli.config.check_aws import check_cloud
-from lcm.wiring.control_plane import PlaneSettings
-from lcm.wiring.worker_controller import WorkerControllerParts
+from lcm.wiring.control_plane import ControlPlaneComponentSettings
+from lcm.wiring.worker_controller import WorkerControllerComponentSettings
 from tests.support.aws.conformance_aws import ACCOUNT, AwsBed, open_bed
 from tests.support.aws.credentials import REGION
 from tests.support.servers.control_plane import CONTROLLER
@@ -31,8 +31,8 @@ async def bed() -> AsyncIterator[AwsBed]:
         yield opened
 
 
-def on_aws(bed: AwsBed, pattern: str = "lcm-bed") -> WorkerControllerParts:
-    return WorkerControllerParts(
+def on_aws(bed: AwsBed, pattern: str = "lcm-bed") -> WorkerControllerComponentSettings:
+    return WorkerControllerComponentSettings(
         cloud_provider="aws", aws_endpoint_url=bed.server.url, aws_default_region=REGION, ami_name_pattern=pattern
     )
 
@@ -90,25 +90,25 @@ def test_a_control_plane_and_its_etcd(plane: LcmPlane, tmp_path: Path) -> None:
 
 async def test_mongodb(tmp_path: Path) -> None:
     nobody = f"mongodb://me:s3cret@127.0.0.1:{free_ports(1)[0]}/?serverSelectionTimeoutMS=200"
-    wrong = await check_store(PlaneSettings(store_url=nobody, lcm_data_dir=tmp_path))
+    wrong = await check_store(ControlPlaneComponentSettings(store_url=nobody, lcm_data_dir=tmp_path))
     assert not wrong.ok
     assert "s3cret" not in repr(wrong)
     server = MongoServer(tmp_path).start()
     try:
-        right = await check_store(PlaneSettings(store_url=server.uri, lcm_data_dir=tmp_path))
+        right = await check_store(ControlPlaneComponentSettings(store_url=server.uri, lcm_data_dir=tmp_path))
         assert (right.ok, "replica set" in right.says) == (True, True)
     finally:
         server.stop()
 
 
 async def test_the_controllers_token_and_cml(plane: LcmPlane, controller: StandIn) -> None:
-    settings = WorkerControllerParts(
+    settings = WorkerControllerComponentSettings(
         control_plane_api_url=plane.url,
         lcm_controller_token=SecretStr(CONTROLLER),
         cml_default_password=SecretStr("simulated"),
     )
-    found = [finding async for finding in check_plane(settings)]
+    found = [finding async for finding in check_control_plane(settings)]
     assert [(finding.part, finding.ok) for finding in found] == [("control plane", True), ("CML", True)]
     stranger = settings.model_copy(update={"lcm_controller_token": SecretStr("somebody-elses-token-0123456789")})
-    (refused,) = [finding async for finding in check_plane(stranger)]
+    (refused,) = [finding async for finding in check_control_plane(stranger)]
     assert (refused.ok, "LCM_CONTROLLER_TOKEN" in refused.remedy) == (False, True)

@@ -12,7 +12,7 @@ import pytest
 from moto.ec2.responses._base_response import EC2BaseResponse
 
 from lcm.cli.config.check_aws import check_cloud
-from lcm.wiring.worker_controller import WorkerControllerParts
+from lcm.wiring.worker_controller import WorkerControllerComponentSettings
 from tests.support.aws.conformance_aws import AwsBed, open_bed
 from tests.support.aws.credentials import REGION
 from tests.support.aws.server import CHANGES
@@ -37,7 +37,7 @@ async def checked(bed: AwsBed, **region: Any) -> list[Finding]:
     before = await bed.live_instances()
     sent = len(bed.server.forms)
     regions = {REGION: {"endpoint_url": bed.server.url, **region}}
-    settings = WorkerControllerParts(
+    settings = WorkerControllerComponentSettings(
         cloud_provider="aws", aws_region_configs=json.dumps(regions), ami_name_pattern="lcm-bed"
     )
     found = [finding async for finding in check_cloud(settings)]

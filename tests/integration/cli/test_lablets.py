@@ -14,7 +14,7 @@ import yaml
 
 from lcm.client import Leader
 from lcm.core import clock
-from lcm.model.lablet.record import LabletStatusWrite, NodeEndpoint, Placement, ScheduleBatch, ScheduleWrite
+from lcm.model.lablet.record import LabletStatusUpdate, NodeEndpoint, Placement, PlacementBatch, PlacementRequest
 from lcm.model.lablet.status import LabletStatus
 from tests.support.servers.control_plane import CONTROLLER
 
@@ -47,14 +47,14 @@ class Hands:
     def place(self, name: str, worker: str) -> None:
         lablet, on = self.find(name), self._plane.worker(worker).id
         placement = Placement(at=clock.now(), worker_id=on, score=0.25, reason="the best of 1 (score 0.250)")
-        item = ScheduleWrite(lablet_id=lablet.id, version=lablet.version, worker_id=on, placement=placement)
-        batch = ScheduleBatch(items=(item,))
+        item = PlacementRequest(lablet_id=lablet.id, version=lablet.version, worker_id=on, placement=placement)
+        batch = PlacementBatch(items=(item,))
         (done,) = self._plane.ask(lambda client: client.internal.schedule(SCHEDULER, batch), CONTROLLER)
         assert done.placed, done.detail
 
     def report(self, name: str, status: str, **facts: Any) -> None:
         lablet = self.find(name)
-        write = LabletStatusWrite(status=LabletStatus(status), version=lablet.version, reason="seen on CML", **facts)
+        write = LabletStatusUpdate(status=LabletStatus(status), version=lablet.version, reason="seen on CML", **facts)
         self._plane.ask(lambda client: client.internal.lablet_status(LABLETS, lablet.id, write), CONTROLLER)
 
 

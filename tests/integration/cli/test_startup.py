@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lcm.cli.lazy_group import NOUNS
+from lcm.cli.lazy_group import LAZY_COMMANDS
 
 HEAVY = ("httpx", "pydantic", "rich", "yaml", "asyncio", "structlog", "prometheus_client", "fastapi", "grpc", "boto3")
 SAY = "import sys; print(','.join(sorted(name for name in sys.modules if '.' not in name)), file=sys.stderr)"
@@ -33,7 +33,7 @@ def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert not modules & set(HEAVY) - typers_own
 
 
-@pytest.mark.parametrize("noun", NOUNS)
+@pytest.mark.parametrize("noun", LAZY_COMMANDS)
 def test_every_noun_has_help(noun: str) -> None:
     _, text, code = imported_by(noun, "--help")
     assert code == 0

@@ -12,13 +12,13 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lcm.cml.client.cml_session import Session
-from lcm.cml.client.cml_system import CMLSystemClient
 from lcm.cml.client.labs import CMLLabsClient
-from lcm.cml.client.tls import Insecure, Pinned, Trust
-from lcm.cml.client.transport import Transport
-from lcm.cml.simulator import CmlSimulator, SimulatorFarm, WorldSettings
-from lcm.cml.simulator.listener import ServerIdentity, make_identity
+from lcm.cml.client.session import CMLSession
+from lcm.cml.client.system import CMLSystemClient
+from lcm.cml.client.tls import Insecure, PinnedCertificate, TrustPolicy
+from lcm.cml.client.transport import CMLTransport
+from lcm.cml.simulator import CmlSimulator, SimulatorFarm, SimulatorSettings
+from lcm.cml.simulator.listener import ServerIdentity, make_server_identity
 from lcm.cml.types import Credentials
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ class Clients:
 
     system: CMLSystemSPI
     labs: CMLLabsClient
-    transport: Transport
+    transport: CMLTransport
     registry: CollectorRegistry
 
 
 @asynccontextmanager
-async def clients(trust: Trust, dial: Callable[[str], str], *, seconds: float = 30.0) -> AsyncIterator[Clients]:
+async def clients(trust: TrustPolicy, dial: Callable[[str], str], *, seconds: float = 30.0) -> AsyncIterator[Clients]:
     registry = CollectorRegistry()
-    transport = Transport(trust, dial=dial, connect_seconds=min(5.0, seconds), read_seconds=seconds)
-    session = Session(transport, registry=registry)
+    transport = CMLTransport(trust, dial=dial, connect_seconds=min(5.0, seconds), read_seconds=seconds)
+    session = CMLSession(transport, registry=registry)
     try:
         yield Clients(CMLSystemClient(session), CMLLabsClient(session), transport, registry)
     finally:
@@ -70,13 +70,13 @@ async def control(simulator: CmlSimulator, method: str, path: str, body: object 
 
 @pytest.fixture(scope="session")
 def identity() -> ServerIdentity:
-    return make_identity()
+    return make_server_identity()
 
 
 @pytest.fixture
 async def simulator(identity: ServerIdentity) -> AsyncIterator[CmlSimulator]:
     """A server that is ready at once and quick."""
-    made = CmlSimulator(WorldSettings(speed=FAST, boot_seconds=0), identity=identity, control_port=0)
+    made = CmlSimulator(SimulatorSettings(speed=FAST, boot_seconds=0), identity=identity, control_port=0)
     await made.start()
     yield made
     await made.stop()
@@ -85,13 +85,13 @@ async def simulator(identity: ServerIdentity) -> AsyncIterator[CmlSimulator]:
 @pytest.fixture
 async def cml(simulator: CmlSimulator) -> AsyncIterator[Clients]:
     """Clients that trust this server's certificate."""
-    async with clients(Pinned(simulator.identity.pem), lambda _address: simulator.url) as made:
+    async with clients(PinnedCertificate(simulator.identity.pem), lambda _address: simulator.url) as made:
         yield made
 
 
 @pytest.fixture
 async def farm(identity: ServerIdentity) -> AsyncIterator[SimulatorFarm]:
-    async with SimulatorFarm(WorldSettings(speed=FAST, boot_seconds=0), identity=identity) as made:
+    async with SimulatorFarm(SimulatorSettings(speed=FAST, boot_seconds=0), identity=identity) as made:
         yield made
 
 

@@ -7,16 +7,16 @@ import asyncio
 import pytest
 
 from lcm.cml.client.tls import Insecure
-from lcm.cml.errors import AuthFailed, NotReady
-from lcm.cml.simulator import CmlSimulator, WorldSettings
-from lcm.cml.simulator.state.boot import Phase
-from lcm.cml.simulator.state.sessions import Account
+from lcm.cml.errors import CMLAuthenticationError, CMLNotReadyError
+from lcm.cml.simulator import CmlSimulator, SimulatorSettings
+from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.sessions import CMLAccount
 from lcm.cml.types import Credentials
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, clients, control, eventually
 
 
 async def test_every_phase_of_booting_is_not_ready_until_it_is() -> None:
-    simulator = CmlSimulator(WorldSettings(speed=1, boot_seconds=3600), control_port=0)
+    simulator = CmlSimulator(SimulatorSettings(speed=1, boot_seconds=3600), control_port=0)
     await simulator.start()
     seen = {}
     async with clients(Insecure(), lambda _address: simulator.url) as cml:
@@ -24,12 +24,12 @@ async def test_every_phase_of_booting_is_not_ready_until_it_is() -> None:
         async def answers(what: str) -> bool:
             try:
                 seen[what] = str((await cml.system.get_system_information(ADDRESS)).ready)
-            except NotReady as error:
+            except CMLNotReadyError as error:
                 seen[what] = error.cause
             return what in seen[what]
 
         await eventually(lambda: answers("no connection"), "refused while nobody listens")
-        for phase, what in ((Phase.GATEWAY, "502"), (Phase.STARTING, "False"), (Phase.READY, "True")):
+        for phase, what in ((BootPhase.GATEWAY, "502"), (BootPhase.STARTING, "False"), (BootPhase.READY, "True")):
             status, _ = await control(simulator, "PUT", "/phase", {"phase": phase.value})
             assert status == 200
             await eventually(lambda what=what: answers(what), f"{what} in {phase}")  # type: ignore[misc]
@@ -39,7 +39,7 @@ async def test_every_phase_of_booting_is_not_ready_until_it_is() -> None:
 
 
 async def test_a_server_boots_by_itself_and_again_after_a_power_cut() -> None:
-    simulator = CmlSimulator(WorldSettings(speed=100, boot_seconds=20))
+    simulator = CmlSimulator(SimulatorSettings(speed=100, boot_seconds=20))
     await simulator.start()
     url = simulator.url
     async with clients(Insecure(), lambda _address: url) as cml:
@@ -47,7 +47,7 @@ async def test_a_server_boots_by_itself_and_again_after_a_power_cut() -> None:
         async def ready() -> bool:
             try:
                 return (await cml.system.get_system_information(ADDRESS)).ready
-            except NotReady:
+            except CMLNotReadyError:
                 return False
 
         await eventually(ready, "ready")
@@ -79,15 +79,15 @@ async def test_a_change_goes_through_although_the_session_had_ended(simulator: C
 async def test_a_wrong_password_fails_and_is_not_tried_again(simulator: CmlSimulator, cml: Clients) -> None:
     wrong = Credentials("admin", "wrong")
     for _ in range(3):
-        with pytest.raises(AuthFailed, match="user name or password of 'admin'"):
+        with pytest.raises(CMLAuthenticationError, match="user name or password of 'admin'"):
             await cml.system.get_license(ADDRESS, wrong)
     assert cml.registry.get_sample_value("lcm_cml_call_seconds_count", {"operation": "authenticate"}) == 1
     assert simulator.world.sessions.logins == 0
 
 
 async def test_what_an_account_may_not_do_is_final(simulator: CmlSimulator, cml: Clients) -> None:
-    simulator.world.sessions.accounts["student"] = Account("student", "pass", admin=False)
-    with pytest.raises(AuthFailed, match="administrators"):
+    simulator.world.sessions.accounts["student"] = CMLAccount("student", "pass", admin=False)
+    with pytest.raises(CMLAuthenticationError, match="administrators"):
         await cml.system.register_license(ADDRESS, Credentials("student", "pass"), "GoodToken")
     assert simulator.world.sessions.logins == 1
 

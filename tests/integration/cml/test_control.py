@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from lcm.cml.client.tls import Insecure
-from lcm.cml.errors import NotReady
-from lcm.cml.simulator import CmlSimulator, WorldSettings
-from lcm.cml.simulator.serving import CannotListen, Port
-from lcm.cml.simulator.state.boot import Phase
+from lcm.cml.errors import CMLNotReadyError
+from lcm.cml.simulator import CmlSimulator, SimulatorSettings
+from lcm.cml.simulator.listener import PortUnavailableError, ReservedPort
+from lcm.cml.simulator.state.boot import BootPhase
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, clients, control, eventually
 from tests.support.servers.processes import ROOT
 
@@ -45,8 +45,8 @@ async def test_speed_delays_accounts_and_power_can_be_set(simulator: CmlSimulato
     assert simulator.world.login_seconds == 0
     await control(simulator, "PUT", "/accounts", {"username": "admin", "password": "simulated", "admin": False})
     assert simulator.world.sessions.accounts["admin"].admin is False
-    assert (await control(simulator, "PUT", "/power", {"on": False}))[1]["phase"] == Phase.OFF
-    assert (await control(simulator, "PUT", "/power", {"on": True}))[1]["phase"] == Phase.READY
+    assert (await control(simulator, "PUT", "/power", {"on": False}))[1]["phase"] == BootPhase.OFF
+    assert (await control(simulator, "PUT", "/power", {"on": True}))[1]["phase"] == BootPhase.READY
     assert (await cml.system.get_system_information(ADDRESS)).ready
 
 
@@ -116,7 +116,7 @@ async def test_a_process_serves_until_it_is_told_to_stop(number: signal.Signals)
             async def ready() -> bool:
                 try:
                     return (await cml.system.get_system_information(ADDRESS)).ready
-                except NotReady:
+                except CMLNotReadyError:
                     return False
 
             await eventually(ready, "ready")
@@ -154,23 +154,23 @@ def test_a_taken_port_is_said_so() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(CannotListen, match="Address already in use"):
-            Port("127.0.0.1", other.getsockname()[1])
+        with pytest.raises(PortUnavailableError, match="Address already in use"):
+            ReservedPort("127.0.0.1", other.getsockname()[1])
 
 
 async def test_two_simulators_do_not_share_a_port_even_while_nobody_listens(simulator: CmlSimulator) -> None:
     number = int(simulator.url.rpartition(":")[2])
     for switch in (simulator.power_off, simulator.power_on):
         await switch()
-        with pytest.raises(CannotListen, match="Address already in use"):
-            CmlSimulator(WorldSettings(), port=number)
+        with pytest.raises(PortUnavailableError, match="Address already in use"):
+            CmlSimulator(SimulatorSettings(), port=number)
 
 
 async def test_a_port_can_be_taken_again_at_once_after_it_was_used(simulator: CmlSimulator, cml: Clients) -> None:
     assert (await cml.system.get_system_information(ADDRESS)).ready
     number = int(simulator.url.rpartition(":")[2])
     await simulator.stop()
-    again = CmlSimulator(WorldSettings(boot_seconds=0), port=number, identity=simulator.identity)
+    again = CmlSimulator(SimulatorSettings(boot_seconds=0), port=number, identity=simulator.identity)
     await again.start()
     assert (await cml.system.get_system_information(ADDRESS)).ready
     await again.stop()

@@ -11,10 +11,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from lcm.cml.errors import Invalid, NotFound, NotReady
+from lcm.cml.errors import CMLInvalidRequestError, CMLNotFoundError, CMLNotReadyError
 from lcm.cml.licensing import LicensePhase, LicenseProgress
-from lcm.cml.simulator.state.boot import Phase
-from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
+from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.faults import Fault, FaultKind
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, eventually
 from tests.support.cml.virl2_session import LAB
 
@@ -28,7 +28,7 @@ async def all_nodes(cml: Clients, lab_id: str, state: str) -> bool:
 
 
 async def test_the_whole_life_of_a_lab(simulator: CmlSimulator, cml: Clients) -> None:
-    simulator.world.person_starts_lab("student")
+    simulator.world.start_user_lab("student")
     imported = await cml.labs.import_lab(ADDRESS, ADMIN, LAB, title="Exam", marker="lablet-7")
     assert imported.warnings == ()
     assert {lab.marker for lab in await cml.labs.list_labs(ADDRESS, ADMIN)} == {None, "lablet-7"}
@@ -43,7 +43,7 @@ async def test_the_whole_life_of_a_lab(simulator: CmlSimulator, cml: Clients) ->
     elements = await cml.labs.element_states(ADDRESS, ADMIN, found.id)
     assert (len(elements.nodes), len(elements.links), len(elements.interfaces)) == (3, 2, 4)
     for early in (cml.labs.wipe_lab, cml.labs.delete_lab):
-        with pytest.raises(Invalid):
+        with pytest.raises(CMLInvalidRequestError):
             await early(ADDRESS, ADMIN, found.id)
     await cml.labs.stop_lab(ADDRESS, ADMIN, found.id)
     await eventually(lambda: all_nodes(cml, found.id, "STOPPED"), "all stopped")
@@ -71,20 +71,20 @@ async def test_every_step_may_be_repeated(simulator: CmlSimulator, cml: Clients)
 
 async def test_what_is_not_there_is_not_found(cml: Clients) -> None:
     for call in (cml.labs.get_lab, cml.labs.start_lab, cml.labs.has_converged, cml.labs.nodes):
-        with pytest.raises(NotFound, match="Lab not found: no-such-lab"):
+        with pytest.raises(CMLNotFoundError, match="Lab not found: no-such-lab"):
             await call(ADDRESS, ADMIN, "no-such-lab")
 
 
 async def test_a_bad_topology_says_why(cml: Clients) -> None:
-    with pytest.raises(Invalid, match="Schema version"):
+    with pytest.raises(CMLInvalidRequestError, match="Schema version"):
         await cml.labs.import_lab(ADDRESS, ADMIN, "lab: {version: 9.9.9}", title="x", marker="m")
 
 
 async def test_a_failure_while_listing_is_one_error_not_a_bundle(simulator: CmlSimulator, cml: Clients) -> None:
     for _ in range(3):
-        simulator.world.person_starts_lab("student")
+        simulator.world.start_user_lab("student")
     simulator.world.faults.add(Fault(FaultKind.HTML, path="/api/v0/labs/"))
-    with pytest.raises(NotReady):
+    with pytest.raises(CMLNotReadyError):
         await cml.labs.list_labs(ADDRESS, ADMIN)
 
 
@@ -110,7 +110,7 @@ async def test_listeners_hear_of_nodes_labs_and_load(simulator: CmlSimulator) ->
     async with listen(simulator) as socket:
         await socket.send(json.dumps({"token": token, "client_uuid": "c"}))
         assert (await messages(socket, "system_stats"))["data"]
-        lab = world.person_starts_lab("student")
+        lab = world.start_user_lab("student")
         created = await messages(socket, "lab_event")
         assert (created["lab_id"], created["event"]) == (lab.id, "created")
         changed = await messages(socket, "state_change")
@@ -134,7 +134,7 @@ async def test_listeners_without_a_token_are_sent_away(simulator: CmlSimulator, 
 
 
 async def test_while_it_boots_nobody_listens(simulator: CmlSimulator) -> None:
-    simulator.world.boot.hold(Phase.GATEWAY)
+    simulator.world.boot.hold(BootPhase.GATEWAY)
     with pytest.raises(InvalidStatus):
         await listen(simulator)
 
@@ -170,7 +170,7 @@ async def test_twenty_servers_in_one_process(farm: SimulatorFarm, farm_cml: Clie
     await farm.remove(addresses[0])
     await farm.remove(addresses[1])
     assert len(farm.account.holders) == 19, "one was given back, one machine took its licence with it"
-    with pytest.raises(NotReady, match="no machine at"):
+    with pytest.raises(CMLNotReadyError, match="no machine at"):
         await farm_cml.system.get_system_information(addresses[1])
     with pytest.raises(ValueError, match="already"):
         await farm.add(addresses[2])

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cml.client.tls import Pinned
-from lcm.cml.errors import Conflict, Invalid
+from lcm.cml.client.tls import PinnedCertificate
+from lcm.cml.errors import CMLConflictError, CMLInvalidRequestError
 from lcm.cml.licensing import LicensePhase, LicenseProgress
-from lcm.cml.simulator import CmlSimulator, WorldSettings
+from lcm.cml.simulator import CmlSimulator, SimulatorSettings
+from lcm.cml.simulator.state.faults import Fault, FaultKind
 from lcm.cml.simulator.state.license import LicensingMode
-from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
-from lcm.cml.types import Deregistration
+from lcm.cml.types import DeregistrationResult
 from lcm.core import clock
 from tests.integration.cml.conftest import ADDRESS, ADMIN, FAST, Clients, clients, control, eventually
 
@@ -37,10 +37,10 @@ async def reach(cml: Clients, wanted: LicensePhase) -> None:
     [("2.7", "2.7.2+build.26"), ("2.8", "2.8.1+build.14"), ("2.9", "2.9.1+build.7"), ("2.10", "2.10.0+build.3")],
 )
 async def test_every_version_is_read_alike(identity: ServerIdentity, version: str, told: str) -> None:
-    simulator = CmlSimulator(WorldSettings(version=version, speed=FAST, boot_seconds=0), identity=identity)
+    simulator = CmlSimulator(SimulatorSettings(version=version, speed=FAST, boot_seconds=0), identity=identity)
     await simulator.start()
-    lab = simulator.world.person_starts_lab("student")
-    async with clients(Pinned(identity.pem), lambda _address: simulator.url) as cml:
+    lab = simulator.world.start_user_lab("student")
+    async with clients(PinnedCertificate(identity.pem), lambda _address: simulator.url) as cml:
         information = await cml.system.get_system_information(ADDRESS)
         assert (information.version, information.ready) == (told, True)
         health = await cml.system.get_system_health(ADDRESS, ADMIN)
@@ -67,9 +67,9 @@ async def test_a_licence_is_registered_and_given_back(simulator: CmlSimulator, c
     await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
     await reach(cml, LicensePhase.REGISTERED)
     assert (await control(simulator, "GET", "/state"))[1]["license"]["registered_now"] == 1
-    assert await cml.system.deregister_license(ADDRESS, ADMIN) is Deregistration.DONE
+    assert await cml.system.deregister_license(ADDRESS, ADMIN) is DeregistrationResult.DONE
     assert await phase(cml) is LicensePhase.UNREGISTERED
-    assert await cml.system.deregister_license(ADDRESS, ADMIN) is Deregistration.WAS_NOT_REGISTERED
+    assert await cml.system.deregister_license(ADDRESS, ADMIN) is DeregistrationResult.WAS_NOT_REGISTERED
     state = (await control(simulator, "GET", "/state"))[1]["license"]
     assert (state["registered_now"], state["registered_ever"]) == (0, 1)
 
@@ -82,15 +82,15 @@ async def test_a_bad_token_is_taken_and_fails_later(cml: Clients) -> None:
 
 
 async def test_a_token_with_strange_characters_is_refused_at_once(cml: Clients) -> None:
-    with pytest.raises(Invalid, match="characters"):
+    with pytest.raises(CMLInvalidRequestError, match="characters"):
         await cml.system.register_license(ADDRESS, ADMIN, "no such token!")
 
 
 async def test_a_busy_server_says_so(simulator: CmlSimulator, cml: Clients) -> None:
     await control(simulator, "PUT", "/licensing", {"mode": "busy"})
-    with pytest.raises(Conflict):
+    with pytest.raises(CMLConflictError):
         await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
-    with pytest.raises(Conflict):
+    with pytest.raises(CMLConflictError):
         await cml.system.deregister_license(ADDRESS, ADMIN)
 
 
@@ -113,7 +113,7 @@ async def test_a_licence_given_back_without_ciscos_knowledge_is_told_apart(
     await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
     await reach(cml, LicensePhase.REGISTERED)
     simulator.world.licensing.mode = LicensingMode.SSMS_TIMEOUT
-    assert await cml.system.deregister_license(ADDRESS, ADMIN) is Deregistration.LOCAL_ONLY
+    assert await cml.system.deregister_license(ADDRESS, ADMIN) is DeregistrationResult.LOCAL_ONLY
     assert (await control(simulator, "GET", "/state"))[1]["license"]["registered_now"] == 1
 
 
@@ -123,7 +123,7 @@ async def test_a_refusal_with_another_reason_does_not_pass_for_given_back(
     await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
     await reach(cml, LicensePhase.REGISTERED)
     simulator.world.faults.add(Fault(FaultKind.STATUS, path="/api/v0/licensing/deregistration", status=400, count=1))
-    with pytest.raises(Invalid):
+    with pytest.raises(CMLInvalidRequestError):
         await cml.system.deregister_license(ADDRESS, ADMIN)
 
 

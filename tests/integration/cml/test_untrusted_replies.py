@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cml.client.tls import CaBundle, FirstUse, Insecure, Pinned, Pins, Trust
-from lcm.cml.errors import CMLError, NotReady, OutcomeUnknown, ProtocolError, TlsError
-from lcm.cml.simulator import CmlSimulator, WorldSettings
-from lcm.cml.simulator.listener import make_identity
-from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
+from lcm.cml.client.tls import CaBundle, Insecure, MemoryPinStore, PinnedCertificate, TrustOnFirstUse, TrustPolicy
+from lcm.cml.errors import CMLError, CMLNotReadyError, CMLOutcomeUnknownError, CMLProtocolError, CMLTlsError
+from lcm.cml.simulator import CmlSimulator, SimulatorSettings
+from lcm.cml.simulator.listener import make_server_identity
+from lcm.cml.simulator.state.faults import Fault, FaultKind
 from tests.integration.cml.conftest import ADDRESS, ADMIN, FAST, Clients, clients, control
 from tests.support.servers.certificates import Authority
 
@@ -26,27 +26,27 @@ def answering(kind: FaultKind, path: str = "/", *, method: str | None = None) ->
     return Fault(kind, path=path, method=method)
 
 
-async def version(trust: Trust, url: str) -> str:
+async def version(trust: TrustPolicy, url: str) -> str:
     async with clients(trust, lambda _address: url) as cml:
         return (await cml.system.get_system_information(ADDRESS)).version
 
 
 async def test_the_pinned_certificate_is_accepted_under_any_name_and_no_other_is(simulator: CmlSimulator) -> None:
-    assert await version(Pinned(simulator.identity.pem), simulator.url) == "2.9.1+build.7"
-    assert await version(Pinned(simulator.identity.pem), simulator.url.replace("127.0.0.1", "localhost"))
-    with pytest.raises(TlsError, match="certificate"):
-        await version(Pinned(make_identity().pem), simulator.url)
+    assert await version(PinnedCertificate(simulator.identity.pem), simulator.url) == "2.9.1+build.7"
+    assert await version(PinnedCertificate(simulator.identity.pem), simulator.url.replace("127.0.0.1", "localhost"))
+    with pytest.raises(CMLTlsError, match="certificate"):
+        await version(PinnedCertificate(make_server_identity().pem), simulator.url)
 
 
 async def test_without_being_asked_for_nothing_is_accepted_that_no_ca_signed(simulator: CmlSimulator) -> None:
-    with pytest.raises(TlsError):
+    with pytest.raises(CMLTlsError):
         await version(CaBundle(), simulator.url)
     assert await version(Insecure(), simulator.url)
 
 
 async def test_a_wrong_certificate_gets_no_password(simulator: CmlSimulator) -> None:
-    async with clients(Pinned(make_identity().pem), lambda _address: simulator.url) as cml:
-        with pytest.raises(TlsError):
+    async with clients(PinnedCertificate(make_server_identity().pem), lambda _address: simulator.url) as cml:
+        with pytest.raises(CMLTlsError):
             await cml.system.get_license(ADDRESS, ADMIN)
     assert simulator.world.sessions.logins == 0
 
@@ -57,36 +57,38 @@ async def test_a_ca_is_believed_for_the_right_name_only(tmp_path: Path) -> None:
         issued = authority.issue("cml", hosts=hosts)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(issued.cert_file, issued.key_file)
-        identity = make_identity()
+        identity = make_server_identity()
         simulator = CmlSimulator(
-            WorldSettings(boot_seconds=0), identity=type(identity)(issued.cert_file.read_text(), context)
+            SimulatorSettings(boot_seconds=0), identity=type(identity)(issued.cert_file.read_text(), context)
         )
         await simulator.start()
         if accepted:
             assert await version(CaBundle(authority.ca_file), simulator.url)
         else:
-            with pytest.raises(TlsError, match=r"127\.0\.0\.1"):
+            with pytest.raises(CMLTlsError, match=r"127\.0\.0\.1"):
                 await version(CaBundle(authority.ca_file), simulator.url)
-        assert await version(Pinned(simulator.identity.pem), simulator.url), "a certificate of a CA can be pinned too"
+        assert await version(PinnedCertificate(simulator.identity.pem), simulator.url), (
+            "a certificate of a CA can be pinned too"
+        )
         await simulator.stop()
 
 
 async def test_a_missing_bundle_is_said_so(simulator: CmlSimulator, tmp_path: Path) -> None:
-    with pytest.raises(TlsError, match=r"none\.pem cannot be used"):
+    with pytest.raises(CMLTlsError, match=r"none\.pem cannot be used"):
         await version(CaBundle(tmp_path / "none.pem"), simulator.url)
 
 
 async def test_the_first_certificate_is_kept_for_one_worker_and_another_is_refused(simulator: CmlSimulator) -> None:
-    pins = Pins()
-    impostor = CmlSimulator(WorldSettings(boot_seconds=0))
+    pins = MemoryPinStore()
+    impostor = CmlSimulator(SimulatorSettings(boot_seconds=0))
     await impostor.start()
     url = simulator.url
-    async with clients(FirstUse(pins), lambda _address: url) as cml:
+    async with clients(TrustOnFirstUse(pins), lambda _address: url) as cml:
         await asyncio.gather(*(cml.system.get_system_information(ADDRESS) for _ in range(5)))
         assert pins.get(ADDRESS) == simulator.identity.pem
         assert pins.get("10.0.0.2") is None
         url = impostor.url
-        with pytest.raises(TlsError):
+        with pytest.raises(CMLTlsError):
             await cml.system.get_system_information(ADDRESS)
         assert (await cml.system.get_system_information("10.0.0.2")).ready, "another worker has a first use of its own"
         pins.drop(ADDRESS)
@@ -96,29 +98,29 @@ async def test_the_first_certificate_is_kept_for_one_worker_and_another_is_refus
 
 
 async def test_first_use_of_nobody_is_not_ready() -> None:
-    simulator = CmlSimulator(WorldSettings(boot_seconds=1000))
-    async with clients(FirstUse(Pins()), lambda _address: simulator.url) as cml:
-        with pytest.raises(NotReady):
+    simulator = CmlSimulator(SimulatorSettings(boot_seconds=1000))
+    async with clients(TrustOnFirstUse(MemoryPinStore()), lambda _address: simulator.url) as cml:
+        with pytest.raises(CMLNotReadyError):
             await cml.system.get_system_information(ADDRESS)
     await simulator.stop()
 
 
 async def test_a_server_without_tls_is_refused(simulator: CmlSimulator) -> None:
-    with pytest.raises((TlsError, NotReady)):
+    with pytest.raises((CMLTlsError, CMLNotReadyError)):
         await version(Insecure(), simulator.control_url.replace("http:", "https:"))
 
 
 @pytest.mark.parametrize(
     ("kind", "error", "words"),
     [
-        (FaultKind.HTML, NotReady, "web page"),
-        (FaultKind.HUGE, ProtocolError, "longer than 64 KiB"),
-        (FaultKind.REDIRECT, ProtocolError, "redirects to https://elsewhere.invalid"),
-        (FaultKind.WRONG_TYPE, ProtocolError, "application/octet-stream"),
-        (FaultKind.WRONG_SHAPE, ProtocolError, "not a string"),
-        (FaultKind.DEEP, ProtocolError, "answer is n"),
-        (FaultKind.STATUS, ProtocolError, "HTTP 500"),
-        (FaultKind.DROP, NotReady, "connection broke"),
+        (FaultKind.HTML, CMLNotReadyError, "web page"),
+        (FaultKind.HUGE, CMLProtocolError, "longer than 64 KiB"),
+        (FaultKind.REDIRECT, CMLProtocolError, "redirects to https://elsewhere.invalid"),
+        (FaultKind.WRONG_TYPE, CMLProtocolError, "application/octet-stream"),
+        (FaultKind.WRONG_SHAPE, CMLProtocolError, "not a string"),
+        (FaultKind.DEEP, CMLProtocolError, "answer is n"),
+        (FaultKind.STATUS, CMLProtocolError, "HTTP 500"),
+        (FaultKind.DROP, CMLNotReadyError, "connection broke"),
     ],
 )
 async def test_strange_answers_are_refused(
@@ -148,7 +150,7 @@ async def test_no_call_believes_a_strange_answer(simulator: CmlSimulator, cml: C
         cml.labs.nodes(ADDRESS, ADMIN, "x"),
     )
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes] == [ProtocolError] * len(calls)
+    assert [type(outcome) for outcome in outcomes] == [CMLProtocolError] * len(calls)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.DRIP, FaultKind.HANG])
@@ -156,7 +158,7 @@ async def test_slow_answers_end_in_bounded_time(simulator: CmlSimulator, kind: F
     simulator.world.faults.add(answering(kind))
     async with clients(Insecure(), lambda _address: simulator.url, seconds=0.5) as cml:
         async with asyncio.timeout(BOUND_SECONDS):
-            with pytest.raises(NotReady):
+            with pytest.raises(CMLNotReadyError):
                 await cml.system.get_system_information(ADDRESS)
 
 
@@ -171,7 +173,7 @@ async def test_a_change_whose_answer_was_lost_is_neither_repeated_nor_believed(
     await cml.system.get_license(ADDRESS, ADMIN)
     simulator.world.faults.add(Fault(FaultKind.LOST_REPLY, path="/api/v0/import", count=1))
     topology = "lab: {version: 0.2.2, title: x}\nnodes: []\nlinks: []"
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CMLOutcomeUnknownError):
         await cml.labs.import_lab(ADDRESS, ADMIN, topology, title="Exam", marker="lablet-1")
     assert simulator.world.labs.imported == 1
     (found,) = await cml.labs.find_labs(ADDRESS, ADMIN, "lablet-1")
@@ -182,7 +184,7 @@ async def test_faults_can_be_set_and_cleared_by_the_control_port(simulator: CmlS
     assert simulator.world.time.speed == FAST
     status, state = await control(simulator, "POST", "/faults", {"kind": "html", "path": "/api/v0/system_information"})
     assert (status, state["faults"]) == (200, [{"kind": "html", "path": "/api/v0/system_information", "count": None}])
-    with pytest.raises(NotReady):
+    with pytest.raises(CMLNotReadyError):
         await cml.system.get_system_information(ADDRESS)
     await control(simulator, "DELETE", "/faults")
     assert (await cml.system.get_system_information(ADDRESS)).ready

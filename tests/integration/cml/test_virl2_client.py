@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cml.simulator import PROFILES, CmlSimulator, WorldSettings
+from lcm.cml.simulator import VERSION_PROFILES, CmlSimulator, SimulatorSettings
 from tests.support.cml.virl2 import VERSIONS, run_session
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_whole_session(identity: ServerIdentity, version: str) -> None:
-    settings = WorldSettings(version=version, speed=50, boot_seconds=0)
+    settings = SimulatorSettings(version=version, speed=50, boot_seconds=0)
     simulator = CmlSimulator(settings, identity=identity)
     await simulator.start()
     try:
@@ -25,7 +25,7 @@ async def test_a_whole_session(identity: ServerIdentity, version: str) -> None:
         await simulator.stop()
     assert seen.pop("client").startswith(f"{version}.")
     assert seen == {
-        "server": PROFILES[version].version,
+        "server": VERSION_PROFILES[version].version,
         "labs_before": [],
         "listed": True,
         "title": "Small lab",

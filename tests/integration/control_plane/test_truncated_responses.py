@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import httpx
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from lcm.http.server import HttpServer, make_app
+from lcm.http.server import HttpServer, make_process_app
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,7 +27,7 @@ async def test_connections_send_at_once(monkeypatch: pytest.MonkeyPatch) -> None
         made(self, transport)
 
     monkeypatch.setattr(H11Protocol, "connection_made", noted)
-    server = HttpServer(make_app([], {"version": "0"}), "127.0.0.1", 0, port_setting="PORT")
+    server = HttpServer(make_process_app([], {"version": "0"}), "127.0.0.1", 0, port_setting="PORT")
     await server.start()
     try:
         async with httpx.AsyncClient(trust_env=False) as client:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import CoordinationError, Denied, Unavailable
+from lcm.coordination import CoordinationDeniedError, CoordinationError, CoordinationUnavailableError
 from tests.support.network.coordination import eventually, following, until_served
 from tests.support.servers.certificates import Authority
 from tests.support.servers.etcd import EtcdServer
@@ -66,7 +66,9 @@ async def test_a_server_of_another_ca_is_refused(
     other = Authority(tmp_path, "another CA")
     mine = authority.issue("client")
     client = connect(mtls.endpoint, ca_file=other.ca_file, cert_file=mine.cert_file, key_file=mine.key_file)
-    with pytest.raises(Denied, match=f"etcd {mtls.endpoint}: TLS: the server's certificate is not signed by our CA"):
+    with pytest.raises(
+        CoordinationDeniedError, match=f"etcd {mtls.endpoint}: TLS: the server's certificate is not signed by our CA"
+    ):
         await client.check()
 
 
@@ -86,26 +88,26 @@ async def test_a_client_certificate_of_another_ca_is_named(
 
 
 async def test_plain_to_a_tls_server_says_so(mtls: EtcdServer, connect: Connect) -> None:
-    with pytest.raises(Unavailable, match=f"etcd {mtls.endpoint}: .*TLS"):
+    with pytest.raises(CoordinationUnavailableError, match=f"etcd {mtls.endpoint}: .*TLS"):
         await connect(f"http://{mtls.endpoint}").check()
 
 
 async def test_tls_to_a_plain_server_says_so(etcd: EtcdServer, authority: Authority, connect: Connect) -> None:
-    with pytest.raises(Unavailable, match=f"etcd {etcd.endpoint}: TLS mismatch"):
+    with pytest.raises(CoordinationUnavailableError, match=f"etcd {etcd.endpoint}: TLS mismatch"):
         await connect(etcd.endpoint, ca_file=authority.ca_file).check()
 
 
 async def test_a_certificate_file_that_is_not_there_is_named(
     etcd: EtcdServer, connect: Connect, tmp_path: Path
 ) -> None:
-    with pytest.raises(Denied, match=f"cannot read the CA file {tmp_path}/no.pem"):
+    with pytest.raises(CoordinationDeniedError, match=f"cannot read the CA file {tmp_path}/no.pem"):
         await connect(etcd.endpoint, ca_file=tmp_path / "no.pem").check()
 
 
 async def test_a_file_without_a_certificate_is_named(mtls: EtcdServer, connect: Connect, tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing")
-    with pytest.raises(Denied, match="file has no usable content"):
+    with pytest.raises(CoordinationDeniedError, match="file has no usable content"):
         await connect(mtls.endpoint, ca_file=empty).check()
 
 
@@ -129,9 +131,9 @@ async def test_check_asks_for_a_quorum_and_a_sign_in_not_for_a_role(
 async def test_a_wrong_password_is_denied(guarded: EtcdServer, authority: Authority, connect: Connect) -> None:
     client = connect(guarded.endpoint, ca_file=authority.ca_file, user="lcm", password="wrong")
     for call in (client.check(), client.get("/lcm/a"), client.put("/lcm/a", b""), client.keep_alive(1)):
-        with pytest.raises(Denied, match=f"etcd {guarded.endpoint}: sign-in as lcm refused"):
+        with pytest.raises(CoordinationDeniedError, match=f"etcd {guarded.endpoint}: sign-in as lcm refused"):
             await call
-    with pytest.raises(Denied):
+    with pytest.raises(CoordinationDeniedError):
         async with client.watch("/lcm/", from_revision=1):
             pass
 
@@ -139,9 +141,9 @@ async def test_a_wrong_password_is_denied(guarded: EtcdServer, authority: Author
 async def test_no_password_is_denied(guarded: EtcdServer, authority: Authority, connect: Connect) -> None:
     client = connect(guarded.endpoint, ca_file=authority.ca_file)
     for call in (client.check(), client.get("/lcm/a"), client.put("/lcm/a", b"")):
-        with pytest.raises(Denied, match="wants a user and password"):
+        with pytest.raises(CoordinationDeniedError, match="wants a user and password"):
             await call
-    with pytest.raises(Denied):
+    with pytest.raises(CoordinationDeniedError):
         async with client.watch("/lcm/", from_revision=1):
             pass
 
@@ -149,9 +151,9 @@ async def test_no_password_is_denied(guarded: EtcdServer, authority: Authority, 
 async def test_what_the_role_forbids_is_denied(guarded: EtcdServer, authority: Authority, connect: Connect) -> None:
     client = connect(guarded.endpoint, ca_file=authority.ca_file, user="lcm", password="secret")
     for call in (client.get("/other"), client.put("/other", b""), client.list_prefix("/"), client.delete("/other")):
-        with pytest.raises(Denied, match="permission denied"):
+        with pytest.raises(CoordinationDeniedError, match="permission denied"):
             await call
-    with pytest.raises(Denied, match="permission denied"):
+    with pytest.raises(CoordinationDeniedError, match="permission denied"):
         async with client.watch("/other/", from_revision=1):
             pass
 

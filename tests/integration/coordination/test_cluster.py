@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import OutcomeUnknown, Unavailable
+from lcm.coordination import CoordinationOutcomeUnknownError, CoordinationUnavailableError
 from tests.support.network.coordination import eventually, following, until_served, write_once
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ async def test_without_a_quorum_calls_fail_in_time_and_it_comes_back(
 
     async def bounded(call: Awaitable[object]) -> None:
         started = loop.time()
-        with pytest.raises((Unavailable, OutcomeUnknown)):
+        with pytest.raises((CoordinationUnavailableError, CoordinationOutcomeUnknownError)):
             await call
         assert loop.time() - started < 2 * 0.5 + SLACK
 

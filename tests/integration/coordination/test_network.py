@@ -10,9 +10,14 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.coordination import CoordinationError, OutcomeUnknown, Unavailable, WatchLost
-from lcm.coordination.etcd.errors import Meaning, meaning
-from lcm.coordination.etcd.etcd_watch import WatchStream
+from lcm.coordination import (
+    CoordinationError,
+    CoordinationOutcomeUnknownError,
+    CoordinationUnavailableError,
+    WatchLostError,
+)
+from lcm.coordination.etcd.errors import FailureKind, classify_error
+from lcm.coordination.etcd.watch import WatchStream
 from tests.support.network.coordination import DEADLINE, eventually, following, until_served, write_once
 from tests.support.network.tcp_proxy import Mode, TcpProxy
 from tests.support.servers.etcd import free_ports
@@ -49,7 +54,7 @@ async def test_a_half_open_watch_is_noticed_and_resumed(
         await writer.put(prefix + "b", b"")
         await eventually(lambda: bool(follower.lost), "the silence is noticed")
         assert loop.time() - started < 4 * 0.5 + SLACK
-        assert isinstance(follower.lost[0], WatchLost)
+        assert isinstance(follower.lost[0], WatchLostError)
         assert f"etcd {proxy.endpoint}: silent for" in str(follower.lost[0])
         proxy.set_mode(Mode.FORWARD)
         await writer.put(prefix + "c", b"")
@@ -111,9 +116,9 @@ async def test_a_half_open_call_ends_in_time_and_the_next_connects_anew(
     client = connect(proxy.endpoint, call_timeout=0.5)
     await write_once(client, prefix + "a", b"1")
     proxy.set_mode(Mode.BLACK_HOLE)
-    assert await seconds(client.put(prefix + "a", b"2"), OutcomeUnknown) < 2 * 0.5 + SLACK
-    assert await seconds(client.get(prefix + "a"), Unavailable) < 2 * 0.5 + SLACK
-    assert await seconds(client.keep_alive(1), Unavailable) < 2 * 0.5 + SLACK
+    assert await seconds(client.put(prefix + "a", b"2"), CoordinationOutcomeUnknownError) < 2 * 0.5 + SLACK
+    assert await seconds(client.get(prefix + "a"), CoordinationUnavailableError) < 2 * 0.5 + SLACK
+    assert await seconds(client.keep_alive(1), CoordinationUnavailableError) < 2 * 0.5 + SLACK
     proxy.set_mode(Mode.FORWARD)
     found = await until_served(lambda: client.get(prefix + "a"))
     assert found is not None
@@ -138,8 +143,8 @@ async def test_every_call_is_bounded_when_all_endpoints_swallow_packets(connect:
         ]
         for call in calls:
             # Nothing was sent, so nothing is unknown.
-            assert await seconds(call(), Unavailable) < 2 * 0.5 + SLACK
-        with pytest.raises(Unavailable) as caught:
+            assert await seconds(call(), CoordinationUnavailableError) < 2 * 0.5 + SLACK
+        with pytest.raises(CoordinationUnavailableError) as caught:
             await client.get(prefix)
         assert all(f"etcd {endpoint}: " in str(caught.value) for endpoint in endpoints)
 
@@ -150,7 +155,7 @@ async def test_a_write_whose_answer_is_lost_is_unknown_and_can_be_read_back(
     client, other = connect(proxy.endpoint, call_timeout=1.0), connect(etcd.endpoint)
     await until_served(client.check)
     proxy.set_mode(Mode.DROP_REPLIES)
-    with pytest.raises(OutcomeUnknown, match=f"etcd {proxy.endpoint}: no answer in time"):
+    with pytest.raises(CoordinationOutcomeUnknownError, match=f"etcd {proxy.endpoint}: no answer in time"):
         await client.put_if_absent(prefix + "a", b"mine")
     found = await until_served(lambda: other.get(prefix + "a"))
     assert found is not None
@@ -171,7 +176,7 @@ async def test_a_write_cut_off_after_it_was_sent_is_unknown(
         while await other.get(prefix + "a") is None:
             await asyncio.sleep(0.02)
     proxy.cut()
-    with pytest.raises(OutcomeUnknown, match=proxy.endpoint):
+    with pytest.raises(CoordinationOutcomeUnknownError, match=proxy.endpoint):
         await writing
     found = await other.get(prefix + "a")
     assert found is not None
@@ -202,7 +207,7 @@ async def test_a_write_that_could_not_be_sent_goes_to_the_next_endpoint(
     assert found is not None
     assert found.mod_revision == found.create_revision == revision
     lonely = connect(dead)
-    with pytest.raises(Unavailable, match=f"etcd {dead}: connection refused"):
+    with pytest.raises(CoordinationUnavailableError, match=f"etcd {dead}: connection refused"):
         await lonely.put(prefix + "a", b"2")
 
 
@@ -212,7 +217,7 @@ async def test_grpc_says_in_the_expected_words_that_it_could_not_connect() -> No
         put: Any = channel.unary_unary("/etcdserverpb.KV/Put")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await put(b"", timeout=20.0)
-    assert meaning(caught.value) is Meaning.NOT_DONE
+    assert classify_error(caught.value) is FailureKind.NOT_DONE
 
 
 async def test_a_connection_that_dies_between_calls_makes_no_write_unknown(
@@ -253,7 +258,7 @@ async def test_catching_up_cut_midway_loses_nothing(
                         revision = batch.revision + 1
                         if len(seen) >= 3000:
                             break
-            except Unavailable:
+            except CoordinationUnavailableError:
                 cuts += 1
                 await asyncio.sleep(0.02)
     assert sorted(seen) == [f"{prefix}{number:04}" for number in range(3000)]
@@ -273,13 +278,13 @@ async def test_an_endpoint_that_is_down_is_tried_once_a_second(proxy: TcpProxy, 
 
     async def call() -> None:
         while goes_on():
-            with pytest.raises(Unavailable, match=f"etcd {proxy.endpoint}: "):
+            with pytest.raises(CoordinationUnavailableError, match=f"etcd {proxy.endpoint}: "):
                 await client.get(prefix)
             await asyncio.sleep(0.005)
 
     async def watch() -> None:
         while goes_on():
-            with pytest.raises(Unavailable):
+            with pytest.raises(CoordinationUnavailableError):
                 async with client.watch(prefix, from_revision=1):
                     pass
             await asyncio.sleep(0.005)
@@ -307,7 +312,7 @@ async def test_losing_the_server_under_many_callers_does_not_storm_it(
         while loop.time() < end:
             try:
                 await client.get(prefix + "a")
-            except Unavailable:
+            except CoordinationUnavailableError:
                 await asyncio.sleep(0.005)
 
     callers = [asyncio.create_task(call()) for _ in range(50)]
@@ -339,7 +344,7 @@ async def test_closing_waits_for_calls_and_ends_watches(proxy: TcpProxy, connect
     started = loop.time()
     await client.close()
     assert loop.time() - started < 2 * 0.5 + SLACK
-    with pytest.raises(Unavailable):
+    with pytest.raises(CoordinationUnavailableError):
         await reading
-    with pytest.raises(Unavailable):
+    with pytest.raises(CoordinationUnavailableError):
         await watching

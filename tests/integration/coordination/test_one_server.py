@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.coordination import Compacted, CoordinationError, EventKind, OutcomeUnknown, Unavailable, WatchLost
+from lcm.coordination import (
+    CompactedError,
+    CoordinationError,
+    CoordinationOutcomeUnknownError,
+    CoordinationUnavailableError,
+    EventKind,
+    WatchLostError,
+)
 from tests.support.network.coordination import eventually, following, until_served, write_once
 
 if TYPE_CHECKING:
@@ -55,9 +62,9 @@ async def test_a_server_killed_and_started_again_is_found_again(
         etcd.kill()
         await eventually_refused(client, etcd)
         for _ in range(20):
-            with pytest.raises(Unavailable, match=f"etcd {etcd.endpoint}: connection refused"):
+            with pytest.raises(CoordinationUnavailableError, match=f"etcd {etcd.endpoint}: connection refused"):
                 await client.get(prefix + "a")
-        with pytest.raises(Unavailable):
+        with pytest.raises(CoordinationUnavailableError):
             await client.check()
         etcd.launch()
         found = await until_served(lambda: client.get(prefix + "a"))
@@ -75,7 +82,7 @@ async def eventually_refused(client: Coordination, etcd: EtcdServer) -> None:
     """Until the next second begins, it may only be known that the server closed the connection."""
     async with asyncio.timeout(60):
         while True:
-            with pytest.raises(Unavailable) as caught:
+            with pytest.raises(CoordinationUnavailableError) as caught:
                 await client.check()
             if "refused" in str(caught.value):
                 return
@@ -89,13 +96,13 @@ async def test_compaction_under_a_lost_watch_is_told_and_survived(
     seen = await writer.put(prefix + "a", b"1")
     async with watcher.watch(prefix, from_revision=seen + 1) as batches:
         proxy.cut()
-        with pytest.raises(WatchLost):
+        with pytest.raises(WatchLostError):
             await _read_to_the_end(batches)
     await writer.put(prefix + "a", b"2")
     await writer.delete(prefix + "a")
     newest = await writer.put(prefix + "b", b"3")
     etcd.compact(newest)
-    with pytest.raises(Compacted) as caught:
+    with pytest.raises(CompactedError) as caught:
         await until_served(lambda: _first_batch(watcher, prefix, seen + 1))
     assert caught.value.compact_revision == newest
     listing = await watcher.list_prefix(prefix)
@@ -194,7 +201,7 @@ async def test_a_request_etcd_refuses_is_neither_unavailable_nor_unknown(
     client = connect(etcd.endpoint)
     with pytest.raises(CoordinationError, match=f"etcd {etcd.endpoint}: .*too large") as caught:
         await client.put(prefix + "a", b"x" * 1_600_000)
-    assert not isinstance(caught.value, Unavailable | OutcomeUnknown)
+    assert not isinstance(caught.value, CoordinationUnavailableError | CoordinationOutcomeUnknownError)
 
 
 async def test_a_listing_too_long_for_one_message_comes_in_shorter_pages(
@@ -211,7 +218,9 @@ async def test_a_name_and_an_ipv6_address_reach_it_too(etcd: EtcdServer, connect
     for endpoint in (f"localhost:{etcd.client_port}", f"http://{etcd.endpoint}/"):
         await connect(endpoint).check()
     await connect(f"[::1]:{etcd.client_port}", etcd.endpoint).check()
-    with pytest.raises(Unavailable, match=r"no-such-host\.invalid:2379: the host name cannot be resolved"):
+    with pytest.raises(
+        CoordinationUnavailableError, match=r"no-such-host\.invalid:2379: the host name cannot be resolved"
+    ):
         await connect("no-such-host.invalid:2379").check()
 
 
@@ -231,4 +240,6 @@ async def test_closing_at_any_moment_leaves_nothing_waiting(etcd: EtcdServer, co
         async with asyncio.timeout(60):
             await client.close()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(end, int | Unavailable | OutcomeUnknown) for end in ends), ends
+        assert all(
+            isinstance(end, int | CoordinationUnavailableError | CoordinationOutcomeUnknownError) for end in ends
+        ), ends

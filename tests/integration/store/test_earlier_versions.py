@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.store.mongo.store import MongoStore
-from lcm.control_plane.store.port import Sort, Taken, Where
+from lcm.control_plane.store.port import Sort, UniqueViolationError, Where
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from tests.support.records.make_store_data import DATA, load_mongo
 from tests.support.records.store_documents import KINDS, NOTES, START, WORKERS, body, entry, existing, ids, worker
@@ -48,7 +48,7 @@ async def assert_readable_and_writable(store: Store) -> None:
     rows = await store.series("metrics", "w-1", since=START)
     assert [row.at - START for row in rows] == [timedelta(seconds=seconds) for seconds in (0, 15, 30.000001)]
 
-    with pytest.raises(Taken):
+    with pytest.raises(UniqueViolationError):
         await store.commit([worker("new", unique={"instance": "i-5"})])
     old = await existing(store, WORKERS, "w-0")
     (cursor,) = await store.commit([worker("w-0", old.revision, unique={"instance": "i-6"})], entries=[entry("w-0")])

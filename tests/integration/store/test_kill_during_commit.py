@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.store.mongo.store import MongoStore
-from lcm.control_plane.store.port import Store, StoreUnavailable
+from lcm.control_plane.store.port import Store, StoreUnavailableError
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from tests.support.real.store_writer import WRITERS, count_up
 from tests.support.records.store_documents import KINDS, NOTES, encode
@@ -90,7 +90,7 @@ async def persistently(store: Store, writer: int, last: dict[int, int], until: i
             await count_up(store, writer, last.__setitem__, until)
             last.setdefault(writer, until)
             return
-        except StoreUnavailable:
+        except StoreUnavailableError:
             found = await store.get(NOTES, f"writer-{writer}")
             if found is not None:
                 assert int(found.body) >= last.get(writer, 0), "an acknowledged write is gone"

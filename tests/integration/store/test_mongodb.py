@@ -11,7 +11,7 @@ from pymongo import MongoClient
 
 from lcm.control_plane.store.mongo import schema as mongo_schema
 from lcm.control_plane.store.mongo.store import MongoStore
-from lcm.control_plane.store.port import Conflict, StoreError, StoreUnavailable, Taken
+from lcm.control_plane.store.port import RevisionConflictError, StoreError, StoreUnavailableError, UniqueViolationError
 from tests.support.records.store_documents import KINDS, NOTES, body, entry, existing, ids, note, worker
 from tests.support.servers.etcd import free_ports
 from tests.support.servers.mongod import MongoServer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lcm.control_plane.store.mongo.schema import Database
-    from lcm.control_plane.store.port import Recorded, Store
+    from lcm.control_plane.store.port import JournalEntry, Store
 
 PLANES = 3
 
@@ -35,8 +35,8 @@ async def planes(mongodb_uri: str, database: str) -> AsyncIterator[list[MongoSto
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def follow(store: Store, finished: asyncio.Event) -> list[Recorded]:
-    lines: list[Recorded] = []
+async def follow(store: Store, finished: asyncio.Event) -> list[JournalEntry]:
+    lines: list[JournalEntry] = []
     while True:
         last_round = finished.is_set()
         batch = await store.journal(after=lines[-1].cursor if lines else None, limit=50)
@@ -59,7 +59,7 @@ async def test_the_journal_of_several_control_planes_has_one_order(planes: list[
             try:
                 await store.commit([note("n", seen.revision, body=number)], entries=[entry("n", number)])
                 times, added = times - 1, added + 1
-            except Conflict:
+            except RevisionConflictError:
                 continue
 
     await asyncio.gather(*(add(store, 5) for store in planes for _ in range(4)))
@@ -76,7 +76,7 @@ async def test_a_unique_value_has_one_holder_among_control_planes(planes: list[M
         for client in range(8)
     ]
     outcomes = await asyncio.gather(*inserts, return_exceptions=True)
-    assert sum(isinstance(outcome, Taken) for outcome in outcomes) == len(inserts) - 1
+    assert sum(isinstance(outcome, UniqueViolationError) for outcome in outcomes) == len(inserts) - 1
     assert len(await ids(planes[0])) == 1
 
 
@@ -91,7 +91,7 @@ async def test_a_standalone_server_is_refused(tmp_path: Path, database: str) -> 
 
 async def test_a_server_that_is_not_there(database: str) -> None:
     store = MongoStore(f"mongodb://127.0.0.1:{free_ports(1)[0]}/", database, timeout=0.5)
-    with pytest.raises(StoreUnavailable, match="primary"):
+    with pytest.raises(StoreUnavailableError, match="primary"):
         await store.open(KINDS)
 
 
@@ -110,7 +110,7 @@ async def test_a_server_that_goes_away_is_said_and_its_return_is_noticed(mongod:
     mongod.kill()
     calls = [store.check(), store.get(NOTES, "a"), store.commit([note("b")]), store.journal()]
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
-        assert isinstance(outcome, StoreUnavailable)
+        assert isinstance(outcome, StoreUnavailableError)
     mongod.launch()
     await asyncio.to_thread(mongod.wait_ready)
     await store.check()
@@ -145,7 +145,7 @@ async def test_an_older_schema_is_brought_up_to_date_once(
         if len(taken) == 1:
             raise RuntimeError("cut off")
 
-    monkeypatch.setattr(mongo_schema, "STEPS", (*mongo_schema.STEPS, second))
+    monkeypatch.setattr(mongo_schema, "MIGRATIONS", (*mongo_schema.MIGRATIONS, second))
     with pytest.raises(RuntimeError, match="cut off"):
         await MongoStore(mongodb_uri, database).open(KINDS)
     for _ in range(2):

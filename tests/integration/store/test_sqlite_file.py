@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.store.port import StoreError, StoreUnavailable
+from lcm.control_plane.store.port import StoreError, StoreUnavailableError
 from lcm.control_plane.store.sqlite import schema as sqlite_schema
 from lcm.control_plane.store.sqlite import threads
 from lcm.control_plane.store.sqlite.store import SqliteStore
@@ -159,7 +159,7 @@ async def test_a_full_disk_is_said_and_survived(store: SqliteStore) -> None:
     pages = await writer.run(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
     await writer.run(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages + 2}").fetchone())
     big = note("big", body="x" * 100_000)
-    with pytest.raises(StoreUnavailable, match="disk is full"):
+    with pytest.raises(StoreUnavailableError, match="disk is full"):
         await store.commit([note("a", await revision(store, NOTES, "a"), body=2), big])
     assert await body(store, NOTES, "a") == 1
     await writer.run(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone())
@@ -179,7 +179,7 @@ async def test_a_disk_that_hangs_does_not_hang_the_caller(path: Path) -> None:
         writer.run(lambda _: asyncio.run_coroutine_threadsafe(released.wait(), loop).result())
     )
     await asyncio.sleep(0)
-    with pytest.raises(StoreUnavailable, match="did not answer"):
+    with pytest.raises(StoreUnavailableError, match="did not answer"):
         await store.check()
     released.set()
     await hanging
@@ -240,7 +240,7 @@ async def test_an_older_schema_is_brought_up_to_date_once(path: Path, monkeypatc
             raise RuntimeError("cut off")
         taken.append(3)
 
-    monkeypatch.setattr(sqlite_schema, "STEPS", (*sqlite_schema.STEPS, second, third))
+    monkeypatch.setattr(sqlite_schema, "MIGRATIONS", (*sqlite_schema.MIGRATIONS, second, third))
     with pytest.raises(RuntimeError, match="cut off"):
         await SqliteStore(path).open(KINDS)
     for _ in range(2):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.cml.client.labs import marker_of
+from lcm.cml.client.labs import marker_in_title
 from lcm.model.worker.idle import ACTIVITY_CATEGORIES
 from tests.support.servers.lcm_up import Up, ready
 from tests.support.servers.processes import wait_until
@@ -61,7 +61,7 @@ class Kept:
 
     def labs(self, instance_id: str) -> list[dict[str, Any]]:
         """Labs of people: those of lablets come and go also after the restart."""
-        return [lab for lab in self.file(instance_id)["labs"] if marker_of(lab["plan"]["title"]) is None]
+        return [lab for lab in self.file(instance_id)["labs"] if marker_in_title(lab["plan"]["title"]) is None]
 
     def last_activity(self, instance_id: str) -> datetime | None:
         """When somebody other than the controller did anything last that counts."""

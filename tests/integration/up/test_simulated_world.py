@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.types import InstanceState
-from lcm.cml.simulator.state.boot import Phase
-from lcm.wiring.simulated.world import FOLDER, SimulatedWorld
+from lcm.cml.simulator.state.boot import BootPhase
+from lcm.wiring.simulated.world import SERVERS_FOLDER, SimulatedWorld
 from tests.support.aws.conformance_simulated import launch_of
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ async def launch(world: SimulatedWorld) -> str:
     shown_at = world.cloud.region(REGION).machines[machine.id].visible_at
     await until(lambda: world.cloud.time() > shown_at, "EC2 shows it")
     server = world.servers[machine.id].world
-    await until(lambda: server.boot.phase is Phase.READY, "CML is ready")
-    server.person_starts_lab("ada")
+    await until(lambda: server.boot.phase is BootPhase.READY, "CML is ready")
+    server.start_user_lab("ada")
     return machine.id
 
 
@@ -65,7 +65,7 @@ async def test_a_server_that_ran_runs_on_without_booting_again(path: Path) -> No
         await until(lambda: kept.state()["nodes_running"] == 2, "the lab runs")
     async with running(path) as world:
         server = world.servers[machine]
-        assert (server.world.compute_id, server.world.boot.phase) == (compute, Phase.READY)
+        assert (server.world.compute_id, server.world.boot.phase) == (compute, BootPhase.READY)
         assert server.world.state()["nodes_running"] == 2
         address = next(each.private_ip for _, each, _ in world.running() if each.id == machine)
         assert world.dial(address) == server.url
@@ -80,28 +80,28 @@ async def test_a_machine_that_was_stopped_meanwhile_finds_its_labs_stopped(path:
     await asyncio.sleep(1)
     async with running(path) as world:
         server = world.servers[machine].world
-        assert (server.boot.phase, server.state()["nodes_running"], len(server.labs.all)) == (Phase.OFF, 0, 1)
+        assert (server.boot.phase, server.state()["nodes_running"], len(server.labs.all)) == (BootPhase.OFF, 0, 1)
         await world.provider.start_instance(REGION, machine)
-        await until(lambda: server.boot.phase is Phase.READY, "it has booted again")
+        await until(lambda: server.boot.phase is BootPhase.READY, "it has booted again")
         assert server.labs.all[0].state == "STOPPED"
 
 
 async def test_a_server_whose_file_is_damaged_begins_anew_and_the_others_do_not(path: Path) -> None:
     async with running(path) as world:
         machine = await launch(world)
-    file = path.parent / FOLDER / f"{machine}.json"
+    file = path.parent / SERVERS_FOLDER / f"{machine}.json"
     file.write_text(file.read_text()[:-20])
     async with running(path) as world:
         await until(lambda: machine in world.servers, "it has a server")
         server = world.servers[machine].world
         assert server.labs.all == []
-        await until(lambda: server.boot.phase is Phase.READY, "it has booted")
+        await until(lambda: server.boot.phase is BootPhase.READY, "it has booted")
 
 
 async def test_what_is_terminated_is_forgotten(path: Path) -> None:
     async with running(path) as world:
         machine = await launch(world)
-        file = path.parent / FOLDER / f"{machine}.json"
+        file = path.parent / SERVERS_FOLDER / f"{machine}.json"
         await until(file.exists, "it is kept")
         await world.provider.terminate_instance(REGION, machine)
         region = world.cloud.region(REGION)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.errors import CloudError
 from lcm.cloud.simulated.faults import (
-    Action,
-    Disturb,
+    ActiveFaults,
+    ExternalAction,
+    ExternalChange,
     FailPage,
-    Faults,
-    HideNew,
-    Impair,
+    FailStatusCheck,
+    HideNewInstances,
     LagReads,
-    LoseReplies,
+    LoseResponses,
     Outage,
-    Refuse,
-    Throttle,
+    RefuseCalls,
+    ThrottleCalls,
 )
 from lcm.cloud.types import WORKER_TAG, HealthKind, InstanceState, LaunchParameters
 from tests.simulation.world.network import Trouble
@@ -40,7 +40,7 @@ class HarmToAws:
         """Everything is as it should be from now on."""
         ec2 = self._platform.ec2
         for region in ec2.regions.values():
-            region.faults = Faults()
+            region.faults = ActiveFaults()
         ec2.odd.clear()
         ec2.addressless.clear()
 
@@ -58,18 +58,18 @@ class HarmToAws:
         line.trouble = Trouble()
 
     async def _throttle(self, operation: str, times: int, region: str) -> None:
-        self._strike(region, Throttle(operation, times))
+        self._strike(region, ThrottleCalls(operation, times))
 
     async def _refuse(self, operation: str, code: str, times: int, region: str) -> None:
-        self._strike(region, Refuse(operation, code, times))
+        self._strike(region, RefuseCalls(operation, code, times))
 
     async def _lose_replies(self, times: int, silent: bool, region: str) -> None:
-        self._strike(region, LoseReplies(times, silent))
+        self._strike(region, LoseResponses(times, silent))
 
     async def _hide_new(self, seconds: float, lasting: float, region: str) -> None:
-        self._strike(region, HideNew(seconds))
+        self._strike(region, HideNewInstances(seconds))
         await asyncio.sleep(lasting)
-        self._strike(region, HideNew(0))
+        self._strike(region, HideNewInstances(0))
 
     async def _lag_reads(self, seconds: float, lasting: float, region: str) -> None:
         self._strike(region, LagReads(seconds))
@@ -87,23 +87,23 @@ class HarmToAws:
             for machine in region.machines.values()
         ]
 
-    async def _outside(self, which: float, action: Action, states: tuple[InstanceState, ...]) -> str:
+    async def _outside(self, which: float, action: ExternalAction, states: tuple[InstanceState, ...]) -> str:
         fit = [(region, machine) for region, machine in self._machines() if machine.state in states]
         if not fit:
             return "none fits"
         region, machine = fit[int(which * len(fit))]
         with suppress(CloudError):
-            self._strike(region, Disturb(action, machine.id))
+            self._strike(region, ExternalChange(action, machine.id))
         return machine.id
 
     async def _stop_outside(self, which: float) -> str:
-        return await self._outside(which, Action.STOP, (InstanceState.RUNNING,))
+        return await self._outside(which, ExternalAction.STOP, (InstanceState.RUNNING,))
 
     async def _start_outside(self, which: float) -> str:
-        return await self._outside(which, Action.START, (InstanceState.STOPPED,))
+        return await self._outside(which, ExternalAction.START, (InstanceState.STOPPED,))
 
     async def _terminate_outside(self, which: float) -> str:
-        return await self._outside(which, Action.TERMINATE, (InstanceState.RUNNING, InstanceState.STOPPED))
+        return await self._outside(which, ExternalAction.TERMINATE, (InstanceState.RUNNING, InstanceState.STOPPED))
 
     async def _launch_outside(self, region: str, ours: bool) -> str:
         """Somebody launches a server by hand and tags it so that discovery finds it."""
@@ -140,7 +140,7 @@ class HarmToAws:
             return "none fits"
         region, machine = fit[int(which * len(fit))]
         with suppress(CloudError):
-            self._strike(region, Impair(HealthKind.INSTANCE_IMPAIRED, machine.id))
+            self._strike(region, FailStatusCheck(HealthKind.INSTANCE_IMPAIRED, machine.id))
         return machine.id
 
     async def _freeze_ec2(self, region: str, seconds: float) -> None:

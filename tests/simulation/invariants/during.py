@@ -7,11 +7,10 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import WORKER_TAG, InstanceState
-from lcm.control_plane.records.kinds import AUDIT, FLEET, HISTORY, LABLETS, LEADERSHIPS, SETTINGS, WORKERS
+from lcm.control_plane.records.kinds import AUDIT, FLEET, LABLETS, LEADERSHIPS, SETTINGS, WORKER_HISTORY, WORKERS
 from lcm.control_plane.store.memory.store import MemoryDisk
 from lcm.control_plane.store.port import Put
-from lcm.model.worker.status import WorkerStatus
-from lcm.model.worker.transitions import is_legal
+from lcm.model.worker.status import WorkerStatus, is_allowed_transition
 from tests.simulation.invariants.lablets import LabletBooks
 
 if TYPE_CHECKING:
@@ -147,9 +146,9 @@ class Ledger:
         worker_id, old, new = after["id"], before["status"], after["status"]
         self.covered[f"step {old} {new}"] += 1
         self.note(f"{after['name']} {old} -> {new}")
-        if not is_legal(WorkerStatus(old), WorkerStatus(new)):
+        if not is_allowed_transition(WorkerStatus(old), WorkerStatus(new)):
             self.violated(f"{worker_id}: {old} became {new}, which is not legal")
-        steps = [entry for topic, entry in entries if topic == HISTORY and entry["worker_id"] == worker_id]
+        steps = [entry for topic, entry in entries if topic == WORKER_HISTORY and entry["worker_id"] == worker_id]
         if not any(step["to_status"] == new and step["reason"] and step["actor"]["name"] for step in steps):
             self.violated(f"{worker_id}: {old} became {new} without a line of history that says who and why")
         lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lcm.cml.client.labs import marker_of
+from lcm.cml.client.labs import marker_in_title
 from lcm.control_plane.records.kinds import LABLET_HISTORY
-from lcm.model.lablet.status import ASSIGNED, FINAL, LABLET_LEGAL, LabletStatus
+from lcm.model.lablet.status import (
+    ALLOWED_LABLET_TRANSITIONS,
+    ASSIGNED_LABLET_STATUSES,
+    FINAL_LABLET_STATUSES,
+    LabletStatus,
+)
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -42,7 +47,7 @@ class LabletBooks:
         old, new, name = before["status"], after["status"], after["name"]
         self._covered[f"lablet {old} {new}"] += 1
         self._note(f"lablet {name} {old} -> {new}  {after['ending_reason'] or after['message']}")
-        if LabletStatus(new) not in LABLET_LEGAL[LabletStatus(old)]:
+        if LabletStatus(new) not in ALLOWED_LABLET_TRANSITIONS[LabletStatus(old)]:
             self._violated(f"lablet {name}: {old} became {new}, which is not legal")
         steps = [entry for topic, entry in entries if topic == LABLET_HISTORY and entry["lablet_id"] == after["id"]]
         if not any(step["to_status"] == new and step["reason"] and step["actor"]["name"] for step in steps):
@@ -86,7 +91,7 @@ class LabletBooks:
         mine = [
             each
             for each in self.records.values()
-            if each["worker_id"] == worker["id"] and LabletStatus(each["status"]) in ASSIGNED
+            if each["worker_id"] == worker["id"] and LabletStatus(each["status"]) in ASSIGNED_LABLET_STATUSES
         ]
         if worker["status"] != "TERMINATED" and worker["allocation"]["lablets"] != len(mine):
             yield f"{worker['name']} counts {worker['allocation']['lablets']} lablets and has {len(mine)}"
@@ -94,7 +99,7 @@ class LabletBooks:
     def _left_over(self, worker: dict[str, Any], labs: Sequence[Lab]) -> Iterator[str]:
         ours = {each["lab_id"] for each in self.records.values() if each["worker_id"] == worker["id"]}
         for lab in labs:
-            marker = marker_of(lab.plan.title)
+            marker = marker_in_title(lab.plan.title)
             if marker is not None and lab.id not in ours:
                 yield f"a lab of {marker} is left on {worker['name']}"
 
@@ -103,7 +108,7 @@ def _not_converged(
     lablet: dict[str, Any], workers: Mapping[str, dict[str, Any]], labs_of: Callable[[str], Sequence[Lab]]
 ) -> Iterator[str]:
     status, name = LabletStatus(lablet["status"]), lablet["name"]
-    if status in FINAL:
+    if status in FINAL_LABLET_STATUSES:
         return
     if status is not LabletStatus.RUNNING or not lablet["wanted"]:
         said = lablet["message"] or (lablet["placement"] or {}).get("reason")

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
-from lcm.cloud.simulated.region import Page
+from lcm.cloud.simulated.region import DescribePage
 from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
-from lcm.cml.errors import CMLError, Conflict, NotReady
-from lcm.cml.simulator.state.faults import Refusal
-from lcm.cml.types import Credentials, Deregistration
+from lcm.cml.errors import CMLConflictError, CMLError, CMLNotReadyError
+from lcm.cml.simulator.state.faults import SimulatorApiError
+from lcm.cml.types import Credentials, DeregistrationResult
 from tests.simulation.invariants.during import CHANGING
 from tests.simulation.world.labs import LabWorlds
 from tests.simulation.world.loop import Node
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lcm.cloud.errors import CloudError
     from lcm.cloud.simulated.machine import Machine
-    from lcm.cloud.simulated.region import Region
+    from lcm.cloud.simulated.region import SimulatedRegion
     from lcm.cloud.types import LaunchParameters
     from tests.simulation.invariants.during import Ledger
     from tests.simulation.world.loop import SeededLoop
@@ -58,7 +58,12 @@ class Ec2(SimulatedCloud):
         return None
 
     def _done(
-        self, region: Region, operation: str, work: Callable[[Region, float], T], instances: int, now: float
+        self,
+        region: SimulatedRegion,
+        operation: str,
+        work: Callable[[SimulatedRegion, float], T],
+        instances: int,
+        now: float,
     ) -> T | CloudError:
         result = super()._done(region, operation, work, instances, now)
         if operation == "RunInstances" and isinstance(result, Instance) and WORKER_TAG in result.tags:
@@ -93,17 +98,21 @@ class Aws(SimulatedProvider):
         self._note("TerminateInstances", region, self._ec2.worker_of(instance_id), instance_id)
         return await super().terminate_instance(region, instance_id)
 
-    async def _send(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int = 0) -> T:
+    async def _send(
+        self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], instances: int = 0
+    ) -> T:
         if not operation.endswith(("Instances",)) or operation == "DescribeInstances":
             self._note(operation, region, None)
         if operation in CHANGING and self._line.trouble.slowest > _PROMPT:
             return await asyncio.shield(self._ec2.world.run(self._land(region, operation, work, instances), operation))
         result = await super()._send(region, operation, work, instances)
-        if isinstance(result, Page) and (self._ec2.odd or self._ec2.addressless):
+        if isinstance(result, DescribePage) and (self._ec2.odd or self._ec2.addressless):
             return cast("T", result._replace(instances=[self._shown(each) for each in result.instances]))
         return result
 
-    async def _land(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int) -> T:
+    async def _land(
+        self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], instances: int
+    ) -> T:
         """A call takes its time, and is done whether or not whoever made it still waits for the answer."""
         await asyncio.sleep(self._line.delay())
         self._ledger.landed(operation, self._node, leads=self._leads())
@@ -136,7 +145,7 @@ class Cml(ParkedCml):
         super().__init__(world)
         self._loop = loop
         self._ledger = ledger
-        self.chance = loop.stream("cml")
+        self.rng = loop.stream("cml")
         self.labs = LabWorlds(world.time)
         self.lose_replies = 0.0
         self.sluggish = 0.0  # so late labs do what they were told
@@ -153,23 +162,23 @@ class Cml(ParkedCml):
     ) -> None:
         server = await self._at(address, "register", credentials)
         if server.licence.registration == "COMPLETED" and not reregister:
-            raise Conflict(address, "it is registered already")
+            raise CMLConflictError(address, "it is registered already")
         good = token == server.good_token
         server.licence = replace(server.licence, registration="IN_PROGRESS")
         self._loop.call_globally(server.registers_in, lambda: self._finish(server, good))
         self._maybe_lose(address)
 
-    async def deregister_license(self, address: str, credentials: Credentials) -> Deregistration:
+    async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
         server = self.servers.get(address)
         if server is not None and server.licence.registration == "SUSPENDED":
             server.licence = replace(server.licence, registration="COMPLETED")
         answer = await super().deregister_license(address, credentials)
-        if answer is Deregistration.DONE:
+        if answer is DeregistrationResult.DONE:
             self.given_back_total += 1
             self._ledger.note(f"CML at {address} gave its licence back")
         if self.loses_reply():
-            self.unheard_total += answer is Deregistration.DONE
-            raise NotReady(address, "the connection broke")
+            self.unheard_total += answer is DeregistrationResult.DONE
+            raise CMLNotReadyError(address, "the connection broke")
         return answer
 
     def forget_licence(self, machine_id: str) -> str:
@@ -189,7 +198,7 @@ class Cml(ParkedCml):
 
     def loses_reply(self) -> bool:
         """Whether an answer gets lost."""
-        return self.lose_replies > 0 and self.chance.random() < self.lose_replies
+        return self.lose_replies > 0 and self.rng.random() < self.lose_replies
 
     def later(self, seconds: float, action: Callable[[], object]) -> None:
         """Let a server do something in a while, whoever asked for it."""
@@ -200,24 +209,24 @@ class Cml(ParkedCml):
         server = await self._at(address, operation, credentials)
         machine = self._machine(address)
         if machine is None or not server.ready:
-            raise NotReady(address, "nobody listens")
+            raise CMLNotReadyError(address, "nobody listens")
         return machine
 
     def _maybe_lose(self, address: str) -> None:
         if self.loses_reply():
-            raise NotReady(address, "the connection broke")
+            raise CMLNotReadyError(address, "the connection broke")
 
     async def _at(self, address: str, operation: str, credentials: Any = None) -> FakeServer:
-        await asyncio.sleep(self.chance.uniform(0.0, 0.05))
+        await asyncio.sleep(self.rng.uniform(0.0, 0.05))
         machine = self._machine(address)
         if machine is not None and machine.id in self.down:
             await asyncio.sleep(2)
-            raise NotReady(address, "502 from its web server")
+            raise CMLNotReadyError(address, "502 from its web server")
         server = await super()._at(address, operation, credentials)
         server.definitions = NODE_DEFINITIONS
         return server
 
 
 def _whatever(action: Callable[[], object]) -> None:
-    with suppress(CMLError, Refusal):
+    with suppress(CMLError, SimulatorApiError):
         action()

@@ -8,7 +8,14 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.coordination.memory.server import MemoryServer
-from lcm.core.coordination import NO_LEASE, Listing, OutcomeUnknown, Swap, Unavailable, WatchLost
+from lcm.core.coordination import (
+    NO_LEASE,
+    CoordinationOutcomeUnknownError,
+    CoordinationUnavailableError,
+    Listing,
+    SwapResult,
+    WatchLostError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -54,17 +61,19 @@ class EtcdClient:
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         return (await self._write(self._server.state.put, key, value, lease_id)).mod_revision
 
-    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> Swap:
+    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> SwapResult:
         return await self.compare_and_swap(key, value, mod_revision=0, lease_id=lease_id)
 
-    async def compare_and_swap(self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE) -> Swap:
+    async def compare_and_swap(
+        self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE
+    ) -> SwapResult:
         state = self._server.state
 
-        def swap() -> Swap:
+        def swap() -> SwapResult:
             current = state.get(key)
             if (current.mod_revision if current else 0) != mod_revision:
-                return Swap(False, current)
-            return Swap(True, state.put(key, value, lease_id))
+                return SwapResult(False, current)
+            return SwapResult(True, state.put(key, value, lease_id))
 
         return await self._write(swap)
 
@@ -113,16 +122,16 @@ class EtcdClient:
         await self._there()
         answer = self._server.do(work, *args)
         if self._line.loses_reply():
-            raise OutcomeUnknown("simulated etcd: the answer was lost")
+            raise CoordinationOutcomeUnknownError("simulated etcd: the answer was lost")
         return answer
 
     async def _there(self) -> None:
         await asyncio.sleep(self._line.delay())
         if self._closed:
-            raise Unavailable("simulated etcd: closed")
+            raise CoordinationUnavailableError("simulated etcd: closed")
         if self._line.cut:
             await asyncio.sleep(_CALL_SECONDS)  # a partition answers nothing, not even no
-            raise Unavailable("simulated etcd: no answer")
+            raise CoordinationUnavailableError("simulated etcd: no answer")
 
 
 class _Watch:
@@ -142,7 +151,7 @@ class _Watch:
         while True:
             self.changed.clear()
             if self._line.watch_broken():
-                raise WatchLost("simulated etcd: the stream was cut")
+                raise WatchLostError("simulated etcd: the stream was cut")
             if not self._line.cut:
                 batch = self._server.state.events_since(self._next, self._prefix)
                 self._next = max(self._next, batch.revision + 1)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from lcm.cml.client.labs import marker_of
-from lcm.cml.client.responses import Reply
-from lcm.cml.errors import Invalid, NotFound, NotReady, OutcomeUnknown
-from lcm.cml.simulator.http.labs import told
-from lcm.cml.simulator.state.faults import Refusal
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.client.labs import marker_in_title
+from lcm.cml.client.responses import CMLResponse
+from lcm.cml.errors import CMLInvalidRequestError, CMLNotFoundError, CMLNotReadyError, CMLOutcomeUnknownError
+from lcm.cml.simulator.http.labs import lab_payload
+from lcm.cml.simulator.state.faults import SimulatorApiError
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _ADDRESS_SECONDS = 20.0
-_SETTINGS = WorldSettings(boot_seconds=0.0)
+_SETTINGS = SimulatorSettings(boot_seconds=0.0)
 
 
 class LabWorlds:
@@ -63,7 +63,7 @@ class LabWorlds:
 
 
 class LabSession:
-    """`lcm.cml.client.cml_session.Session` of one node."""
+    """`lcm.cml.client.session.CMLSession` of one node."""
 
     def __init__(self, cml: Cml, ledger: Ledger, node: str) -> None:
         self._cml = cml
@@ -78,7 +78,7 @@ class LabSession:
         method: str,
         path: str,
         *,
-        read: Callable[[Reply], R],
+        read: Callable[[CMLResponse], R],
         query: Mapping[str, str] | None = None,
         text: str | None = None,
         seconds: float = 10.0,
@@ -88,11 +88,11 @@ class LabSession:
         if operation == "import_lab" and self._cml.land_late:
             await self._land_late(machine, address, query or {}, text or "", seconds)
         content = self._serve(machine, address, method, path, query or {}, text)
-        await asyncio.sleep(self._cml.chance.uniform(0.0, 0.05))
+        await asyncio.sleep(self._cml.rng.uniform(0.0, 0.05))
         if self._cml.loses_reply():
             cause = "the connection broke"
-            raise NotReady(address, cause) if method == "GET" else OutcomeUnknown(address, cause)
-        return read(Reply(200, content))
+            raise CMLNotReadyError(address, cause) if method == "GET" else CMLOutcomeUnknownError(address, cause)
+        return read(CMLResponse(200, content))
 
     def forget(self, address: str) -> None:
         """Nothing is remembered of an address."""
@@ -104,7 +104,7 @@ class LabSession:
         late, self._cml.land_late = self._cml.land_late, 0.0
         self._cml.later(late, lambda: self._serve(machine, address, "POST", "/import", query, text))
         await asyncio.sleep(min(late, seconds))
-        raise OutcomeUnknown(address, "no answer in time")
+        raise CMLOutcomeUnknownError(address, "no answer in time")
 
     def _serve(
         self, machine: Machine, address: str, method: str, path: str, query: Mapping[str, str], text: str | None
@@ -112,8 +112,10 @@ class LabSession:
         world = self._cml.labs.of(machine)
         try:
             return self._answer(world, method, path.strip("/").split("/"), query, text or "")
-        except Refusal as refusal:
-            raise (NotFound if refusal.code == 404 else Invalid)(address, refusal.description) from None
+        except SimulatorApiError as refusal:
+            raise (CMLNotFoundError if refusal.code == 404 else CMLInvalidRequestError)(
+                address, refusal.description
+            ) from None
 
     def _answer(self, world: World, method: str, way: list[str], query: Mapping[str, str], text: str) -> Any:
         owner = world.sessions.accounts[_SETTINGS.username]
@@ -121,16 +123,16 @@ class LabSession:
             return [lab.id for lab in world.labs.all]
         if way == ["import"] and self._cml.refuse_imports:
             self._cml.refuse_imports -= 1
-            raise Refusal(400, "Topology is not valid")
+            raise SimulatorApiError(400, "Topology is not valid")
         if way == ["import"]:
             lab = world.import_lab(text, owner, query["title"])
-            marker = marker_of(lab.plan.title) or ""
-            alike = sum(marker_of(each.plan.title) == marker for each in world.labs.all)
+            marker = marker_in_title(lab.plan.title) or ""
+            alike = sum(marker_in_title(each.plan.title) == marker for each in world.labs.all)
             self._ledger.lablets.lab_made(marker, alike, self._node)
             return {"id": lab.id, "warnings": []}
         lab = world.labs.get(way[1])
         if len(way) == 2:
-            return told(lab) if method == "GET" else world.labs.remove(lab)
+            return lab_payload(lab) if method == "GET" else world.labs.remove(lab)
         if method == "PUT":
             change = {"start": world.labs.start, "stop": world.labs.stop, "wipe": world.labs.wipe}[way[2]]
             if self._cml.sluggish:

@@ -39,7 +39,7 @@ class NodeClock:
         self._loop = loop
         self._node = node
         self._offset = timedelta(seconds=offset)
-        self.chance = loop.stream(f"chance of {node.name}")
+        self.rng = loop.stream(f"chance of {node.name}")
 
     def now(self) -> datetime:
         return BEGIN + timedelta(seconds=self.boottime() - _EPOCH) + self._offset
@@ -67,7 +67,7 @@ class Node:
         self.clock = NodeClock(loop, self, offset)
         self._context: Context = copy_context()
         self._context.run(_NODE.set, self)
-        self._context.run(clock.keep, self.clock)
+        self._context.run(clock.install, self.clock)
         self.number = loop.number_of(self)
 
     def local(self, moment: float) -> float:

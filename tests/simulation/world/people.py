@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from lcm.client.errors import ClientError, Conflict, OutcomeUnknown, Unreachable
-from lcm.cml.types import ActivityEvent
+from lcm.client.errors import ClientError, ConflictError, OutcomeUnknownError, UnreachableError
+from lcm.cml.types import CMLActivityEvent
 from lcm.core import clock
 from lcm.model.access import Role
-from lcm.model.fleet.settings import SettingsPatch
-from lcm.model.lablet.record import CreateDefinition, CreateLablet, Requirements
-from lcm.model.lablet.status import FINAL, LostWorkerPolicy
+from lcm.model.fleet.settings import FleetSettingsPatch
+from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, LabletRequirements
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LostWorkerPolicy
 from lcm.model.worker.record import Worker
-from lcm.model.worker.requests import CreateWorker, HoldRequest, LicenseRequest
+from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest
 from lcm.model.worker.status import LicenseOperation, WorkerStatus
 from tests.support.virtual.full_platform import topology
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 DEFINITIONS = {
-    "tiny": Requirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False),
-    "wide": Requirements(cpu_cores=2, memory_gb=4, storage_gb=10, nodes=3, license=False, ports=("CONSOLE",)),
-    "slow": Requirements(
+    "tiny": LabletRequirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False),
+    "wide": LabletRequirements(cpu_cores=2, memory_gb=4, storage_gb=10, nodes=3, license=False, ports=("CONSOLE",)),
+    "slow": LabletRequirements(
         cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False, node_definitions=("cat8000v",)
     ),
 }
@@ -53,7 +53,7 @@ class People:
         method: Callable[..., Awaitable[Any]] = getattr(self, "_" + event.kind.replace("-", "_"))
         try:
             told = await method(**event.facts)
-        except (OutcomeUnknown, Unreachable) as error:
+        except (OutcomeUnknownError, UnreachableError) as error:
             return f"no answer: {error}"
         except ClientError as error:
             return f"refused: {error}"
@@ -73,19 +73,19 @@ class People:
             except ClientError:
                 await asyncio.sleep(1)
 
-    async def _define(self, name: str, requirements: Requirements) -> None:
+    async def _define(self, name: str, requirements: LabletRequirements) -> None:
         text = topology(requirements.nodes)
         for node_definition in requirements.node_definitions:
             text = text.replace("alpine", node_definition)
-        with suppress(Conflict):
+        with suppress(ConflictError):
             await self._client.definitions.create(
-                CreateDefinition(name=name, version="1", topology=text, requirements=requirements)
+                CreateDefinitionRequest(name=name, version="1", topology=text, requirements=requirements)
             )
 
     async def _create(self, **facts: Any) -> Worker:
         token = facts["token"]
         return await self._client.workers.create(
-            CreateWorker(
+            CreateWorkerRequest(
                 name=facts["name"],
                 template_name=facts["template"],
                 aws_region=facts["region"],
@@ -177,7 +177,7 @@ class People:
         if not servers:
             return "no server"
         server = self._platform.cml.by_machine[servers[int(which * len(servers))]]
-        event = ActivityEvent("start_lab", clock.now(), user_id="somebody")
+        event = CMLActivityEvent("start_lab", clock.now(), user_id="somebody")
         server.events = (*server.events, event)
         running = int(which * 10) % 3
         server.stats = replace(server.stats, running_nodes=running)
@@ -185,7 +185,7 @@ class People:
 
     async def _lab(self, definition: str, region: str | None, lives: float | None, lost: str) -> str:
         lablet = await self._client.lablets.create(
-            CreateLablet(
+            CreateLabletRequest(
                 definition=definition,
                 aws_region=region,
                 time_to_live_minutes=lives,
@@ -196,7 +196,7 @@ class People:
         return f"lablet {lablet.name}"
 
     async def _end_lab(self, which: float) -> str:
-        lablets = [each async for each in self._client.lablets.list(exclude_statuses=sorted(FINAL))]
+        lablets = [each async for each in self._client.lablets.list(exclude_statuses=sorted(FINAL_LABLET_STATUSES))]
         if not lablets:
             return "nobody there"
         ended = await self._client.lablets.terminate(lablets[int(which * len(lablets))].id)
@@ -207,5 +207,5 @@ class People:
         return "breakers reset"
 
     async def _settings(self, **groups: dict[str, Any]) -> str:
-        await self._client.fleet.change_settings(SettingsPatch.model_validate(groups))
+        await self._client.fleet.change_settings(FleetSettingsPatch.model_validate(groups))
         return "settings changed"

@@ -9,39 +9,39 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from lcm.client import Client
-from lcm.cloud.types import LaunchSite
+from lcm.cloud.types import RegionLaunchSettings
 from lcm.control_plane.app import make_app
-from lcm.control_plane.auth.rate_limit import Throttle
-from lcm.control_plane.auth.sessions import SESSIONS, Sessions
-from lcm.control_plane.auth.tokens import TOKENS, Tokens
-from lcm.control_plane.context import Plane
-from lcm.control_plane.fleet.installation import settle_installation
+from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.tokens import TOKENS, TokenService
+from lcm.control_plane.context import ControlPlaneContext
+from lcm.control_plane.fleet.installation import ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
-from lcm.control_plane.http.deps import Gate
+from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.journal.mirror import Mirror
-from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS, MIRRORED_WORKERS
+from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.records.kinds import ALL_KINDS
-from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
-from lcm.control_plane.secrets.keys import make_key, read_key
-from lcm.control_plane.services import Parts
+from lcm.control_plane.secrets.keys import generate_key, parse_key
+from lcm.control_plane.services import Services
 from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.controllers.common import status_report
 from lcm.controllers.lablet.controller import LabletReconciler
-from lcm.controllers.lablet.deps import Policy as LabletPolicy
-from lcm.controllers.lablet.given import Outside as LabletOutside
-from lcm.controllers.lablet.given import Rules as LabletRules
-from lcm.controllers.scheduler.plan import Rules as SchedulerRules
-from lcm.controllers.scheduler.scheduler import SchedulerHostedService
+from lcm.controllers.lablet.deps import LabletControllerConfig as LabletRules
+from lcm.controllers.lablet.deps import LabletDependencies as LabletOutside
+from lcm.controllers.lablet.deps import LabletPolicy as LabletPolicy
+from lcm.controllers.scheduler.controller import SchedulerHostedService
+from lcm.controllers.scheduler.plan import SchedulerConfig as SchedulerRules
 from lcm.controllers.worker.controller import WorkerReconciler
-from lcm.controllers.worker.deps import Outside, Rules
+from lcm.controllers.worker.deps import ControllerConfig, Dependencies
 from lcm.controllers.worker.policy import Policy
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig, WatchTriggeredHostedService
+from lcm.core.controller.watch import WatchConfig, WatchTriggeredHostedService
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
 from tests.simulation.invariants.during import Ledger, WatchedDisk
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from lcm.cml.client.cml_session import Session
+    from lcm.cml.client.session import CMLSession
 
 Controller = WatchTriggeredHostedService[Any]
 REGIONS = ("eu-west-1", "us-east-1")
@@ -86,7 +86,7 @@ _FEED_SECONDS = 60.0  # the control plane is one process, and wakes its feed wit
 _REPORT_SECONDS = 300.0  # nothing is decided by what controllers report of themselves
 _SHORTLY = 1.0
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
-_KEY = make_key()
+_KEY = generate_key()
 _APP: list[FastAPI] = []
 
 
@@ -139,19 +139,21 @@ class Platform:
         node.on_death = store.crash
         await store.open([*ALL_KINDS, TOKENS, SESSIONS])
         feed = JournalFeed(store, poll=_FEED_SECONDS)
-        records = Records(store, feed.wake)
-        await records.change(_SYSTEM, lambda change: settle_installation(change, None))
+        records = UnitOfWork(store, feed.wake)
+        await records.change(_SYSTEM, lambda change: ensure_installation(change, None))
         await records.change(_SYSTEM, lambda change: seed_templates(change, None))
-        tokens = Tokens(store)
-        gate = Gate(tokens, Sessions(store, tokens), Throttle())
+        tokens = TokenService(store)
+        gate = Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter())
         stream = EventStream(store, feed)
-        parts = Parts.of(Plane(store, records, SecretBox([read_key(_KEY, "test")]), REGIONS), gate, stream)
+        parts = Services.of(
+            ControlPlaneContext(store, records, SecretBox([parse_key(_KEY, "test")]), REGIONS), gate, stream
+        )
         if not self.tokens:
             for role in Role:
                 self.tokens[role] = (await tokens.create(role.value, role, created_by="test"))[1].reveal()
         await feed.start()
         await stream.start()
-        for what in (MIRRORED_WORKERS, MIRRORED_LABLETS):
+        for what in (WORKER_MIRROR, LABLET_MIRROR):
             await Mirror(store, EtcdClient(self.etcd, self.network.line("plane", "etcd")), feed, what).start()
         self.network.server = (node, _app_with(parts))
 
@@ -203,8 +205,8 @@ class Platform:
             election,
             WatchConfig(prefix="/workers/"),
             self.config,
-            Outside(control, provider, provider, self.cml, {each: _site(each) for each in REGIONS}),
-            Rules(DEFAULT, policy=POLICY),
+            Dependencies(control, provider, provider, self.cml, {each: _site(each) for each in REGIONS}),
+            ControllerConfig(DEFAULT, policy=POLICY),
             registry=CollectorRegistry(),
         )
 
@@ -222,7 +224,7 @@ class Platform:
     def _lablet_controller(
         self, name: str, etcd: EtcdClient, election: LeaderElectionConfig, control: Client
     ) -> Controller:
-        session = cast("Session", LabSession(self.cml, self.ledger, name))
+        session = cast("CMLSession", LabSession(self.cml, self.ledger, name))
         return LabletReconciler(
             etcd,
             election,
@@ -247,7 +249,7 @@ class Platform:
         return node
 
 
-def _app_with(parts: Parts) -> Any:
+def _app_with(parts: Services) -> Any:
     """The app is the same for every control plane of a process: making it takes as long as minutes of simulation."""
     if not _APP:
         _APP.append(make_app(parts, "0.0.0"))
@@ -255,8 +257,8 @@ def _app_with(parts: Parts) -> Any:
     return _APP[0]
 
 
-def _site(region: str) -> LaunchSite:
-    return LaunchSite(region, subnet_ids=("subnet-a", "subnet-b"))
+def _site(region: str) -> RegionLaunchSettings:
+    return RegionLaunchSettings(region, subnet_ids=("subnet-a", "subnet-b"))
 
 
 async def _moment() -> None:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from lcm.cloud.aws import AwsConfig, AwsProvider, RegionConfig, Tuning
-from lcm.cloud.types import LaunchParameters, Selection
+from lcm.cloud.types import InstanceSelection, LaunchParameters
 
 _ROOT = Path(__file__).parents[3]
 
@@ -41,7 +41,7 @@ async def _sweep(region: str, url: str) -> None:
     cloud = _provider(region, url)
     # The first sweep finds out how many there are, the second uses the process.
     for _ in range(2):
-        assert (await cloud.sweep(region, Selection())).complete
+        assert (await cloud.sweep(region, InstanceSelection())).complete
     print(cloud.poller_pid, flush=True)
     await asyncio.Event().wait()
 

@@ -8,8 +8,18 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, fault_injection, reports
-from lcm.cloud.simulated.faults import Action, Announce, Disturb, FailPage, HideNew, Impair, LoseReplies, Outage, Refuse
+from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, fault_injection, monitoring
+from lcm.cloud.simulated.faults import (
+    AnnounceMaintenance,
+    ExternalAction,
+    ExternalChange,
+    FailPage,
+    FailStatusCheck,
+    HideNewInstances,
+    LoseResponses,
+    Outage,
+    RefuseCalls,
+)
 from lcm.cloud.types import (
     ATTEMPT_TAG,
     INSTALLATION_TAG,
@@ -88,23 +98,23 @@ class SimulatedBed:
         return self.world.add_image(REGION, name, owner_id=owner, created_at=created_at, state=state)
 
     async def put_metrics(self, figures: InstanceMetrics) -> None:
-        reports.put_figures(self._place, figures)
+        monitoring.put_metrics(self._place, figures)
 
     async def out_of_band(self, action: OutOfBand, instance_id: str) -> None:
-        self.world.strike(REGION, Disturb(Action(action.value), instance_id))
+        self.world.strike(REGION, ExternalChange(ExternalAction(action.value), instance_id))
 
     async def impair(self, instance_id: str, kind: HealthKind) -> None:
-        self.world.strike(REGION, Impair(kind, instance_id))
+        self.world.strike(REGION, FailStatusCheck(kind, instance_id))
 
     async def announce_maintenance(self, instance_id: str, detail: str, not_before: datetime) -> None:
         ahead = not_before.timestamp() - self.world.time()
-        self.world.strike(REGION, Announce(detail, ahead, instance_id))
+        self.world.strike(REGION, AnnounceMaintenance(detail, ahead, instance_id))
 
     async def complete_maintenance(self, instance_id: str) -> None:
         fault_injection.complete_maintenance(self._place, instance_id)
 
     async def heal(self, instance_id: str) -> None:
-        fault_injection.heal(self._place, instance_id)
+        fault_injection.heal_instance(self._place, instance_id)
 
     async def forget_terminated(self) -> None:
         for machine in self._place.machines.values():
@@ -115,19 +125,19 @@ class SimulatedBed:
         self._place.faults.hold_transitions = on
 
     def hide_new_instances(self, seconds: float) -> None:
-        self.world.strike(REGION, HideNew(seconds))
+        self.world.strike(REGION, HideNewInstances(seconds))
 
     def reveal_instances(self) -> None:
-        fault_injection.reveal(self._place, self.world.time())
+        fault_injection.reveal_instances(self._place, self.world.time())
 
     def throttle(self, operation: str, times: int) -> None:
-        self.world.strike(REGION, Refuse(operation, "RequestLimitExceeded", times))
+        self.world.strike(REGION, RefuseCalls(operation, "RequestLimitExceeded", times))
 
     def refuse(self, operation: str, refusal: Refusal, times: int) -> None:
-        self.world.strike(REGION, Refuse(operation, refusal.value, times))
+        self.world.strike(REGION, RefuseCalls(operation, refusal.value, times))
 
     def lose_replies(self, times: int) -> None:
-        self.world.strike(REGION, LoseReplies(times))
+        self.world.strike(REGION, LoseResponses(times))
 
     def fail_page(self, number: int) -> None:
         self.world.strike(REGION, FailPage(number, ALWAYS))
@@ -136,7 +146,7 @@ class SimulatedBed:
         self.world.strike(REGION, Outage(_FOREVER if on else 0.0))
 
     def clear_faults(self) -> None:
-        fault_injection.clear(self._place)
+        fault_injection.clear_faults(self._place)
 
 
 @asynccontextmanager

@@ -9,12 +9,12 @@ from lcm.cloud.aws import clients
 RECORDED: set[str] = set()
 
 _PREFIXES = {"EC2": "ec2", "CloudWatch": "cloudwatch", "STS": "sts"}
-_new_session = clients._session
+_new_session = clients._base_session
 
 
 def record() -> None:
     """From now on, note the operations of every session that the adapter makes in this process."""
-    clients._session = _recording_session
+    clients._base_session = _recording_session
 
 
 def _recording_session() -> Any:

@@ -6,7 +6,13 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from lcm.coordination import Coordination, OutcomeUnknown, Unavailable, WatchBatch, WatchEvent
+from lcm.coordination import (
+    Coordination,
+    CoordinationOutcomeUnknownError,
+    CoordinationUnavailableError,
+    WatchBatch,
+    WatchEvent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,7 +37,7 @@ async def until_served(call: Callable[[], Awaitable[T]]) -> T:
     """Repeat a call until it is served."""
     async with asyncio.timeout(DEADLINE):
         while True:
-            with suppress(Unavailable):
+            with suppress(CoordinationUnavailableError):
                 return await call()
             await asyncio.sleep(_PAUSE)
 
@@ -42,9 +48,9 @@ async def write_once(client: Coordination, key: str, value: bytes) -> None:
         while True:
             try:
                 await client.put(key, value)
-            except Unavailable:
+            except CoordinationUnavailableError:
                 await asyncio.sleep(_PAUSE)
-            except OutcomeUnknown:
+            except CoordinationOutcomeUnknownError:
                 if await until_served(lambda: client.get(key)) is not None:
                     return
             else:
@@ -71,7 +77,7 @@ class Follower:
 
     def __init__(self) -> None:
         self.events: list[WatchEvent] = []
-        self.lost: list[Unavailable] = []
+        self.lost: list[CoordinationUnavailableError] = []
         self.opened = 0
 
     async def run(self, client: Coordination, prefix: str, revision: int) -> None:
@@ -82,7 +88,7 @@ class Follower:
                     async for batch in batches:
                         self.events += batch.events
                         revision = batch.revision + 1
-            except Unavailable as lost:
+            except CoordinationUnavailableError as lost:
                 self.lost.append(lost)
                 await asyncio.sleep(_PAUSE)
 

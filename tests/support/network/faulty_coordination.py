@@ -6,12 +6,17 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from lcm.core.coordination import NO_LEASE, OutcomeUnknown, Unavailable, WatchLost
+from lcm.core.coordination import (
+    NO_LEASE,
+    CoordinationOutcomeUnknownError,
+    CoordinationUnavailableError,
+    WatchLostError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from lcm.core.coordination import Coordination, KeyValue, LeaseGrant, Listing, Swap, WatchBatch
+    from lcm.core.coordination import Coordination, KeyValue, LeaseGrant, Listing, SwapResult, WatchBatch
 
 R = TypeVar("R")
 UNREACHABLE = "etcd 127.0.0.1:2379: connection refused"
@@ -43,16 +48,20 @@ class FaultyCoordination:
     async def _send(self, name: str, call: Callable[[], Awaitable[R]], *, write: bool) -> R:
         self.calls[name] = self.calls.get(name, 0) + 1
         if self.cut:
-            raise Unavailable(UNREACHABLE)
+            raise CoordinationUnavailableError(UNREACHABLE)
         if self.hang:
             await asyncio.sleep(6)
-            raise OutcomeUnknown("no answer within 6 s") if write else Unavailable("no answer within 6 s")
+            raise (
+                CoordinationOutcomeUnknownError("no answer within 6 s")
+                if write
+                else CoordinationUnavailableError("no answer within 6 s")
+            )
         if self.delay:
             await asyncio.sleep(self.delay)
         answer = await call()
         if write and self.lose_next_reply:
             self.lose_next_reply = False
-            raise OutcomeUnknown("the answer was lost")
+            raise CoordinationOutcomeUnknownError("the answer was lost")
         return answer
 
     async def get(self, key: str) -> KeyValue | None:
@@ -60,17 +69,19 @@ class FaultyCoordination:
 
     async def list_prefix(self, prefix: str) -> Listing:
         if self.fail_watches:
-            raise Unavailable(UNREACHABLE)
+            raise CoordinationUnavailableError(UNREACHABLE)
         return await self._send("list", lambda: self.inner.list_prefix(prefix), write=False)
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         return await self._send("put", lambda: self.inner.put(key, value, lease_id=lease_id), write=True)
 
-    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> Swap:
+    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> SwapResult:
         return await self._send("swap", lambda: self.inner.put_if_absent(key, value, lease_id=lease_id), write=True)
 
-    async def compare_and_swap(self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE) -> Swap:
-        def swap() -> Awaitable[Swap]:
+    async def compare_and_swap(
+        self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE
+    ) -> SwapResult:
+        def swap() -> Awaitable[SwapResult]:
             return self.inner.compare_and_swap(key, value, mod_revision=mod_revision, lease_id=lease_id)
 
         return await self._send("swap", swap, write=True)
@@ -91,7 +102,7 @@ class FaultyCoordination:
     async def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[AsyncIterator[WatchBatch]]:
         self.calls["watch"] = self.calls.get("watch", 0) + 1
         if self.cut or self.fail_watches:
-            raise WatchLost(UNREACHABLE)
+            raise WatchLostError(UNREACHABLE)
         async with self.inner.watch(prefix, from_revision=max(1, from_revision - self.repeat_revisions)) as batches:
             yield self._until_broken(batches)
 
@@ -103,7 +114,7 @@ class FaultyCoordination:
                 try:
                     await asyncio.wait([upcoming, broken], return_when=asyncio.FIRST_COMPLETED)
                     if broken.done():
-                        raise WatchLost("the stream was cut")
+                        raise WatchLostError("the stream was cut")
                     yield upcoming.result()
                 finally:
                     upcoming.cancel()

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lcm.cml.simulator import SimulatorFarm
-from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.state.faults import SimulatorApiError
 from lcm.cml.simulator.state.license import SmartAccount
-from lcm.cml.simulator.state.world import WorldSettings
+from lcm.cml.simulator.state.world import SimulatorSettings
 from tests.support.aws.ec2_rules import RULES
 from tests.support.network.connect_proxy import ConnectProxy
 from tests.support.network.http_gate import Holds
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 DEREGISTRATION = "deregistration"
 _LOOK_SECONDS = 0.05
-_SETTINGS = WorldSettings(boot_seconds=0.0, login_seconds=0.0, register_seconds=0.0, deregister_seconds=0.0)
+_SETTINGS = SimulatorSettings(boot_seconds=0.0, login_seconds=0.0, register_seconds=0.0, deregister_seconds=0.0)
 
 
 class CountingAccount(SmartAccount):
@@ -78,11 +78,11 @@ class Machines:
         await self.proxy.__aexit__(None, None, None)
         await self._farm.stop()
 
-    async def person_starts_lab(self, instance_id: str) -> str:
+    async def start_user_lab(self, instance_id: str) -> str:
         """Somebody works on the server."""
         world = self._farm[instance_id].world
         world.time.advance()
-        return world.person_starts_lab("student").id
+        return world.start_user_lab("student").id
 
     async def person_stops_lab(self, instance_id: str, lab_id: str) -> None:
         """And has finished."""
@@ -150,7 +150,7 @@ class Machines:
             before = self.holds.take(name, after=False)
             try:
                 if before is not None and not await before.reached():
-                    raise Refusal(503, "it never came so far")
+                    raise SimulatorApiError(503, "it never came so far")
                 reached = await deregister()
             finally:
                 if before is not None:

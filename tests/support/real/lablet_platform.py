@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from lcm.cml.client.labs import marker_of
+from lcm.cml.client.labs import marker_in_title
 from lcm.cml.simulator import SimulatorFarm
-from lcm.cml.simulator.state.world import WorldSettings
+from lcm.cml.simulator.state.world import SimulatorSettings
 from lcm.core import clock
 from tests.support.network.http_gate import HttpGate, LoopThread
 from tests.support.real.worker_platform import ADMIN, CONTROLLER, PATIENCE, TTL, terms
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lcm.cml.simulator.state.labs import Lab
     from tests.support.network.http_gate import Hold
 
-_SETTINGS = WorldSettings(boot_seconds=0.0, login_seconds=0.0, speed=20.0)
+_SETTINGS = SimulatorSettings(boot_seconds=0.0, login_seconds=0.0, speed=20.0)
 _WORKERS = {"X-LCM-Controller": "worker-controller", "X-LCM-Leader-Term": "1"}
 _SCHEDULER = {"X-LCM-Controller": "resource-scheduler", "X-LCM-Leader-Term": "1"}
 
@@ -171,7 +171,7 @@ class RealLablets:
             worlds = [self.farm[address].world for address in self.farm.addresses]
             for world in worlds:
                 world.time.advance()
-            return [lab for world in worlds for lab in world.labs.all if marker_of(lab.plan.title)]
+            return [lab for world in worlds for lab in world.labs.all if marker_in_title(lab.plan.title)]
 
         return self.loop.run(look())
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from lcm.core import clock
 from lcm.core.controller.reconciliation import ReconciliationResult
-from lcm.core.controller.watching import WatchTriggeredHostedService
+from lcm.core.controller.watch import WatchTriggeredHostedService
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.wiring.controllers import Runtime
+    from lcm.wiring.controllers import ControllerRuntime
 
 _EVERY = 0.02
 
@@ -22,7 +22,7 @@ _EVERY = 0.02
 class Diarist(WatchTriggeredHostedService[str]):
     """Reconciles keys under /tasks/ by writing a line about each. The diary's path is in DIARY."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: ControllerRuntime) -> None:
         super().__init__(
             runtime.coordination, runtime.election("diarist"), runtime.watch("/tasks/"), runtime.reconciliation
         )

@@ -142,7 +142,7 @@ class RealPlatform:
             found[:] = self.leaders()
             others = [one for one in self.controllers.values() if one.running and one not in found]
             ready = [one for one in others if one.get("/ready")[0] == 200]
-            return len(found) == 1 and len(ready) >= standbys and self.leader_seen()["startup_sweep_done"]
+            return len(found) == 1 and len(ready) >= standbys and self.known_leader()["startup_sweep_done"]
 
         wait_until(led, "one leads and others stand by", PATIENCE)
         return found[0]
@@ -152,7 +152,7 @@ class RealPlatform:
         found: list[LcmProcess] = []
 
         def taken_over() -> bool:
-            term = self.leader_seen()["term"]
+            term = self.known_leader()["term"]
             others = [process for process in self.controllers.values() if process is not than and process.running]
             found[:] = [process for process in others if term in terms(process)]
             return bool(found)
@@ -160,7 +160,7 @@ class RealPlatform:
         wait_until(taken_over, f"somebody takes over from {than.name}", PATIENCE)
         return found[0]
 
-    def leader_seen(self) -> dict[str, Any]:
+    def known_leader(self) -> dict[str, Any]:
         """What the control plane has heard of the present leader."""
         none = {"term": 0, "startup_sweep_done": False}
         answer = self.ask("GET", "/api/fleet")

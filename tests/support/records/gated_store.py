@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.store.memory.store import MemoryStore
-from lcm.control_plane.store.port import StoreUnavailable
+from lcm.control_plane.store.port import StoreUnavailableError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
 
     from lcm.control_plane.store.memory.store import MemoryDisk
-    from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Stored
+    from lcm.control_plane.store.port import Delete, Guard, Kind, NewJournalEntry, Put, StoredDocument
 
 
 class GatedStore(MemoryStore):
@@ -24,24 +24,24 @@ class GatedStore(MemoryStore):
         self.failures: list[Exception] = []
         self.loses_answers = False
 
-    async def get(self, kind: Kind, document_id: str) -> Stored | None:
+    async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         stored = await super().get(kind, document_id)
         await self._wait()
         return stored
 
-    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         stored = await super().get_many(kind, document_ids)
         await self._wait()
         return stored
 
     async def commit(
-        self, writes: Sequence[Put | Delete], *, entries: Sequence[Entry] = (), guards: Sequence[Guard] = ()
+        self, writes: Sequence[Put | Delete], *, entries: Sequence[NewJournalEntry] = (), guards: Sequence[Guard] = ()
     ) -> Sequence[str]:
         if self.failures:
             raise self.failures.pop(0)
         cursors = await super().commit(writes, entries=entries, guards=guards)
         if self.loses_answers:
-            raise StoreUnavailable("the answer was lost")
+            raise StoreUnavailableError("the answer was lost")
         return cursors
 
     async def _wait(self) -> None:

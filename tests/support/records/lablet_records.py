@@ -7,29 +7,29 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lcm.control_plane.auth.roles import Caller
-from lcm.control_plane.context import Plane
-from lcm.control_plane.lablets.control_plane_definitions import add_definition
-from lcm.control_plane.lablets.controller_writes import LabletReports
-from lcm.control_plane.lablets.service import Lablets
+from lcm.control_plane.context import ControlPlaneContext
+from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
+from lcm.control_plane.lablets.definitions import add_definition
+from lcm.control_plane.lablets.service import LabletService
 from lcm.control_plane.records.kinds import ALL_KINDS, LABLETS, WORKERS
-from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
-from lcm.control_plane.secrets.keys import make_key, read_key
+from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryStore
-from lcm.control_plane.workers.controller_writes import Leader, Reports
+from lcm.control_plane.workers.controller_writes import Leader, WorkerControllerWrites
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 from lcm.model.lablet.record import (
-    CreateDefinition,
-    CreateLablet,
+    CreateDefinitionRequest,
+    CreateLabletRequest,
     Lablet,
-    LabletRelease,
-    LabletStatusWrite,
+    LabletRequirements,
+    LabletStatusUpdate,
     Placement,
-    Requirements,
-    ScheduleBatch,
-    Scheduled,
-    ScheduleWrite,
+    PlacementBatch,
+    PlacementRequest,
+    PlacementResult,
+    ReleaseLabletRequest,
 )
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Worker
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Mapping, Sequence
 
-    from lcm.control_plane.records.unit_of_work import Change
-    from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Stored
+    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.store.port import Delete, Guard, Kind, NewJournalEntry, Put, StoredDocument
 
 ANNA = Caller("anna", CallerKind.TOKEN, Role.OPERATOR)
 WORKER_CONTROLLER = Leader("worker-controller", 5)
@@ -66,7 +66,7 @@ def a_lablet(**changes: Any) -> Lablet:
         "name": "exercise",
         "owner": "anna",
         "definition": "ospf@1",
-        "requirements": Requirements(license=False),
+        "requirements": LabletRequirements(license=False),
         "status_since": NOW,
         "created_at": NOW,
         "updated_at": NOW,
@@ -81,16 +81,16 @@ class LaggingStore(MemoryStore):
         super().__init__()
         self._chance = chance
 
-    async def get(self, kind: Kind, document_id: str) -> Stored | None:
+    async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         await self._lag()
         return await super().get(kind, document_id)
 
-    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         await self._lag()
         return await super().get_many(kind, document_ids)
 
     async def commit(
-        self, writes: Sequence[Put | Delete], *, entries: Sequence[Entry] = (), guards: Sequence[Guard] = ()
+        self, writes: Sequence[Put | Delete], *, entries: Sequence[NewJournalEntry] = (), guards: Sequence[Guard] = ()
     ) -> Sequence[str]:
         await self._lag()
         return await super().commit(writes, entries=entries, guards=guards)
@@ -105,12 +105,12 @@ class LabletDesk:
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
         self.commits = 0
-        self.records = Records(self.store, self._count)
-        box = SecretBox([read_key(make_key(), "test")])
-        self.plane = Plane(self.store, self.records, box, ("eu-west-1", "us-east-1"))
-        self.people = Lablets(self.plane)
-        self.reports = LabletReports(self.plane)
-        self.workers = Reports(self.plane)
+        self.records = UnitOfWork(self.store, self._count)
+        box = SecretBox([parse_key(generate_key(), "test")])
+        self.plane = ControlPlaneContext(self.store, self.records, box, ("eu-west-1", "us-east-1"))
+        self.people = LabletService(self.plane)
+        self.reports = LabletControllerWrites(self.plane)
+        self.workers = WorkerControllerWrites(self.plane)
 
     def _count(self) -> None:
         self.commits += 1
@@ -119,7 +119,7 @@ class LabletDesk:
         """With these workers, and, unless told otherwise, the worker controller's word that they are as recorded."""
         await self.store.open(ALL_KINDS)
 
-        async def attempt(change: Change) -> None:
+        async def attempt(change: Transaction) -> None:
             for worker in workers:
                 change.save(worker, "created")
 
@@ -135,23 +135,25 @@ class LabletDesk:
 
     async def define(self, name: str = "ospf", version: str = "1", topology: str = TOPOLOGY, **needs: Any) -> str:
         """A definition."""
-        needed = Requirements(**{"license": False, **needs})
-        request = CreateDefinition(name=name, version=version, topology=topology, requirements=needed)
+        needed = LabletRequirements(**{"license": False, **needs})
+        request = CreateDefinitionRequest(name=name, version=version, topology=topology, requirements=needed)
         made, _ = await self.records.change(ANNA.actor, lambda change: add_definition(change, request, "anna"))
         return made.id
 
     async def make(self, definition: str = "ospf", **facts: Any) -> Lablet:
         """A lablet that somebody asks for."""
-        return Lablet.model_validate_json(await self.people.create(ANNA, CreateLablet(definition=definition, **facts)))
+        return Lablet.model_validate_json(
+            await self.people.create(ANNA, CreateLabletRequest(definition=definition, **facts))
+        )
 
     async def end(self, lablet: Lablet, **how: Any) -> Lablet:
         """Somebody ends it."""
         return Lablet.model_validate_json(await self.people.terminate(ANNA, lablet.id, **how))
 
-    async def schedule(self, *pairs: tuple[Lablet, str], leader: Leader = SCHEDULER) -> tuple[Scheduled, ...]:
+    async def schedule(self, *pairs: tuple[Lablet, str], leader: Leader = SCHEDULER) -> tuple[PlacementResult, ...]:
         """The scheduler has found these workers for these lablets, as it knew them."""
         items = tuple(
-            ScheduleWrite(
+            PlacementRequest(
                 lablet_id=lablet.id,
                 version=lablet.version,
                 worker_id=worker_id,
@@ -159,7 +161,7 @@ class LabletDesk:
             )
             for lablet, worker_id in pairs
         )
-        return (await self.reports.schedule(leader, ScheduleBatch(items=items))).items
+        return (await self.reports.schedule(leader, PlacementBatch(items=items))).items
 
     async def placed(self, worker_id: str = "w-1", **facts: Any) -> Lablet:
         """A lablet that has a worker."""
@@ -169,12 +171,12 @@ class LabletDesk:
 
     async def report(self, lablet: Lablet, status: str, *, leader: Leader = LABLET_CONTROLLER, **facts: Any) -> Lablet:
         """A controller writes a status."""
-        write = LabletStatusWrite(status=LabletStatus(status), version=lablet.version, reason="seen", **facts)
+        write = LabletStatusUpdate(status=LabletStatus(status), version=lablet.version, reason="seen", **facts)
         return await self.reports.status(leader, lablet.id, write)
 
     async def release(self, lablet: Lablet, status: str) -> Lablet:
         """A controller gives the reservation back."""
-        write = LabletRelease(status=LabletStatus(status), version=lablet.version, reason="lost")
+        write = ReleaseLabletRequest(status=LabletStatus(status), version=lablet.version, reason="lost")
         return await self.reports.release(LABLET_CONTROLLER, lablet.id, write)
 
     async def lablet(self, lablet_id: str) -> Lablet:

@@ -63,7 +63,7 @@ async def make_sqlite() -> None:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("VACUUM")
         connection.close()
-        target = DATA / f"store-v{len(sqlite_schema.STEPS)}.db"
+        target = DATA / f"store-v{len(sqlite_schema.MIGRATIONS)}.db"
         target.write_bytes(made.read_bytes())
 
 
@@ -77,7 +77,7 @@ async def make_mongo() -> None:
             found: Database[dict[str, Any]] = client[name]
             dump = {each: list(found[each].find().sort("_id")) for each in sorted(found.list_collection_names())}
         server.kill()
-    target = DATA / f"store-v{len(mongo_schema.STEPS)}.mongo.json"
+    target = DATA / f"store-v{len(mongo_schema.MIGRATIONS)}.mongo.json"
     target.write_text(json_util.dumps(dump, json_options=json_util.CANONICAL_JSON_OPTIONS, indent=1) + "\n")
 
 

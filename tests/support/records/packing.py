@@ -9,10 +9,10 @@ from lcm.model.worker.template import DEFAULT_TEMPLATES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.model.lablet.record import Requirements
+    from lcm.model.lablet.record import LabletRequirements
 
 
-def first_fit_decreasing(wanted: Sequence[Requirements]) -> int:
+def first_fit_decreasing(wanted: Sequence[LabletRequirements]) -> int:
     """How many machines: the largest first, into the first that has room, else the cheapest that holds it."""
     sizes = {
         each.name: (each.capacity.cpu_cores, each.capacity.memory_gb, each.capacity.storage_gb, each.capacity.max_nodes)

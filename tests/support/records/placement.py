@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lcm.model.lablet.record import Lablet, Requirements
+from lcm.model.lablet.record import Lablet, LabletRequirements
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
 from lcm.model.worker.template import Capacity, WorkerTemplate
@@ -38,12 +38,12 @@ def a_ready_worker(number: int = 1, **changes: Any) -> Worker:
     return a_worker(**{**facts, **changes})
 
 
-def needs(cpu: float = 1, memory: float = 1, storage: float = 1, nodes: int = 1, **more: Any) -> Requirements:
+def needs(cpu: float = 1, memory: float = 1, storage: float = 1, nodes: int = 1, **more: Any) -> LabletRequirements:
     """What a lablet takes."""
-    return Requirements(cpu_cores=cpu, memory_gb=memory, storage_gb=storage, nodes=nodes, **more)
+    return LabletRequirements(cpu_cores=cpu, memory_gb=memory, storage_gb=storage, nodes=nodes, **more)
 
 
-def a_lablet(number: int = 1, requirements: Requirements | None = None, **changes: Any) -> Lablet:
+def a_lablet(number: int = 1, requirements: LabletRequirements | None = None, **changes: Any) -> Lablet:
     """A lablet that waits for a worker."""
     facts: dict[str, Any] = {
         "id": f"l-{number:04}",

@@ -6,12 +6,12 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lcm.control_plane.store.port import Entry, Kind, Put, Sample, Where
+from lcm.control_plane.store.port import Kind, NewJournalEntry, Put, Sample, Where
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lcm.control_plane.store.port import Page, Sort, Store, Stored, Value
+    from lcm.control_plane.store.port import DocumentPage, FieldValue, Sort, Store, StoredDocument
 
 START = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ def worker(
     *,
     unique: Mapping[str, str] | None = None,
     body: object = None,
-    **fields: Value,
+    **fields: FieldValue,
 ) -> Put:
     """A worker whose fields are None unless they are given."""
     values = {name: fields.get(name) for name in WORKERS.fields}
@@ -46,8 +46,8 @@ def encode(body: object) -> bytes:
     return json.dumps(body).encode()
 
 
-def entry(subject: str, body: object = None, *, topic: str = "worker") -> Entry:
-    return Entry(topic, subject, encode(body), START)
+def entry(subject: str, body: object = None, *, topic: str = "worker") -> NewJournalEntry:
+    return NewJournalEntry(topic, subject, encode(body), START)
 
 
 def sample(subject: str, seconds: float, body: object = None) -> Sample:
@@ -58,7 +58,7 @@ async def revision(store: Store, kind: Kind, document_id: str) -> int:
     return (await existing(store, kind, document_id)).revision
 
 
-async def existing(store: Store, kind: Kind, document_id: str) -> Stored:
+async def existing(store: Store, kind: Kind, document_id: str) -> StoredDocument:
     found = await store.get(kind, document_id)
     assert found is not None, f"{kind.name} {document_id} is gone"
     return found
@@ -75,9 +75,9 @@ async def ids(store: Store, where: Where | None = None, sort: Sort | None = None
 
 async def pages(
     store: Store, where: Where | None = None, sort: Sort | None = None, *, kind: Kind = WORKERS, limit: int = 100
-) -> list[Page]:
+) -> list[DocumentPage]:
     """All pages, one after the other."""
     found = [await store.find(kind, where, sort=sort, limit=limit)]
-    while (after := found[-1].next_after) is not None:
+    while (after := found[-1].next_cursor) is not None:
         found.append(await store.find(kind, where, sort=sort, after=after, limit=limit))
     return found

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from lcm.control_plane.records.kinds import WORKERS
-from lcm.control_plane.records.unit_of_work import Change, Records
+from lcm.control_plane.records.unit_of_work import Transaction, UnitOfWork
 from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.worker.record import Worker
@@ -21,13 +21,13 @@ class Desk:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.commits = 0
-        self.records = Records(self.store, self._count)
+        self.records = UnitOfWork(self.store, self._count)
 
     def _count(self) -> None:
         self.commits += 1
 
     async def add(self, worker: Worker) -> None:
-        async def attempt(change: Change) -> None:
+        async def attempt(change: Transaction) -> None:
             change.save(worker, "created")
 
         await self.records.change(ANNA, attempt)

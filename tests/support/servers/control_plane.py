@@ -13,7 +13,7 @@ from lcm.core import clock
 from lcm.model.decision import DecisionReport
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.metrics import MetricsSample
-from lcm.model.worker.requests import MetricsBatch, StatusWrite
+from lcm.model.worker.requests import MetricsBatch, WorkerStatusUpdate
 from lcm.model.worker.status import WorkerStatus
 from tests.support.servers.etcd import free_ports
 from tests.support.servers.processes import ROOT, LcmProcess, wait_until
@@ -111,7 +111,7 @@ class StandIn:
     def report(self, name: str, status: WorkerStatus, reason: str = "seen on EC2", **fields: Any) -> Worker:
         """A status write that must work."""
         worker = self._plane.worker(name)
-        write = StatusWrite(status=status, version=worker.version, reason=reason, **fields)
+        write = WorkerStatusUpdate(status=status, version=worker.version, reason=reason, **fields)
         return self._plane.ask(  # type: ignore[no-any-return]
             lambda client: client.internal.write_status(_LEADER, worker.id, write), CONTROLLER
         )

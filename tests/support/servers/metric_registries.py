@@ -21,17 +21,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from lcm.coordination.memory.client import MemoryCoordination
-from lcm.wiring.connections import connect
-from lcm.wiring.control_plane import PlaneSettings, make_control_plane
-from lcm.wiring.controllers import Runtime, StandaloneSettings
-from lcm.wiring.lablet_controller import LabletControllerProcess, make_lablet_controller
-from lcm.wiring.resource_scheduler import ResourceSchedulerProcess, make_resource_scheduler
+from lcm.wiring.connections import connect_coordination
+from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane
+from lcm.wiring.controllers import ControllerRuntime, StandaloneControllerSettings
+from lcm.wiring.lablet_controller import LabletControllerProcessSettings, make_lablet_controller
+from lcm.wiring.resource_scheduler import ResourceSchedulerProcessSettings, make_resource_scheduler
 from lcm.wiring.worker_controller import (
-    WorkerControllerProcess,
-    aws_cloud,
-    cml_servers,
+    WorkerControllerProcessSettings,
+    connect_aws,
+    connect_cml,
+    make_control_plane_client,
     make_worker_controller,
-    plane_client,
 )
 from tests.support.servers.processes import ROOT
 
@@ -48,7 +48,7 @@ _OF_THE_LIBRARY = ("python_", "process_")
 
 @cache
 def platform_metrics() -> Metrics:
-    """By name: `type` and `labels`. A counter's name is the one that is scraped, with `_total`."""
+    """By name: `type` and `labels`. A counter's name is the one that is scraped, with `_sum_counts`."""
     command = [sys.executable, "-m", "tests.support.servers.metric_registries"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -69,16 +69,16 @@ def sample_names(metrics: Metrics) -> set[str]:
 async def _collect(folder: Path) -> Metrics:
     """Put a control plane and controllers together as processes do, start nothing, and scrape them all."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    etcd = connect(StandaloneSettings())
-    told = WorkerControllerProcess(lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1")
+    etcd = connect_coordination(StandaloneControllerSettings())
+    told = WorkerControllerProcessSettings(lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1")
     async with httpx.AsyncClient() as http:
-        plane = make_control_plane(PlaneSettings(lcm_data_dir=folder), MemoryCoordination(), http)
-        cloud, cml, control = aws_cloud(told), cml_servers(told), plane_client(told)
-        controller = make_worker_controller(Runtime(MemoryCoordination(), told), told, control, cloud, cml)
-        placing = ResourceSchedulerProcess(lcm_controller_token=SecretStr(_TOKEN))
-        scheduler = make_resource_scheduler(Runtime(MemoryCoordination(), placing), placing, control)
-        labs_told = LabletControllerProcess(lcm_controller_token=SecretStr(_TOKEN))
-        labs = make_lablet_controller(Runtime(MemoryCoordination(), labs_told), labs_told, control, cml)
+        plane = make_control_plane(ControlPlaneComponentSettings(lcm_data_dir=folder), MemoryCoordination(), http)
+        cloud, cml, control = connect_aws(told), connect_cml(told), make_control_plane_client(told)
+        controller = make_worker_controller(ControllerRuntime(MemoryCoordination(), told), told, control, cloud, cml)
+        placing = ResourceSchedulerProcessSettings(lcm_controller_token=SecretStr(_TOKEN))
+        scheduler = make_resource_scheduler(ControllerRuntime(MemoryCoordination(), placing), placing, control)
+        labs_told = LabletControllerProcessSettings(lcm_controller_token=SecretStr(_TOKEN))
+        labs = make_lablet_controller(ControllerRuntime(MemoryCoordination(), labs_told), labs_told, control, cml)
         shown = [await _scrape(app) for app in (plane.server.app, controller.app, scheduler.app, labs.app)]
     found = _labelled()
     for text in shown:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from lcm.cml.client.labs import marker_of
+from lcm.cml.client.labs import marker_in_title
 from lcm.cml.client.tls import Insecure
-from lcm.cml.client.transport import Transport
-from lcm.cml.simulator.http.simulator_app import make_app
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.client.transport import CMLTransport
+from lcm.cml.simulator.http.app import make_simulator_app
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,9 +33,9 @@ class LabServers(httpx.AsyncBaseTransport):
 
     def add(self, address: str) -> World:
         """A server that is up. Where one was before, another machine is now."""
-        world = self.worlds[address] = World(WorldSettings(boot_seconds=0.0))
+        world = self.worlds[address] = World(SimulatorSettings(boot_seconds=0.0))
         world.power_on()
-        self._wires[address] = httpx.ASGITransport(app=make_app(world))
+        self._wires[address] = httpx.ASGITransport(app=make_simulator_app(world))
         return world
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -72,7 +72,7 @@ class LabServers(httpx.AsyncBaseTransport):
 
     def markers(self) -> list[str]:
         """The markers of all labs that have one."""
-        return sorted(marker for lab in self.labs() if (marker := marker_of(lab.plan.title)) is not None)
+        return sorted(marker for lab in self.labs() if (marker := marker_in_title(lab.plan.title)) is not None)
 
     def imports(self) -> int:
         """Labs that were ever made through the API."""
@@ -128,9 +128,9 @@ class MortalLink(httpx.AsyncBaseTransport):
         return response
 
 
-def cml_transport(servers: LabServers, life: Life) -> Transport:
+def cml_transport(servers: LabServers, life: Life) -> CMLTransport:
     """The way of one process to the servers."""
-    return Transport(Insecure(), wire=lambda _context: MortalLink(servers, life))
+    return CMLTransport(Insecure(), wire=lambda _context: MortalLink(servers, life))
 
 
 def _short(path: str) -> str:

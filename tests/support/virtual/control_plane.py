@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from lcm.control_plane.app import make_app
-from lcm.control_plane.auth.rate_limit import Throttle
-from lcm.control_plane.auth.sessions import SESSIONS, Sessions
-from lcm.control_plane.auth.tokens import TOKENS, Tokens
-from lcm.control_plane.context import Plane
-from lcm.control_plane.fleet.installation import settle_installation
+from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.sessions import SESSIONS, SessionService
+from lcm.control_plane.auth.tokens import TOKENS, TokenService
+from lcm.control_plane.context import ControlPlaneContext
+from lcm.control_plane.fleet.installation import ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
-from lcm.control_plane.http.deps import Gate
+from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.records.kinds import ALL_KINDS
-from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
-from lcm.control_plane.secrets.keys import make_key, read_key
-from lcm.control_plane.services import Parts
+from lcm.control_plane.secrets.keys import generate_key, parse_key
+from lcm.control_plane.services import Services
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
@@ -40,7 +40,7 @@ class TestPlane:
 
     __test__ = False
 
-    def __init__(self, app: FastAPI, parts: Parts, tokens: dict[Role, str], feed: JournalFeed) -> None:
+    def __init__(self, app: FastAPI, parts: Services, tokens: dict[Role, str], feed: JournalFeed) -> None:
         self.app = app
         self.feed = feed
         self.parts = parts
@@ -86,14 +86,14 @@ async def serving_plane(disk: MemoryDisk | None = None) -> AsyncIterator[TestPla
     store = MemoryStore(disk)
     await store.open([*ALL_KINDS, TOKENS, SESSIONS])
     feed = JournalFeed(store)
-    records = Records(store, feed.wake)
-    await records.change(SYSTEM, lambda change: settle_installation(change, None))
+    records = UnitOfWork(store, feed.wake)
+    await records.change(SYSTEM, lambda change: ensure_installation(change, None))
     await records.change(SYSTEM, lambda change: seed_templates(change, None))
-    box = SecretBox([read_key(make_key(), "test")])
-    tokens = Tokens(store)
-    gate = Gate(tokens, Sessions(store, tokens), Throttle())
+    box = SecretBox([parse_key(generate_key(), "test")])
+    tokens = TokenService(store)
+    gate = Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter())
     stream = EventStream(store, feed)
-    parts = Parts.of(Plane(store, records, box, ("eu-west-1", "us-east-1")), gate, stream)
+    parts = Services.of(ControlPlaneContext(store, records, box, ("eu-west-1", "us-east-1")), gate, stream)
     secrets = {role: (await tokens.create(role.value, role, created_by="test"))[1].reveal() for role in Role}
     await feed.start()
     await stream.start()

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from lcm.client.errors import NotFound
+from lcm.client.errors import NotFoundError
 from lcm.cloud.types import InstanceMetrics
-from lcm.cml.errors import AuthFailed, Conflict, NotReady
+from lcm.cml.errors import CMLAuthenticationError, CMLConflictError, CMLNotReadyError
 from lcm.cml.types import (
-    Activity,
-    ActivityEvent,
+    CMLActivity,
+    CMLActivityEvent,
     Credentials,
-    Deregistration,
+    DeregistrationResult,
     LicenseState,
     SystemHealth,
     SystemInformation,
@@ -24,7 +24,7 @@ from lcm.cml.types import (
     Usage,
 )
 from lcm.core import clock
-from lcm.model.answers import CmlCredentials
+from lcm.model.access import CmlCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +46,8 @@ class FakeServer:
     licence: LicenseState = UNREGISTERED
     registers_in: float = 5.0
     good_token: str = "good-token"
-    deregistration: Deregistration = Deregistration.DONE
-    events: tuple[ActivityEvent, ...] = ()
+    deregistration: DeregistrationResult = DeregistrationResult.DONE
+    events: tuple[CMLActivityEvent, ...] = ()
     definitions: tuple[str, ...] = ()
     account: Credentials = DEFAULT
     failures: dict[str, Exception] = field(default_factory=dict)
@@ -92,25 +92,25 @@ class FakeCml:
     ) -> None:
         server = await self._at(address, "register", credentials)
         if server.licence.registration == "COMPLETED" and not reregister:
-            raise Conflict(address, "it is registered already")
+            raise CMLConflictError(address, "it is registered already")
         # As the real one: any token is taken, and only later it shows whether it was good.
         end = ("COMPLETED", "") if token == server.good_token else ("FAILED", "no such token")
         server.licence = replace(server.licence, registration="IN_PROGRESS")
         asyncio.get_running_loop().call_later(server.registers_in, self._settle, server, *end)
 
-    async def deregister_license(self, address: str, credentials: Credentials) -> Deregistration:
+    async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
         server = await self._at(address, "deregister", credentials)
         if server.licence.registration == "IN_PROGRESS":
-            raise Conflict(address, "a registration is under way")
+            raise CMLConflictError(address, "a registration is under way")
         if server.licence.registration != "COMPLETED":
-            return Deregistration.WAS_NOT_REGISTERED
+            return DeregistrationResult.WAS_NOT_REGISTERED
         server.licence = replace(server.licence, registration="NOT_REGISTERED")
         return server.deregistration
 
-    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> Activity:
+    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
         server = await self._at(address, "activity", credentials)
         events = tuple(event for event in server.events if since is None or event.at > since)
-        return Activity(events, len(server.events), 0)
+        return CMLActivity(events, len(server.events), 0)
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
         return (await self._at(address, "definitions", credentials)).definitions
@@ -130,12 +130,12 @@ class FakeCml:
             server = self.servers.get(address)
             if server is None:
                 await asyncio.sleep(5)
-                raise NotReady(address, "no connection within 5 s")
+                raise CMLNotReadyError(address, "no connection within 5 s")
             await server.serve(operation)
         finally:
             self.busy -= 1
         if credentials is not None and credentials != server.account:
-            raise AuthFailed(address, f"user name or password of {credentials.username!r} refused")
+            raise CMLAuthenticationError(address, f"user name or password of {credentials.username!r} refused")
         return server
 
     @staticmethod
@@ -156,14 +156,14 @@ class FakeSecrets:
     async def cml_credentials(self, worker_id: str) -> CmlCredentials:
         await self._ask(f"account {worker_id}")
         if worker_id not in self.accounts:
-            raise NotFound(404, "not_found", f"worker {worker_id} has no cml username")
+            raise NotFoundError(404, "not_found", f"worker {worker_id} has no cml username")
         account = self.accounts[worker_id]
         return CmlCredentials(username=account.username, password=SecretStr(account.password))
 
     async def license_token(self, worker_id: str) -> SecretStr:
         await self._ask(f"token {worker_id}")
         if worker_id not in self.tokens:
-            raise NotFound(404, "not_found", f"worker {worker_id} has no license token")
+            raise NotFoundError(404, "not_found", f"worker {worker_id} has no license token")
         return SecretStr(self.tokens[worker_id])
 
     async def _ask(self, what: str) -> None:

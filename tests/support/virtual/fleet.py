@@ -16,22 +16,22 @@ from prometheus_client import CollectorRegistry
 
 from lcm.client import Client
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
-from lcm.cloud.simulated.faults import Action, Disturb
-from lcm.cloud.types import InstanceState, LaunchSite
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange
+from lcm.cloud.types import InstanceState, RegionLaunchSettings
 from lcm.control_plane.journal.mirror import Mirror
-from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS, MIRRORED_WORKERS
+from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.controllers.worker.controller import WorkerReconciler
-from lcm.controllers.worker.deps import Outside, Rules
+from lcm.controllers.worker.deps import ControllerConfig, Dependencies
 from lcm.controllers.worker.policy import Policy
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig
+from lcm.core.controller.watch import WatchConfig
 from lcm.model.access import Role
 from lcm.model.worker.record import Worker
-from lcm.model.worker.requests import CreateWorker
+from lcm.model.worker.requests import CreateWorkerRequest
 from tests.support.network.faulty_coordination import FaultyCoordination
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeServer
@@ -138,7 +138,9 @@ class Fleet:
     dedicated_account: bool = False
     config: ReconciliationConfig = field(default_factory=ReconciliationConfig)
     watch: WatchConfig = field(default_factory=lambda: WatchConfig(prefix="/workers/"))
-    sites: dict[str, LaunchSite] = field(default_factory=lambda: {region: _site(region) for region in REGIONS})
+    sites: dict[str, RegionLaunchSettings] = field(
+        default_factory=lambda: {region: _site(region) for region in REGIONS}
+    )
     providers: dict[str, SimulatedProvider] = field(default_factory=dict)
     controllers: dict[str, WorkerReconciler] = field(default_factory=dict)
     registries: dict[str, CollectorRegistry] = field(default_factory=dict)
@@ -171,8 +173,8 @@ class Fleet:
             election,
             self.watch,
             self.config,
-            Outside(control, provider, provider, self.servers or self.cml, self.sites),
-            Rules(
+            Dependencies(control, provider, provider, self.servers or self.cml, self.sites),
+            ControllerConfig(
                 DEFAULT,
                 policy=self.policy,
                 metrics_interval=self.metrics_interval,
@@ -186,7 +188,7 @@ class Fleet:
 
     async def create(self, name: str = "alpha", **body: Any) -> Worker:
         """A person asks for a worker."""
-        return await self.people.workers.create(CreateWorker(name=name, template_name="small", **body))
+        return await self.people.workers.create(CreateWorkerRequest(name=name, template_name="small", **body))
 
     async def worker(self, worker_id: str) -> Worker:
         """The record as it is, from the store: to ask over HTTP twice a second would take most of a test's time."""
@@ -239,10 +241,10 @@ class Fleet:
         audit = self.people.fleet.audit(subject=[subject], newest_first=False)
         return [entry.action async for entry in audit]
 
-    def disturb(self, action: Action, worker: Worker) -> None:
+    def disturb(self, action: ExternalAction, worker: Worker) -> None:
         """Somebody does something to the instance from outside."""
         assert worker.instance_id is not None
-        self.world.strike(worker.aws_region, Disturb(action, worker.instance_id))
+        self.world.strike(worker.aws_region, ExternalChange(action, worker.instance_id))
 
     def machine(self, worker: Worker) -> Machine:
         """The machine behind a worker."""
@@ -264,8 +266,8 @@ class Fleet:
         assert answer.status_code == 200, answer.text
 
 
-def _site(region: str) -> LaunchSite:
-    return LaunchSite(region, subnet_ids=("subnet-a", "subnet-b"))
+def _site(region: str) -> RegionLaunchSettings:
+    return RegionLaunchSettings(region, subnet_ids=("subnet-a", "subnet-b"))
 
 
 @asynccontextmanager
@@ -286,7 +288,7 @@ async def a_fleet(
         store = plane.parts.plane.store
         mirrors = [
             Mirror(store, MemoryCoordination(server), plane.feed, mirrored)
-            for mirrored in (MIRRORED_WORKERS, MIRRORED_LABLETS)
+            for mirrored in (WORKER_MIRROR, LABLET_MIRROR)
         ]
         for mirror in mirrors:
             await mirror.start()

@@ -14,23 +14,23 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from lcm.cloud.types import InstanceState
-from lcm.cml.client.cml_session import Session
-from lcm.cml.client.cml_system import CMLSystemClient
+from lcm.cml.client.session import CMLSession
+from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure
-from lcm.cml.client.transport import Transport
-from lcm.cml.simulator.http.simulator_app import make_app
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.client.transport import CMLTransport
+from lcm.cml.simulator.http.app import make_simulator_app
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.controllers.lablet.controller import LabletReconciler
-from lcm.controllers.lablet.given import Outside, Rules
-from lcm.controllers.scheduler.plan import Rules as SchedulerRules
-from lcm.controllers.scheduler.scheduler import SchedulerHostedService
+from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies
+from lcm.controllers.scheduler.controller import SchedulerHostedService
+from lcm.controllers.scheduler.plan import SchedulerConfig as SchedulerRules
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig
+from lcm.core.controller.watch import WatchConfig
 from lcm.model.access import Role
-from lcm.model.lablet.record import CreateDefinition, CreateLablet, Lablet, Requirements
+from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 WATCH = WatchConfig(prefix="/instances/")
 CONFIG = ReconciliationConfig(interval_seconds=120.0)  # changes are watched; to poll for hours takes most of a test
-_SETTINGS = WorldSettings(boot_seconds=BOOT, password=DEFAULT.password)
+_SETTINGS = SimulatorSettings(boot_seconds=BOOT, password=DEFAULT.password)
 _LOOK_SECONDS = 5.0  # to read all records takes longer than what happens meanwhile
 _NODE = "  - {{id: n{0}, label: host{0}, node_definition: alpine, x: {0}, y: 0, interfaces: []}}\n"
 
@@ -101,7 +101,7 @@ class ParkedServers(LabServers):
             world.power_off()
             world.power_on()
             self.worlds[address] = world
-            self._wires[address] = httpx.ASGITransport(app=make_app(world))
+            self._wires[address] = httpx.ASGITransport(app=make_simulator_app(world))
             self._address_of[machine.id] = address
         world.time.advance()
         return world
@@ -124,16 +124,16 @@ class Whole:
         self.servers = servers
         self.scheduler = scheduler
 
-    async def define(self, name: str, requirements: Requirements) -> None:
+    async def define(self, name: str, requirements: LabletRequirements) -> None:
         """What lablets can be made from: a lab with as many nodes as are asked for."""
-        body = CreateDefinition(
+        body = CreateDefinitionRequest(
             name=name, version="1", topology=topology(requirements.nodes), requirements=requirements
         )
         await self.fleet.people.definitions.create(body)
 
     async def make(self, definition: str, **body: Any) -> Lablet:
         """Somebody wants a lablet."""
-        return await self.fleet.people.lablets.create(CreateLablet(definition=definition, **body))
+        return await self.fleet.people.lablets.create(CreateLabletRequest(definition=definition, **body))
 
     async def running(self, definition: str, **body: Any) -> Lablet:
         """A lablet that runs."""
@@ -205,8 +205,8 @@ async def a_whole(*, policy: Policy | None = None) -> AsyncIterator[Whole]:
     """An empty fleet with a worker controller, a resource scheduler and a lablet controller."""
     async with a_fleet(policy=policy, config=CONFIG) as fleet:
         servers = ParkedServers(fleet.world)
-        transport = Transport(Insecure(), wire=lambda _context: servers)
-        session = Session(transport, registry=CollectorRegistry())
+        transport = CMLTransport(Insecure(), wire=lambda _context: servers)
+        session = CMLSession(transport, registry=CollectorRegistry())
         fleet.servers = CMLSystemClient(session)
         await fleet.change_settings(scaling={"max_workers_per_region": 60})
         scheduler = SchedulerHostedService(
@@ -223,8 +223,8 @@ async def a_whole(*, policy: Policy | None = None) -> AsyncIterator[Whole]:
             _election("lablet-controller"),
             WATCH,
             CONFIG,
-            Outside(fleet.connect(Role.CONTROLLER), session, session.forget),
-            Rules(DEFAULT),
+            LabletDependencies(fleet.connect(Role.CONTROLLER), session, session.forget),
+            LabletControllerConfig(DEFAULT),
             registry=CollectorRegistry(),
         )
         await fleet.start()

@@ -13,30 +13,29 @@ from prometheus_client import CollectorRegistry
 
 from lcm.client import Client
 from lcm.client.base import Leader
-from lcm.cml.client.cml_session import Session
+from lcm.cml.client.session import CMLSession
 from lcm.cml.types import Credentials
 from lcm.control_plane.journal.mirror import Mirror
-from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS
+from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR
 from lcm.controllers.lablet.controller import LabletReconciler
-from lcm.controllers.lablet.deps import Policy
-from lcm.controllers.lablet.figures import Gauges
-from lcm.controllers.lablet.given import Outside, Rules
+from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
+from lcm.controllers.lablet.metrics import LabletGauges
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig
+from lcm.core.controller.watch import WatchConfig
 from lcm.model.access import Role
 from lcm.model.lablet.record import (
-    CreateDefinition,
-    CreateLablet,
+    CreateDefinitionRequest,
+    CreateLabletRequest,
+    LabletRequirements,
     Placement,
-    Requirements,
-    ScheduleBatch,
-    ScheduleWrite,
+    PlacementBatch,
+    PlacementRequest,
 )
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
-from lcm.model.worker.requests import CreateWorker, StatusWrite
+from lcm.model.worker.requests import CreateWorkerRequest, WorkerStatusUpdate
 from lcm.model.worker.status import WorkerStatus
 from tests.support.network.faulty_coordination import FaultyCoordination
 from tests.support.virtual.cml_servers import LabServers, Life, MortalLink, cml_transport
@@ -76,7 +75,7 @@ class Labbing:
     servers: LabServers
     people: Client
     control: Client
-    policy: Policy = field(default_factory=Policy)
+    policy: LabletPolicy = field(default_factory=LabletPolicy)
     sweep_interval: float = 600.0
     lives: dict[str, Life] = field(default_factory=dict)
     controllers: dict[str, LabletReconciler] = field(default_factory=dict)
@@ -88,7 +87,7 @@ class Labbing:
     async def worker(self, name: str = "alpha", address: str = "192.0.2.7") -> Worker:
         """A worker that is ready, and its CML."""
         self.servers.add(address)
-        made = await self.people.workers.create(CreateWorker(name=name, template_name="large"))
+        made = await self.people.workers.create(CreateWorkerRequest(name=name, template_name="large"))
         made = await self.report(made, WorkerStatus.PROVISIONING, instance_id=f"i-{name}1")
         made = await self.report(made, WorkerStatus.STARTING)
         return await self.report(made, WorkerStatus.RUNNING, public_ip=address, conditions=self.cml(*READY))
@@ -96,7 +95,7 @@ class Labbing:
     async def report(self, worker: Worker, status: WorkerStatus, **fields: Any) -> Worker:
         """The worker controller writes what it found."""
         current = await self.control.internal.worker(worker.id)
-        body = StatusWrite(status=status, version=current.version, reason="seen", **fields)
+        body = WorkerStatusUpdate(status=status, version=current.version, reason="seen", **fields)
         return await self.control.internal.write_status(WORKERS_LEADER, worker.id, body)
 
     @staticmethod
@@ -128,21 +127,21 @@ class Labbing:
 
     async def define(self, topology: str = TOPOLOGY, **requirements: Any) -> None:
         """A definition to make lablets from."""
-        needs = Requirements(**{"license": False, "nodes": 2, "ports": ("CONSOLE",), **requirements})
+        needs = LabletRequirements(**{"license": False, "nodes": 2, "ports": ("CONSOLE",), **requirements})
         await self.people.definitions.create(
-            CreateDefinition(name="exercise", version="1", topology=topology, requirements=needs)
+            CreateDefinitionRequest(name="exercise", version="1", topology=topology, requirements=needs)
         )
 
     async def lablet(self, worker: Worker | None = None, **body: Any) -> Lablet:
         """A lablet; with a worker it is placed there."""
-        made = await self.people.lablets.create(CreateLablet(definition="exercise", **body))
+        made = await self.people.lablets.create(CreateLabletRequest(definition="exercise", **body))
         return made if worker is None else await self.place(made, worker)
 
     async def place(self, lablet: Lablet, worker: Worker) -> Lablet:
         """The scheduler gives it a worker."""
         placement = Placement(at=clock.now(), worker_id=worker.id, score=0.5, reason="the only one")
-        write = ScheduleWrite(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
-        (done,) = await self.control.internal.schedule(SCHEDULER, ScheduleBatch(items=(write,)))
+        write = PlacementRequest(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
+        (done,) = await self.control.internal.schedule(SCHEDULER, PlacementBatch(items=(write,)))
         assert done.placed, done.detail
         return await self.control.internal.lablet(lablet.id)
 
@@ -203,18 +202,18 @@ class Labbing:
 
         life.on_death = cut_off
         transport = cml_transport(self.servers, life)
-        session = Session(transport, registry=CollectorRegistry())
+        session = CMLSession(transport, registry=CollectorRegistry())
         registry = self.registries[name] = CollectorRegistry()
         reconciler = LabletReconciler(
             coordination,
             LeaderElectionConfig(election_key_prefix="/lcm", service_name="lablet-controller", instance_id=name),
             WatchConfig(prefix="/instances/"),
             ReconciliationConfig(),
-            Outside(control, session, session.forget),
-            Rules(ACCOUNT, policy=self.policy, sweep_interval=self.sweep_interval),
+            LabletDependencies(control, session, session.forget),
+            LabletControllerConfig(ACCOUNT, policy=self.policy, sweep_interval=self.sweep_interval),
             registry=registry,
         )
-        Gauges(reconciler, registry)
+        LabletGauges(reconciler, registry)
         self.controllers[name] = reconciler
         self.closing.append(transport.aclose)
         await reconciler.start()
@@ -229,13 +228,13 @@ class Labbing:
 
 
 @asynccontextmanager
-async def a_labbing(*, policy: Policy | None = None, verified: bool = True) -> AsyncIterator[Labbing]:
+async def a_labbing(*, policy: LabletPolicy | None = None, verified: bool = True) -> AsyncIterator[Labbing]:
     """A platform with a definition, without a worker or a controller yet."""
     async with serving_plane() as plane:
         server = MemoryServer()
-        mirror = Mirror(plane.parts.plane.store, MemoryCoordination(server), plane.feed, MIRRORED_LABLETS)
+        mirror = Mirror(plane.parts.plane.store, MemoryCoordination(server), plane.feed, LABLET_MIRROR)
         await mirror.start()
-        labbing = Labbing(plane, server, LabServers(), None, None, policy or Policy())  # type: ignore[arg-type]
+        labbing = Labbing(plane, server, LabServers(), None, None, policy or LabletPolicy())  # type: ignore[arg-type]
         labbing.people = labbing.connect(Role.ADMIN)
         labbing.control = labbing.connect(Role.CONTROLLER)
         await labbing.control.internal.announce_leadership(SCHEDULER)

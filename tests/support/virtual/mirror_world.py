@@ -11,14 +11,14 @@ from lcm.control_plane.journal.mirror import Mirror
 from lcm.control_plane.records.kinds import (
     ALL_KINDS,
     AUDIT,
-    HISTORY,
     WORKER_CHANGED,
+    WORKER_HISTORY,
     WORKERS,
     worker_fields,
-    worker_unique,
+    worker_unique_keys,
 )
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
-from lcm.control_plane.store.port import Conflict, Entry, Put
+from lcm.control_plane.store.port import NewJournalEntry, Put, RevisionConflictError
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.coordination import NO_LEASE, EventKind
@@ -68,18 +68,18 @@ class Plane:
             changed = Worker(**{**dict(worker), **fields, "version": worker.version + moves})
             try:
                 return await self._commit([(changed, stored.revision)])
-            except Conflict:
+            except RevisionConflictError:
                 continue
 
     async def _commit(self, workers: list[tuple[Worker, int | None]]) -> None:
         puts: list[Put] = []
-        entries: list[Entry] = []
+        entries: list[NewJournalEntry] = []
         for worker, revision in workers:
             body = worker.model_dump_json().encode()
-            puts.append(Put(WORKERS, worker.id, body, revision, worker_fields(worker), worker_unique(worker)))
+            puts.append(Put(WORKERS, worker.id, body, revision, worker_fields(worker), worker_unique_keys(worker)))
             about = json.dumps({"worker_id": worker.id, "version": worker.version}).encode()
-            for topic, text in ((HISTORY, about), (AUDIT, about), (WORKER_CHANGED, body)):
-                entries.append(Entry(topic, worker.id, text, clock.now()))
+            for topic, text in ((WORKER_HISTORY, about), (AUDIT, about), (WORKER_CHANGED, body)):
+                entries.append(NewJournalEntry(topic, worker.id, text, clock.now()))
         await self.store.commit(puts, entries=entries)
         self.feed.wake()
 

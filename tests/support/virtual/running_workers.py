@@ -23,7 +23,7 @@ from tests.support.virtual.control_plane import SYSTEM
 
 if TYPE_CHECKING:
     from lcm.cloud.simulated.machine import Machine
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from tests.support.virtual.fleet import Fleet
 
 _LONG_AGO = timedelta(hours=2)
@@ -98,7 +98,7 @@ async def standing_workers(
     for begin in range(0, count, 100):
         some = made[begin : begin + 100]
 
-        async def save(change: Change, some: list[Worker] = some) -> None:
+        async def save(change: Transaction, some: list[Worker] = some) -> None:
             for worker in some:
                 change.save(worker, "created")
 

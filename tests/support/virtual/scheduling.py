@@ -13,17 +13,17 @@ from prometheus_client import CollectorRegistry
 from lcm.client import Client
 from lcm.client.base import Leader
 from lcm.control_plane.journal.mirror import Mirror
-from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS
+from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
-from lcm.controllers.scheduler.plan import Rules
-from lcm.controllers.scheduler.scheduler import SchedulerHostedService
+from lcm.controllers.scheduler.controller import SchedulerHostedService
+from lcm.controllers.scheduler.plan import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig
+from lcm.core.controller.watch import WatchConfig
 from lcm.model.access import Role
-from lcm.model.lablet.record import CreateDefinition, CreateLablet, Lablet, Requirements
+from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.worker.record import Worker
 from tests.support.records.placement import a_ready_worker, needs
 from tests.support.virtual.control_plane import SYSTEM, TestPlane, serving_plane
@@ -32,7 +32,7 @@ from tests.support.virtual.fleet import MortalWire
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
 
 TOPOLOGY = "lab: {title: t}\nnodes: [{id: n0, label: a, node_definition: alpine}]\n"
 WATCH = WatchConfig(prefix="/instances/")
@@ -46,7 +46,7 @@ class Scene:
     server: MemoryServer
     people: Client
     controller: Client
-    rules: Rules = field(default_factory=Rules)
+    rules: SchedulerConfig = field(default_factory=SchedulerConfig)
     config: ReconciliationConfig = field(default_factory=ReconciliationConfig)
     schedulers: dict[str, SchedulerHostedService] = field(default_factory=dict)
     registries: dict[str, CollectorRegistry] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Scene:
     async def stand(self, workers: Sequence[Worker]) -> None:
         """These workers are on record."""
 
-        async def save(change: Change) -> None:
+        async def save(change: Transaction) -> None:
             for worker in workers:
                 change.save(worker.model_copy(update={"created_at": clock.now()}), "created")
 
@@ -74,20 +74,22 @@ class Scene:
     async def alter(self, worker_id: str, change_it: Callable[[Worker], Worker]) -> None:
         """A worker is changed behind everybody's back, as its own controller would."""
 
-        async def save(change: Change) -> None:
+        async def save(change: Transaction) -> None:
             worker = await change.worker(worker_id)
             change.save(change_it(worker).model_copy(update={"version": worker.version + 1}), "changed")
 
         await self.plane.parts.plane.records.change(SYSTEM, save)
 
-    async def define(self, name: str = "lab", requirements: Requirements | None = None) -> None:
+    async def define(self, name: str = "lab", requirements: LabletRequirements | None = None) -> None:
         """What lablets can be made from."""
-        body = CreateDefinition(name=name, version="1", topology=TOPOLOGY, requirements=requirements or needs())
+        body = CreateDefinitionRequest(name=name, version="1", topology=TOPOLOGY, requirements=requirements or needs())
         await self.people.definitions.create(body)
 
     async def make(self, count: int = 1, definition: str = "lab", **body: Any) -> list[Lablet]:
         """People want lablets."""
-        return [await self.people.lablets.create(CreateLablet(definition=definition, **body)) for _ in range(count)]
+        return [
+            await self.people.lablets.create(CreateLabletRequest(definition=definition, **body)) for _ in range(count)
+        ]
 
     async def start(self, name: str = "one") -> SchedulerHostedService:
         """A scheduler, leading or standing by."""
@@ -152,11 +154,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_scene(rules: Rules | None = None, config: ReconciliationConfig | None = None) -> AsyncIterator[Scene]:
+async def a_scene(
+    rules: SchedulerConfig | None = None, config: ReconciliationConfig | None = None
+) -> AsyncIterator[Scene]:
     """A control plane without a scheduler yet; start one, or several."""
     async with serving_plane() as plane:
         server = MemoryServer()
-        mirror = Mirror(plane.parts.plane.store, MemoryCoordination(server), plane.feed, MIRRORED_LABLETS)
+        mirror = Mirror(plane.parts.plane.store, MemoryCoordination(server), plane.feed, LABLET_MIRROR)
         await mirror.start()
         scene = Scene(plane, server, None, None)  # type: ignore[arg-type]
         scene.people = scene.connect(Role.ADMIN)

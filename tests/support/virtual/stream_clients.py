@@ -18,8 +18,8 @@ from tests.support.virtual.mirror_world import Plane
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from lcm.control_plane.journal.sse_client import Wanted
-    from lcm.control_plane.store.port import Recorded
+    from lcm.control_plane.journal.sse_client import EventFilter
+    from lcm.control_plane.store.port import JournalEntry
 
 SOON = 0.05  # seconds in which everything happens that needs no time
 
@@ -85,11 +85,11 @@ class Studio:
         self.stream = EventStream(plane.store, plane.feed, settings, shown=self._shown)
         self.readers: list[Reader] = []
 
-    def _shown(self, line: Recorded) -> bytes:
+    def _shown(self, line: JournalEntry) -> bytes:
         self.encoded += 1
         return line.body
 
-    async def reader(self, wanted: Wanted | None = None, last_event_id: str | None = None) -> Reader:
+    async def reader(self, wanted: EventFilter | None = None, last_event_id: str | None = None) -> Reader:
         reader = Reader(self.stream.subscribe(wanted, last_event_id))
         self.readers.append(reader)
         await asyncio.sleep(SOON)
@@ -108,7 +108,7 @@ class Studio:
 async def a_studio() -> AsyncIterator[Studio]:
     """One worker, and a stream with small bounds."""
     plane = Plane(MemoryDisk(), MemoryCoordination())
-    studio = Studio(plane, StreamSettings(buffer=30, most_replayed=500))
+    studio = Studio(plane, StreamSettings(buffer=30, max_replayed=500))
     await plane.start()
     await plane.add(a_worker())
     await studio.stream.start()

@@ -80,7 +80,7 @@ class VirtualClock:
         self._loop = loop
         self._began = loop.time()
         self.suspended = 0.0
-        self.chance: random.Random = random.Random(seed)
+        self.rng: random.Random = random.Random(seed)
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.boottime() - self._began)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lcm.core.controller.leader_election import LeaderElectedHostedService, LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationHostedService, ReconciliationResult
-from lcm.core.controller.watching import WatchConfig, WatchTriggeredHostedService
+from lcm.core.controller.watch import WatchConfig, WatchTriggeredHostedService
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -187,7 +187,7 @@ class Watcher(WatchTriggeredHostedService[Thing]):
         self.order.append("announced")
 
     def start_leader_loops(self) -> None:
-        self._duty("own-loop", self._own_loop)
+        self._spawn_loop("own-loop", self._own_loop)
 
     async def _own_loop(self) -> None:
         self.order.append("own loop")

@@ -10,33 +10,39 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from lcm.cli.commands.plan import UNSEEN, WAITING, grouped
-from lcm.cli.errors import CommandError, WrongUsage
-from lcm.cli.live.top import Load, bar, heat, order
-from lcm.cli.output.printer import Screen
-from lcm.cli.output.worker_views import notes, show_explanation, status_words
-from lcm.cli.runtime.client_factory import ReadsOnly, WouldSend, in_words
-from lcm.cli.runtime.options import Format
-from lcm.cli.runtime.target import Reach
-from lcm.cli.runtime.validating import valid
-from lcm.cli.runtime.waiting import Goal, goal_of, progress
-from lcm.client.errors import Invalid, NotPossibleNow, NotSignedIn, OutcomeUnknown, TimedOut, Unreachable
+from lcm.cli.commands.plan import NO_ACTION, NOT_EVALUATED, group_by_action
+from lcm.cli.errors import CommandError, UsageError
+from lcm.cli.live.top import WorkerLoad, sort_key, usage_bar, usage_style
+from lcm.cli.output.printer import Printer
+from lcm.cli.output.worker_views import show_explanation, worker_notes, worker_status_text
+from lcm.cli.runtime.client_factory import DryRunStopError, ReadOnlyTransport, describe_error
+from lcm.cli.runtime.options import OutputFormat, validate
+from lcm.cli.runtime.target import Target
+from lcm.cli.runtime.waiting import WorkerGoal, parse_goal, progress_line
+from lcm.client.errors import (
+    ClientTimeoutError,
+    InvalidRequestError,
+    NotPossibleNowError,
+    OutcomeUnknownError,
+    UnauthenticatedError,
+    UnreachableError,
+)
 from lcm.model.decision import DecisionReport
 from lcm.model.fleet.state import PlannedWorker
 from lcm.model.problems import FieldProblem
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
-from lcm.model.worker.cost import cost_so_far, licence_words, running_words
+from lcm.model.worker.cost import cost_so_far, describe_license_release, describe_running_nodes
 from lcm.model.worker.explain import Explanation
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Hold
-from lcm.model.worker.requests import CreateWorker
+from lcm.model.worker.requests import CreateWorkerRequest
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
-REACH = Reach("http://lcm.test", "secret", "LCM_URL")
+REACH = Target("http://lcm.test", "secret", "LCM_URL")
 
 
 def condition(kind: ConditionType, status: str = "True", message: str = "") -> Condition:
@@ -45,13 +51,13 @@ def condition(kind: ConditionType, status: str = "True", message: str = "") -> C
 
 def test_notes_say_what_one_line_should() -> None:
     held = a_worker(hold=Hold(reason="maintenance", by="anna", since=NOW))
-    assert notes(held, NOW) == "on hold: maintenance"
-    assert notes(a_worker(status="FAILED"), NOW) == "lcm workers explain alpha"
+    assert worker_notes(held, NOW) == "on hold: maintenance"
+    assert worker_notes(a_worker(status="FAILED"), NOW) == "lcm workers explain alpha"
     stuck = a_worker(conditions=(condition(ConditionType.STUCK, message="CML is silent"),))
-    assert notes(stuck, NOW) == "stuck: CML is silent"
-    assert notes(a_worker(), NOW) == ""
+    assert worker_notes(stuck, NOW) == "stuck: CML is silent"
+    assert worker_notes(a_worker(), NOW) == ""
     over = a_worker(hold=Hold(reason="x", by="anna", since=NOW, until=NOW + timedelta(minutes=1)))
-    assert notes(over, NOW + timedelta(minutes=2)) == ""
+    assert worker_notes(over, NOW + timedelta(minutes=2)) == ""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,7 @@ def test_notes_say_what_one_line_should() -> None:
     ],
 )
 def test_status_words(facts: dict[str, str], words: str) -> None:
-    assert status_words(a_worker(**facts)) == words
+    assert worker_status_text(a_worker(**facts)) == words
 
 
 def test_a_stopped_hour_costs_nothing() -> None:
@@ -89,7 +95,7 @@ def planned(name: str, *actions: str, decided: bool = True) -> PlannedWorker:
 
 
 def test_a_plan_is_grouped_by_what_is_done() -> None:
-    groups = grouped(
+    groups = group_by_action(
         [
             planned("a", "stop instance i-0abc12"),
             planned("b"),
@@ -99,8 +105,8 @@ def test_a_plan_is_grouped_by_what_is_done() -> None:
     )
     assert [(heading, [item.name for item in items]) for heading, items in groups] == [
         ("Stop its instance", ["a", "c"]),
-        (WAITING, ["b"]),
-        (UNSEEN, ["d"]),
+        (NO_ACTION, ["b"]),
+        (NOT_EVALUATED, ["d"]),
     ]
 
 
@@ -110,25 +116,28 @@ def sample(**figures: Any) -> MetricsSample:
 
 def test_losses() -> None:
     running = a_worker(status="RUNNING")
-    assert running_words(sample(labs_count=2, nodes_count=9, running_nodes=5), running) == "5 of 9 nodes, in 2 labs"
-    assert "not known" in running_words(None, running)
-    assert running_words(None, a_worker(status="STOPPED")) == "nothing: it does not run"
-    assert "given back" in licence_words(a_worker(license_status="registered"))
+    assert (
+        describe_running_nodes(sample(labs_count=2, nodes_count=9, running_nodes=5), running)
+        == "5 of 9 nodes, in 2 labs"
+    )
+    assert "not known" in describe_running_nodes(None, running)
+    assert describe_running_nodes(None, a_worker(status="STOPPED")) == "nothing: it does not run"
+    assert "given back" in describe_license_release(a_worker(license_status="registered"))
 
 
 def test_loads_are_sorted_with_the_unknown_last() -> None:
     loads = [
-        Load(a_worker(name="idle"), sample(cpu_utilization=3.0)),
-        Load(a_worker(name="unknown"), None),
-        Load(a_worker(name="busy"), sample(cpu_utilization=97.0)),
+        WorkerLoad(a_worker(name="idle"), sample(cpu_utilization=3.0)),
+        WorkerLoad(a_worker(name="unknown"), None),
+        WorkerLoad(a_worker(name="busy"), sample(cpu_utilization=97.0)),
     ]
-    assert [load.worker.name for load in sorted(loads, key=lambda load: order(load, "cpu"))] == [
+    assert [load.worker.name for load in sorted(loads, key=lambda load: sort_key(load, "cpu"))] == [
         "busy",
         "idle",
         "unknown",
     ]
-    assert (bar(0), bar(55), bar(130)) == ("░" * 10, "█████░░░░░"[:5] + "█" + "░" * 4, "█" * 10)
-    assert [heat(share) for share in (None, 10, 75, 95)] == ["dim", "green", "yellow", "red"]
+    assert (usage_bar(0), usage_bar(55), usage_bar(130)) == ("░" * 10, "█████░░░░░"[:5] + "█" + "░" * 4, "█" * 10)
+    assert [usage_style(share) for share in (None, 10, 75, 95)] == ["dim", "green", "yellow", "red"]
 
 
 @pytest.mark.parametrize(
@@ -146,42 +155,42 @@ def test_loads_are_sorted_with_the_unknown_last() -> None:
     ],
 )
 def test_goals(what: str, facts: dict[str, Any], met: bool, hopeless: bool) -> None:
-    goal, worker = goal_of(what), a_worker(**facts)
+    goal, worker = parse_goal(what), a_worker(**facts)
     assert goal.met(worker) is met
     assert met or bool(goal.hopeless(worker)) is hopeless
 
 
 def test_progress_is_one_line() -> None:
     worker: Worker = a_worker(status="RUNNING", conditions=(condition(ConditionType.CML_READY, "False"),))
-    line = progress(worker, timedelta(seconds=65), Goal("ready"))
+    line = progress_line(worker, timedelta(seconds=65), WorkerGoal("ready"))
     assert line == "1:05  alpha  RUNNING (CmlReady=False)  waiting for ready"
 
 
 def test_refusals_are_the_servers_words() -> None:
-    assert in_words(NotPossibleNow(409, "not_possible_now", "only a FAILED worker can be retried"), REACH) == (
-        "only a FAILED worker can be retried"
-    )
-    wrong = Invalid(422, "invalid", "not right", errors=[FieldProblem(field="name", message="too long")])
-    assert in_words(wrong, REACH) == "name: too long"
-    assert in_words(NotSignedIn(401, "unauthenticated", "no such token."), REACH) == (
+    assert describe_error(
+        NotPossibleNowError(409, "not_possible_now", "only a FAILED worker can be retried"), REACH
+    ) == ("only a FAILED worker can be retried")
+    wrong = InvalidRequestError(422, "invalid", "not right", errors=[FieldProblem(field="name", message="too long")])
+    assert describe_error(wrong, REACH) == "name: too long"
+    assert describe_error(UnauthenticatedError(401, "unauthenticated", "no such token."), REACH) == (
         "no such token. Sign in: lcm login http://lcm.test"
     )
-    nobody = in_words(Unreachable("x"), REACH)
+    nobody = describe_error(UnreachableError("x"), REACH)
     assert nobody is not None
     assert all(words in nobody for words in ("http://lcm.test", "LCM_URL", "lcm up", "lcm login"))
-    late = in_words(TimedOut("x"), REACH)
+    late = describe_error(ClientTimeoutError("x"), REACH)
     assert late is not None
     assert "in time" in late
-    doubt = in_words(OutcomeUnknown("it may have happened"), REACH)
+    doubt = describe_error(OutcomeUnknownError("it may have happened"), REACH)
     assert doubt is not None
     assert "Look before" in doubt
-    assert in_words(KeyError("a bug"), REACH) is None
+    assert describe_error(KeyError("a bug"), REACH) is None
 
 
 def test_typed_values_are_told_by_name_and_secrets_are_not_quoted() -> None:
     facts = {"name": "no good", "template_name": "small", "license_token": "s3cret with spaces"}
-    with pytest.raises(WrongUsage) as caught:
-        valid(CreateWorker, facts)
+    with pytest.raises(UsageError) as caught:
+        validate(CreateWorkerRequest, facts)
     assert "name: " in str(caught.value)
     assert "license_token: a licence token has" in str(caught.value)
     assert "s3cret" not in str(caught.value)
@@ -189,10 +198,10 @@ def test_typed_values_are_told_by_name_and_secrets_are_not_quoted() -> None:
 
 async def test_a_dry_run_lets_reads_pass_and_nothing_else() -> None:
     answered = httpx.MockTransport(lambda _: httpx.Response(200, json={}))
-    async with httpx.AsyncClient(transport=ReadsOnly(answered), base_url="http://x") as client:
+    async with httpx.AsyncClient(transport=ReadOnlyTransport(answered), base_url="http://x") as client:
         assert (await client.get("/api/workers")).status_code == 200
         for method in ("POST", "PUT", "PATCH", "DELETE"):
-            with pytest.raises(WouldSend) as caught:
+            with pytest.raises(DryRunStopError) as caught:
                 await client.request(method, "/api/workers?a=b", json={"cml_password": "s3cret", "name": "a"})
             assert (caught.value.method, caught.value.path) == (method, "/api/workers?a=b")
             assert caught.value.body == {"cml_password": "***", "name": "a"}
@@ -208,7 +217,7 @@ def test_an_explanation_begins_with_the_answer(capsys: pytest.CaptureFixture[str
         desired_status=DesiredStatus.RUNNING,
         ready=False,
     )
-    show_explanation(Screen(), "alpha", told)
+    show_explanation(Printer(), "alpha", told)
     assert capsys.readouterr().out == (
         "alpha: RUNNING\n\n"
         "alpha has been RUNNING for 3 minutes but is not ready.\n\n"
@@ -219,8 +228,8 @@ def test_an_explanation_begins_with_the_answer(capsys: pytest.CaptureFixture[str
 
 
 def test_data_forms(capsys: pytest.CaptureFixture[str]) -> None:
-    Screen(Format.JSON).data({"name": "ü"})
-    Screen(Format.YAML).data({"name": "ü"})
+    Printer(OutputFormat.JSON).data({"name": "ü"})
+    Printer(OutputFormat.YAML).data({"name": "ü"})
     json_text, yaml_text = capsys.readouterr().out.rsplit("name: ", 1)
     assert json.loads(json_text) == {"name": "ü"}
     assert yaml_text == "ü\n"
@@ -228,4 +237,4 @@ def test_data_forms(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_wrong_goal_names_what_is_possible() -> None:
     with pytest.raises(CommandError, match="ready, license, or one of pending"):
-        goal_of("tea")
+        parse_goal("tea")

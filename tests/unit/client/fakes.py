@@ -16,7 +16,7 @@ URL = "http://lcm.test"
 
 
 @dataclass
-class Said:
+class FakeResponse:
     """What a server answers with."""
 
     status: int = 200
@@ -24,24 +24,26 @@ class Said:
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
 
 
-def said(data: Any, status: int = 200, **headers: str) -> Said:
+def json_response(data: Any, status: int = 200, **headers: str) -> FakeResponse:
     """An answer in JSON."""
-    return Said(status, json.dumps(data).encode(), {"content-type": "application/json", **headers})
+    return FakeResponse(status, json.dumps(data).encode(), {"content-type": "application/json", **headers})
 
 
-def problem(status: int, code: str, detail: str = "not now", *, retry_after: int | None = None, **more: Any) -> Said:
+def problem_response(
+    status: int, code: str, detail: str = "not now", *, retry_after: int | None = None, **more: Any
+) -> FakeResponse:
     """An answer that tells of a problem."""
     headers = {"content-type": "application/problem+json"}
     if retry_after is not None:
         headers["retry-after"] = str(retry_after)
     body = {"title": "No", "status": status, "code": code, "detail": detail, **more}
-    return Said(status, json.dumps(body).encode(), headers)
+    return FakeResponse(status, json.dumps(body).encode(), headers)
 
 
-class Server:
+class ScriptedServer:
     """An ASGI app that gives its answers in turn, the last one again and again, and keeps what it was asked."""
 
-    def __init__(self, *answers: Said) -> None:
+    def __init__(self, *answers: FakeResponse) -> None:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
         self._answers = list(answers)
 
@@ -62,7 +64,7 @@ class Server:
 Fault = str | None
 
 
-class Network(httpx.AsyncBaseTransport):
+class FaultyNetwork(httpx.AsyncBaseTransport):
     """The way to an app. Faults come in turn: `refused` and `hangs` before it hears, `lost` and `late` after it did."""
 
     def __init__(self, app: Any, *faults: Fault) -> None:
@@ -85,7 +87,7 @@ class Network(httpx.AsyncBaseTransport):
         return answer
 
 
-class Chunks(httpx.AsyncByteStream):
+class ScriptedBody(httpx.AsyncByteStream):
     """A body that comes piece by piece: bytes, seconds to wait, or an error."""
 
     def __init__(self, pieces: Sequence[bytes | float | Exception]) -> None:
@@ -105,14 +107,14 @@ class Chunks(httpx.AsyncByteStream):
         self.closed = True
 
 
-class StreamServer(httpx.AsyncBaseTransport):
+class FakeStreamServer(httpx.AsyncBaseTransport):
     """Serves one scripted connection after another; when there are no more it refuses."""
 
     def __init__(self, *scripts: Sequence[bytes | float | Exception] | Callable[[], httpx.Response]) -> None:
         self._scripts = list(scripts)
         self.requests: list[httpx.Request] = []
         self.times: list[float] = []
-        self.bodies: list[Chunks] = []
+        self.bodies: list[ScriptedBody] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -122,5 +124,5 @@ class StreamServer(httpx.AsyncBaseTransport):
         script = self._scripts.pop(0)
         if callable(script):
             return script()
-        self.bodies.append(Chunks(script))
+        self.bodies.append(ScriptedBody(script))
         return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=self.bodies[-1])

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from lcm.client.errors import NotSignedIn, ProtocolError, Unavailable, Unreachable
-from lcm.control_plane.journal.sse_client import frame, notice
-from tests.unit.client.fakes import StreamServer
+from lcm.client.errors import ProtocolError, ServiceUnavailableError, UnauthenticatedError, UnreachableError
+from lcm.control_plane.journal.sse_client import format_event, format_notice
+from tests.unit.client.fakes import FakeStreamServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ BROKEN = httpx.ReadError("the connection broke")
 
 
 def told(cursor: int) -> bytes:
-    return frame("worker_changed", b'{"n": %d}' % cursor, str(cursor))
+    return format_event("worker_changed", b'{"n": %d}' % cursor, str(cursor))
 
 
 def refusing(status: int, code: str) -> Callable[[], httpx.Response]:
@@ -44,7 +44,9 @@ async def take(client: Client, count: int, **options: Any) -> list[Event]:
 
 
 async def test_events_are_told_with_their_place_and_filters_are_sent(connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING, b": still here\n\n", b"event: heartbeat\ndata: {}\n\n", told(11), told(12), 5.0])
+    server = FakeStreamServer(
+        [GREETING, b": still here\n\n", b"event: heartbeat\ndata: {}\n\n", told(11), told(12), 5.0]
+    )
     events = await take(connect(server, "my-token"), 2, worker_id=["w-1", "w-2"], topic=["audit"])
     assert [(event.id, event.name, event.data) for event in events] == [
         ("11", "worker_changed", {"n": 11}),
@@ -58,7 +60,7 @@ async def test_events_are_told_with_their_place_and_filters_are_sent(connect: Ca
 
 
 async def test_a_lost_connection_is_resumed_where_it_broke(connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING, told(11), BROKEN], [GREETING[:12], told(12)], [told(13), 5.0])
+    server = FakeStreamServer([GREETING, told(11), BROKEN], [GREETING[:12], told(12)], [told(13), 5.0])
     events = await take(connect(server), 3)
     assert [event.id for event in events] == ["11", "12", "13"]
     assert [request.headers.get("Last-Event-ID") for request in server.requests] == [None, "11", "12"]
@@ -66,46 +68,46 @@ async def test_a_lost_connection_is_resumed_where_it_broke(connect: Callable[...
 
 
 async def test_whoever_goes_before_the_first_event_misses_nothing(connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING, BROKEN], [told(11), 5.0])
+    server = FakeStreamServer([GREETING, BROKEN], [told(11), 5.0])
     assert [event.id for event in await take(connect(server), 1)] == ["11"]
     assert server.requests[1].headers["Last-Event-ID"] == "10"
 
 
 async def test_an_earlier_place_can_be_given(connect: Callable[..., Client]) -> None:
-    server = StreamServer([told(4), 5.0])
+    server = FakeStreamServer([told(4), 5.0])
     await take(connect(server), 1, last_event_id="3")
     assert server.requests[0].headers["Last-Event-ID"] == "3"
 
 
 @pytest.mark.parametrize("word", ["overflow", "shutdown", "unavailable"])
 async def test_last_words_are_not_events_and_lose_none(word: str, connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING, told(11), notice(word, "come back")], [told(12), 5.0])
+    server = FakeStreamServer([GREETING, told(11), format_notice(word, "come back")], [told(12), 5.0])
     assert [event.name for event in await take(connect(server), 2)] == ["worker_changed", "worker_changed"]
     assert server.requests[1].headers["Last-Event-ID"] == "11"
 
 
 async def test_a_reset_is_told_so_that_the_picture_is_read_again(connect: Callable[..., Client]) -> None:
-    server = StreamServer([notice("reset", "too old", "50"), BROKEN], [told(51), 5.0])
+    server = FakeStreamServer([format_notice("reset", "too old", "50"), BROKEN], [told(51), 5.0])
     reset, after = await take(connect(server), 2, last_event_id="1")
     assert (reset.is_reset, reset.data["reason"], after.is_reset) == (True, "too old", False)
     assert server.requests[1].headers["Last-Event-ID"] == "50"
 
 
 async def test_a_reset_without_a_place_forgets_the_old_one(connect: Callable[..., Client]) -> None:
-    server = StreamServer([notice("reset", "not known"), BROKEN], [told(1), 5.0])
+    server = FakeStreamServer([format_notice("reset", "not known"), BROKEN], [told(1), 5.0])
     await take(connect(server), 2, last_event_id="zzz")
     assert "Last-Event-ID" not in server.requests[1].headers
 
 
 async def test_silence_is_a_lost_connection(connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING, 3600.0, told(11)], [told(12), 5.0])
+    server = FakeStreamServer([GREETING, 3600.0, told(11)], [told(12), 5.0])
     assert [event.id for event in await take(connect(server), 1)] == ["12"]
     assert server.times[1] - server.times[0] == pytest.approx(47, abs=0.3)
     assert server.bodies[0].closed
 
 
 async def test_pauses_grow_while_nobody_answers(connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING], [], [], refusing(503, "unavailable"), [told(11), 5.0])
+    server = FakeStreamServer([GREETING], [], [], refusing(503, "unavailable"), [told(11), 5.0])
     await take(connect(server), 1)
     pauses = [after - before for before, after in zip(server.times, server.times[1:], strict=False)]
     assert pauses == [pytest.approx(seconds, rel=0.11) for seconds in (2, 4, 8, 16)]
@@ -114,10 +116,10 @@ async def test_pauses_grow_while_nobody_answers(connect: Callable[..., Client]) 
 @pytest.mark.parametrize(
     ("script", "kind"),
     [
-        (refusing(503, "unavailable"), Unavailable),
-        (refusing(401, "unauthenticated"), NotSignedIn),
+        (refusing(503, "unavailable"), ServiceUnavailableError),
+        (refusing(401, "unauthenticated"), UnauthenticatedError),
         (lambda: httpx.Response(200, html="<html>hello</html>"), ProtocolError),
-        (lambda: httpx.Response(502, html="<html>hello</html>"), Unreachable),
+        (lambda: httpx.Response(502, html="<html>hello</html>"), UnreachableError),
     ],
     ids=["busy", "unknown", "html", "gateway"],
 )
@@ -125,26 +127,26 @@ async def test_the_first_connection_must_succeed(
     script: Callable[[], httpx.Response], kind: type[Exception], connect: Callable[..., Client]
 ) -> None:
     with pytest.raises(kind):
-        await take(connect(StreamServer(script)), 1)
-    with pytest.raises(Unreachable):
-        await take(connect(StreamServer()), 1)
+        await take(connect(FakeStreamServer(script)), 1)
+    with pytest.raises(UnreachableError):
+        await take(connect(FakeStreamServer()), 1)
 
 
 async def test_a_revoked_token_ends_it(connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING, BROKEN], refusing(401, "unauthenticated"))
-    with pytest.raises(NotSignedIn):
+    server = FakeStreamServer([GREETING, BROKEN], refusing(401, "unauthenticated"))
+    with pytest.raises(UnauthenticatedError):
         await take(connect(server), 1)
 
 
 @pytest.mark.parametrize("nonsense", [b"data: {not json\n\n", b"data: " + b"x" * 2_000_000])
 async def test_nonsense_is_not_followed(nonsense: bytes, connect: Callable[..., Client]) -> None:
     with pytest.raises(ProtocolError):
-        await take(connect(StreamServer([nonsense, 5.0])), 1)
+        await take(connect(FakeStreamServer([nonsense, 5.0])), 1)
 
 
 @pytest.mark.parametrize("moment", [1.0, 11.0], ids=["listening", "pausing"])
 async def test_it_ends_cleanly_when_cancelled(moment: float, connect: Callable[..., Client]) -> None:
-    server = StreamServer([GREETING, 10.0, BROKEN])
+    server = FakeStreamServer([GREETING, 10.0, BROKEN])
     task = asyncio.create_task(take(connect(server), 1))
     await asyncio.sleep(moment)
     task.cancel()

@@ -8,9 +8,9 @@ import pytest
 
 from lcm.client import ProtocolError
 from lcm.model.access import Role
-from lcm.model.worker.requests import CreateWorker
+from lcm.model.worker.requests import CreateWorkerRequest
 from lcm.model.worker.status import WorkerStatus
-from tests.unit.client.fakes import Network, Server, said
+from tests.unit.client.fakes import FaultyNetwork, ScriptedServer, json_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 async def test_250_workers_come_in_three_pages_each_once(plane: TestPlane, connect: Callable[..., Client]) -> None:
-    network = Network(plane.app)
+    network = FaultyNetwork(plane.app)
     client = connect(network, plane.tokens[Role.OPERATOR])
     names = [f"w{number:03}" for number in range(250)]
     for name in names:
-        await client.workers.create(CreateWorker(name=name, template_name="small"))
+        await client.workers.create(CreateWorkerRequest(name=name, template_name="small"))
     network.requests.clear()
     assert [worker.name async for worker in client.workers.list(sort="name")] == names
     assert [request.url.params["limit"] for request in network.requests] == ["100"] * 3
@@ -35,7 +35,7 @@ async def test_250_workers_come_in_three_pages_each_once(plane: TestPlane, conne
 
 
 async def test_a_list_that_is_left_early_asks_for_no_more(plane: TestPlane, connect: Callable[..., Client]) -> None:
-    network = Network(plane.app)
+    network = FaultyNetwork(plane.app)
     async for template in connect(network, plane.tokens[Role.VIEWER]).templates.list(page_size=1):
         assert template.name
         break
@@ -44,14 +44,14 @@ async def test_a_list_that_is_left_early_asks_for_no_more(plane: TestPlane, conn
 
 @pytest.mark.parametrize("size", [0, 1001])
 async def test_pages_are_bounded(size: int, connect: Callable[..., Client]) -> None:
-    server = Server(said({"items": []}))
+    server = ScriptedServer(json_response({"items": []}))
     with pytest.raises(ValueError, match="between 1 and 1000"):
-        await anext(connect(Network(server)).workers.list(page_size=size))
+        await anext(connect(FaultyNetwork(server)).workers.list(page_size=size))
     assert server.asked == []
 
 
 async def test_pages_that_go_round_in_circles_end(connect: Callable[..., Client]) -> None:
-    server = Server(said({"items": [], "next_cursor": "again"}))
+    server = ScriptedServer(json_response({"items": [], "next_cursor": "again"}))
     with pytest.raises(ProtocolError, match="circles"):
-        await anext(connect(Network(server)).workers.list())
+        await anext(connect(FaultyNetwork(server)).workers.list())
     assert len(server.asked) == 2

@@ -10,21 +10,21 @@ import pytest
 from pydantic import SecretStr
 
 from lcm.client import Client, Leader
-from lcm.client.errors import NotFound, NotSignedIn
+from lcm.client.errors import NotFoundError, UnauthenticatedError
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import ActorKind
 from lcm.model.decision import DecisionReport
-from lcm.model.fleet.settings import SettingsPatch
+from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import (
-    CreateDefinition,
-    CreateLablet,
-    LabletRelease,
-    LabletStatusWrite,
+    CreateDefinitionRequest,
+    CreateLabletRequest,
+    LabletRequirements,
+    LabletStatusUpdate,
     Placement,
-    Requirements,
-    ScheduleBatch,
-    ScheduleWrite,
+    PlacementBatch,
+    PlacementRequest,
+    ReleaseLabletRequest,
 )
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.system import ControllerReport
@@ -33,22 +33,22 @@ from lcm.model.worker.idle import ActivityEvent
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.requests import (
     BreakerReport,
-    CreateWorker,
-    DecisionItem,
-    DecisionsBatch,
-    DetectIdle,
+    CreateWorkerRequest,
+    DecisionBatch,
     HoldRequest,
-    ImportWorker,
-    LaunchWrite,
+    IdleDetectionRequest,
+    ImportWorkerRequest,
+    LaunchIntentRequest,
     LicenseRequest,
-    LicenseStatusWrite,
+    LicenseStatusUpdate,
     MetricsBatch,
-    PatchWorker,
-    ScaleUp,
-    StatusWrite,
+    ScaleUpRequest,
+    UpdateWorkerRequest,
+    WorkerDecision,
+    WorkerStatusUpdate,
 )
-from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, Origin, WorkerStatus
-from tests.unit.client.fakes import Network, Said, Server, said
+from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, WorkerOrigin, WorkerStatus
+from tests.unit.client.fakes import FakeResponse, FaultyNetwork, ScriptedServer, json_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class Tour:
         self._templates = sorted(
             (method.upper(), path) for path, methods in plane.app.openapi()["paths"].items() for method in methods
         )
-        self._networks = [Network(plane.app), Network(plane.app)]
+        self._networks = [FaultyNetwork(plane.app), FaultyNetwork(plane.app)]
         self.admin = connect(self._networks[0], plane.tokens[Role.ADMIN])
         self.controller = connect(self._networks[1], plane.tokens[Role.CONTROLLER]).internal
 
@@ -94,7 +94,7 @@ class Tour:
 
     async def bring_up(self, name: str) -> Worker:
         """A worker, from its creation until it runs."""
-        body = CreateWorker(
+        body = CreateWorkerRequest(
             name=name,
             template_name="small",
             license_token=SecretStr("tok-1"),
@@ -102,14 +102,14 @@ class Tour:
             cml_password=SecretStr("p w"),
         )
         made = await self.admin.workers.create(body)
-        launch = LaunchWrite(version=made.version, attempt=1, parameters={"ImageId": "ami-1"})
+        launch = LaunchIntentRequest(version=made.version, attempt=1, parameters={"ImageId": "ami-1"})
         worker = await self.controller.write_launch(LEADER, made.id, launch)
         for told in (
             {"status": "PROVISIONING", "instance_id": f"i-{name}"},
             {"status": "STARTING"},
             {"status": "RUNNING", "public_ip": "192.0.2.7"},
         ):
-            write = StatusWrite.model_validate({**told, "version": worker.version, "reason": "seen"})
+            write = WorkerStatusUpdate.model_validate({**told, "version": worker.version, "reason": "seen"})
             worker = await self.controller.write_status(LEADER, worker.id, write)
         return worker
 
@@ -117,7 +117,9 @@ class Tour:
         """What people ask of a worker."""
         workers, name = self.admin.workers, worker.id
         assert (await workers.get(name)).public_ip == "192.0.2.7"
-        assert (await workers.patch(name, PatchWorker(tags={"a": "b"}), version=worker.version)).tags == {"a": "b"}
+        assert (await workers.patch(name, UpdateWorkerRequest(tags={"a": "b"}), version=worker.version)).tags == {
+            "a": "b"
+        }
         assert (await workers.drain(name, "make room")).status is WorkerStatus.DRAINING
         assert (await workers.cancel_drain(name)).status is WorkerStatus.RUNNING
         assert (await workers.stop(name, "over")).desired_status is DesiredStatus.STOPPED
@@ -144,17 +146,19 @@ class Tour:
         assert (await inside.license_token(worker.id)).get_secret_value() == "tok-1"
         credentials = await inside.cml_credentials(worker.id)
         assert (credentials.username, credentials.password.get_secret_value()) == ("u", "p w")
-        told = LicenseStatusWrite(status=LicenseStatus.REGISTERED)
+        told = LicenseStatusUpdate(status=LicenseStatus.REGISTERED)
         assert (await inside.write_license_status(LEADER, worker.id, told)).license_status is LicenseStatus.REGISTERED
         sample = MetricsSample(
             worker_id=worker.id, instance_id=worker.instance_id or "", collected_at=clock.now(), cpu_utilization=3
         )
         assert (await inside.write_metrics(LEADER, MetricsBatch(items=(sample,)))).kept == 1
         decided = DecisionReport(rule="running.steady", reason="all is well", decided_at=clock.now())
-        batch = DecisionsBatch(items=(DecisionItem(worker_id=worker.id, decision=decided),))
+        batch = DecisionBatch(items=(WorkerDecision(worker_id=worker.id, decision=decided),))
         assert (await inside.write_decisions(LEADER, batch)).kept == 1
         event = ActivityEvent(category="start_lab", at=clock.now())
-        found = await inside.detect_idle(LEADER, worker.id, DetectIdle(events=(event,), observed_at=clock.now()))
+        found = await inside.detect_idle(
+            LEADER, worker.id, IdleDetectionRequest(events=(event,), observed_at=clock.now())
+        )
         assert found.telemetry_fetched
         assert (await inside.drain(LEADER, worker.id, "idle")).status is WorkerStatus.DRAINING
 
@@ -162,9 +166,9 @@ class Tour:
         """How the fleet grows, and what else a controller tells."""
         inside = self.controller
         assert (await inside.announce_leadership(LEADER)).term == 5
-        found = ImportWorker(instance_id="i-found", aws_region="eu-west-1", status=WorkerStatus.STOPPED)
-        assert (await inside.import_worker(LEADER, found)).origin is Origin.IMPORTED
-        need = ScaleUp.model_validate({"template": "small", "reason": "full", "for": "lablet-1"})
+        found = ImportWorkerRequest(instance_id="i-found", aws_region="eu-west-1", status=WorkerStatus.STOPPED)
+        assert (await inside.import_worker(LEADER, found)).origin is WorkerOrigin.IMPORTED
+        need = ScaleUpRequest.model_validate({"template": "small", "reason": "full", "for": "lablet-1"})
         assert (await inside.scale_up(LEADER, need)).requested_for == "lablet-1"
         await inside.audit(LEADER, "skipped_not_idle", "w-1", "busy")
         report = BreakerReport(region="eu-west-1", open=True, reason="ten are missing", affected=("w-1",))
@@ -179,8 +183,8 @@ class Tour:
     async def lablets(self, worker: Worker) -> None:
         """A lablet's life, by a person and both controllers."""
         admin, inside = self.admin, self.controller
-        asked = CreateDefinition(
-            name="ospf", version="1", topology="nodes:\n- id: n0\n", requirements=Requirements(license=False)
+        asked = CreateDefinitionRequest(
+            name="ospf", version="1", topology="nodes:\n- id: n0\n", requirements=LabletRequirements(license=False)
         )
         definition = await admin.definitions.create(asked)
         assert await admin.definitions.create(asked) == definition
@@ -189,20 +193,20 @@ class Tour:
         assert await admin.definitions.get("ospf", "1") == await inside.definition("ospf@1") == definition
         assert not (await admin.definitions.disable("ospf", "1")).enabled
         assert (await admin.definitions.enable("ospf", "1")).enabled
-        preview = await admin.lablets.preview(CreateLablet(definition="ospf"))
+        preview = await admin.lablets.preview(CreateLabletRequest(definition="ospf"))
         assert [each.worker_id for each in preview.candidates] == [worker.id]
-        made = await admin.lablets.create(CreateLablet(definition="ospf", name="first"))
+        made = await admin.lablets.create(CreateLabletRequest(definition="ospf", name="first"))
         assert [each.id async for each in admin.lablets.list(owner=["admin"], q="irs", sort="-name")] == [made.id]
         assert await inside.lablet(made.id) == await admin.lablets.get(made.id) == made
         placement = Placement(at=clock.now(), worker_id=worker.id, score=0.0, reason="the only one")
-        item = ScheduleWrite(lablet_id=made.id, version=made.version, worker_id=worker.id, placement=placement)
-        (placed,) = await inside.schedule(SCHEDULER, ScheduleBatch(items=(item,)))
+        item = PlacementRequest(lablet_id=made.id, version=made.version, worker_id=worker.id, placement=placement)
+        (placed,) = await inside.schedule(SCHEDULER, PlacementBatch(items=(item,)))
         assert placed.placed, placed.detail
         assert [each.id async for each in inside.lablets(exclude_statuses=[LabletStatus.FAILED])] == [made.id]
         assert [each.id async for each in inside.lablets(worker=[worker.id])] == [made.id]
-        begun = LabletStatusWrite(status=LabletStatus.INSTANTIATING, version=made.version + 1, reason="go")
+        begun = LabletStatusUpdate(status=LabletStatus.INSTANTIATING, version=made.version + 1, reason="go")
         lablet = await inside.lablet_status(SCHEDULER, made.id, begun)
-        given_back = LabletRelease(status=LabletStatus.PENDING_SCHEDULING, version=lablet.version, reason="lost")
+        given_back = ReleaseLabletRequest(status=LabletStatus.PENDING_SCHEDULING, version=lablet.version, reason="lost")
         assert (await inside.release_lablet(SCHEDULER, made.id, given_back)).worker_id is None
         assert (await admin.lablets.terminate(made.id, "enough")).status is LabletStatus.TERMINATED
         assert (await admin.lablets.delete(made.id)).status is LabletStatus.TERMINATED
@@ -222,7 +226,7 @@ class Tour:
         assert found == ["fleet_held"]
         assert "imported" in [done.what for done in (await fleet.overnight()).automation]
         assert [each.report.queue_depth for each in (await fleet.system()).controllers if each.report] == [3]
-        changed = await fleet.change_settings(SettingsPatch(scaling={"min_workers": 1}))
+        changed = await fleet.change_settings(FleetSettingsPatch(scaling={"min_workers": 1}))
         assert changed == await fleet.settings()
         assert await fleet.reset_leadership("worker-controller") == "worker-controller"
         small = await admin.templates.get("small")
@@ -247,7 +251,7 @@ async def test_every_route_is_reached_and_its_answer_understood(
     tour = Tour(plane, connect)
     alpha = await tour.bring_up("alpha")
     ready = Condition(type=ConditionType.CML_READY, status=ConditionStatus.TRUE, reason="Seen", since=clock.now())
-    write = StatusWrite(status=alpha.status, version=alpha.version, reason="seen", conditions=(ready,))
+    write = WorkerStatusUpdate(status=alpha.status, version=alpha.version, reason="seen", conditions=(ready,))
     alpha = await tour.controller.write_status(LEADER, alpha.id, write)
     await tour.controller.announce_leadership(LEADER, startup_sweep_done=True)
     assert [each.startup_sweep_done for each in await tour.controller.leaders()] == [True]
@@ -256,7 +260,7 @@ async def test_every_route_is_reached_and_its_answer_understood(
     await tour.commands(await tour.bring_up("beta"))
     await tour.growth()
     await tour.rest()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await tour.admin.workers.retry("w-none")
     assert tour.reached == tour.expected
 
@@ -264,16 +268,16 @@ async def test_every_route_is_reached_and_its_answer_understood(
 async def test_fields_not_given_are_not_sent_and_null_clears(plane: TestPlane, connect: Callable[..., Client]) -> None:
     tour = Tour(plane, connect)
     worker = await tour.bring_up("alpha")
-    silent = StatusWrite(status=WorkerStatus.RUNNING, version=worker.version, reason="again")
+    silent = WorkerStatusUpdate(status=WorkerStatus.RUNNING, version=worker.version, reason="again")
     worker = await tour.controller.write_status(LEADER, worker.id, silent)
     assert worker.public_ip == "192.0.2.7"
-    clearing = StatusWrite(status=WorkerStatus.RUNNING, version=worker.version, reason="again", public_ip=None)
+    clearing = WorkerStatusUpdate(status=WorkerStatus.RUNNING, version=worker.version, reason="again", public_ip=None)
     assert (await tour.controller.write_status(LEADER, worker.id, clearing)).public_ip is None
 
 
 async def test_an_id_cannot_step_out_of_its_place(connect: Callable[..., Client]) -> None:
-    server = Server(Said(404, b""))
-    client = connect(Network(server))
+    server = ScriptedServer(FakeResponse(404, b""))
+    client = connect(FaultyNetwork(server))
     for wrong in ("", ".", ".."):
         with pytest.raises(ValueError, match="cannot be"):
             await client.workers.get(wrong)
@@ -281,9 +285,11 @@ async def test_an_id_cannot_step_out_of_its_place(connect: Callable[..., Client]
 
 
 async def test_probes_need_no_token_and_not_ready_is_an_answer(connect: Callable[..., Client]) -> None:
-    not_ready = said({"ready": False, "reasons": ["store: unreachable"]}, 503)
-    server = Server(said({"status": "healthy"}), not_ready, said({"version": "1"}), Said(200, b"up 1\n"))
-    probes = connect(Network(server)).probes
+    not_ready = json_response({"ready": False, "reasons": ["store: unreachable"]}, 503)
+    server = ScriptedServer(
+        json_response({"status": "healthy"}), not_ready, json_response({"version": "1"}), FakeResponse(200, b"up 1\n")
+    )
+    probes = connect(FaultyNetwork(server)).probes
     assert await probes.health() == {"status": "healthy"}
     assert (await probes.ready()).reasons == ("store: unreachable",)
     assert await probes.info() == {"version": "1"}
@@ -293,5 +299,5 @@ async def test_probes_need_no_token_and_not_ready_is_an_answer(connect: Callable
 
 
 async def test_without_a_token_the_server_says_what_to_do(plane: TestPlane, connect: Callable[..., Client]) -> None:
-    with pytest.raises(NotSignedIn, match="Sign in"):
-        await connect(Network(plane.app)).access.whoami()
+    with pytest.raises(UnauthenticatedError, match="Sign in"):
+        await connect(FaultyNetwork(plane.app)).access.whoami()

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.client import Leader, Limits, OutcomeUnknown, Unreachable
-from lcm.client.errors import Invalid, NotFound, ProtocolError, ServerFault, TimedOut, TooManyAttempts, Unavailable
+from lcm.client import Leader, Limits, OutcomeUnknownError, UnreachableError
+from lcm.client.errors import (
+    ClientTimeoutError,
+    InvalidRequestError,
+    NotFoundError,
+    ProtocolError,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyAttemptsError,
+)
 from lcm.model.access import Role
-from lcm.model.worker.requests import CreateWorker, HoldRequest, PatchWorker, StatusWrite
+from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, UpdateWorkerRequest, WorkerStatusUpdate
 from lcm.model.worker.status import WorkerStatus
-from tests.unit.client.fakes import Network, Said, Server, problem, said
+from tests.unit.client.fakes import FakeResponse, FaultyNetwork, ScriptedServer, json_response, problem_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +33,12 @@ if TYPE_CHECKING:
     from tests.unit.client.fakes import Fault
 
 LEADER = Leader("worker-controller", 5)
-NEW = CreateWorker(name="alpha", template_name="small")
+NEW = CreateWorkerRequest(name="alpha", template_name="small")
 ME = {"name": "me", "role": "viewer", "kind": "token"}
-BUSY = problem(503, "unavailable", "the store rests")
+BUSY = problem_response(503, "unavailable", "the store rests")
 
 
-class Crowd(Network):
+class Crowd(FaultyNetwork):
     """Counts how many it serves at a time, each for a second."""
 
     now = most = 0
@@ -48,7 +56,7 @@ def elapsed(since: float) -> float:
 
 
 async def test_a_read_is_tried_again_with_growing_pauses(connect: Callable[..., Client]) -> None:
-    network = Network(Server(said(ME)), "refused", "lost")
+    network = FaultyNetwork(ScriptedServer(json_response(ME)), "refused", "lost")
     began = asyncio.get_running_loop().time()
     assert (await connect(network).access.whoami()).name == "me"
     assert len(network.requests) == 3
@@ -56,38 +64,38 @@ async def test_a_read_is_tried_again_with_growing_pauses(connect: Callable[..., 
 
 
 async def test_a_read_is_given_up_after_three_attempts(connect: Callable[..., Client]) -> None:
-    network = Network(Server(said(ME)), "refused", "refused", "refused", "refused")
-    with pytest.raises(Unreachable, match="cannot be reached: nobody listens there"):
+    network = FaultyNetwork(ScriptedServer(json_response(ME)), "refused", "refused", "refused", "refused")
+    with pytest.raises(UnreachableError, match="cannot be reached: nobody listens there"):
         await connect(network).access.whoami()
     assert len(network.requests) == 3
 
 
 @pytest.mark.parametrize("fault", ["lost", "late"])
 async def test_a_write_without_a_key_is_never_sent_twice(fault: Fault, connect: Callable[..., Client]) -> None:
-    server = Server(said({}))
-    network = Network(server, *[fault] * 3)
+    server = ScriptedServer(json_response({}))
+    network = FaultyNetwork(server, *[fault] * 3)
     client = connect(network)
-    with pytest.raises(OutcomeUnknown, match="may have happened") as caught:
+    with pytest.raises(OutcomeUnknownError, match="may have happened") as caught:
         await client.fleet.hold(HoldRequest(reason="wait"))
     assert caught.value.idempotency_key is None
     for asking in (
-        client.workers.patch("w-1", PatchWorker(tags={})),
+        client.workers.patch("w-1", UpdateWorkerRequest(tags={})),
         client.internal.audit(LEADER, "skipped", "w-1"),
     ):
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await asking
     assert len(server.asked) == len(network.requests) == 3
 
 
 async def test_a_write_that_was_not_heard_did_not_happen(connect: Callable[..., Client]) -> None:
-    server = Server(said({}))
-    with pytest.raises(Unreachable):
-        await connect(Network(server, "refused")).fleet.release()
+    server = ScriptedServer(json_response({}))
+    with pytest.raises(UnreachableError):
+        await connect(FaultyNetwork(server, "refused")).fleet.release()
     assert server.asked == []
 
 
 async def test_a_write_with_a_key_is_sent_again_and_done_once(plane: TestPlane, connect: Callable[..., Client]) -> None:
-    network = Network(plane.app, "lost", "lost")
+    network = FaultyNetwork(plane.app, "lost", "lost")
     client = connect(network, plane.tokens[Role.OPERATOR])
     made = await client.workers.create(NEW)
     assert [worker.id async for worker in client.workers.list()] == [made.id]
@@ -97,9 +105,9 @@ async def test_a_write_with_a_key_is_sent_again_and_done_once(plane: TestPlane, 
 
 
 async def test_whoever_gave_up_can_go_on_with_the_same_key(plane: TestPlane, connect: Callable[..., Client]) -> None:
-    network = Network(plane.app, "late", "late", "late")
+    network = FaultyNetwork(plane.app, "late", "late", "late")
     client = connect(network, plane.tokens[Role.OPERATOR])
-    with pytest.raises(OutcomeUnknown) as caught:
+    with pytest.raises(OutcomeUnknownError) as caught:
         await client.workers.create(NEW)
     made = await client.workers.create(NEW, key=caught.value.idempotency_key)
     assert [worker.id async for worker in client.workers.list()] == [made.id]
@@ -108,28 +116,28 @@ async def test_whoever_gave_up_can_go_on_with_the_same_key(plane: TestPlane, con
 @pytest.mark.parametrize(
     ("faults", "answer"),
     [
-        (["lost", "refused", "refused"], said({})),
-        (["lost"], problem(401, "unauthenticated")),
-        (["lost"], Said(404, b"<html>moved</html>", {})),
+        (["lost", "refused", "refused"], json_response({})),
+        (["lost"], problem_response(401, "unauthenticated")),
+        (["lost"], FakeResponse(404, b"<html>moved</html>", {})),
     ],
     ids=["refused", "door", "elsewhere"],
 )
 async def test_a_later_attempt_that_was_not_heard_says_nothing_of_the_first(
-    faults: list[Fault], answer: Said, connect: Callable[..., Client]
+    faults: list[Fault], answer: FakeResponse, connect: Callable[..., Client]
 ) -> None:
-    with pytest.raises(OutcomeUnknown) as caught:
-        await connect(Network(Server(answer), *faults)).workers.create(NEW)
+    with pytest.raises(OutcomeUnknownError) as caught:
+        await connect(FaultyNetwork(ScriptedServer(answer), *faults)).workers.create(NEW)
     assert caught.value.idempotency_key is not None
 
 
 async def test_a_refusal_of_a_later_attempt_settles_the_first(connect: Callable[..., Client]) -> None:
-    with pytest.raises(NotFound):
-        await connect(Network(Server(problem(404, "not_found")), "lost")).workers.start("w-1")
+    with pytest.raises(NotFoundError):
+        await connect(FaultyNetwork(ScriptedServer(problem_response(404, "not_found")), "lost")).workers.start("w-1")
 
 
 async def test_two_writes_have_two_keys(connect: Callable[..., Client]) -> None:
-    server = Server(problem(409, "not_possible_now"))
-    workers = connect(Network(server)).workers
+    server = ScriptedServer(problem_response(409, "not_possible_now"))
+    workers = connect(FaultyNetwork(server)).workers
     for _ in range(2):
         with pytest.raises(Exception, match="not now"):
             await workers.start("w-1")
@@ -138,33 +146,44 @@ async def test_two_writes_have_two_keys(connect: Callable[..., Client]) -> None:
 
 
 async def test_a_busy_server_is_waited_for_as_long_as_it_asks(connect: Callable[..., Client]) -> None:
-    server = Server(problem(503, "unavailable", retry_after=4), said(ME))
+    server = ScriptedServer(problem_response(503, "unavailable", retry_after=4), json_response(ME))
     began = asyncio.get_running_loop().time()
-    await connect(Network(server)).access.whoami()
+    await connect(FaultyNetwork(server)).access.whoami()
     assert elapsed(began) == pytest.approx(4)
 
 
-@pytest.mark.parametrize("answer", [problem(503, "unavailable", retry_after=60), problem(429, "too_many_attempts")])
-async def test_nobody_waits_for_a_minute_or_hammers_a_closed_door(answer: Said, connect: Callable[..., Client]) -> None:
-    server = Server(answer)
-    with pytest.raises((Unavailable, TooManyAttempts)):
-        await connect(Network(server)).access.whoami()
+@pytest.mark.parametrize(
+    "answer", [problem_response(503, "unavailable", retry_after=60), problem_response(429, "too_many_attempts")]
+)
+async def test_nobody_waits_for_a_minute_or_hammers_a_closed_door(
+    answer: FakeResponse, connect: Callable[..., Client]
+) -> None:
+    server = ScriptedServer(answer)
+    with pytest.raises((ServiceUnavailableError, TooManyAttemptsError)):
+        await connect(FaultyNetwork(server)).access.whoami()
     assert len(server.asked) == 1
 
 
 async def test_refusals_and_faults_are_not_tried_again(connect: Callable[..., Client]) -> None:
-    for answer, kind in ((problem(422, "invalid"), Invalid), (problem(500, "internal"), ServerFault)):
-        server = Server(answer)
+    for answer, kind in (
+        (problem_response(422, "invalid"), InvalidRequestError),
+        (problem_response(500, "internal"), ServerError),
+    ):
+        server = ScriptedServer(answer)
         with pytest.raises(kind):
-            await connect(Network(server)).access.whoami()
+            await connect(FaultyNetwork(server)).access.whoami()
         assert len(server.asked) == 1
 
 
 async def test_a_write_that_met_a_failing_server_may_have_happened(connect: Callable[..., Client]) -> None:
-    for answer in (BUSY, problem(500, "internal", "our fault"), Said(502, b"<html>Bad gateway</html>", {})):
-        server = Server(answer)
-        with pytest.raises(OutcomeUnknown) as caught:
-            await connect(Network(server)).internal.audit(LEADER, "skipped", "w-1")
+    for answer in (
+        BUSY,
+        problem_response(500, "internal", "our fault"),
+        FakeResponse(502, b"<html>Bad gateway</html>", {}),
+    ):
+        server = ScriptedServer(answer)
+        with pytest.raises(OutcomeUnknownError) as caught:
+            await connect(FaultyNetwork(server)).internal.audit(LEADER, "skipped", "w-1")
         assert len(server.asked) == 1
         told = caught.value.told
         assert told is None if answer.status == 502 else told is not None and told.detail in str(caught.value)
@@ -173,9 +192,9 @@ async def test_a_write_that_met_a_failing_server_may_have_happened(connect: Call
 async def test_a_read_without_an_answer_ends_in_time(
     connect: Callable[..., Client], registry: CollectorRegistry
 ) -> None:
-    network = Network(Server(said(ME)), "hangs", "late", "hangs")
+    network = FaultyNetwork(ScriptedServer(json_response(ME)), "hangs", "late", "hangs")
     began = asyncio.get_running_loop().time()
-    with pytest.raises(TimedOut, match="in time"):
+    with pytest.raises(ClientTimeoutError, match="in time"):
         await connect(network, limits=Limits(attempt=2.0)).access.whoami()
     assert elapsed(began) == pytest.approx(6.6, abs=0.1)
     labels = {"operation": "access.whoami", "outcome": "timeout"}
@@ -183,7 +202,7 @@ async def test_a_read_without_an_answer_ends_in_time(
 
 
 async def test_cancelling_is_heard_at_once(connect: Callable[..., Client], registry: CollectorRegistry) -> None:
-    task = asyncio.create_task(connect(Network(Server(said(ME)), "hangs")).access.whoami())
+    task = asyncio.create_task(connect(FaultyNetwork(ScriptedServer(json_response(ME)), "hangs")).access.whoami())
     await asyncio.sleep(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -195,26 +214,28 @@ async def test_cancelling_is_heard_at_once(connect: Callable[..., Client], regis
 @pytest.mark.parametrize(
     "answer",
     [
-        Said(200, b"<html>Please sign in to the hotel's network</html>", {"content-type": "text/html"}),
-        Said(200, b"[" * 5000),
-        Said(200, b'{"id": "w-1"}'),
-        Said(200, b"x" * 2000),
-        Said(200, b"{}", {"content-encoding": "gzip"}),
+        FakeResponse(200, b"<html>Please sign in to the hotel's network</html>", {"content-type": "text/html"}),
+        FakeResponse(200, b"[" * 5000),
+        FakeResponse(200, b'{"id": "w-1"}'),
+        FakeResponse(200, b"x" * 2000),
+        FakeResponse(200, b"{}", {"content-encoding": "gzip"}),
     ],
     ids=["html", "deep", "incomplete", "huge", "packed"],
 )
-async def test_an_answer_that_says_nothing(answer: Said, connect: Callable[..., Client]) -> None:
-    client = connect(Network(Server(answer)), limits=Limits(largest_reply=1000 if b"x" in answer.body else 10_000))
+async def test_an_answer_that_says_nothing(answer: FakeResponse, connect: Callable[..., Client]) -> None:
+    client = connect(
+        FaultyNetwork(ScriptedServer(answer)), limits=Limits(max_response_bytes=1000 if b"x" in answer.body else 10_000)
+    )
     with pytest.raises(ProtocolError):
         await client.workers.get("w-1")
-    write = StatusWrite(status=WorkerStatus.FAILED, version=1, reason="no")
-    with pytest.raises(OutcomeUnknown):
+    write = WorkerStatusUpdate(status=WorkerStatus.FAILED, version=1, reason="no")
+    with pytest.raises(OutcomeUnknownError):
         await client.internal.write_status(LEADER, "w-1", write)
 
 
 async def test_nobody_is_led_elsewhere(connect: Callable[..., Client]) -> None:
-    server = Server(Said(307, b"", {"location": "http://elsewhere.test/"}))
-    client = connect(Network(server), "secret-token")
+    server = ScriptedServer(FakeResponse(307, b"", {"location": "http://elsewhere.test/"}))
+    client = connect(FaultyNetwork(server), "secret-token")
     with pytest.raises(ProtocolError, match="HTTP 307"):
         await client.access.whoami()
     with pytest.raises(ProtocolError):
@@ -224,7 +245,7 @@ async def test_nobody_is_led_elsewhere(connect: Callable[..., Client]) -> None:
 
 async def test_many_calls_at_once_take_turns_and_all_are_answered(connect: Callable[..., Client]) -> None:
     """More connections than are kept would be opened and closed for each call."""
-    crowd = Crowd(Server(said(ME)))
+    crowd = Crowd(ScriptedServer(json_response(ME)))
     client = connect(crowd)
     told = await asyncio.gather(*(client.access.whoami() for _ in range(100)))
     assert [me.name for me in told] == ["me"] * 100

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from lcm.client import Client, ClientError, Limits
 from lcm.model.access import Role
-from lcm.model.worker.requests import CreateWorker
-from tests.unit.client.fakes import URL, Network, Said, Server, problem, said
+from lcm.model.worker.requests import CreateWorkerRequest
+from tests.unit.client.fakes import URL, FakeResponse, FaultyNetwork, ScriptedServer, json_response, problem_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +47,8 @@ def test_a_token_that_cannot_be_sent_is_refused_without_being_quoted(token: str)
 
 
 async def test_a_closed_client_sends_nothing() -> None:
-    server = Server(said({}))
-    async with Client(URL, wire=Network(server), registry=CollectorRegistry()) as client:
+    server = ScriptedServer(json_response({}))
+    async with Client(URL, wire=FaultyNetwork(server), registry=CollectorRegistry()) as client:
         pass
     with pytest.raises(RuntimeError, match="closed"):
         await client.fleet.release()
@@ -64,13 +64,18 @@ async def test_the_token_is_in_no_log_error_or_traceback(
     connect: Callable[..., Client], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    answers = [problem(503, "unavailable"), problem(401, "unauthenticated"), Said(500, b"no"), said({"name": 1})]
+    answers = [
+        problem_response(503, "unavailable"),
+        problem_response(401, "unauthenticated"),
+        FakeResponse(500, b"no"),
+        json_response({"name": 1}),
+    ]
     told = ""
     with structlog.testing.capture_logs() as logs:
         for answer in answers:
             for fault in (None, "refused", "lost"):
                 try:
-                    await connect(Network(Server(answer), *[fault] * 3), CANARY).access.whoami()
+                    await connect(FaultyNetwork(ScriptedServer(answer), *[fault] * 3), CANARY).access.whoami()
                 except ClientError as error:
                     told += "".join(traceback.format_exception(error)) + repr(error)
     assert "asking the control plane again" in [line["event"] for line in logs]
@@ -80,7 +85,7 @@ async def test_the_token_is_in_no_log_error_or_traceback(
 async def test_secrets_reach_the_server_and_show_nowhere_else(
     plane: TestPlane, as_role: Callable[[Role], Client]
 ) -> None:
-    body = CreateWorker.model_validate({"name": "a", "template_name": "small", "license_token": CANARY})
+    body = CreateWorkerRequest.model_validate({"name": "a", "template_name": "small", "license_token": CANARY})
     worker = await as_role(Role.OPERATOR).workers.create(body)
     token = await as_role(Role.CONTROLLER).internal.license_token(worker.id)
     assert token.get_secret_value() == CANARY
@@ -88,7 +93,7 @@ async def test_secrets_reach_the_server_and_show_nowhere_else(
 
 
 async def test_what_cannot_be_understood_is_not_quoted(connect: Callable[..., Client]) -> None:
-    client = connect(Network(Server(said({"token": [CANARY]}))))
+    client = connect(FaultyNetwork(ScriptedServer(json_response({"token": [CANARY]}))))
     with pytest.raises(ClientError) as caught:
         await client.internal.license_token("w-1")
     assert CANARY not in "".join(traceback.format_exception(caught.value))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.client.events import Message, Parser, TooLong
+from lcm.client.events import SseMessage, SseParser, SseTooLongError
 
 TEXT = (
     "\ufeffretry: 2000\nid: 1\n\n"
@@ -19,31 +19,31 @@ TEXT = (
     "data: cut off in the mid"
 ).encode()
 MEANING = [
-    Message("1", "message", None, placed=True),
-    Message("1", "message", None),
-    Message("2", "worker_changed", '{"name":\n"zürich"}', placed=True),
-    Message(None, "message", "no space", placed=True),
-    Message(None, "message", ""),
+    SseMessage("1", "message", None, placed=True),
+    SseMessage("1", "message", None),
+    SseMessage("2", "worker_changed", '{"name":\n"zürich"}', placed=True),
+    SseMessage(None, "message", "no space", placed=True),
+    SseMessage(None, "message", ""),
 ]
 
 
 @given(st.lists(st.integers(0, len(TEXT)), max_size=20))
 def test_the_meaning_does_not_depend_on_how_the_bytes_are_cut(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(TEXT)]
-    parser = Parser()
+    parser = SseParser()
     found = [message for start, end in itertools.pairwise(edges) for message in parser.feed(TEXT[start:end])]
     assert found == MEANING
     assert parser.retry == 2.0
 
 
 def test_the_last_id_stays_until_another_is_given() -> None:
-    parser = Parser(last_id="7")
-    assert parser.feed(b"data: 1\n\n") == [Message("7", "message", "1")]
+    parser = SseParser(last_id="7")
+    assert parser.feed(b"data: 1\n\n") == [SseMessage("7", "message", "1")]
     parser.forget()
-    assert parser.feed(b"data: 2\n\n") == [Message(None, "message", "2")]
+    assert parser.feed(b"data: 2\n\n") == [SseMessage(None, "message", "2")]
 
 
 @pytest.mark.parametrize("endless", [b"x" * 101, b"data: 1\n" * 20], ids=["line", "event"])
 def test_an_endless_event_is_cut_off(endless: bytes) -> None:
-    with pytest.raises(TooLong):
-        Parser(largest=100).feed(endless)
+    with pytest.raises(SseTooLongError):
+        SseParser(largest=100).feed(endless)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from lcm.cloud.region_cache import RegionObserver
+from lcm.cloud.region_cache import RegionCache
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
@@ -25,7 +25,7 @@ class Observed:
         self.place = self.world.add_region(REGION)
         self.image = self.world.add_image(REGION, "cml", created_at=clock.now() - timedelta(days=1))
         self.provider = SimulatedProvider(self.world)
-        self.observer = RegionObserver(self.provider, REGION)
+        self.observer = RegionCache(self.provider, REGION)
 
     async def launch(self, worker_id: str) -> str:
         parameters = launch_of(worker_id, 1, region=REGION, image_id=self.image, subnet_id=None)

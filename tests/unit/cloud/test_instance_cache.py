@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from lcm.cloud.instance_cache import VISIBILITY_ALLOWANCE, Sightings
+from lcm.cloud.instance_cache import VISIBILITY_GRACE_SECONDS, InstanceCache
 from lcm.cloud.types import Instance, InstanceState, Sweep
 
 ID = "i-1"
@@ -16,136 +16,136 @@ def sweep(at: float, *instances: Instance, complete: bool = True) -> Sweep:
     return Sweep("r", {each.id: each for each in instances}, complete, at, "1")
 
 
-def gone(sightings: Sightings, since: float = 0.0, now: float = 10_000.0) -> bool:
+def gone(sightings: InstanceCache, since: float = 0.0, now: float = 10_000.0) -> bool:
     return sightings.is_gone(ID, since, now)
 
 
 def test_nothing_seen_is_nothing_known() -> None:
-    assert not gone(Sightings())
+    assert not gone(InstanceCache())
 
 
 def test_terminated_is_gone_at_once_and_for_good() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(5, replace(BASE, state=InstanceState.TERMINATED)), 6)
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(5, replace(BASE, state=InstanceState.TERMINATED)), 6)
     assert gone(sightings, 0, 6)
-    sightings.take_sweep(sweep(4000), 4001)
+    sightings.record_sweep(sweep(4000), 4001)
     assert sightings.instance(ID) is None
     assert gone(sightings, 0, 4001)
 
 
 def test_what_is_seen_alive_is_not_gone_whatever_was_said_before() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(5, replace(BASE, state=InstanceState.TERMINATED)), 6)
-    sightings.take_description([ID], sweep(20, BASE))
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(5, replace(BASE, state=InstanceState.TERMINATED)), 6)
+    sightings.record_description([ID], sweep(20, BASE))
     assert not gone(sightings)
 
 
 def test_other_states_are_not_gone() -> None:
     for state in InstanceState:
         if state is not InstanceState.TERMINATED:
-            sightings = Sightings()
-            sightings.take_sweep(sweep(5, replace(BASE, state=state)), 6)
+            sightings = InstanceCache()
+            sightings.record_sweep(sweep(5, replace(BASE, state=state)), 6)
             assert not gone(sightings)
 
 
 def test_absent_from_a_complete_sweep_and_then_by_id_is_gone() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(1000), 1001)
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(1000), 1001)
     assert not gone(sightings)
-    sightings.take_description([ID], sweep(1002))
+    sightings.record_description([ID], sweep(1002))
     assert gone(sightings)
 
 
 def test_only_longer_after_the_launch_than_a_provider_may_lag() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(1000), 1001)
-    sightings.take_description([ID], sweep(1002))
-    assert not gone(sightings, since=1000 - VISIBILITY_ALLOWANCE)
-    assert gone(sightings, since=1000 - VISIBILITY_ALLOWANCE - 0.1)
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(1000), 1001)
+    sightings.record_description([ID], sweep(1002))
+    assert not gone(sightings, since=1000 - VISIBILITY_GRACE_SECONDS)
+    assert gone(sightings, since=1000 - VISIBILITY_GRACE_SECONDS - 0.1)
     assert not gone(sightings, since=700, now=999)
 
 
 def test_a_partial_sweep_or_look_proves_nothing() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(1000, complete=False), 1001)
-    sightings.take_description([ID], sweep(1002))
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(1000, complete=False), 1001)
+    sightings.record_description([ID], sweep(1002))
     assert not gone(sightings)
-    sightings.take_sweep(sweep(1100), 1101)
-    sightings.take_description([ID], sweep(1102, complete=False))
+    sightings.record_sweep(sweep(1100), 1101)
+    sightings.record_description([ID], sweep(1102, complete=False))
     assert not gone(sightings)
 
 
 def test_a_partial_sweep_does_not_replace_a_complete_one() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(1000, BASE), 1001)
-    sightings.take_sweep(sweep(1100, complete=False), 1101)
-    sightings.take_description([ID], sweep(1102))
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(1000, BASE), 1001)
+    sightings.record_sweep(sweep(1100, complete=False), 1101)
+    sightings.record_description([ID], sweep(1102))
     assert not gone(sightings)
 
 
 def test_a_look_by_id_before_the_sweep_ended_does_not_count() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(1000), 1010)
-    sightings.take_description([ID], sweep(1005))
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(1000), 1010)
+    sightings.record_description([ID], sweep(1005))
     assert not gone(sightings)
-    sightings.take_description([ID], sweep(1010))
+    sightings.record_description([ID], sweep(1010))
     assert gone(sightings)
 
 
 def test_seen_again_is_not_gone() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(1000), 1001)
-    sightings.take_description([ID], sweep(1002))
-    sightings.take_sweep(sweep(1100, BASE, complete=False), 1101)
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(1000), 1001)
+    sightings.record_description([ID], sweep(1002))
+    sightings.record_sweep(sweep(1100, BASE, complete=False), 1101)
     assert not gone(sightings)
-    sightings.take_description([ID], sweep(1102))
+    sightings.record_description([ID], sweep(1102))
     assert gone(sightings)
 
 
 def test_an_early_look_that_arrives_late_changes_nothing() -> None:
-    sightings = Sightings()
-    sightings.take_sweep(sweep(1000, replace(BASE, state=InstanceState.STOPPED)), 1001)
-    assert sightings.take_description([ID], sweep(990, BASE)) == []
+    sightings = InstanceCache()
+    sightings.record_sweep(sweep(1000, replace(BASE, state=InstanceState.STOPPED)), 1001)
+    assert sightings.record_description([ID], sweep(990, BASE)) == []
     seen = sightings.instance(ID)
     assert seen is not None
     assert seen.state is InstanceState.STOPPED
-    sightings.take_description([ID], sweep(995))
+    sightings.record_description([ID], sweep(995))
     assert sightings.instance(ID) is not None
 
 
 def test_the_last_look_is_the_latest_that_showed_it_or_asked_for_it_in_vain() -> None:
-    sightings = Sightings()
-    assert sightings.last_look(ID) is None
-    sightings.take_sweep(sweep(1000), 1001)
-    assert sightings.last_look(ID) is None
-    sightings.take_description([ID], sweep(1002))
-    assert sightings.last_look(ID) == (None, 1002)
-    sightings.take_sweep(sweep(1030), 1031)
-    assert sightings.last_look(ID) == (None, 1002)
-    sightings.take_sweep(sweep(1060, BASE), 1061)
-    assert sightings.last_look(ID) == (BASE, 1060)
-    sightings.take_description([ID], sweep(1050))
-    assert sightings.last_look(ID) == (BASE, 1060)
-    sightings.take_description([ID], sweep(1090, complete=False))
-    assert sightings.last_look(ID) == (BASE, 1060)
-    sightings.take_description([ID], sweep(1095))
-    assert sightings.last_look(ID) == (None, 1095)
+    sightings = InstanceCache()
+    assert sightings.last_lookup(ID) is None
+    sightings.record_sweep(sweep(1000), 1001)
+    assert sightings.last_lookup(ID) is None
+    sightings.record_description([ID], sweep(1002))
+    assert sightings.last_lookup(ID) == (None, 1002)
+    sightings.record_sweep(sweep(1030), 1031)
+    assert sightings.last_lookup(ID) == (None, 1002)
+    sightings.record_sweep(sweep(1060, BASE), 1061)
+    assert sightings.last_lookup(ID) == (BASE, 1060)
+    sightings.record_description([ID], sweep(1050))
+    assert sightings.last_lookup(ID) == (BASE, 1060)
+    sightings.record_description([ID], sweep(1090, complete=False))
+    assert sightings.last_lookup(ID) == (BASE, 1060)
+    sightings.record_description([ID], sweep(1095))
+    assert sightings.last_lookup(ID) == (None, 1095)
 
 
 def test_changes_are_told_once() -> None:
-    sightings = Sightings()
-    assert sightings.take_sweep(sweep(1, BASE), 2) == [BASE]
-    assert sightings.take_sweep(sweep(3, replace(BASE)), 4) == []
+    sightings = InstanceCache()
+    assert sightings.record_sweep(sweep(1, BASE), 2) == [BASE]
+    assert sightings.record_sweep(sweep(3, replace(BASE)), 4) == []
     moved = replace(BASE, public_ip="198.18.0.1")
-    assert sightings.take_description([ID], sweep(5, moved)) == [moved]
+    assert sightings.record_description([ID], sweep(5, moved)) == [moved]
 
 
 def test_the_memory_does_not_grow() -> None:
-    sightings = Sightings()
+    sightings = InstanceCache()
     for number in range(50):
         ended = replace(BASE, id=f"i-{number}", state=InstanceState.TERMINATED)
-        sightings.take_sweep(sweep(number * 86400.0, ended), number * 86400.0)
-        sightings.take_description([f"x-{number}"], sweep(number * 86400.0 + 1))
+        sightings.record_sweep(sweep(number * 86400.0, ended), number * 86400.0)
+        sightings.record_description([f"x-{number}"], sweep(number * 86400.0 + 1))
     assert len(sightings._seen) == 1
     assert len(sightings._ended) <= 3
     assert len(sightings._absent) <= 2

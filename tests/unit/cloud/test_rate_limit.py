@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcm.cloud.errors import Throttled
-from lcm.cloud.rate_limit import LAUNCH, OperationBuckets, Rate, TokenBucket, instance_rate, request_rate
+from lcm.cloud.errors import CloudThrottledError
+from lcm.cloud.rate_limit import LAUNCH_RATE, BucketRate, OperationBuckets, TokenBucket, instance_rate, request_rate
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
@@ -128,12 +128,12 @@ async def test_what_can_never_be_had_is_refused_at_once() -> None:
 
 
 async def test_the_documented_figures() -> None:
-    assert request_rate("DescribeInstances") == request_rate("DescribeImages") == Rate(100, 20)
-    assert request_rate("StopInstances") == Rate(50, 5)
-    assert request_rate("RunInstances") == request_rate("StartInstances") == Rate(5, 2)
-    assert request_rate("TerminateInstances") == Rate(100, 5)
-    assert instance_rate("RunInstances") == instance_rate("StartInstances") == Rate(1000, 2)
-    assert instance_rate("TerminateInstances") == instance_rate("StopInstances") == Rate(1000, 20)
+    assert request_rate("DescribeInstances") == request_rate("DescribeImages") == BucketRate(100, 20)
+    assert request_rate("StopInstances") == BucketRate(50, 5)
+    assert request_rate("RunInstances") == request_rate("StartInstances") == BucketRate(5, 2)
+    assert request_rate("TerminateInstances") == BucketRate(100, 5)
+    assert instance_rate("RunInstances") == instance_rate("StartInstances") == BucketRate(1000, 2)
+    assert instance_rate("TerminateInstances") == instance_rate("StopInstances") == BucketRate(1000, 20)
     assert instance_rate("DescribeInstances") is None
 
 
@@ -174,11 +174,11 @@ async def test_500_launches_at_once_are_never_throttled_and_nearly_as_fast_as_al
             await provider.launch_instance(
                 launch_of(f"w{number}", 1, region="eu-central-1", image_id=image, subnet_id=None)
             )
-        except Throttled:
+        except CloudThrottledError:
             throttled += 1
 
     await asyncio.gather(*(launch(number) for number in range(500)))
-    optimum = (500 - LAUNCH.capacity) / LAUNCH.refill_per_second
+    optimum = (500 - LAUNCH_RATE.capacity) / LAUNCH_RATE.refill_per_second
     assert throttled == 0
     assert len(world.live_instances()) == 500
     assert world.calls()["RunInstances"] == 500

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import Unreachable
-from lcm.cloud.region_cache import DESCRIBE, SWEEP, RegionObserver
+from lcm.cloud.errors import CloudUnreachableError
+from lcm.cloud.region_cache import DESCRIBE, SWEEP, RegionCache
 from lcm.cloud.simulated import SimulatedProvider
-from lcm.cloud.simulated.faults import Action, Disturb, FailPage, Outage
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange, FailPage, Outage
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from lcm.cloud.types import Instance, Selection, Sweep
+    from lcm.cloud.types import Instance, InstanceSelection, Sweep
     from tests.unit.cloud.conftest import Observed
 
 REGION = "eu-central-1"
@@ -148,7 +148,7 @@ async def test_gone_by_the_rule_on_a_real_history(scene: Observed) -> None:
     launched_at = clock.boottime()
     [instance_id] = await scene.running("w1")
     await scene.observer.look_for([instance_id])
-    scene.world.strike(REGION, Disturb(Action.TERMINATE, instance_id))
+    scene.world.strike(REGION, ExternalChange(ExternalAction.TERMINATE, instance_id))
     assert not scene.observer.is_gone(instance_id, launched_at, clock.boottime())
     await asyncio.sleep(5000)
     await scene.observer.look()
@@ -172,12 +172,12 @@ async def test_a_hidden_new_instance_is_never_gone_within_the_allowance(scene: O
 async def test_when_somebody_looked_last_and_as_whom(scene: Observed) -> None:
     [instance_id] = await scene.running("w1")
     assert scene.observer.account_id == ""
-    assert scene.observer.last_look(instance_id) is None
+    assert scene.observer.last_lookup(instance_id) is None
     swept = await scene.observer.look()
     assert scene.observer.account_id == scene.place.account_id
-    assert scene.observer.last_look(instance_id) == (swept.instances[instance_id], swept.began_at)
+    assert scene.observer.last_lookup(instance_id) == (swept.instances[instance_id], swept.began_at)
     described = await scene.observer.describe([instance_id])
-    assert scene.observer.last_look(instance_id) == (described.instances[instance_id], described.began_at)
+    assert scene.observer.last_lookup(instance_id) == (described.instances[instance_id], described.began_at)
 
 
 async def test_a_subscriber_may_leave(scene: Observed) -> None:
@@ -222,15 +222,15 @@ async def test_an_observer_starts_again(scene: Observed) -> None:
 class Refusing(SimulatedProvider):
     """A provider that does not keep to the rule that looks do not raise."""
 
-    async def sweep(self, region: str, selection: Selection) -> Sweep:
-        raise Unreachable("no route")
+    async def sweep(self, region: str, selection: InstanceSelection) -> Sweep:
+        raise CloudUnreachableError("no route")
 
     async def describe(self, region: str, instance_ids: Collection[str]) -> Sweep:
-        raise Unreachable("no route")
+        raise CloudUnreachableError("no route")
 
 
 async def test_an_error_of_a_provider_is_an_incomplete_look(scene: Observed) -> None:
-    observer = RegionObserver(Refusing(scene.world), REGION)
+    observer = RegionCache(Refusing(scene.world), REGION)
     assert (await observer.look()).trouble == "no route"
     look = await observer.describe(["i-1"])
     assert not look.complete

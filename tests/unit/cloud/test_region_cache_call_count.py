@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from lcm.cloud.region_cache import SWEEP, RegionObserver
+from lcm.cloud.region_cache import SWEEP, RegionCache
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, fault_injection
-from lcm.cloud.types import WORKER_TAG, Selection
+from lcm.cloud.types import WORKER_TAG, InstanceSelection
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
 
@@ -25,9 +25,9 @@ async def test_calls_of_a_peak_cycle_grow_with_pages(count: int) -> None:
         place.run_instance(
             launch_of(f"w{number}", 1, region=REGION, image_id=image, subnet_id=None), world.time() - 3600
         )
-    fault_injection.reveal(place, world.time())
+    fault_injection.reveal_instances(place, world.time())
     provider = SimulatedProvider(world)
-    observer = RegionObserver(provider, REGION, Selection((WORKER_TAG,)))
+    observer = RegionCache(provider, REGION, InstanceSelection((WORKER_TAG,)))
     await observer.start()
     ids = list(place.machines)
     looks = await asyncio.gather(*(observer.look_for([each]) for each in ids))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.cml.client.json_values import Misshapen
-from lcm.cml.licensing import SETTLING, LicensePhase, LicenseProgress, read_license
+from lcm.cml.client.json_values import MalformedResponseError
+from lcm.cml.licensing import REGISTRATION_SETTLE_TIME, LicensePhase, LicenseProgress, parse_license
 from lcm.cml.types import LicenseState
 
 
@@ -43,7 +43,7 @@ def test_no_other_word_is_taken_for_registered(status: str) -> None:
 def test_right_after_asking_the_old_state_proves_nothing(before: str) -> None:
     old = state(before, failure="an old reason")
     assert LicenseProgress.of(old, timedelta(seconds=1)).phase is LicensePhase.REGISTERING
-    assert LicenseProgress.of(old, SETTLING).phase is not LicensePhase.REGISTERING
+    assert LicenseProgress.of(old, REGISTRATION_SETTLE_TIME).phase is not LicensePhase.REGISTERING
 
 
 def test_reasons_are_handed_on() -> None:
@@ -66,12 +66,12 @@ def test_a_whole_answer_is_read() -> None:
         "product_license": {"active": "CML_Enterprise", "is_enterprise": True},
         "news": {"of": "tomorrow"},
     }
-    read = read_license(answer)
+    read = parse_license(answer)
     assert read.expires == datetime(2026, 8, 20, 17, 25, 30, tzinfo=UTC)
     assert (read.features[0].in_use, read.product, read.reservation_mode) == (7, "CML_Enterprise", False)
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"registration": "COMPLETED"}, {"registration": {"status": None}}])
 def test_an_answer_without_a_status_is_refused(answer: Any) -> None:
-    with pytest.raises(Misshapen):
-        read_license(answer)
+    with pytest.raises(MalformedResponseError):
+        parse_license(answer)

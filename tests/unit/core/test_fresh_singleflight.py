@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lcm.core.sharing import Shared
+from lcm.core.singleflight import FreshSingleflight
 
 
 class Counter:
@@ -23,7 +23,7 @@ class Counter:
 
 
 async def test_those_who_ask_while_one_is_under_way_share_the_next() -> None:
-    shared: Shared[int] = Shared()
+    shared: FreshSingleflight[int] = FreshSingleflight()
     counter = Counter()
     first = [asyncio.create_task(shared.ask("q", counter.call)) for _ in range(3)]
     await asyncio.sleep(0.5)
@@ -36,7 +36,7 @@ async def test_those_who_ask_while_one_is_under_way_share_the_next() -> None:
 
 
 async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> None:
-    shared: Shared[int] = Shared()
+    shared: FreshSingleflight[int] = FreshSingleflight()
     asked = [asyncio.create_task(shared.ask("q", Counter().call)) for _ in range(2)]
     await asyncio.sleep(0.5)
     asked[0].cancel()
@@ -44,7 +44,7 @@ async def test_one_who_gives_up_does_not_take_the_answer_from_the_others() -> No
 
 
 async def test_an_error_is_everybodys_and_the_next_call_is_a_new_one() -> None:
-    shared: Shared[int] = Shared()
+    shared: FreshSingleflight[int] = FreshSingleflight()
 
     async def fail() -> int:
         await asyncio.sleep(1)

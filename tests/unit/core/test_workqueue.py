@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lcm.core.workqueue import Priority, QueueShutDown, WorkQueue
+from lcm.core.workqueue import Priority, QueueShutDownError, WorkQueue
 from tests.support.virtual.time import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ async def test_shut_down_hands_out_what_waits_and_then_ends() -> None:
     assert await queue.get() == "a"
     queue.add("a")
     queue.done("a")
-    with pytest.raises(QueueShutDown):
+    with pytest.raises(QueueShutDownError):
         await queue.get()
 
 
@@ -164,7 +164,7 @@ async def test_shut_down_wakes_everybody_who_waits() -> None:
     await asyncio.sleep(0)
     queue.shut_down()
     results = await asyncio.gather(*getters, return_exceptions=True)
-    assert all(isinstance(result, QueueShutDown) for result in results)
+    assert all(isinstance(result, QueueShutDownError) for result in results)
 
 
 async def test_drained_waits_for_the_last_busy_key() -> None:

@@ -12,10 +12,10 @@ import yaml
 
 from lcm.cloud.aws.config import AwsConfig
 from lcm.settings import Settings, describe
-from lcm.wiring.control_plane import ControlPlaneSettings
-from lcm.wiring.lablet_controller import LabletControllerProcess
-from lcm.wiring.resource_scheduler import ResourceSchedulerProcess
-from lcm.wiring.worker_controller import WorkerControllerProcess
+from lcm.wiring.control_plane import ControlPlaneProcessSettings
+from lcm.wiring.lablet_controller import LabletControllerProcessSettings
+from lcm.wiring.resource_scheduler import ResourceSchedulerProcessSettings
+from lcm.wiring.worker_controller import WorkerControllerProcessSettings
 from tests.support.deploy.helm import Chart
 from tests.support.servers.metric_registries import platform_metrics, sample_names
 
@@ -26,10 +26,10 @@ ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "lcm"
 SERVICES: dict[str, type[Settings]] = {
-    "control-plane": ControlPlaneSettings,
-    "worker-controller": WorkerControllerProcess,
-    "resource-scheduler": ResourceSchedulerProcess,
-    "lablet-controller": LabletControllerProcess,
+    "control-plane": ControlPlaneProcessSettings,
+    "worker-controller": WorkerControllerProcessSettings,
+    "resource-scheduler": ResourceSchedulerProcessSettings,
+    "lablet-controller": LabletControllerProcessSettings,
 }
 PORTS = {"control-plane": 8080, "resource-scheduler": 8081, "lablet-controller": 8082, "worker-controller": 8083}
 OF_CONTROLLERS = ("workerController", "resourceScheduler", "labletController")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 
-from lcm.cli.lazy_group import Later
+from lcm.cli.lazy_group import LazyCommand
 from lcm.cli.main import app
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +19,7 @@ _COMMAND = re.compile(r"(?:^|[\s`/(])lcm ([a-z][^`\n|#&;]*)")
 
 
 def loaded(command: Any) -> Any:
-    return command.load() if isinstance(command, Later) else command
+    return command.load() if isinstance(command, LazyCommand) else command
 
 
 def commands(page: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from examples.notes import NotesController
 from lcm.coordination.memory.client import MemoryCoordination
-from lcm.wiring.controllers import Runtime
+from lcm.wiring.controllers import ControllerRuntime
 from lcm.wiring.up import UpSettings
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def notes(folder: Path) -> AsyncIterator[tuple[NotesController, MemoryCoordination]]:
     coordination = MemoryCoordination()
-    controller = NotesController(Runtime(coordination, UpSettings(lcm_data_dir=folder)))
+    controller = NotesController(ControllerRuntime(coordination, UpSettings(lcm_data_dir=folder)))
     await controller.start()
     try:
         await asyncio.sleep(3)

@@ -6,7 +6,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from lcm.http.exposition import PIECE, exposition
+from lcm.http.exposition import SAMPLES_PER_CHUNK, render_metrics
 
 
 def full_registry(series: int) -> CollectorRegistry:
@@ -22,9 +22,9 @@ def full_registry(series: int) -> CollectorRegistry:
 
 
 async def test_the_text_is_the_same_as_in_one_piece() -> None:
-    for series in (0, 1, PIECE, PIECE + 1, 3 * PIECE):
+    for series in (0, 1, SAMPLES_PER_CHUNK, SAMPLES_PER_CHUNK + 1, 3 * SAMPLES_PER_CHUNK):
         registry = full_registry(series)
-        assert _without_created(await exposition(registry)) == _without_created(generate_latest(registry))
+        assert _without_created(await render_metrics(registry)) == _without_created(generate_latest(registry))
 
 
 async def test_others_have_their_turn_meanwhile() -> None:
@@ -37,7 +37,7 @@ async def test_others_have_their_turn_meanwhile() -> None:
             await asyncio.sleep(0)
 
     others = asyncio.create_task(take_turns())
-    await exposition(full_registry(10 * PIECE))
+    await render_metrics(full_registry(10 * SAMPLES_PER_CHUNK))
     others.cancel()
     assert turns > 10
 

@@ -6,7 +6,7 @@ import httpx
 from prometheus_client import CollectorRegistry, Counter
 
 from lcm.core.hosting import HostedService
-from lcm.http.server import make_app
+from lcm.http.server import make_process_app
 
 
 class Service(HostedService):
@@ -26,7 +26,7 @@ class Service(HostedService):
 
 
 def client(service: Service, registry: CollectorRegistry) -> httpx.AsyncClient:
-    app = make_app([service], {"service": "toy", "version": "1.2.3"}, registry)
+    app = make_process_app([service], {"service": "toy", "version": "1.2.3"}, registry)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://toy")
 
 

@@ -11,9 +11,9 @@ from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
 from lcm.core.controller.resources import ResourceState, ResourceStatus
-from lcm.core.controller.watching import WatchConfig
+from lcm.core.controller.watch import WatchConfig
 from lcm.settings import Settings, load
-from lcm.wiring.controllers import Runtime, StandaloneSettings
+from lcm.wiring.controllers import ControllerRuntime, StandaloneControllerSettings
 
 GROUPS = [group for group in vars(settings).values() if isinstance(group, type) and issubclass(group, Settings)]
 
@@ -100,7 +100,10 @@ CONTROLLERS = [
 @pytest.mark.parametrize(("name", "variable", "port"), CONTROLLERS)
 def test_each_controller_has_an_election_and_a_port_of_its_own(name: str, variable: str, port: int) -> None:
     """Seed 002 §3, election keys."""
-    assert Runtime(MemoryCoordination(), StandaloneSettings()).election(name).election_key == f"/lcm/{name}/leader"
+    assert (
+        ControllerRuntime(MemoryCoordination(), StandaloneControllerSettings()).election(name).election_key
+        == f"/lcm/{name}/leader"
+    )
     assert read(variable) == port
 
 

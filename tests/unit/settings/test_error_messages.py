@@ -9,7 +9,7 @@ import pytest
 
 from lcm import settings
 from lcm.settings import Settings, SettingsError, describe, load
-from lcm.settings.describe import BOOL, CHOICE, LIST, NUMBER, PATH, Kind
+from lcm.settings.describe import BOOL, CHOICE, LIST, NUMBER, PATH, ValueType
 
 GROUPS = [group for group in vars(settings).values() if isinstance(group, type) and issubclass(group, Settings)]
 FIELDS = [(group, name) for group in GROUPS for name in group.model_fields]
@@ -34,7 +34,7 @@ COMPANIONS: dict[str, dict[str, str]] = {
 }
 
 
-def wrong_values(kind: Kind) -> list[Any]:
+def wrong_values(kind: ValueType) -> list[Any]:
     return WRONG.get(kind.form, WRONG_TEXT)
 
 

@@ -13,7 +13,7 @@ from lcm.settings import (
     CmlSettings,
     CoordinationSettings,
     ElectionSettings,
-    FleetDefaults,
+    FleetDefaultSettings,
     LogSettings,
     SettingsError,
     describe,
@@ -127,39 +127,39 @@ def test_other_problems_are_told_beside_a_missing_file() -> None:
 
 
 def test_a_setting_may_be_given_under_its_other_name(config: Path) -> None:
-    loaded = load(FleetDefaults, env={"AUTO_IMPORT_ENABLED": "false"})
+    loaded = load(FleetDefaultSettings, env={"AUTO_IMPORT_ENABLED": "false"})
     assert not loaded.settings.worker_discovery_enabled
     assert loaded.source_of("worker_discovery_enabled") == "environment AUTO_IMPORT_ENABLED"
     config.write_text("auto_import_enabled = false")
-    assert not load(FleetDefaults, env={}, config_file=config).settings.worker_discovery_enabled
+    assert not load(FleetDefaultSettings, env={}, config_file=config).settings.worker_discovery_enabled
     assert load(LogSettings, env={}, config_file=config).settings.log_level == "info", "it may serve several services"
-    doc = next(doc for doc in describe(FleetDefaults) if doc.name == "worker_discovery_enabled")
+    doc = next(doc for doc in describe(FleetDefaultSettings) if doc.name == "worker_discovery_enabled")
     assert doc.other_variables == ("AUTO_IMPORT_ENABLED",)
 
 
 def test_a_higher_source_wins_under_either_name(config: Path) -> None:
     config.write_text("worker_discovery_enabled = true")
-    loaded = load(FleetDefaults, env={"AUTO_IMPORT_ENABLED": "false"}, config_file=config)
+    loaded = load(FleetDefaultSettings, env={"AUTO_IMPORT_ENABLED": "false"}, config_file=config)
     assert not loaded.settings.worker_discovery_enabled
 
 
 def test_two_names_of_one_setting_must_not_differ(config: Path) -> None:
     same = {"WORKER_DISCOVERY_ENABLED": "0", "AUTO_IMPORT_ENABLED": "false"}
-    assert not load(FleetDefaults, env=same).settings.worker_discovery_enabled
+    assert not load(FleetDefaultSettings, env=same).settings.worker_discovery_enabled
     with pytest.raises(SettingsError) as caught:
-        load(FleetDefaults, env={"WORKER_DISCOVERY_ENABLED": "true", "AUTO_IMPORT_ENABLED": "false"})
+        load(FleetDefaultSettings, env={"WORKER_DISCOVERY_ENABLED": "true", "AUTO_IMPORT_ENABLED": "false"})
     assert str(caught.value) == (
         'WORKER_DISCOVERY_ENABLED="true" (environment), AUTO_IMPORT_ENABLED="false" (environment): '
         "are two names of one setting and must not differ"
     )
     config.write_text("worker_discovery_enabled = true\nauto_import_enabled = false")
     with pytest.raises(SettingsError, match="are two names of one setting and must not differ"):
-        load(FleetDefaults, env={}, config_file=config)
+        load(FleetDefaultSettings, env={}, config_file=config)
 
 
 def test_a_wrong_value_is_told_with_the_name_it_was_given_under() -> None:
     with pytest.raises(SettingsError) as caught:
-        load(FleetDefaults, env={"AUTO_IMPORT_ENABLED": "perhaps"})
+        load(FleetDefaultSettings, env={"AUTO_IMPORT_ENABLED": "perhaps"})
     assert str(caught.value) == 'AUTO_IMPORT_ENABLED="perhaps" (environment): must be true or false'
 
 

@@ -9,26 +9,26 @@ from pydantic import ValidationError
 
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watching import WatchConfig
-from lcm.wiring.connections import connect
-from lcm.wiring.control_plane import database_of
-from lcm.wiring.controllers import ProcessSettings, Runtime, StandaloneSettings
+from lcm.core.controller.watch import WatchConfig
+from lcm.wiring.connections import connect_coordination
+from lcm.wiring.control_plane import database_name
+from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings, StandaloneControllerSettings
 from lcm.wiring.up import UpSettings
 
 
 def test_coordination_is_etcd_unless_everything_runs_in_one_process() -> None:
-    assert StandaloneSettings().coordination == "etcd"
+    assert StandaloneControllerSettings().coordination == "etcd"
     assert UpSettings().coordination == "memory"
-    assert isinstance(connect(UpSettings()), MemoryCoordination)
+    assert isinstance(connect_coordination(UpSettings()), MemoryCoordination)
 
 
 def test_a_process_of_its_own_refuses_memory() -> None:
     with pytest.raises(ValidationError, match="must be etcd here"):
-        StandaloneSettings(coordination="memory")
+        StandaloneControllerSettings(coordination="memory")
 
 
 def test_without_a_word_the_machinery_gets_the_defaults_of_the_seeds() -> None:
-    runtime = Runtime(MemoryCoordination(), UpSettings())
+    runtime = ControllerRuntime(MemoryCoordination(), UpSettings())
     assert runtime.reconciliation == ReconciliationConfig()
     assert runtime.watch("/workers/") == WatchConfig(prefix="/workers/")
     election = runtime.election("worker-controller")
@@ -39,7 +39,7 @@ def test_without_a_word_the_machinery_gets_the_defaults_of_the_seeds() -> None:
 
 
 def test_every_setting_of_the_machinery_reaches_it() -> None:
-    told = ProcessSettings(
+    told = ControllerRuntimeSettings(
         reconcile_interval=7,
         initial_delay=1,
         reconcile_polling_enabled=False,
@@ -61,7 +61,7 @@ def test_every_setting_of_the_machinery_reaches_it() -> None:
         watch_debounce_seconds=0,
         lcm_data_dir=Path("/tmp/data"),
     )
-    runtime = Runtime(MemoryCoordination(), told)
+    runtime = ControllerRuntime(MemoryCoordination(), told)
     config = runtime.reconciliation
     assert (config.interval_seconds, config.initial_delay, config.polling_enabled, config.max_concurrent) == (
         7,
@@ -88,4 +88,4 @@ def test_every_setting_of_the_machinery_reaches_it() -> None:
     ],
 )
 def test_two_installations_on_one_replica_set_have_a_database_each(url: str, database: str) -> None:
-    assert database_of(url) == database
+    assert database_name(url) == database

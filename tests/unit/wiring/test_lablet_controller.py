@@ -11,17 +11,17 @@ from prometheus_client import CollectorRegistry
 
 from lcm.client.client import Client
 from lcm.cml.types import Credentials
-from lcm.controllers.lablet.deps import Policy
+from lcm.controllers.lablet.deps import LabletPolicy
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.model.access import Role
 from lcm.settings import SettingsError, load
-from lcm.wiring.cml_servers import CmlServers, cml_servers
-from lcm.wiring.controllers import Runtime
+from lcm.wiring.cml_servers import CmlConnection, connect_cml
+from lcm.wiring.controllers import ControllerRuntime
 from lcm.wiring.lablet_controller import (
-    LabletController,
-    LabletControllerProcess,
+    LabletControllerAssembly,
+    LabletControllerProcessSettings,
+    controller_config,
     make_lablet_controller,
-    rules_of,
 )
 from tests.support.virtual.control_plane import serving_plane
 from tests.support.virtual.fake_cml import FakeCml
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 TOKEN = "controller-token-for-tests-0123456789"
 
 
-def told(**env: str) -> LabletControllerProcess:
-    return load(LabletControllerProcess, env={"LCM_CONTROLLER_TOKEN": TOKEN, **env}).settings
+def told(**env: str) -> LabletControllerProcessSettings:
+    return load(LabletControllerProcessSettings, env={"LCM_CONTROLLER_TOKEN": TOKEN, **env}).settings
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ async def plane() -> AsyncIterator[TestPlane]:
 
 
 @pytest.fixture
-async def made(plane: TestPlane) -> AsyncIterator[LabletController]:
+async def made(plane: TestPlane) -> AsyncIterator[LabletControllerAssembly]:
     """Leading, on a control plane in this process."""
     settings, registry = told(), CollectorRegistry()
     wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
     control = Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=CollectorRegistry())
-    cml = cml_servers(settings, registry)
-    runtime = Runtime(MemoryCoordination(), settings)
+    cml = connect_cml(settings, registry)
+    runtime = ControllerRuntime(MemoryCoordination(), settings)
     made = make_lablet_controller(runtime, settings, control, cml, registry=registry)
     for service in made.services:
         await service.start()
@@ -60,7 +60,7 @@ async def made(plane: TestPlane) -> AsyncIterator[LabletController]:
         await service.stop()
 
 
-async def ask(made: LabletController, method: str, path: str, token: str = "") -> httpx.Response:
+async def ask(made: LabletControllerAssembly, method: str, path: str, token: str = "") -> httpx.Response:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(made.app), base_url="http://lcm.test") as client:
         return await client.request(method, path, headers=headers)
@@ -68,12 +68,12 @@ async def ask(made: LabletController, method: str, path: str, token: str = "") -
 
 def test_without_a_token_it_does_not_start() -> None:
     with pytest.raises(SettingsError) as caught:
-        load(LabletControllerProcess, env={})
+        load(LabletControllerProcessSettings, env={})
     assert str(caught.value).startswith("LCM_CONTROLLER_TOKEN (not set): must be set")
 
 
 def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
-    rules = rules_of(
+    rules = controller_config(
         told(
             LABLET_START_TIMEOUT="1",
             LABLET_STOP_TIMEOUT="2",
@@ -85,10 +85,10 @@ def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
         )
     )
     assert rules.account == Credentials("lcm", "pw")
-    assert rules.policy == Policy(start_timeout=1, stop_timeout=2, worker_timeout=3)
+    assert rules.policy == LabletPolicy(start_timeout=1, stop_timeout=2, worker_timeout=3)
     assert (rules.sweep_interval, rules.private_addresses) == (4, True)
-    assert rules_of(told()).policy == Policy()
-    assert rules_of(told()).sweep_interval == 600.0
+    assert controller_config(told()).policy == LabletPolicy()
+    assert controller_config(told()).sweep_interval == 600.0
 
 
 def test_it_listens_on_a_port_of_its_own() -> None:
@@ -101,22 +101,22 @@ async def test_without_a_session_it_is_not_made(plane: TestPlane) -> None:
     control = Client("http://lcm.test", TOKEN, wire=httpx.ASGITransport(plane.app), registry=CollectorRegistry())
     with pytest.raises(ValueError, match="session"):
         make_lablet_controller(
-            Runtime(MemoryCoordination(), settings),
+            ControllerRuntime(MemoryCoordination(), settings),
             settings,
             control,
-            CmlServers(FakeCml(), control.aclose),
+            CmlConnection(FakeCml(), control.aclose),
             registry=CollectorRegistry(),
         )
     await control.aclose()
 
 
-async def test_it_is_elected_under_its_own_key_and_watches_lablets(made: LabletController) -> None:
+async def test_it_is_elected_under_its_own_key_and_watches_lablets(made: LabletControllerAssembly) -> None:
     """SPEC §2, §10: its own election key, watching /instances/."""
     assert made.reconciler.election.election_key == "/lcm/lablet-controller/leader"
     assert made.reconciler.watch.prefix == "/instances/"
 
 
-async def test_its_surface_is_that_of_every_controller(made: LabletController, plane: TestPlane) -> None:
+async def test_its_surface_is_that_of_every_controller(made: LabletControllerAssembly, plane: TestPlane) -> None:
     """SPEC §7."""
     health = (await ask(made, "GET", "/health")).json()
     assert health["lablets_managed"] == 0

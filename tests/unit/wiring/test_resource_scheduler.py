@@ -9,39 +9,39 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lcm.client.client import Client
-from lcm.controllers.scheduler.plan import Rules
+from lcm.controllers.scheduler.plan import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.model.access import Role
 from lcm.model.lablet.ports import PortRange
 from lcm.settings import SettingsError, load
-from lcm.wiring.controllers import ProcessSettings, Runtime
+from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings
 from lcm.wiring.resource_scheduler import (
-    ResourceSchedulerParts,
-    ResourceSchedulerProcess,
+    ResourceSchedulerComponentSettings,
+    ResourceSchedulerProcessSettings,
     make_resource_scheduler,
-    rules_of,
+    scheduler_config,
 )
 from tests.support.virtual.control_plane import serving_plane
 
 
-class Together(ProcessSettings, ResourceSchedulerParts):
+class Together(ControllerRuntimeSettings, ResourceSchedulerComponentSettings):
     """As a process that runs others too would be told."""
 
 
 def test_settings_reach_the_rules() -> None:
     told = load(
-        ResourceSchedulerParts,
+        ResourceSchedulerComponentSettings,
         env={"LABLET_PORT_RANGE": "100-200", "LABLET_LEAD_TIME": "60", "SCALE_UP_COOLDOWN_SECONDS": "5"},
     ).settings
-    assert rules_of(told) == Rules(PortRange(100, 200), lead_time=60, scale_up_cooldown=5)
-    assert rules_of(load(ResourceSchedulerParts, env={}).settings) == Rules()
+    assert scheduler_config(told) == SchedulerConfig(PortRange(100, 200), lead_time=60, scale_up_cooldown=5)
+    assert scheduler_config(load(ResourceSchedulerComponentSettings, env={}).settings) == SchedulerConfig()
 
 
 @pytest.mark.parametrize(("token", "word"), [(None, "must be set"), ("a b", "printable")])
 def test_a_process_needs_a_token(token: str | None, word: str) -> None:
     env = {} if token is None else {"LCM_CONTROLLER_TOKEN": token}
     with pytest.raises(SettingsError, match=f"LCM_CONTROLLER_TOKEN.*{word}"):
-        load(ResourceSchedulerProcess, env=env)
+        load(ResourceSchedulerProcessSettings, env=env)
 
 
 async def test_a_scheduler_that_was_put_together_leads_and_ends() -> None:
@@ -50,7 +50,7 @@ async def test_a_scheduler_that_was_put_together_leads_and_ends() -> None:
         registry = CollectorRegistry()
         control = Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=registry)
         told = load(Together, env={"COORDINATION": "memory"}).settings
-        made = make_resource_scheduler(Runtime(MemoryCoordination(), told), told, control, registry=registry)
+        made = make_resource_scheduler(ControllerRuntime(MemoryCoordination(), told), told, control, registry=registry)
         assert made.scheduler.election.election_key == "/lcm/resource-scheduler/leader"
         assert made.scheduler.watch.prefix == "/instances/"
         assert made.about["service"] == "resource-scheduler"

@@ -17,32 +17,32 @@ from lcm.client.client import Client
 from lcm.client.transport import Limits
 from lcm.cloud.aws import RegionConfig
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
-from lcm.cloud.types import LaunchSite
-from lcm.cml.client.tls import CaBundle, FirstUse, Insecure
+from lcm.cloud.types import RegionLaunchSettings
+from lcm.cml.client.tls import CaBundle, Insecure, TrustOnFirstUse
 from lcm.cml.types import Credentials
-from lcm.controllers.worker.observe.launch_resolver import Images
+from lcm.controllers.worker.observe.launch_resolver import ImageFilter
 from lcm.controllers.worker.policy import Policy
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.model.access import Role
 from lcm.settings import SettingsError, load
-from lcm.wiring.controllers import Runtime
+from lcm.wiring.controllers import ControllerRuntime
 from lcm.wiring.up import UpSettings
 from lcm.wiring.worker_controller import (
-    Cloud,
-    CmlServers,
-    MissingExtra,
-    PlaneCheck,
-    Ties,
-    WorkerController,
-    WorkerControllerParts,
-    WorkerControllerProcess,
-    WrongSettings,
-    aws_cloud,
-    cml_servers,
+    CloseOnStop,
+    CloudConnection,
+    CmlConnection,
+    ControlPlaneCheck,
+    InvalidSettingsError,
+    MissingExtraError,
+    WorkerControllerAssembly,
+    WorkerControllerComponentSettings,
+    WorkerControllerProcessSettings,
+    connect_aws,
+    connect_cml,
+    controller_config,
     launch_site,
+    make_control_plane_client,
     make_worker_controller,
-    plane_client,
-    rules_of,
 )
 from tests.support.virtual.control_plane import serving_plane
 from tests.support.virtual.fake_cml import FakeCml
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 TOKEN = "controller-token-for-tests-0123456789"
 
 
-def told(**env: str) -> WorkerControllerProcess:
-    return load(WorkerControllerProcess, env={"LCM_CONTROLLER_TOKEN": TOKEN, **env}).settings
+def told(**env: str) -> WorkerControllerProcessSettings:
+    return load(WorkerControllerProcessSettings, env={"LCM_CONTROLLER_TOKEN": TOKEN, **env}).settings
 
 
-def parts(**values: Any) -> WorkerControllerParts:
-    return WorkerControllerParts(**values)
+def parts(**values: Any) -> WorkerControllerComponentSettings:
+    return WorkerControllerComponentSettings(**values)
 
 
 # Settings
@@ -67,7 +67,7 @@ def parts(**values: Any) -> WorkerControllerParts:
 
 def test_without_a_token_it_does_not_start() -> None:
     with pytest.raises(SettingsError) as caught:
-        load(WorkerControllerProcess, env={})
+        load(WorkerControllerProcessSettings, env={})
     assert str(caught.value).startswith("LCM_CONTROLLER_TOKEN (not set): must be set")
 
 
@@ -87,7 +87,7 @@ def test_alone_it_has_no_simulated_cloud_and_no_memory_to_elect_in() -> None:
 
 
 def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
-    rules = rules_of(
+    rules = controller_config(
         told(
             PROVISIONING_TIMEOUT="1",
             STARTING_TIMEOUT="2",
@@ -105,14 +105,14 @@ def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
     )
     assert rules.account == Credentials("lcm", "pw")
     assert rules.policy == Policy(1, 2, 3, 4, 0, 6)
-    assert rules.images == Images("lab-?", ("self", "123456789012"))
+    assert rules.images == ImageFilter("lab-?", ("self", "123456789012"))
     assert (rules.metrics_interval, rules.private_addresses) == (7, True)
 
 
 def test_without_a_word_the_rules_are_the_defaults_of_the_reconciler() -> None:
-    rules = rules_of(told())
+    rules = controller_config(told())
     assert rules.policy == Policy()
-    assert rules.images == Images()
+    assert rules.images == ImageFilter()
     assert (rules.metrics_interval, rules.private_addresses) == (60.0, False)
     assert rules.account == Credentials("admin", "")
 
@@ -131,7 +131,7 @@ async def test_regions_become_places_to_launch_in() -> None:
         },
         "us-east-1": None,
     }
-    cloud = aws_cloud(told(AWS_REGION_CONFIGS=json.dumps(regions)), CollectorRegistry())
+    cloud = connect_aws(told(AWS_REGION_CONFIGS=json.dumps(regions)), CollectorRegistry())
     assert list(cloud.sites) == ["eu-west-1", "us-east-1"]
     assert tuple(cloud.provider.regions) == ("eu-west-1", "us-east-1")
     config = RegionConfig(region="eu-west-1", **regions["eu-west-1"])  # type: ignore[arg-type]
@@ -143,15 +143,15 @@ async def test_regions_become_places_to_launch_in() -> None:
 
 
 async def test_without_regions_the_default_one_is_used() -> None:
-    cloud = aws_cloud(told(AWS_DEFAULT_REGION="eu-central-1"), CollectorRegistry())
+    cloud = connect_aws(told(AWS_DEFAULT_REGION="eu-central-1"), CollectorRegistry())
     assert list(cloud.sites) == ["eu-central-1"]
     await cloud.close()
 
 
 @pytest.mark.parametrize("value", ["/none/regions.yaml", '{"eu-west-1": {"subnet": "x"}}', "{"])
 async def test_wrong_regions_are_one_line(value: str) -> None:
-    with pytest.raises(WrongSettings) as caught:
-        aws_cloud(told(AWS_REGION_CONFIGS=value), CollectorRegistry())
+    with pytest.raises(InvalidSettingsError) as caught:
+        connect_aws(told(AWS_REGION_CONFIGS=value), CollectorRegistry())
     assert "AWS_REGION_CONFIGS" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
@@ -162,7 +162,7 @@ async def test_an_endpoint_from_a_file_is_handed_on_and_a_regions_own_counts_mor
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     regions = {"eu-west-1": {"endpoint_url": "http://own"}, "us-east-1": {}}
     settings = parts(aws_region_configs=json.dumps(regions), aws_endpoint_url="http://all")
-    cloud = aws_cloud(settings, CollectorRegistry())
+    cloud = connect_aws(settings, CollectorRegistry())
     config = cloud.provider.config  # type: ignore[attr-defined]
     assert [region.endpoint_url for region in config.regions.values()] == ["http://own", "http://all"]
     await cloud.close()
@@ -171,7 +171,7 @@ async def test_an_endpoint_from_a_file_is_handed_on_and_a_regions_own_counts_mor
 async def test_an_endpoint_from_the_environment_is_left_to_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
     """It knows variables for single services besides, which count more."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all")
-    cloud = aws_cloud(parts(aws_endpoint_url="http://all"), CollectorRegistry())
+    cloud = connect_aws(parts(aws_endpoint_url="http://all"), CollectorRegistry())
     assert cloud.provider.config.regions["us-east-1"].endpoint_url is None  # type: ignore[attr-defined]
     await cloud.close()
 
@@ -197,30 +197,30 @@ def test_without_boto3_it_says_what_to_install() -> None:
 def test_another_module_that_is_missing_is_not_taken_for_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lcm.cloud.aws", None)
     with pytest.raises(ModuleNotFoundError):
-        aws_cloud(told(), CollectorRegistry())
-    assert not issubclass(ModuleNotFoundError, MissingExtra)
+        connect_aws(told(), CollectorRegistry())
+    assert not issubclass(ModuleNotFoundError, MissingExtraError)
 
 
 # CML
 
 
-def trust_of(servers: CmlServers) -> Any:
+def trust_of(servers: CmlConnection) -> Any:
     return servers.system._session._transport._trust  # type: ignore[attr-defined]
 
 
 async def test_trust_in_cml_servers(tmp_path: Path) -> None:
     registry = CollectorRegistry()
-    assert isinstance(trust_of(cml_servers(told(), registry)), FirstUse)
-    assert trust_of(cml_servers(told(CML_TLS="insecure"), registry)) == Insecure()
-    assert trust_of(cml_servers(told(CML_TLS="ca"), registry)) == CaBundle()
+    assert isinstance(trust_of(connect_cml(told(), registry)), TrustOnFirstUse)
+    assert trust_of(connect_cml(told(CML_TLS="insecure"), registry)) == Insecure()
+    assert trust_of(connect_cml(told(CML_TLS="ca"), registry)) == CaBundle()
     wrong = tmp_path / "ca.pem"
     wrong.write_text("no certificate")
-    with pytest.raises(WrongSettings, match="CML_CA_FILE"):
-        cml_servers(told(CML_TLS="ca", CML_CA_FILE=str(wrong)), registry)
+    with pytest.raises(InvalidSettingsError, match="CML_CA_FILE"):
+        connect_cml(told(CML_TLS="ca", CML_CA_FILE=str(wrong)), registry)
 
 
 async def test_with_an_address_its_certificate_is_forgotten() -> None:
-    servers = cml_servers(told(), CollectorRegistry())
+    servers = connect_cml(told(), CollectorRegistry())
     pins = trust_of(servers).pins
     pins.put("192.0.2.1", "pem")
     pins.put("192.0.2.2", "pem")
@@ -243,7 +243,7 @@ async def test_readiness_follows_the_control_plane() -> None:
             limits=Limits(attempts=1),
             registry=CollectorRegistry(),
         )
-        check = PlaneCheck(client)
+        check = ControlPlaneCheck(client)
         assert check.readiness() == ["control plane: has not been asked yet"]
         await check.start()
         await asyncio.sleep(1)
@@ -265,7 +265,7 @@ async def test_a_token_of_another_role_or_of_nobody_is_not_ready(role: Role | No
         token = "wrong" if role is None else plane.tokens[role]
         wire = httpx.ASGITransport(plane.app)
         async with Client("http://lcm.test", token, wire=wire, registry=CollectorRegistry()) as client:
-            check = PlaneCheck(client)
+            check = ControlPlaneCheck(client)
             await check.start()
             await asyncio.sleep(1)
             [reason] = check.readiness()
@@ -287,8 +287,8 @@ class Switch(httpx.AsyncBaseTransport):
 
 
 def test_an_address_that_is_none() -> None:
-    with pytest.raises(WrongSettings, match="CONTROL_PLANE_API_URL"):
-        plane_client(parts(control_plane_api_url="http://[::1"), CollectorRegistry())
+    with pytest.raises(InvalidSettingsError, match="CONTROL_PLANE_API_URL"):
+        make_control_plane_client(parts(control_plane_api_url="http://[::1"), CollectorRegistry())
 
 
 # All together
@@ -304,12 +304,12 @@ async def test_all_is_closed_even_if_one_of_them_fails() -> None:
     async def close() -> None:
         closed.append("cml")
 
-    await Ties({"cloud": fail, "cml": close}).stop()
+    await CloseOnStop({"cloud": fail, "cml": close}).stop()
     assert closed == ["cloud", "cml"]
 
 
 @asynccontextmanager
-async def a_part() -> AsyncIterator[tuple[WorkerController, list[str]]]:
+async def a_part() -> AsyncIterator[tuple[WorkerControllerAssembly, list[str]]]:
     """A worker controller on a simulated cloud, beside a control plane, and what it has closed."""
     closed: list[str] = []
 
@@ -323,15 +323,15 @@ async def a_part() -> AsyncIterator[tuple[WorkerController, list[str]]]:
     for region in ("eu-west-1", "us-east-1"):
         world.add_region(region, subnets={})
     provider, registry = SimulatedProvider(world), CollectorRegistry()
-    sites = {region: LaunchSite(region) for region in provider.regions}
+    sites = {region: RegionLaunchSettings(region) for region in provider.regions}
     async with serving_plane() as plane:
         wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
         made = make_worker_controller(
-            Runtime(MemoryCoordination(), UpSettings()),
+            ControllerRuntime(MemoryCoordination(), UpSettings()),
             parts(cloud_provider="simulated"),
             Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=registry),
-            Cloud(provider, provider, sites, close_cloud),
-            CmlServers(FakeCml(), close_cml),
+            CloudConnection(provider, provider, sites, close_cloud),
+            CmlConnection(FakeCml(), close_cml),
             registry=registry,
         )
         yield made, closed

@@ -8,14 +8,14 @@ import typer
 
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.options import Before, Since, make_app
+from lcm.cli.runtime.options import BeforeOption, SinceOption, make_command_group
 from lcm.cli.runtime.session import Session
 from lcm.model.audit import ActorKind
 
 if TYPE_CHECKING:
     from lcm.model.audit import AuditEntry
 
-app = make_app("Who changed or decided what, when and why.")
+app = make_command_group("Who changed or decided what, when and why.")
 
 
 @command(app, lists=True)
@@ -36,8 +36,8 @@ async def audit(
     action: Annotated[
         list[str] | None, typer.Option("--action", metavar="WORD", help="Only these, such as stop or auto_paused.")
     ] = None,
-    since: Since = None,
-    until: Before = None,
+    since: SinceOption = None,
+    until: BeforeOption = None,
     text: Annotated[
         str | None, typer.Option("--text", "-q", metavar="TEXT", help="Only lines in which this is found.")
     ] = None,
@@ -45,14 +45,14 @@ async def audit(
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="From the beginning on.")] = False,
 ) -> None:
     """Every change and decision: who, what, why, when. The newest come first."""
-    from lcm.cli.live.watch_loop import shown
-    from lcm.cli.output.durations import parse_past
+    from lcm.cli.live.watch_loop import show_or_watch
+    from lcm.cli.output.durations import parse_past_time
     from lcm.cli.runtime.lookup import find_worker
     from lcm.core import clock
 
     now = clock.now()
-    begin = None if since is None else parse_past(since, now, "--since")
-    end = None if until is None else parse_past(until, now, "--until")
+    begin = None if since is None else parse_past_time(since, now, "--since")
+    end = None if until is None else parse_past_time(until, now, "--until")
 
     found = {name: await find_worker(session.client, name) for name in worker or []}
     subjects = [*(subject or []), *(each.id for each in found.values())]
@@ -74,13 +74,13 @@ async def audit(
             lines.append(line)
             if len(lines) >= limit:
                 break
-        names = await _names(session, lines)
+        names = await _worker_names(session, lines)
         session.screen.many(lines, _columns(names), lambda line: line.action, "Nothing is kept about that.")
 
-    await shown(session, show)
+    await show_or_watch(session, show)
 
 
-async def _names(session: Session, lines: list[AuditEntry]) -> dict[str, str]:
+async def _worker_names(session: Session, lines: list[AuditEntry]) -> dict[str, str]:
     """Names that people know, for the ids in the lines; only where people read them."""
     if not session.screen.for_people or not any(line.subject.startswith("w-") for line in lines):
         return {}
@@ -88,13 +88,13 @@ async def _names(session: Session, lines: list[AuditEntry]) -> dict[str, str]:
 
 
 def _columns(names: dict[str, str]) -> list[Column[AuditEntry]]:
-    from lcm.cli.output.durations import short, stamp
+    from lcm.cli.output.durations import format_duration, format_timestamp
     from lcm.core import clock
 
     now = clock.now()
     return [
-        Column("AGO", lambda line: short(now - line.at), right=True),
-        Column("AT (UTC)", lambda line: stamp(line.at), rank=3),
+        Column("AGO", lambda line: format_duration(now - line.at), right=True),
+        Column("AT (UTC)", lambda line: format_timestamp(line.at), rank=3),
         Column("WHO", lambda line: line.actor.name, least=17),
         Column("DID", lambda line: line.action),
         Column("TO", lambda line: names.get(line.subject, line.subject), least=16),

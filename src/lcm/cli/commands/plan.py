@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.options import make_app
+from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -15,58 +15,58 @@ if TYPE_CHECKING:
 
     from lcm.model.fleet.state import PlannedWorker
 
-app = make_app("What would be done now, and why.")
+app = make_command_group("What would be done now, and why.")
 
-UNSEEN = "Not looked at yet"
-WAITING = "Nothing to do but wait"
-_INSTANCE = re.compile(r"(\binstance )?\bi-[0-9a-z]+\b")
+NOT_EVALUATED = "Not looked at yet"
+NO_ACTION = "Nothing to do but wait"
+_INSTANCE_ID = re.compile(r"(\binstance )?\bi-[0-9a-z]+\b")
 
 
 @command(app, lists=True)
 async def plan(session: Session) -> None:
     """What controllers would do now for each worker that is not at rest, and why; grouped by what is done."""
-    from lcm.cli.live.watch_loop import shown
-    from lcm.cli.output.printer import plain
+    from lcm.cli.live.watch_loop import show_or_watch
+    from lcm.cli.output.printer import to_json_data
 
     async def show() -> None:
         items = [item async for item in session.client.fleet.plan(page_size=500)]
         if not session.screen.for_people:
-            session.screen.data([plain(item) for item in items])
+            session.screen.data([to_json_data(item) for item in items])
             return
         if not items:
             session.screen.say("Nothing: every worker is as it is wanted.")
-        for number, (heading, group) in enumerate(grouped(items)):
-            session.screen.say("" if number else f"{_counted(len(items))} not at rest.\n")
+        for number, (heading, group) in enumerate(group_by_action(items)):
+            session.screen.say("" if number else f"{_count_phrase(len(items))} not at rest.\n")
             session.screen.say(f"{heading} ({len(group)})", style="bold")
             session.screen.table(_columns(), group)
 
-    await shown(session, show)
+    await show_or_watch(session, show)
 
 
-def grouped(items: Iterable[PlannedWorker]) -> list[tuple[str, list[PlannedWorker]]]:
+def group_by_action(items: Iterable[PlannedWorker]) -> list[tuple[str, list[PlannedWorker]]]:
     """By what is to be done: changes first, then waiting, then what nobody has looked at."""
     groups: dict[str, list[PlannedWorker]] = {}
     for item in items:
-        groups.setdefault(heading_of(item), []).append(item)
-    return sorted(groups.items(), key=lambda group: (group[0] == UNSEEN, group[0] == WAITING, group[0]))
+        groups.setdefault(group_heading(item), []).append(item)
+    return sorted(groups.items(), key=lambda group: (group[0] == NOT_EVALUATED, group[0] == NO_ACTION, group[0]))
 
 
-def heading_of(item: PlannedWorker) -> str:
+def group_heading(item: PlannedWorker) -> str:
     """The actions without what differs from worker to worker."""
     if item.decision is None:
-        return UNSEEN
+        return NOT_EVALUATED
     if not item.decision.actions:
-        return WAITING
-    words = "; ".join(_INSTANCE.sub("its instance", action) for action in item.decision.actions)
+        return NO_ACTION
+    words = "; ".join(_INSTANCE_ID.sub("its instance", action) for action in item.decision.actions)
     return words[0].upper() + words[1:]
 
 
-def _counted(count: int) -> str:
+def _count_phrase(count: int) -> str:
     return "1 worker is" if count == 1 else f"{count} workers are"
 
 
 def _columns() -> list[Column[PlannedWorker]]:
-    from lcm.cli.output.durations import short
+    from lcm.cli.output.durations import format_duration
     from lcm.cli.output.printer import status_style
     from lcm.core import clock
 
@@ -76,7 +76,7 @@ def _columns() -> list[Column[PlannedWorker]]:
         at = None if item.decision is None else item.decision.next_look_at
         if at is None:
             return ""
-        return f"in {short(at - now)}" if at > now else "now"
+        return f"in {format_duration(at - now)}" if at > now else "now"
 
     return [
         Column("  NAME", lambda item: f"  {item.name}", least=12),

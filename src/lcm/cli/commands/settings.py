@@ -6,79 +6,79 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcm.cli.errors import WrongUsage
+from lcm.cli.errors import UsageError
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.options import make_app
-from lcm.cli.runtime.session import Session, value_of
+from lcm.cli.runtime.options import make_command_group
+from lcm.cli.runtime.session import Session, parse_value
 
 if TYPE_CHECKING:
     from lcm.model.fleet.settings import FleetSettings
 
-app = make_app("What the fleet does by itself, changed while it runs.")
+app = make_command_group("What the fleet does by itself, changed while it runs.")
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="Such as min_workers; `lcm settings show` lists all.")]
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Such as min_workers; `lcm settings show` lists all.")]
 
 
 @command(app, "show")
 async def show_settings(session: Session) -> None:
     """What counts now."""
     settings = await session.client.fleet.settings()
-    session.screen.one(settings, "settings", lambda each: _show(session, each))
+    session.screen.one(settings, "settings", lambda each: _show_settings(session, each))
 
 
 @command(app, "set", changes=True)
-async def set_value(
-    session: Session, key: Key, value: Annotated[str, typer.Argument(metavar="VALUE", help="What it is to be.")]
+async def set_setting(
+    session: Session, key: KeyArgument, value: Annotated[str, typer.Argument(metavar="VALUE", help="What it is to be.")]
 ) -> None:
     """Store a value: it beats the environment until it is unset."""
-    group, name = _place(key)
-    await _change(session, group, name, value_of(value))
+    group, name = _find_setting(key)
+    await _change_setting(session, group, name, parse_value(value))
 
 
 @command(app, "unset", changes=True)
-async def unset_value(session: Session, key: Key) -> None:
+async def unset_setting(session: Session, key: KeyArgument) -> None:
     """Take a stored value back: the environment or the default counts again."""
-    group, name = _place(key)
-    await _change(session, group, name, None)
+    group, name = _find_setting(key)
+    await _change_setting(session, group, name, None)
 
 
-async def _change(session: Session, group: str, name: str, value: Any) -> None:
-    from lcm.cli.runtime.validating import valid
-    from lcm.model.fleet.settings import SettingsPatch
+async def _change_setting(session: Session, group: str, name: str, value: Any) -> None:
+    from lcm.cli.runtime.options import validate
+    from lcm.model.fleet.settings import FleetSettingsPatch
 
-    patch = valid(SettingsPatch, {group: {name: value}})
-    before = _value(await session.client.fleet.settings(), group, name)
+    patch = validate(FleetSettingsPatch, {group: {name: value}})
+    before = _format_setting(await session.client.fleet.settings(), group, name)
     session.forecast = [(name, f"{before} → {'as the environment says' if value is None else value}")]
     after = await session.client.fleet.change_settings(patch)
-    text = f"{name} is {_value(after, group, name)} (was {before})."
+    text = f"{name} is {_format_setting(after, group, name)} (was {before})."
     session.screen.one(after, name, lambda _: session.screen.say(text))
 
 
-def _place(key: str) -> tuple[str, str]:
+def _find_setting(key: str) -> tuple[str, str]:
     """The group and name of a setting, in any case and with or without its group."""
     from difflib import get_close_matches
 
     plain = key.strip().lower().replace("-", "_").split(".")[-1]
-    places = {name: group for group, names in _names().items() for name in names}
+    places = {name: group for group, names in _setting_names().items() for name in names}
     if plain in places:
         return places[plain], plain
     close = get_close_matches(plain, places, n=1)
     hint = f"did you mean {close[0]}?" if close else "`lcm settings show` lists all"
-    raise WrongUsage(f"there is no setting {key!r}; {hint}")
+    raise UsageError(f"there is no setting {key!r}; {hint}")
 
 
-def _names() -> dict[str, list[str]]:
+def _setting_names() -> dict[str, list[str]]:
     from lcm.model.fleet.settings import FleetSettings
 
     empty = FleetSettings()
     return {group: list(type(getattr(empty, group)).model_fields) for group in FleetSettings.model_fields}
 
 
-def _value(settings: FleetSettings, group: str, name: str) -> str:
-    return _words(getattr(getattr(settings, group), name))
+def _format_setting(settings: FleetSettings, group: str, name: str) -> str:
+    return _format_value(getattr(getattr(settings, group), name))
 
 
-def _words(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -86,9 +86,9 @@ def _words(value: object) -> str:
     return "not set" if value in (None, "") else str(value)
 
 
-def _show(session: Session, settings: FleetSettings) -> None:
-    for number, (group, names) in enumerate(_names().items()):
+def _show_settings(session: Session, settings: FleetSettings) -> None:
+    for number, (group, names) in enumerate(_setting_names().items()):
         if number:
             session.screen.say()
         session.screen.say(group, style="bold")
-        session.screen.facts([(name, _value(settings, group, name)) for name in names])
+        session.screen.facts([(name, _format_setting(settings, group, name)) for name in names])

@@ -10,15 +10,15 @@ import typer
 from lcm.cli.errors import CommandError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.options import make_app
+from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
 
 if TYPE_CHECKING:
     from lcm.model.worker.template import WorkerTemplate
 
-app = make_app("What workers can be made from.")
+app = make_command_group("What workers can be made from.")
 
-TemplateName = Annotated[str, typer.Argument(metavar="NAME", help="A template's name, or the beginning of it.")]
+TemplateArgument = Annotated[str, typer.Argument(metavar="NAME", help="A template's name, or the beginning of it.")]
 
 
 def _columns() -> list[Column[WorkerTemplate]]:
@@ -43,67 +43,71 @@ def _enabled_style(template: WorkerTemplate) -> str:
 @command(app, "list", lists=True)
 async def list_templates(session: Session) -> None:
     """All templates, with what they offer and cost."""
-    from lcm.cli.live.watch_loop import shown
+    from lcm.cli.live.watch_loop import show_or_watch
 
     async def show() -> None:
         templates = [template async for template in session.client.templates.list()]
         session.screen.many(templates, _columns(), lambda each: each.name, "No templates.")
 
-    await shown(session, show)
+    await show_or_watch(session, show)
 
 
 @command(app, "get")
-async def get_template(session: Session, name: TemplateName) -> None:
+async def get_template(session: Session, name: TemplateArgument) -> None:
     """One template."""
     from lcm.cli.runtime.lookup import find_template
 
     template = await find_template(session.client, name)
-    session.screen.one(template, template.name, lambda each: _show(session, each))
+    session.screen.one(template, template.name, lambda each: _show_template(session, each))
 
 
 @command(app, "apply", changes=True)
-async def apply(
+async def apply_templates(
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON: one template, or a list.")],
 ) -> None:
     """Make or change templates from a file. Workers that were made from them stay as they are."""
-    from lcm.cli.runtime.validating import valid
+    from lcm.cli.runtime.options import validate
     from lcm.model.worker.template import WorkerTemplate
 
     known = {template.name: template async for template in session.client.templates.list()}
-    wanted = [valid(WorkerTemplate, entry) for entry in _entries(file)]
+    wanted = [validate(WorkerTemplate, entry) for entry in _read_templates(file)]
     for template in wanted:
         before = known.get(template.name)
         if before == template:
-            _said(session, template, "is as the file says; nothing was changed")
+            _print_result(session, template, "is as the file says; nothing was changed")
             continue
         what = "is made" if before is None else f"changes: {', '.join(_differences(before, template))}"
         session.forecast = [(template.name, what), ("then", "workers made from now on follow it; others stay")]
         made = await session.client.templates.put(template)
-        _said(session, made, "was made" if before is None else "was changed")
+        _print_result(session, made, "was made" if before is None else "was changed")
 
 
 @command(app, "enable", changes=True)
-async def enable(session: Session, name: TemplateName) -> None:
+async def enable_template(session: Session, name: TemplateArgument) -> None:
     """Let workers be made from a template."""
     from lcm.cli.runtime.lookup import find_template
 
     template = await find_template(session.client, name)
     session.forecast = [("then", "workers can be made from it")]
-    _said(session, await session.client.templates.enable(template.name), "is enabled: workers can be made from it")
+    _print_result(
+        session, await session.client.templates.enable(template.name), "is enabled: workers can be made from it"
+    )
 
 
 @command(app, "disable", changes=True)
-async def disable(session: Session, name: TemplateName) -> None:
+async def disable_template(session: Session, name: TemplateArgument) -> None:
     """Let no more workers be made from a template."""
     from lcm.cli.runtime.lookup import find_template
 
     template = await find_template(session.client, name)
     session.forecast = [("then", "no more workers are made from it; those that were stay")]
-    _said(session, await session.client.templates.disable(template.name), "is disabled: no more workers from it")
+    _print_result(
+        session, await session.client.templates.disable(template.name), "is disabled: no more workers from it"
+    )
 
 
-def _show(session: Session, template: WorkerTemplate) -> None:
+def _show_template(session: Session, template: WorkerTemplate) -> None:
     size = template.capacity
     session.screen.say(template.name, style="bold")
     session.screen.facts(
@@ -119,11 +123,11 @@ def _show(session: Session, template: WorkerTemplate) -> None:
     )
 
 
-def _said(session: Session, template: WorkerTemplate, text: str) -> None:
+def _print_result(session: Session, template: WorkerTemplate, text: str) -> None:
     session.screen.one(template, template.name, lambda each: session.screen.say(f"{each.name} {text}."))
 
 
-def _entries(file: Path) -> list[dict[str, Any]]:
+def _read_templates(file: Path) -> list[dict[str, Any]]:
     import yaml
 
     try:

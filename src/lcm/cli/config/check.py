@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from lcm.settings import (
     CloudSettings,
     CmlSettings,
+    ControlPlaneAddressSettings,
     CoordinationSettings,
     DataSettings,
-    PlaneAddressSettings,
     RegionSettings,
     StoreSettings,
 )
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from lcm.cml.spi import CMLSystemSPI
     from lcm.model.worker.record import Worker
     from lcm.settings import Settings
-    from lcm.wiring.worker_controller import WorkerControllerParts
+    from lcm.wiring.worker_controller import WorkerControllerComponentSettings
 
-PLANE = "control plane"
+CONTROL_PLANE = "control plane"
 
-_PATIENCE = 10.0
-_SERVERS_TRIED = 3
+_TIMEOUT_SECONDS = 10.0
+_MAX_CML_SERVERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +48,31 @@ class Finding:
     note: bool = False
 
 
-async def findings(settings: Settings, tell: Callable[[Finding], None] | None = None) -> list[Finding]:
+async def run_checks(settings: Settings, tell: Callable[[Finding], None] | None = None) -> list[Finding]:
     """All that was found, told one by one as it is found."""
     found = []
-    async for finding in _all(settings):
+    async for finding in _check_all(settings):
         found.append(finding)
         if tell is not None:
             tell(finding)
     return found
 
 
-async def _all(settings: Settings) -> AsyncIterator[Finding]:
+async def _check_all(settings: Settings) -> AsyncIterator[Finding]:
     yield Finding("settings", True, "every value is allowed, and they fit together")
     if isinstance(settings, CoordinationSettings):
         yield await check_etcd(settings)
     if isinstance(settings, DataSettings):
-        yield check_folder(settings.lcm_data_dir)
+        yield check_data_dir(settings.lcm_data_dir)
     if isinstance(settings, StoreSettings):
         yield await check_store(settings)
-        yield check_keys(settings)
+        yield check_secret_keys(settings)
     if isinstance(settings, RegionSettings):
         yield check_regions(settings)
     plane_answers = False
-    if isinstance(settings, PlaneAddressSettings) and not isinstance(settings, StoreSettings):
-        async for finding in check_plane(settings):
-            plane_answers = plane_answers or (finding.part == PLANE and finding.ok)
+    if isinstance(settings, ControlPlaneAddressSettings) and not isinstance(settings, StoreSettings):
+        async for finding in check_control_plane(settings):
+            plane_answers = plane_answers or (finding.part == CONTROL_PLANE and finding.ok)
             yield finding
     if isinstance(settings, CloudSettings):
         from lcm.cli.config.check_aws import check_cloud
@@ -85,25 +85,25 @@ async def check_etcd(settings: CoordinationSettings) -> Finding:
     """Whether a quorum answers."""
     if settings.coordination == "memory":
         return Finding("etcd", True, "not needed: this process coordinates its own parts in memory")
-    from lcm.core.coordination import CoordinationError, Denied
-    from lcm.wiring.connections import connect
+    from lcm.core.coordination import CoordinationDeniedError, CoordinationError
+    from lcm.wiring.connections import connect_coordination
 
     where = ", ".join(settings.endpoints)
-    coordination = connect(settings)
+    coordination = connect_coordination(settings)
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             await coordination.check()
-    except Denied as error:
+    except CoordinationDeniedError as error:
         return Finding("etcd", False, str(error), "check ETCD_USER, ETCD_PASSWORD and the certificates")
     except (CoordinationError, TimeoutError) as error:
         remedy = "start it, or name the right members: ETCD_ENDPOINTS=host:2379,…"
-        return Finding("etcd", False, str(error) or f"{where}: no answer in {_PATIENCE:g} s", remedy)
+        return Finding("etcd", False, str(error) or f"{where}: no answer in {_TIMEOUT_SECONDS:g} s", remedy)
     finally:
         await coordination.close()
     return Finding("etcd", True, f"{coordination.description} answers")
 
 
-def check_folder(folder: Path) -> Finding:
+def check_data_dir(folder: Path) -> Finding:
     """Whether files can be kept there."""
     near = next(each for each in (folder, *folder.parents) if each.exists())
     if not near.is_dir() or not os.access(near, os.W_OK | os.X_OK):
@@ -119,15 +119,15 @@ async def check_store(settings: StoreSettings) -> Finding:
     folder = settings.lcm_data_dir if isinstance(settings, DataSettings) else Path()
     path = Path(url.removeprefix("sqlite:///")) if url is not None else folder / "lcm.db"
     if not path.exists():
-        made = check_folder(path.parent)
+        made = check_data_dir(path.parent)
         return Finding("store", made.ok, f"{path} will be made" if made.ok else made.says, made.remedy)
-    return _check_file(path)
+    return _check_sqlite(path)
 
 
-def _check_file(path: Path) -> Finding:
+def _check_sqlite(path: Path) -> Finding:
     remedy = "restore it from a backup, or name another: STORE_URL=sqlite:////path/lcm.db"
     try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_PATIENCE)
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=_TIMEOUT_SECONDS)
         try:
             verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
         finally:
@@ -149,7 +149,7 @@ async def _check_mongo(url: str) -> Finding:
         return Finding("store", False, "MongoDB's driver is missing", "install it: pip install 'lcm[mongo]'")
     try:
         client: AsyncMongoClient[dict[str, object]] = AsyncMongoClient(
-            url, serverSelectionTimeoutMS=int(_PATIENCE * 1000), appname="lcm-check"
+            url, serverSelectionTimeoutMS=int(_TIMEOUT_SECONDS * 1000), appname="lcm-check"
         )
         try:
             hello = await client.admin.command("hello")
@@ -165,9 +165,9 @@ async def _check_mongo(url: str) -> Finding:
     return Finding("store", True, f"MongoDB answers, replica set {hello['setName']}")
 
 
-def check_keys(settings: StoreSettings) -> Finding:
+def check_secret_keys(settings: StoreSettings) -> Finding:
     """Whether the keys of stored secrets can be used."""
-    from lcm.control_plane.secrets.keys import KeyProblem, load_keys
+    from lcm.control_plane.secrets.keys import SecretKeyError, load_keys
 
     key = None if settings.lcm_secret_key is None else settings.lcm_secret_key.get_secret_value()
     path = settings.lcm_secret_key_file
@@ -177,32 +177,36 @@ def check_keys(settings: StoreSettings) -> Finding:
             return Finding("secret key", True, f"{path} will be made; keep a copy of it apart from the store")
     try:
         keys = load_keys(key, path)
-    except KeyProblem as error:
+    except SecretKeyError as error:
         return Finding("secret key", False, str(error), "mend or replace the key; without it stored secrets are lost")
     return Finding("secret key", True, f"{len(keys)} of {path or 'LCM_SECRET_KEY'} can be used")
 
 
 def check_regions(settings: RegionSettings) -> Finding:
     """Which regions workers may be in."""
-    from lcm.wiring.control_plane import WrongRegions, region_names
+    from lcm.wiring.control_plane import RegionConfigError, region_names
 
     try:
         names = region_names(settings)
-    except WrongRegions as error:
+    except RegionConfigError as error:
         return Finding("regions", False, str(error), "AWS_REGION_CONFIGS is the path of a YAML file, or JSON")
     return Finding("regions", True, ", ".join(names))
 
 
-async def check_plane(settings: PlaneAddressSettings) -> AsyncIterator[Finding]:
+async def check_control_plane(settings: ControlPlaneAddressSettings) -> AsyncIterator[Finding]:
     """Whether the control plane lets the controller in."""
     from lcm.client.errors import ClientError
-    from lcm.wiring.worker_controller import WorkerControllerParts, WrongSettings, plane_client
+    from lcm.wiring.worker_controller import (
+        InvalidSettingsError,
+        WorkerControllerComponentSettings,
+        make_control_plane_client,
+    )
 
-    assert isinstance(settings, WorkerControllerParts)
-    part, url = PLANE, settings.control_plane_api_url
+    assert isinstance(settings, WorkerControllerComponentSettings)
+    part, url = CONTROL_PLANE, settings.control_plane_api_url
     try:
-        client = plane_client(settings)
-    except WrongSettings as error:
+        client = make_control_plane_client(settings)
+    except InvalidSettingsError as error:
         yield Finding(part, False, str(error), "CONTROL_PLANE_API_URL=http://host:8080")
         return
     async with client:
@@ -220,15 +224,15 @@ async def check_plane(settings: PlaneAddressSettings) -> AsyncIterator[Finding]:
             yield finding
 
 
-async def check_cml(settings: WorkerControllerParts, client: Client) -> AsyncIterator[Finding]:
+async def check_cml(settings: WorkerControllerComponentSettings, client: Client) -> AsyncIterator[Finding]:
     """Whether CML servers of running workers answer, and let us in."""
     from lcm.model.worker.status import WorkerStatus
-    from lcm.wiring.worker_controller import WrongSettings, cml_servers
+    from lcm.wiring.worker_controller import InvalidSettingsError, connect_cml
 
     assert isinstance(settings, CmlSettings)
     try:
-        servers = cml_servers(settings)
-    except WrongSettings as error:
+        servers = connect_cml(settings)
+    except InvalidSettingsError as error:
         yield Finding("CML", False, str(error), "mend CML_CA_FILE, or leave it out")
         return
     if not settings.cml_default_password.get_secret_value():
@@ -239,25 +243,25 @@ async def check_cml(settings: WorkerControllerParts, client: Client) -> AsyncIte
     try:
         async for worker in client.internal.workers(exclude_statuses=others):
             address = worker.private_ip if settings.cml_use_private_address else worker.public_ip or worker.private_ip
-            if address is not None and tried < _SERVERS_TRIED:
+            if address is not None and tried < _MAX_CML_SERVERS:
                 tried += 1
-                yield await _try_server(settings, client, worker, address, servers.system)
+                yield await _check_cml_server(settings, client, worker, address, servers.system)
     finally:
         await servers.close()
     if not tried:
         yield Finding("CML", True, "no worker runs, so no server was asked")
 
 
-async def _try_server(
-    settings: WorkerControllerParts, client: Client, worker: Worker, address: str, servers: CMLSystemSPI
+async def _check_cml_server(
+    settings: WorkerControllerComponentSettings, client: Client, worker: Worker, address: str, servers: CMLSystemSPI
 ) -> Finding:
     from lcm.client.errors import ClientError
-    from lcm.cml.errors import AuthFailed, CMLError, TlsError
+    from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLTlsError
     from lcm.cml.types import Credentials
-    from lcm.wiring.worker_controller import rules_of
+    from lcm.wiring.worker_controller import controller_config
 
     part = f"CML {worker.name}"
-    account = rules_of(settings).account
+    account = controller_config(settings).account
     try:
         own = await client.internal.cml_credentials(worker.id)
         account = Credentials(own.username, own.password.get_secret_value())
@@ -266,11 +270,11 @@ async def _try_server(
     try:
         about = await servers.get_system_information(address)
         await servers.get_system_health(address, account)
-    except AuthFailed as error:
+    except CMLAuthenticationError as error:
         return Finding(
             part, False, str(error), "check CML_DEFAULT_USERNAME and CML_DEFAULT_PASSWORD, or the worker's own"
         )
-    except TlsError as error:
+    except CMLTlsError as error:
         return Finding(part, False, str(error), "check CML_TLS and CML_CA_FILE")
     except CMLError as error:
         return Finding(part, False, str(error), "is it reachable from here? CML_USE_PRIVATE_ADDRESS, CML_PROXY_URL")

@@ -16,34 +16,39 @@ if TYPE_CHECKING:
     from lcm.cloud.types import Image, Sweep
     from lcm.model.worker.template import WorkerTemplate
     from lcm.settings import CloudSettings
-    from lcm.wiring.aws_permissions import Permissions, Trial
-    from lcm.wiring.worker_controller import Cloud, WorkerControllerParts
+    from lcm.wiring.aws_permissions import DryRunResult, PermissionChecker
+    from lcm.wiring.worker_controller import CloudConnection, WorkerControllerComponentSettings
 
-_POLICY = "give the credentials what deploy/iam-policy.json lists"
-_IMAGES = "share one, or set AMI_NAME_PATTERN and AMI_OWNERS"
-_MEND = "mend this region in AWS_REGION_CONFIGS"
-_MADE = "this endpoint does not keep to DryRun: see what it did, and do not check it again"
-_DOING = {"StartInstances": "starting", "StopInstances": "stopping", "TerminateInstances": "terminating"}
+_POLICY_REMEDY = "give the credentials what deploy/iam-policy.json lists"
+_IMAGES_REMEDY = "share one, or set AMI_NAME_PATTERN and AMI_OWNERS"
+_REGION_REMEDY = "mend this region in AWS_REGION_CONFIGS"
+_DRY_RUN_IGNORED_REMEDY = "this endpoint does not keep to DryRun: see what it did, and do not check it again"
+_ACTION_NAMES = {"StartInstances": "starting", "StopInstances": "stopping", "TerminateInstances": "terminating"}
 
 
 async def check_cloud(settings: CloudSettings, *, plane_answers: bool = False) -> AsyncIterator[Finding]:
     """Which account calls run as, and what they are allowed, in each region."""
-    from lcm.wiring.worker_controller import MissingExtra, WorkerControllerParts, WrongSettings, aws_cloud
+    from lcm.wiring.worker_controller import (
+        InvalidSettingsError,
+        MissingExtraError,
+        WorkerControllerComponentSettings,
+        connect_aws,
+    )
 
-    assert isinstance(settings, WorkerControllerParts)
+    assert isinstance(settings, WorkerControllerComponentSettings)
     if settings.cloud_provider == "simulated":
         yield Finding("AWS", True, "not needed: the cloud is simulated")
         return
     try:
-        cloud = aws_cloud(settings)
-    except MissingExtra as error:
+        cloud = connect_aws(settings)
+    except MissingExtraError as error:
         yield Finding("AWS", False, str(error), "pip install 'lcm[aws]'")
         return
-    except WrongSettings as error:
+    except InvalidSettingsError as error:
         yield Finding("AWS", False, str(error), "AWS_REGION_CONFIGS is the path of a YAML file, or JSON")
         return
     try:
-        template = await _template(settings) if plane_answers else DEFAULT_TEMPLATES[0]
+        template = await _template_to_check(settings) if plane_answers else DEFAULT_TEMPLATES[0]
         for region in cloud.provider.regions:
             async for finding in _check_region(settings, cloud, region, template):
                 yield finding
@@ -51,13 +56,13 @@ async def check_cloud(settings: CloudSettings, *, plane_answers: bool = False) -
         await cloud.close()
 
 
-async def _template(settings: WorkerControllerParts) -> WorkerTemplate:
+async def _template_to_check(settings: WorkerControllerComponentSettings) -> WorkerTemplate:
     """One that workers are really made from, as far as the control plane tells; else the smallest of our own."""
-    from lcm.client.errors import ClientError, NotFound
-    from lcm.wiring.worker_controller import plane_client
+    from lcm.client.errors import ClientError, NotFoundError
+    from lcm.wiring.worker_controller import make_control_plane_client
 
     try:
-        async with plane_client(settings) as client:
+        async with make_control_plane_client(settings) as client:
             names = [template.name for template in DEFAULT_TEMPLATES]
             async for worker in client.internal.workers(page_size=1):
                 names = [worker.template_name, *names] if worker.template_name else names
@@ -65,7 +70,7 @@ async def _template(settings: WorkerControllerParts) -> WorkerTemplate:
             for name in names:
                 try:
                     template = await client.internal.template(name)
-                except NotFound:
+                except NotFoundError:
                     continue
                 if template.enabled:
                     return template
@@ -75,10 +80,10 @@ async def _template(settings: WorkerControllerParts) -> WorkerTemplate:
 
 
 async def _check_region(
-    settings: WorkerControllerParts, cloud: Cloud, region: str, template: WorkerTemplate
+    settings: WorkerControllerComponentSettings, cloud: CloudConnection, region: str, template: WorkerTemplate
 ) -> AsyncIterator[Finding]:
     from lcm.cloud.errors import CloudError
-    from lcm.cloud.types import Selection
+    from lcm.cloud.types import InstanceSelection
 
     part, provider = f"AWS {region}", cloud.provider
     try:
@@ -88,10 +93,10 @@ async def _check_region(
         yield Finding(part, False, str(error), remedy)
         return
     yield Finding(part, True, f"calls run as account {account}")
-    sweep = await provider.sweep(region, Selection())
-    troubles = await _read(cloud, region, sweep)
+    sweep = await provider.sweep(region, InstanceSelection())
+    troubles = await _check_reads(cloud, region, sweep)
     for trouble in troubles:
-        yield Finding(part, False, trouble, _POLICY)
+        yield Finding(part, False, trouble, _POLICY_REMEDY)
     if not troubles:
         yield Finding(part, True, f"reading is allowed; {len(sweep.instances)} of our instances")
     images: Sequence[Image] = ()
@@ -102,23 +107,23 @@ async def _check_region(
             images = await provider.find_images(region, pattern, settings.ami_owners)
         except CloudError as error:
             images = ()
-            yield Finding(part, False, str(error), _POLICY)
+            yield Finding(part, False, str(error), _POLICY_REMEDY)
             continue
         if images:
             yield Finding(part, True, f"{images[0].name} ({images[0].id}) is the newest image like {asked}")
         else:
-            yield Finding(part, False, f"no image like {asked}", _IMAGES)
+            yield Finding(part, False, f"no image like {asked}", _IMAGES_REMEDY)
     async for finding in _check_changes(cloud, region, template, images, sweep):
         yield finding
 
 
-async def _read(cloud: Cloud, region: str, sweep: Sweep) -> list[str]:
+async def _check_reads(cloud: CloudConnection, region: str, sweep: Sweep) -> list[str]:
     """What may not be read."""
     from lcm.cloud.errors import CloudError
-    from lcm.wiring.aws_permissions import NO_INSTANCE
+    from lcm.wiring.aws_permissions import NONEXISTENT_INSTANCE
 
     troubles = [] if sweep.complete else [sweep.trouble or "instances cannot be listed"]
-    for look in (cloud.provider.health(region), cloud.metrics.get_instance_metrics(region, [NO_INSTANCE])):
+    for look in (cloud.provider.health(region), cloud.metrics.get_instance_metrics(region, [NONEXISTENT_INSTANCE])):
         try:
             await look
         except CloudError as error:
@@ -127,7 +132,7 @@ async def _read(cloud: Cloud, region: str, sweep: Sweep) -> list[str]:
 
 
 async def _check_changes(
-    cloud: Cloud, region: str, template: WorkerTemplate, images: Sequence[Image], sweep: Sweep
+    cloud: CloudConnection, region: str, template: WorkerTemplate, images: Sequence[Image], sweep: Sweep
 ) -> AsyncIterator[Finding]:
     part = f"AWS {region}"
     assert cloud.permissions is not None
@@ -141,41 +146,41 @@ async def _check_changes(
             yield finding
     else:
         yield Finding(part, True, "whether launches are allowed was not tried: there is no image", note=True)
-    async for finding in _check_the_rest(permissions, part, sweep):
+    async for finding in _check_instance_actions(permissions, part, sweep):
         yield finding
 
 
 async def _check_launches(
-    cloud: Cloud, permissions: Permissions, region: str, template: WorkerTemplate, image: Image
+    cloud: CloudConnection, permissions: PermissionChecker, region: str, template: WorkerTemplate, image: Image
 ) -> AsyncIterator[Finding]:
     """One finding for all subnets that are fine, and one for each that is not."""
-    from lcm.wiring.aws_permissions import Launch, Verdict, try_launches
+    from lcm.wiring.aws_permissions import DryRunOutcome, LaunchCheck, check_launches
 
     part, fine = f"AWS {region}", []
-    async for subnet, trial in try_launches(permissions, Launch(cloud.sites[region], template, image.id)):
+    async for subnet, trial in check_launches(permissions, LaunchCheck(cloud.sites[region], template, image.id)):
         where = f"into {subnet or 'the default subnet'}"
-        if trial.verdict is Verdict.ALLOWED:
+        if trial.verdict is DryRunOutcome.ALLOWED:
             fine.append(where)
         else:
-            yield _not_allowed(part, f"launching {where}", trial)
+            yield _denied_finding(part, f"launching {where}", trial)
     if fine:
         what = f"template {template.name} ({template.instance_type}) from {image.id}, with tags"
         yield Finding(part, True, f"launching is allowed: {what}, {', '.join(fine)}")
 
 
-async def _check_the_rest(permissions: Permissions, part: str, sweep: Sweep) -> AsyncIterator[Finding]:
+async def _check_instance_actions(permissions: PermissionChecker, part: str, sweep: Sweep) -> AsyncIterator[Finding]:
     """Start, stop and terminate. Only an instance of ours tells for sure: policies may be bound to its tags."""
-    from lcm.wiring.aws_permissions import NO_INSTANCE, Verdict, try_changes
+    from lcm.wiring.aws_permissions import NONEXISTENT_INSTANCE, DryRunOutcome, check_instance_actions
 
-    instance_id, trials = await try_changes(permissions, sweep.instances.values())
-    ours = instance_id != NO_INSTANCE
+    instance_id, trials = await check_instance_actions(permissions, sweep.instances.values())
+    ours = instance_id != NONEXISTENT_INSTANCE
     fine, untold = [], []
     for trial in trials:
-        doing = _DOING[trial.operation]
-        if trial.verdict is Verdict.ALLOWED:
+        doing = _ACTION_NAMES[trial.operation]
+        if trial.verdict is DryRunOutcome.ALLOWED:
             fine.append(doing)
-        elif ours or trial.verdict is Verdict.MADE:
-            yield _not_allowed(part, f"{doing} {instance_id}", trial)
+        elif ours or trial.verdict is DryRunOutcome.MADE:
+            yield _denied_finding(part, f"{doing} {instance_id}", trial)
         else:
             untold.append(doing)
     if fine:
@@ -186,16 +191,18 @@ async def _check_the_rest(permissions: Permissions, part: str, sweep: Sweep) -> 
         yield Finding(part, True, says, note=True)
 
 
-def _not_allowed(part: str, what: str, trial: Trial) -> Finding:
-    from lcm.wiring.aws_permissions import Verdict
+def _denied_finding(part: str, what: str, trial: DryRunResult) -> Finding:
+    from lcm.wiring.aws_permissions import DryRunOutcome
 
-    if trial.verdict is Verdict.FORBIDDEN:
+    if trial.verdict is DryRunOutcome.FORBIDDEN:
         remedy = f"allow {trial.lacking}, as deploy/iam-policy.json does"
         return Finding(part, False, f"not allowed: {what}: {trial.answer}", remedy)
-    if trial.verdict is Verdict.WRONG:
+    if trial.verdict is DryRunOutcome.WRONG:
         return Finding(
             part, False, f"{what} would be refused: {trial.answer}", "mend this region in AWS_REGION_CONFIGS"
         )
-    if trial.verdict is Verdict.MADE:
-        return Finding(part, False, f"{what}: {trial.answer}, although it was only to be checked", _MADE)
+    if trial.verdict is DryRunOutcome.MADE:
+        return Finding(
+            part, False, f"{what}: {trial.answer}, although it was only to be checked", _DRY_RUN_IGNORED_REMEDY
+        )
     return Finding(part, True, f"whether {what} is allowed cannot be told: {trial.answer}", note=True)

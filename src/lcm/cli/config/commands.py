@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcm.cli.errors import FAILED, INTERRUPTED, OK, USAGE
-from lcm.cli.output.printer import Screen
+from lcm.cli.output.printer import Printer
 from lcm.cli.output.tables import Column
-from lcm.cli.runtime.options import Config, Format, Output, make_app
-from lcm.cli.runtime.session import complain
+from lcm.cli.runtime.options import ConfigOption, OutputFormat, OutputOption, make_command_group
+from lcm.cli.runtime.session import print_error
 
 if TYPE_CHECKING:
     from lcm.cli.config.check import Finding
-    from lcm.settings import Loaded, Settings
+    from lcm.settings import LoadedSettings, Settings
 
-app = make_app("The settings of a service: what counts, where it came from, whether it works.")
+app = make_command_group("The settings of a service: what counts, where it came from, whether it works.")
 
 
 class Service(StrEnum):
@@ -35,20 +35,20 @@ class Service(StrEnum):
     CONTROLLER = "controller"
 
 
-_MODELS = {
+_SETTINGS_CLASSES = {
     Service.UP: "lcm.wiring.up:UpSettings",
-    Service.CONTROL_PLANE: "lcm.wiring.control_plane:ControlPlaneSettings",
-    Service.WORKER_CONTROLLER: "lcm.wiring.worker_controller:WorkerControllerProcess",
-    Service.RESOURCE_SCHEDULER: "lcm.wiring.resource_scheduler:ResourceSchedulerProcess",
-    Service.LABLET_CONTROLLER: "lcm.wiring.lablet_controller:LabletControllerProcess",
-    Service.CONTROLLER: "lcm.wiring.controllers:StandaloneSettings",
+    Service.CONTROL_PLANE: "lcm.wiring.control_plane:ControlPlaneProcessSettings",
+    Service.WORKER_CONTROLLER: "lcm.wiring.worker_controller:WorkerControllerProcessSettings",
+    Service.RESOURCE_SCHEDULER: "lcm.wiring.resource_scheduler:ResourceSchedulerProcessSettings",
+    Service.LABLET_CONTROLLER: "lcm.wiring.lablet_controller:LabletControllerProcessSettings",
+    Service.CONTROLLER: "lcm.wiring.controllers:StandaloneControllerSettings",
 }
 
-Which = Annotated[Service, typer.Argument(help="The service whose settings are meant.")]
+ServiceArgument = Annotated[Service, typer.Argument(help="The service whose settings are meant.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SettingRow:
     """One setting as it is shown. A secret is masked."""
 
     name: str
@@ -58,17 +58,17 @@ class Shown:
 
 
 @app.command("show")
-def show(
-    service: Which = Service.UP,
-    config: Config = None,
-    output: Output = Format.TABLE,
+def show_config(
+    service: ServiceArgument = Service.UP,
+    config: ConfigOption = None,
+    output: OutputOption = OutputFormat.TABLE,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not the default.")] = False,
 ) -> None:
     """Every setting of a service: its value, and where that came from. Secrets are masked."""
-    every = settings_of(_loaded(service, config))
+    every = setting_rows(_load_settings(service, config))
     kept = [each for each in every if not changed or each.source != "default"]
-    screen = Screen(output)
-    if output is Format.NAME:
+    screen = Printer(output)
+    if output is OutputFormat.NAME:
         sys.stdout.write("".join(f"{each.name}\n" for each in kept))
     elif not screen.for_people:
         screen.data([asdict(each) for each in kept])
@@ -79,19 +79,23 @@ def show(
 
 
 @app.command("check")
-def check(service: Which = Service.UP, config: Config = None, output: Output = Format.TABLE) -> None:
+def check_config(
+    service: ServiceArgument = Service.UP, config: ConfigOption = None, output: OutputOption = OutputFormat.TABLE
+) -> None:
     """Try what a service needs: etcd, the store, AWS, CML. One line each, and what to do about what is wrong.
 
     It changes nothing. Exit code 1 if anything is wrong.
     """
-    from lcm.cli.config.check import findings
-    from lcm.cli.runtime.client_factory import hush
+    from lcm.cli.config.check import run_checks
+    from lcm.cli.runtime.client_factory import silence_logs
 
-    loaded = _loaded(service, config)
-    hush()
-    screen = Screen(output)
+    loaded = _load_settings(service, config)
+    silence_logs()
+    screen = Printer(output)
     try:
-        found = asyncio.run(findings(loaded.settings, (lambda each: _say(screen, each)) if screen.for_people else None))
+        found = asyncio.run(
+            run_checks(loaded.settings, (lambda each: _print_finding(screen, each)) if screen.for_people else None)
+        )
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     if not screen.for_people:
@@ -99,19 +103,19 @@ def check(service: Which = Service.UP, config: Config = None, output: Output = F
     raise typer.Exit(OK if all(each.ok for each in found) else FAILED)
 
 
-def settings_of(loaded: Loaded[Settings]) -> list[Shown]:
+def setting_rows(loaded: LoadedSettings[Settings]) -> list[SettingRow]:
     """All settings with value and source, in the order of the service."""
     from lcm.settings import describe
-    from lcm.settings.describe import MASK, plain
+    from lcm.settings.describe import MASK, format_value
 
     shown = []
     for doc in describe(type(loaded.settings)):
         value = getattr(loaded.settings, doc.name)
-        text = None if value is None else plain(value)
+        text = None if value is None else format_value(value)
         if doc.secret:
             text = MASK if _is_set(value) else None
         source = loaded.source_of(doc.name)
-        shown.append(Shown(doc.variable, _without_password(text), source, doc.description))
+        shown.append(SettingRow(doc.variable, _mask_url_password(text), source, doc.description))
     return shown
 
 
@@ -120,14 +124,14 @@ def _is_set(secret: object) -> bool:
     return bool(reveal()) if reveal is not None else bool(secret)
 
 
-def _without_password(text: str | None) -> str | None:
+def _mask_url_password(text: str | None) -> str | None:
     """An address may carry a user and a password."""
     import re
 
     return None if text is None else re.sub(r"://[^/@\s]+@", "://***@", text)
 
 
-def _columns() -> list[Column[Shown]]:
+def _columns() -> list[Column[SettingRow]]:
     return [
         Column("SETTING", lambda each: each.name),
         Column("VALUE", lambda each: each.value or "not set", least=16, style=_value_style),
@@ -136,21 +140,21 @@ def _columns() -> list[Column[Shown]]:
     ]
 
 
-def _value_style(shown: Shown) -> str:
+def _value_style(shown: SettingRow) -> str:
     return "dim" if shown.source == "default" else "bold"
 
 
-def _loaded(service: Service, config: str | None) -> Loaded[Settings]:
+def _load_settings(service: Service, config: str | None) -> LoadedSettings[Settings]:
     from lcm.settings import SettingsError, load
 
-    module, _, name = _MODELS[service].partition(":")
+    module, _, name = _SETTINGS_CLASSES[service].partition(":")
     try:
         return load(getattr(import_module(module), name), config_file=config)
     except SettingsError as error:
-        raise typer.Exit(complain(str(error), USAGE)) from None
+        raise typer.Exit(print_error(str(error), USAGE)) from None
 
 
-def _say(screen: Screen, finding: Finding) -> None:
+def _print_finding(screen: Printer, finding: Finding) -> None:
     from rich.table import Table
     from rich.text import Text
 

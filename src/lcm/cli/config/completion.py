@@ -12,10 +12,10 @@ import typer
 from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it has no other name for it
 
 from lcm.cli.errors import USAGE
-from lcm.cli.runtime.options import make_app
-from lcm.cli.runtime.session import complain
+from lcm.cli.runtime.options import make_command_group
+from lcm.cli.runtime.session import print_error
 
-app = make_app("Let your shell complete lcm's commands.")
+app = make_command_group("Let your shell complete lcm's commands.")
 
 
 class Shell(StrEnum):
@@ -36,5 +36,5 @@ def completion(
     """
     named = shell.value if shell is not None else Path(os.environ.get("SHELL", "")).name
     if named not in [each.value for each in Shell]:
-        raise typer.Exit(complain("which shell? lcm completion bash, zsh or fish", USAGE))
+        raise typer.Exit(print_error("which shell? lcm completion bash, zsh or fish", USAGE))
     sys.stdout.write(get_completion_script(prog_name="lcm", complete_var="_LCM_COMPLETE", shell=named) + "\n")

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_FOR_OTHERS = 0o077
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_GROUP_AND_OTHERS = 0o077
 
 
-class ContextsProblem(Exception):
+class ContextStoreError(Exception):
     """The file cannot be used; the text says what to do."""
 
 
@@ -31,7 +31,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Contexts:
+class ContextFile:
     """All of them by name, and the name of the one that counts."""
 
     contexts: dict[str, Context] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Contexts:
         """The context of this address, the current one first: a token is never shown to another address."""
         present = self.contexts.get(self.current or "")
         known = ([present] if present is not None else []) + list(self.contexts.values())
-        return next((context for context in known if _same(context.url, url)), None)
+        return next((context for context in known if _same_url(context.url, url)), None)
 
 
 def path() -> Path:
@@ -51,7 +51,7 @@ def path() -> Path:
     return folder / "lcm" / "contexts.json"
 
 
-def load() -> Contexts:
+def load() -> ContextFile:
     """All contexts; none if there is no file."""
     where = path()
     try:
@@ -60,17 +60,17 @@ def load() -> Contexts:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             content = file.read()
     except FileNotFoundError:
-        return Contexts()
+        return ContextFile()
     except OSError as error:
-        raise ContextsProblem(f"{where} cannot be read: {error.strerror}") from None
-    if mode & _FOR_OTHERS:
-        raise ContextsProblem(
+        raise ContextStoreError(f"{where} cannot be read: {error.strerror}") from None
+    if mode & _GROUP_AND_OTHERS:
+        raise ContextStoreError(
             f"{where} holds tokens and can be read by others (mode {mode:04o}). Run: chmod 600 {where}"
         )
     try:
-        return _decoded(json.loads(content))
+        return _decode(json.loads(content))
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise ContextsProblem(f"{where} is damaged; remove it and sign in again: lcm login URL") from None
+        raise ContextStoreError(f"{where} is damaged; remove it and sign in again: lcm login URL") from None
 
 
 def current() -> Context | None:
@@ -81,21 +81,21 @@ def current() -> Context | None:
 
 def save(name: str, url: str, token: str | None, make_current: bool = True) -> Context:
     """Add or replace a context."""
-    if not _NAME.fullmatch(name):
-        raise ContextsProblem(
+    if not _NAME_PATTERN.fullmatch(name):
+        raise ContextStoreError(
             f"a context cannot be called {name!r}: letters, digits, dots, dashes and underscores only"
         )
     known = load()
     context = Context(name, url, token)
     chosen = name if make_current or known.current is None else known.current
-    _write(Contexts({**known.contexts, name: context}, chosen))
+    _write(ContextFile({**known.contexts, name: context}, chosen))
     return context
 
 
 def use(name: str) -> Context:
     """Make a context the current one."""
     known = load()
-    _write(Contexts(known.contexts, name))
+    _write(ContextFile(known.contexts, name))
     return known.contexts[name]
 
 
@@ -103,22 +103,22 @@ def remove(name: str) -> None:
     """Forget a context. Its token stays valid until it is revoked."""
     known = load()
     left = {each: context for each, context in known.contexts.items() if each != name}
-    _write(Contexts(left, None if known.current == name else known.current))
+    _write(ContextFile(left, None if known.current == name else known.current))
 
 
-def _same(one: str, other: str) -> bool:
+def _same_url(one: str, other: str) -> bool:
     return one.rstrip("/").lower() == other.rstrip("/").lower()
 
 
-def _decoded(content: dict[str, Any]) -> Contexts:
+def _decode(content: dict[str, Any]) -> ContextFile:
     contexts = {
         name: Context(name, str(facts["url"]), None if facts.get("token") is None else str(facts["token"]))
         for name, facts in content["contexts"].items()
     }
-    return Contexts(contexts, content.get("current"))
+    return ContextFile(contexts, content.get("current"))
 
 
-def _write(known: Contexts) -> None:
+def _write(known: ContextFile) -> None:
     """All at once: whoever reads meanwhile sees the old file or the new one."""
     content = {
         "current": known.current,
@@ -136,4 +136,4 @@ def _write(known: Contexts) -> None:
         draft.replace(where)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise ContextsProblem(f"{where} cannot be written: {error.strerror}") from None
+        raise ContextStoreError(f"{where} cannot be written: {error.strerror}") from None

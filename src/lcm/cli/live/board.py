@@ -21,7 +21,7 @@ EXPLAIN, QUIT = "explain", "quit"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class BoardAction:
     """What the person at the keys wants done."""
 
     what: str
@@ -58,7 +58,7 @@ class Board:
         if known is None or worker.version >= known.version:
             self.workers[worker.id] = worker
 
-    def press(self, key: str) -> Wish | None:
+    def press(self, key: str) -> BoardAction | None:
         """What a key does; what it wishes for is given back."""
         if self.typing:
             self._type(key)
@@ -67,23 +67,23 @@ class Board:
             return self._answer(key)
         if self.text:
             self.text = ""
-            return Wish(QUIT) if key == "q" else None
+            return BoardAction(QUIT) if key == "q" else None
         self.message = ""
         if key in (keyboard.UP, keyboard.DOWN):
             self._move(-1 if key == keyboard.UP else 1)
             return None
         return self._command(key)
 
-    def _command(self, key: str) -> Wish | None:
+    def _command(self, key: str) -> BoardAction | None:
         worker = self.selected
         if key == "q":
-            return Wish(QUIT)
+            return BoardAction(QUIT)
         if key == "/":
             self.typing = True
         elif key == keyboard.ESCAPE:
             self.filter = ""
         elif worker is not None and key in ("e", keyboard.ENTER):
-            return Wish(EXPLAIN, worker)
+            return BoardAction(EXPLAIN, worker)
         elif worker is not None and key in ACTIONS:
             self.chosen, self.asking = worker.id, ACTIONS[key]
         return None
@@ -95,10 +95,10 @@ class Board:
             return ""
         return f"{_QUESTIONS[self.asking].format(name=worker.name)} y / n"
 
-    def _answer(self, key: str) -> Wish | None:
+    def _answer(self, key: str) -> BoardAction | None:
         if key == keyboard.RESIZED:
             return None
-        wish = Wish(self.asking or "", self.selected) if key.lower() == "y" else None
+        wish = BoardAction(self.asking or "", self.selected) if key.lower() == "y" else None
         self.message = "" if wish is not None else "Nothing was changed."
         self.asking = None
         return wish

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UP, DOWN, ENTER, ESCAPE, ERASE, RESIZED = "up", "down", "enter", "escape", "erase", "resized"
 
-_NAMED = {
+_KEY_NAMES = {
     "\x1b[A": UP,
     "\x1bOA": UP,
     "\x1b[B": DOWN,
@@ -29,21 +29,21 @@ _NAMED = {
     "\x1b": ESCAPE,
 }
 _ENTER_SCREEN, _LEAVE_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-_HOME, _REST_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def keys_of(text: str) -> list[str]:
+def parse_keys(text: str) -> list[str]:
     """What was pressed: single letters, and words for keys that are not letters. Unknown ones are left out."""
     keys = []
     while text:
         if text in ("\x1b[", "\x1bO"):
             break
-        named = next((name for name in sorted(_NAMED, key=len, reverse=True) if text.startswith(name)), None)
+        named = next((name for name in sorted(_KEY_NAMES, key=len, reverse=True) if text.startswith(name)), None)
         if named == "\x1b" and text[1:2] in ("[", "O"):
             text = text[3:]  # a key that means nothing here
             continue
         if named is not None:
-            keys.append(_NAMED[named])
+            keys.append(_KEY_NAMES[named])
             text = text[len(named) :]
             continue
         if text[0].isprintable():
@@ -68,18 +68,18 @@ class Terminal:
         """A whole screen, in one go and without a flicker. Lines that do not fit below are left out."""
         _, height = self.size
         lines = text.rstrip("\n").split("\n")[:height]
-        sys.stdout.write(_HOME + f"{_REST_OF_LINE}\n".join(lines) + _REST_OF_LINE + _BELOW)
+        sys.stdout.write(_HOME + f"{_CLEAR_LINE}\n".join(lines) + _CLEAR_LINE + _CLEAR_BELOW)
         sys.stdout.flush()
 
     def read(self) -> None:
         """Take what was pressed."""
         data = os.read(sys.stdin.fileno(), 1024)
-        for key in keys_of(data.decode(errors="ignore")):
+        for key in parse_keys(data.decode(errors="ignore")):
             self.keys.put_nowait(key)
 
 
 @contextmanager
-def taken() -> Iterator[Terminal]:
+def open_terminal() -> Iterator[Terminal]:
     """Take the terminal, and give it back as it was, whatever happens. Ctrl-C stays what it is."""
     terminal = Terminal()
     loop = asyncio.get_running_loop()

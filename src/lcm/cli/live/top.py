@@ -11,7 +11,7 @@ import typer
 
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.options import make_app
+from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from lcm.model.worker.metrics import MetricsSample
     from lcm.model.worker.record import Worker
 
-app = make_app("The load of each worker.")
+app = make_command_group("The load of each worker.")
 
-_AT_ONCE = 8
+_MAX_CONCURRENT = 8
 _RECENT = timedelta(minutes=15)
-_BUSY, _FULL = 70, 90
-_SORTS = ("cpu", "memory", "disk", "nodes", "name")
+_WARNING_PERCENT, _CRITICAL_PERCENT = 70, 90
+_SORT_KEYS = ("cpu", "memory", "disk", "nodes", "name")
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class WorkerLoad:
     """A worker and its newest figures."""
 
     worker: Worker
@@ -44,38 +44,38 @@ async def top(
     interval: Annotated[str, typer.Option(metavar="SPAN", help="How often it is read again.")] = "5s",
 ) -> None:
     """CPU, memory, disk, labs and nodes of each running worker. On a terminal it is shown again until Ctrl-C."""
-    from lcm.cli.errors import WrongUsage
-    from lcm.cli.live.watch_loop import shown
-    from lcm.cli.output.durations import parse_span
+    from lcm.cli.errors import UsageError
+    from lcm.cli.live.watch_loop import show_or_watch
+    from lcm.cli.output.durations import parse_duration
 
-    if sort not in _SORTS:
-        raise WrongUsage(f"--sort {sort!r}: must be one of {', '.join(_SORTS)}")
+    if sort not in _SORT_KEYS:
+        raise UsageError(f"--sort {sort!r}: must be one of {', '.join(_SORT_KEYS)}")
     session.watching = session.screen.is_terminal and session.screen.for_people and not once
 
     async def show() -> None:
-        await _show(session, sort)
+        await _show_loads(session, sort)
 
-    await shown(session, show, parse_span(interval, "--interval").total_seconds())
+    await show_or_watch(session, show, parse_duration(interval, "--interval").total_seconds())
 
 
-async def _show(session: Session, sort: str) -> None:
-    from lcm.cli.output.printer import plain
+async def _show_loads(session: Session, sort: str) -> None:
+    from lcm.cli.output.printer import to_json_data
     from lcm.core import clock
     from lcm.model.worker.status import WorkerStatus
 
     now = clock.now()
     running = session.client.workers.list(status=[WorkerStatus.RUNNING, WorkerStatus.DRAINING], page_size=500)
     workers = [worker async for worker in running]
-    gate = asyncio.Semaphore(_AT_ONCE)
+    gate = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def look(worker: Worker) -> Load:
+    async def look(worker: Worker) -> WorkerLoad:
         async with gate:
             samples = await session.client.workers.metrics(worker.id, since=now - _RECENT)
-        return Load(worker, samples[-1] if samples else None)
+        return WorkerLoad(worker, samples[-1] if samples else None)
 
-    loads = sorted(await asyncio.gather(*map(look, workers)), key=lambda load: order(load, sort))
+    loads = sorted(await asyncio.gather(*map(look, workers)), key=lambda load: sort_key(load, sort))
     if not session.screen.for_people:
-        measured = [{"name": each.worker.name, **(plain(each.sample) if each.sample else {})} for each in loads]
+        measured = [{"name": each.worker.name, **(to_json_data(each.sample) if each.sample else {})} for each in loads]
         session.screen.data(measured)
     elif loads:
         session.screen.table(_columns(now), loads)
@@ -83,7 +83,7 @@ async def _show(session: Session, sort: str) -> None:
         session.screen.say("No worker runs.")
 
 
-def order(load: Load, sort: str) -> tuple[float, str]:
+def sort_key(load: WorkerLoad, sort: str) -> tuple[float, str]:
     """The highest first, what was not measured last."""
     figures = load.sample
     if sort == "name" or figures is None:
@@ -97,19 +97,19 @@ def order(load: Load, sort: str) -> tuple[float, str]:
     return (1.0 if figure is None else -float(figure), load.worker.name)
 
 
-def _columns(now: datetime) -> list[Column[Load]]:
-    def percent(title: str, name: str, rank: int) -> Column[Load]:
-        def value(load: Load) -> float | None:
+def _columns(now: datetime) -> list[Column[WorkerLoad]]:
+    def percent(title: str, name: str, rank: int) -> Column[WorkerLoad]:
+        def value(load: WorkerLoad) -> float | None:
             figure: float | None = getattr(load.sample, name, None)
             return figure
 
-        def cell(load: Load) -> str:
+        def cell(load: WorkerLoad) -> str:
             share = value(load)
-            return "" if share is None else f"{bar(share)} {share:3.0f} %"
+            return "" if share is None else f"{usage_bar(share)} {share:3.0f} %"
 
-        return Column(title, cell, rank=rank, style=lambda load: heat(value(load)))
+        return Column(title, cell, rank=rank, style=lambda load: usage_style(value(load)))
 
-    def count(title: str, name: str, rank: int) -> Column[Load]:
+    def count(title: str, name: str, rank: int) -> Column[WorkerLoad]:
         return Column(title, lambda load: _number(getattr(load.sample, name, None)), rank=rank, right=True)
 
     return [
@@ -127,19 +127,19 @@ def _columns(now: datetime) -> list[Column[Load]]:
     ]
 
 
-def bar(share: float, width: int = 10) -> str:
+def usage_bar(share: float, width: int = 10) -> str:
     """How full, as a picture."""
     full = round(min(max(share, 0), 100) / 100 * width)
     return "█" * full + "░" * (width - full)
 
 
-def heat(share: float | None) -> str:
+def usage_style(share: float | None) -> str:
     """The colour of a load."""
     if share is None:
         return "dim"
-    if share >= _FULL:
+    if share >= _CRITICAL_PERCENT:
         return "red"
-    return "yellow" if share >= _BUSY else "green"
+    return "yellow" if share >= _WARNING_PERCENT else "green"
 
 
 def _number(figure: float | None) -> str:
@@ -147,6 +147,6 @@ def _number(figure: float | None) -> str:
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:
-    from lcm.cli.output.durations import short
+    from lcm.cli.output.durations import format_duration
 
-    return "" if moment is None else f"{short(now - moment)} ago"
+    return "" if moment is None else f"{format_duration(now - moment)} ago"

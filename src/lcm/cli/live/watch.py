@@ -8,19 +8,19 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 from lcm.cli.runtime.command import command
-from lcm.cli.runtime.options import make_app
+from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
 
 if TYPE_CHECKING:
-    from lcm.cli.live.board import Board, Wish
+    from lcm.cli.live.board import Board, BoardAction
     from lcm.cli.live.terminal import Terminal
     from lcm.client import Event
 
-app = make_app("The fleet live, with keys to act on it.")
+app = make_command_group("The fleet live, with keys to act on it.")
 
-_TICK = 1.0  # seconds: how old things are moves too
-_FIRST_LOOK, _LOOK_EVERY = 1.0, 60.0
-_HEAD, _FOOT = 2, 3  # lines above and below the workers
+_REDRAW_SECONDS = 1.0  # seconds: how old things are moves too
+_FIRST_REFRESH, _REFRESH_SECONDS = 1.0, 60.0
+_HEADER_LINES, _FOOTER_LINES = 2, 3  # lines above and below the workers
 
 
 @command(app, patient=True)
@@ -30,33 +30,33 @@ async def watch(session: Session) -> None:
     Keys: q quit, / filter, up and down choose, s start, p stop (pause), d drain, e explain. A change asks first.
     """
     if session.screen.is_terminal and sys.stdin.isatty() and session.screen.for_people:
-        await _live(session)
+        await _watch_on_terminal(session)
     else:
-        await _lines(session)
+        await _print_changes(session)
 
 
 # On a terminal
 
 
-async def _live(session: Session) -> None:
+async def _watch_on_terminal(session: Session) -> None:
     from lcm.cli.live.board import Board
-    from lcm.cli.live.terminal import taken
+    from lcm.cli.live.terminal import open_terminal
 
     board = Board()
     await _read_all(session, board)
     changed = asyncio.Event()
-    with taken() as terminal:
+    with open_terminal() as terminal:
         following = asyncio.create_task(_follow(session, board, changed))
-        looking = asyncio.create_task(_look_again(session, board, changed))
+        looking = asyncio.create_task(_refresh_periodically(session, board, changed))
         try:
-            await _serve_keys(session, board, terminal, following, changed)
+            await _handle_keys(session, board, terminal, following, changed)
         finally:
             following.cancel()
             looking.cancel()
             await asyncio.wait([following, looking])
 
 
-async def _serve_keys(
+async def _handle_keys(
     session: Session, board: Board, terminal: Terminal, following: asyncio.Task[None], changed: asyncio.Event
 ) -> None:
     """Draw, then wait for a key, a change or the next second."""
@@ -68,7 +68,7 @@ async def _serve_keys(
             _draw(session, board, terminal)
             changed.clear()
             change = asyncio.create_task(changed.wait())
-            await asyncio.wait([key, change, following], timeout=_TICK, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([key, change, following], timeout=_REDRAW_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             change.cancel()
             if following.done():
                 following.result()
@@ -78,31 +78,31 @@ async def _serve_keys(
                 if wish is not None and wish.what == QUIT:
                     return
                 if wish is not None:
-                    await _grant(session, board, wish)
+                    await _perform(session, board, wish)
     finally:
         key.cancel()
 
 
-async def _grant(session: Session, board: Board, wish: Wish) -> None:
+async def _perform(session: Session, board: Board, wish: BoardAction) -> None:
     """Do what was wished; a refusal is said on the screen, in the server's words."""
-    from lcm.cli.commands.worker_actions import sender
+    from lcm.cli.commands.worker_actions import command_call
     from lcm.cli.live.board import EXPLAIN
-    from lcm.cli.runtime.client_factory import in_words
+    from lcm.cli.runtime.client_factory import describe_error
     from lcm.client import ClientError
 
     assert wish.worker is not None
     try:
         if wish.what == EXPLAIN:
-            board.text = await _explained(session, wish)
+            board.text = await _explanation_text(session, wish)
         else:
-            worker = await sender(session, wish.what)(wish.worker.id, None)
+            worker = await command_call(session, wish.what)(wish.worker.id, None)
             board.put(worker)
             board.message = f"{worker.name} is wanted {worker.desired_status}."
     except ClientError as error:
-        board.message = in_words(error, session.reach) or str(error)
+        board.message = describe_error(error, session.reach) or str(error)
 
 
-async def _explained(session: Session, wish: Wish) -> str:
+async def _explanation_text(session: Session, wish: BoardAction) -> str:
     from lcm.cli.output.worker_views import show_explanation
 
     assert wish.worker is not None
@@ -124,7 +124,7 @@ def _draw(session: Session, board: Board, terminal: Terminal) -> None:
     screen, rows = session.screen, board.visible()
     selected = board.selected
     place = next((number for number, worker in enumerate(rows) if selected and worker.id == selected.id), 0)
-    room = max(1, terminal.size[1] - _HEAD - _FOOT - 1)
+    room = max(1, terminal.size[1] - _HEADER_LINES - _FOOTER_LINES - 1)
     first = max(0, min(place - room // 2, len(rows) - room))
     with screen.console.capture() as page:
         screen.say(_headline(session, board), style="bold")
@@ -155,17 +155,17 @@ async def _read_all(session: Session, board: Board) -> None:
         board.put(worker)
 
 
-async def _look_again(session: Session, board: Board, changed: asyncio.Event) -> None:
+async def _refresh_periodically(session: Session, board: Board, changed: asyncio.Event) -> None:
     """What happened between the first look and the stream is seen by a second one; later ones are a safety net."""
     from lcm.client import ClientError
 
-    pause = _FIRST_LOOK
+    pause = _FIRST_REFRESH
     while True:
         await asyncio.sleep(pause)
         with suppress(ClientError):  # the stream says what is wrong
             await _read_all(session, board)
         changed.set()
-        pause = _LOOK_EVERY
+        pause = _REFRESH_SECONDS
 
 
 async def _follow(session: Session, board: Board, changed: asyncio.Event) -> None:
@@ -184,7 +184,7 @@ async def _follow(session: Session, board: Board, changed: asyncio.Event) -> Non
 # Elsewhere
 
 
-async def _lines(session: Session) -> None:
+async def _print_changes(session: Session) -> None:
     """A line a step, or with -o json an object a line, from now on."""
     import json
 
@@ -196,16 +196,16 @@ async def _lines(session: Session) -> None:
             elif event.name == "worker":
                 names[event.data["id"]] = event.data["name"]
             elif event.name == "history" and session.screen.for_people:
-                await _step(session, names, event)
+                await _print_step(session, names, event)
             elif event.name == "history":
                 sys.stdout.write(json.dumps({**event.data, "name": names.get(event.data["worker_id"])}) + "\n")
             sys.stdout.flush()
 
 
-async def _step(session: Session, names: dict[str, str], event: Event) -> None:
-    from lcm.model.audit import HistoryEntry
+async def _print_step(session: Session, names: dict[str, str], event: Event) -> None:
+    from lcm.model.audit import WorkerHistoryEntry
 
-    step = HistoryEntry.model_validate(event.data)
+    step = WorkerHistoryEntry.model_validate(event.data)
     if step.worker_id not in names:
         names[step.worker_id] = (await session.client.workers.get(step.worker_id)).name
     came = f"{step.from_status} → {step.to_status}" if step.from_status else f"new: {step.to_status}"

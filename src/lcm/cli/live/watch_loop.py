@@ -13,34 +13,34 @@ if TYPE_CHECKING:
 
     from lcm.cli.runtime.session import Session
 
-_FROM_THE_TOP = "\x1b[H\x1b[2J"
-_EVERY = 2.0
+_CLEAR_SCREEN = "\x1b[H\x1b[2J"
+_REFRESH_SECONDS = 2.0
 
 
-async def shown(session: Session, show: Callable[[], Awaitable[None]], every: float = _EVERY) -> None:
+async def show_or_watch(session: Session, show: Callable[[], Awaitable[None]], every: float = _REFRESH_SECONDS) -> None:
     """Show it once, or with --watch until somebody interrupts. A lost connection is said and waited out."""
     if not session.watching:
         await show()
         return
-    from lcm.cli.runtime.client_factory import in_words
-    from lcm.client import ClientError, Refused
+    from lcm.cli.runtime.client_factory import describe_error
+    from lcm.client import ApiError, ClientError
 
     before = ""
     while True:
         try:
-            text = await _page(session, show)
-        except Refused:
+            text = await _capture(session, show)
+        except ApiError:
             raise
         except ClientError as error:
-            text = f"{in_words(error, session.reach)}\n"
+            text = f"{describe_error(error, session.reach)}\n"
         if text != before:
-            sys.stdout.write(_FROM_THE_TOP + text if session.screen.is_terminal else text)
+            sys.stdout.write(_CLEAR_SCREEN + text if session.screen.is_terminal else text)
             sys.stdout.flush()
             before = text
         await asyncio.sleep(every)
 
 
-async def _page(session: Session, show: Callable[[], Awaitable[None]]) -> str:
+async def _capture(session: Session, show: Callable[[], Awaitable[None]]) -> str:
     """What would be written, so that it can be drawn at once and without flicker."""
     if session.screen.for_people:
         with session.screen.console.capture() as captured:

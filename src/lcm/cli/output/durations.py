@@ -5,46 +5,46 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from lcm.cli.errors import WrongUsage
+from lcm.cli.errors import UsageError
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
-_LONGEST = timedelta(days=3650)
+_MAX_DURATION = timedelta(days=3650)
 
 
-def parse_span(text: str, what: str = "a span") -> timedelta:
+def parse_duration(text: str, what: str = "a span") -> timedelta:
     """`90s`, `10m`, `1h30m`, `2d`; a bare number is seconds."""
     plain = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", plain):
         plain += "s"
     parts = _PART.findall(plain)
     if not parts or "".join(number + unit for number, unit in parts) != plain:
-        raise WrongUsage(f"{what} {text!r}: must be such as 90s, 10m, 1h30m or 2d")
-    seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
-    if not 0 < seconds <= _LONGEST.total_seconds():
-        raise WrongUsage(f"{what} {text!r}: must be more than nothing and at most ten years")
+        raise UsageError(f"{what} {text!r}: must be such as 90s, 10m, 1h30m or 2d")
+    seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    if not 0 < seconds <= _MAX_DURATION.total_seconds():
+        raise UsageError(f"{what} {text!r}: must be more than nothing and at most ten years")
     return timedelta(seconds=seconds)
 
 
-def parse_moment(text: str, now: datetime, what: str = "a moment") -> datetime:
+def parse_time(text: str, now: datetime, what: str = "a moment") -> datetime:
     """A span from now, such as `2h`, or a date and time, in UTC unless it says otherwise."""
     if re.match(r"\d{4}-", text.strip()):
         try:
             moment = datetime.fromisoformat(text.strip())
         except ValueError:
-            raise WrongUsage(f"{what} {text!r}: must be such as 2h, or 2026-01-17T10:30Z") from None
+            raise UsageError(f"{what} {text!r}: must be such as 2h, or 2026-01-17T10:30Z") from None
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-    return now + parse_span(text, what)
+    return now + parse_duration(text, what)
 
 
-def parse_past(text: str, now: datetime, what: str = "a moment") -> datetime:
+def parse_past_time(text: str, now: datetime, what: str = "a moment") -> datetime:
     """A span before now, such as `12h`, or a date and time, in UTC unless it says otherwise."""
     if re.match(r"\d{4}-", text.strip()):
-        return parse_moment(text, now, what)
-    return now - parse_span(text, what)
+        return parse_time(text, now, what)
+    return now - parse_duration(text, what)
 
 
-def short(span: timedelta) -> str:
+def format_duration(span: timedelta) -> str:
     """`42s`, `12m`, `2h5m`, `3d4h`: as little as says enough."""
     seconds = max(0, int(span.total_seconds()))
     if seconds < 60:
@@ -58,7 +58,7 @@ def short(span: timedelta) -> str:
     return f"{days}d{hours}h" if hours and days < 10 else f"{days}d"
 
 
-def ticking(span: timedelta) -> str:
+def format_elapsed(span: timedelta) -> str:
     """`0:07`, `12:30`, `1:02:03`: for a clock that runs."""
     seconds = max(0, int(span.total_seconds()))
     hours, rest = divmod(seconds, 3600)
@@ -66,16 +66,16 @@ def ticking(span: timedelta) -> str:
     return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
 
 
-def until_words(end: datetime | None) -> str:
+def format_hold_end(end: datetime | None) -> str:
     """When a hold ends."""
-    return "until somebody releases it" if end is None else f"until {exact(end)}"
+    return "until somebody releases it" if end is None else f"until {format_timestamp_utc(end)}"
 
 
-def stamp(moment: datetime) -> str:
+def format_timestamp(moment: datetime) -> str:
     """`2026-01-17 10:30:05`, under a title that says UTC."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def exact(moment: datetime) -> str:
+def format_timestamp_utc(moment: datetime) -> str:
     """`2026-01-17 10:30:05 UTC`."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

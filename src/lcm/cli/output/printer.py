@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.cli.output.tables import print_table
-from lcm.cli.runtime.options import Format
+from lcm.cli.runtime.options import OutputFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 M = TypeVar("M", bound="BaseModel")
 
-_ENDLESS = 100_000
+_UNLIMITED_WIDTH = 100_000
 _STATUS_STYLES = {
     "RUNNING": "green",
     "FAILED": "bold red",
@@ -38,16 +38,16 @@ def status_style(status: str) -> str:
     return _STATUS_STYLES.get(status, "yellow")
 
 
-class Screen:
+class Printer:
     """Standard output in the form that was asked for. Colours only on a terminal, and not with NO_COLOR."""
 
-    def __init__(self, form: Format = Format.TABLE) -> None:
+    def __init__(self, form: OutputFormat = OutputFormat.TABLE) -> None:
         self.form = form
 
     @property
     def for_people(self) -> bool:
         """Whether a person reads it."""
-        return self.form in (Format.TABLE, Format.WIDE)
+        return self.form in (OutputFormat.TABLE, OutputFormat.WIDE)
 
     @property
     def is_terminal(self) -> bool:
@@ -57,17 +57,17 @@ class Screen:
     @property
     def room(self) -> int | None:
         """How many characters fit on a line; None: as many as there are."""
-        return None if self.console.width == _ENDLESS else self.console.width
+        return None if self.console.width == _UNLIMITED_WIDTH else self.console.width
 
     @cached_property
     def console(self) -> Console:
         """Where people read."""
         from rich.console import Console
 
-        plain = Console(highlight=False, markup=False, emoji=False)
-        if plain.is_terminal and self.form is not Format.WIDE:
-            return plain
-        return Console(highlight=False, markup=False, emoji=False, width=_ENDLESS)
+        to_json_data = Console(highlight=False, markup=False, emoji=False)
+        if to_json_data.is_terminal and self.form is not OutputFormat.WIDE:
+            return to_json_data
+        return Console(highlight=False, markup=False, emoji=False, width=_UNLIMITED_WIDTH)
 
     def say(self, text: str = "", style: str = "") -> None:
         """A line for people, wrapped at words on a terminal."""
@@ -88,7 +88,7 @@ class Screen:
 
     def table(self, columns: Sequence[Column[T]], rows: Sequence[T], *, chosen: int | None = None) -> None:
         """Rows under titles, as wide as the terminal at most."""
-        kept = [column for column in columns if self.form is Format.WIDE or not column.wide]
+        kept = [column for column in columns if self.form is OutputFormat.WIDE or not column.wide]
         with self._tidy():
             print_table(self.console, kept, rows, self.room, chosen)
 
@@ -110,7 +110,7 @@ class Screen:
 
     def data(self, value: Any) -> None:
         """For programs."""
-        if self.form is Format.YAML:
+        if self.form is OutputFormat.YAML:
             import yaml
 
             sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
@@ -119,10 +119,10 @@ class Screen:
 
     def many(self, items: Sequence[M], columns: Sequence[Column[M]], name: Callable[[M], str], none: str) -> None:
         """A list in the form that was asked for; `none` is what people read where it is empty."""
-        if self.form is Format.NAME:
+        if self.form is OutputFormat.NAME:
             sys.stdout.write("".join(f"{name(item)}\n" for item in items))
         elif not self.for_people:
-            self.data([plain(item) for item in items])
+            self.data([to_json_data(item) for item in items])
         elif items:
             self.table(columns, items)
         else:
@@ -130,14 +130,14 @@ class Screen:
 
     def one(self, item: M, name: str, show: Callable[[M], None]) -> None:
         """One thing in the form that was asked for; `show` writes it for people."""
-        if self.form is Format.NAME:
+        if self.form is OutputFormat.NAME:
             sys.stdout.write(f"{name}\n")
         elif self.for_people:
             show(item)
         else:
-            self.data(plain(item))
+            self.data(to_json_data(item))
 
 
-def plain(item: BaseModel) -> Any:
+def to_json_data(item: BaseModel) -> Any:
     """Data of the contract as JSON has it."""
     return item.model_dump(mode="json", by_alias=True)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GAP = 2
-_NONE = "-"
+COLUMN_GAP = 2
+_EMPTY_CELL = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class Column(Generic[T]):
     wrap: bool = False
 
 
-def fit(natural: Sequence[int], ranks: Sequence[int], least: Sequence[int], room: int) -> dict[int, int]:
+def fit_columns(natural: Sequence[int], ranks: Sequence[int], least: Sequence[int], room: int) -> dict[int, int]:
     """Which columns are shown, and how wide. Cutting comes before leaving out."""
     shown = list(range(len(natural)))
     while True:
-        gaps = GAP * (len(shown) - 1)
+        gaps = COLUMN_GAP * (len(shown) - 1)
         narrowest = sum(min(natural[each], least[each]) for each in shown) + gaps
         droppable = [each for each in shown if ranks[each] > 0]
         if narrowest <= room or not droppable:
-            return _cut({each: natural[each] for each in shown}, least, room - gaps)
+            return _shrink({each: natural[each] for each in shown}, least, room - gaps)
         shown.remove(max(droppable, key=lambda each: (ranks[each], each)))
 
 
-def _cut(widths: dict[int, int], least: Sequence[int], room: int) -> dict[int, int]:
+def _shrink(widths: dict[int, int], least: Sequence[int], room: int) -> dict[int, int]:
     """The widest gives way first."""
     while sum(widths.values()) > room:
         able = [each for each in widths if widths[each] > least[each]]
@@ -64,7 +64,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[column.cell(row).replace("\n", " ") or _NONE for column in columns] for row in rows]
+    cells = [[column.cell(row).replace("\n", " ") or _EMPTY_CELL for column in columns] for row in rows]
     natural = [
         max([len(column.title), *(cell_len(line[number]) for line in cells)]) for number, column in enumerate(columns)
     ]
@@ -73,8 +73,8 @@ def print_table(
         for width, column in zip(natural, columns, strict=True)
     ]
     ranks = [column.rank for column in columns]
-    widths = fit(natural, ranks, least, room) if room is not None else dict(enumerate(natural))
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", show_edge=False)
+    widths = fit_columns(natural, ranks, least, room) if room is not None else dict(enumerate(natural))
+    table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="bold", show_edge=False)
     last = max(widths)
     for number, width in widths.items():
         column = columns[number]

@@ -7,10 +7,10 @@ import signal
 import sys
 
 from lcm.cli.main import FAILED, OK, USAGE
-from lcm.cml.simulator import CmlSimulator, WorldSettings
-from lcm.cml.simulator.serving import CannotListen
+from lcm.cml.simulator import CmlSimulator, SimulatorSettings
+from lcm.cml.simulator.listener import PortUnavailableError
 
-_LARGEST_PORT = 65_535
+_MAX_PORT = 65_535
 
 
 def run_simulator(
@@ -24,32 +24,32 @@ def run_simulator(
     password: str,
 ) -> int:
     """Run until SIGTERM or SIGINT; returns the exit code. What is wrong is said in one line."""
-    settings = WorldSettings(
+    settings = SimulatorSettings(
         version=version, username=username, password=password, speed=speed, boot_seconds=boot_seconds
     )
     try:
-        _check(settings, port, control_port)
+        _check_arguments(settings, port, control_port)
         return asyncio.run(_serve(settings, host, port, control_port))
     except ValueError as error:
-        return _complain(str(error), USAGE)
-    except CannotListen as error:
-        return _complain(str(error), FAILED)
+        return _print_simulator_error(str(error), USAGE)
+    except PortUnavailableError as error:
+        return _print_simulator_error(str(error), FAILED)
 
 
-def _check(settings: WorldSettings, port: int, control_port: int) -> None:
+def _check_arguments(settings: SimulatorSettings, port: int, control_port: int) -> None:
     for name, number in (("port", port), ("control port", control_port)):
-        if not 0 <= number <= _LARGEST_PORT:
-            raise ValueError(f"{name} {number}: must lie between 0 (any free one) and {_LARGEST_PORT}")
+        if not 0 <= number <= _MAX_PORT:
+            raise ValueError(f"{name} {number}: must lie between 0 (any free one) and {_MAX_PORT}")
     if not settings.username or not settings.password:
         raise ValueError("user name and password must not be empty")
 
 
-def _complain(text: str, code: int) -> int:
+def _print_simulator_error(text: str, code: int) -> int:
     sys.stderr.write(f"lcm: {text}\n")
     return code
 
 
-async def _serve(settings: WorldSettings, host: str, port: int, control_port: int) -> int:
+async def _serve(settings: SimulatorSettings, host: str, port: int, control_port: int) -> int:
     simulator = CmlSimulator(settings, host=host, port=port, control_port=control_port)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

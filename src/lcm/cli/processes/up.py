@@ -8,25 +8,31 @@ from typing import TYPE_CHECKING
 
 from lcm.cli.config import context_store
 from lcm.cli.main import FAILED, USAGE
-from lcm.cli.processes.services import UsageError, complain, find_factory, settle_down, take_all_descriptors
-from lcm.control_plane.fleet.installation import WrongInstallation
-from lcm.control_plane.secrets.keys import KeyProblem
+from lcm.cli.processes.services import (
+    ControllerImportError,
+    freeze_startup_objects,
+    import_controller,
+    print_startup_error,
+    raise_descriptor_limit,
+)
+from lcm.control_plane.fleet.installation import InstallationMismatchError
+from lcm.control_plane.secrets.keys import SecretKeyError
 from lcm.control_plane.store.port import StoreError
 from lcm.core.logs import configure_logging
-from lcm.http.server import PortTaken
+from lcm.http.server import PortInUseError
 from lcm.settings import SettingsError, load
-from lcm.wiring.control_plane import WrongRegions
-from lcm.wiring.simulated.world import WrongWorld
-from lcm.wiring.up import UpSettings, Wishes, serve_up
-from lcm.wiring.worker_controller import MissingExtra, WrongSettings
+from lcm.wiring.control_plane import RegionConfigError
+from lcm.wiring.simulated.world import SimulatedWorldError
+from lcm.wiring.up import UpOptions, UpSettings, serve_up
+from lcm.wiring.worker_controller import InvalidSettingsError, MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lcm.wiring.confirm_aws import Found
-    from lcm.wiring.up import Running
+    from lcm.wiring.confirm_aws import AccountPreview
+    from lcm.wiring.up import UpInfo
 
-CONTEXT = "local"
+LOCAL_CONTEXT = "local"
 
 
 def run_up(
@@ -41,27 +47,29 @@ def run_up(
     """Load settings and serve; returns the exit code. What is wrong is said in one line each."""
     try:
         loaded = load(UpSettings, config_file=config, overrides=flags)
-        asking = None if yes else ask
-        wishes = Wishes(demo, speed, [find_factory(name) for name in controllers], asking)
-    except (SettingsError, UsageError) as error:
-        return complain(str(error), USAGE)
+        asking = None if yes else confirm_changes
+        wishes = UpOptions(demo, speed, [import_controller(name) for name in controllers], asking)
+    except (SettingsError, ControllerImportError) as error:
+        return print_startup_error(str(error), USAGE)
     if loaded.settings.cloud_provider == "aws" and not yes and not sys.stdin.isatty():
-        return complain("--cloud aws asks before it changes anything, and nobody can answer here: give --yes", USAGE)
+        return print_startup_error(
+            "--cloud aws asks before it changes anything, and nobody can answer here: give --yes", USAGE
+        )
     configure_logging(loaded.settings.log_level, loaded.settings.log_format)
-    take_all_descriptors()
+    raise_descriptor_limit()
     try:
-        return asyncio.run(serve_up(loaded, wishes, greet))
-    except (KeyProblem, WrongInstallation, WrongRegions, WrongSettings) as error:
-        return complain(str(error), USAGE)
-    except (PortTaken, StoreError, WrongWorld, MissingExtra) as error:
-        return complain(str(error), FAILED)
+        return asyncio.run(serve_up(loaded, wishes, print_up_banner))
+    except (SecretKeyError, InstallationMismatchError, RegionConfigError, InvalidSettingsError) as error:
+        return print_startup_error(str(error), USAGE)
+    except (PortInUseError, StoreError, SimulatedWorldError, MissingExtraError) as error:
+        return print_startup_error(str(error), FAILED)
     except OSError as error:
         folder = loaded.settings.lcm_data_dir
         text = f"{error.filename or folder}: {error.strerror}; LCM_DATA_DIR must name a folder that can be written"
-        return complain(text, FAILED)
+        return print_startup_error(text, FAILED)
 
 
-async def ask(found: Found) -> bool:
+async def confirm_changes(found: AccountPreview) -> bool:
     """Show what is there and what would be done, and let the person decide. Nothing is changed before the yes."""
     out = sys.stdout.write
     out("\nBefore anything is changed, this is what is there:\n")
@@ -77,14 +85,14 @@ async def ask(found: Found) -> bool:
         out(f"  {line}\n")
     out("Shall it run? [y/N] ")
     sys.stdout.flush()
-    answer = await _typed_line()
+    answer = await _read_line()
     agreed = answer.strip().lower() in ("y", "yes")
     out("It runs. Ctrl-C stops it.\n" if agreed else "Nothing was changed.\n")
     sys.stdout.flush()
     return agreed
 
 
-async def _typed_line() -> str:
+async def _read_line() -> str:
     """What somebody types. Not in a thread: one that waits for a key could not be ended by Ctrl-C."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[str] = loop.create_future()
@@ -100,9 +108,9 @@ async def _typed_line() -> str:
         loop.remove_reader(sys.stdin.fileno())
 
 
-def greet(running: Running) -> None:
+def print_up_banner(running: UpInfo) -> None:
     """What runs where, and what to try next."""
-    hint = _remember(running)
+    hint = _save_context(running)
     fleet = "a demo fleet; its first workers are being launched now" if running.demo else "no demo"
     sys.stdout.write(
         f"LCM {running.version} is up\n"
@@ -120,16 +128,16 @@ def greet(running: Running) -> None:
         f"{hint}"
         "Ctrl-C stops it. Started again, it goes on where it was.\n"
     )
-    settle_down()
+    freeze_startup_objects()
 
 
-def _remember(running: Running) -> str:
+def _save_context(running: UpInfo) -> str:
     """Let `lcm` find this one in other terminals; says what to do where it will not."""
     try:
-        context_store.save(CONTEXT, running.url, running.token, make_current=False)
+        context_store.save(LOCAL_CONTEXT, running.url, running.token, make_current=False)
         chosen = context_store.current()
-    except context_store.ContextsProblem as problem:
+    except context_store.ContextStoreError as problem:
         return f"  (for that, set LCM_URL={running.url} and LCM_TOKEN, because {problem})\n"
-    if chosen is None or chosen.name == CONTEXT:
+    if chosen is None or chosen.name == LOCAL_CONTEXT:
         return ""
-    return f"  (for that, first: lcm contexts use {CONTEXT}; {chosen.name} is chosen now)\n"
+    return f"  (for that, first: lcm contexts use {LOCAL_CONTEXT}; {chosen.name} is chosen now)\n"

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., Awaitable[None]]")
 
-_SERVER = Parameter("server", Parameter.KEYWORD_ONLY, default=None, annotation=options.Server)
-_TOKEN = Parameter("token_file", Parameter.KEYWORD_ONLY, default=None, annotation=options.TokenFile)
-_OUTPUT = Parameter("output", Parameter.KEYWORD_ONLY, default=options.Format.TABLE, annotation=options.Output)
-_DRY_RUN = Parameter("dry_run", Parameter.KEYWORD_ONLY, default=False, annotation=options.DryRun)
-_WATCH = Parameter("watch", Parameter.KEYWORD_ONLY, default=False, annotation=options.Watch)
+_SERVER = Parameter("server", Parameter.KEYWORD_ONLY, default=None, annotation=options.ServerOption)
+_TOKEN_FILE = Parameter("token_file", Parameter.KEYWORD_ONLY, default=None, annotation=options.TokenFileOption)
+_OUTPUT = Parameter(
+    "output", Parameter.KEYWORD_ONLY, default=options.OutputFormat.TABLE, annotation=options.OutputOption
+)
+_DRY_RUN = Parameter("dry_run", Parameter.KEYWORD_ONLY, default=False, annotation=options.DryRunOption)
+_WATCH = Parameter("watch", Parameter.KEYWORD_ONLY, default=False, annotation=options.WatchOption)
 
 
 def command(
@@ -37,11 +39,11 @@ def command(
     `changes`: it can be tried dry. `lists`: it can be watched. `patient`: it goes on through a lost connection.
     `verbs`: it is what the noun does by itself, and there are verbs beside it.
     """
-    shared = [*([_DRY_RUN] if changes else []), *([_WATCH] if lists else []), _OUTPUT, _SERVER, _TOKEN]
+    shared = [*([_DRY_RUN] if changes else []), *([_WATCH] if lists else []), _OUTPUT, _SERVER, _TOKEN_FILE]
 
     def decorate(function: F) -> F:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        wrapper = _wrapped(function, own, shared, patient=changes or patient)
+        wrapper = _make_wrapper(function, own, shared, patient=changes or patient)
         if verbs:
             app.callback()(wrapper)
         else:
@@ -51,7 +53,7 @@ def command(
     return decorate
 
 
-def _wrapped(
+def _make_wrapper(
     function: Callable[..., Awaitable[None]], own: list[Parameter], shared: list[Parameter], *, patient: bool
 ) -> Callable[..., None]:
     parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own] + shared

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lcm.cli.errors import FAILED, INTERRUPTED, OK, CommandError
-from lcm.cli.output.printer import Screen
+from lcm.cli.output.printer import Printer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lcm.cli.runtime.options import Format
-    from lcm.cli.runtime.target import Reach
+    from lcm.cli.runtime.options import OutputFormat
+    from lcm.cli.runtime.target import Target
     from lcm.client import Client
 
 
@@ -24,10 +24,16 @@ class Session:
     """What a command works with."""
 
     def __init__(
-        self, reach: Reach, form: Format, *, dry_run: bool = False, watching: bool = False, patient: bool = False
+        self,
+        resolve_target: Target,
+        form: OutputFormat,
+        *,
+        dry_run: bool = False,
+        watching: bool = False,
+        patient: bool = False,
     ) -> None:
-        self.reach = reach
-        self.screen = Screen(form)
+        self.reach = resolve_target
+        self.screen = Printer(form)
         self.dry_run = dry_run
         self.watching = watching
         self.patient = patient
@@ -51,7 +57,7 @@ def run(
     *,
     server: str | None = None,
     token_file: str | None = None,
-    output: Format,
+    output: OutputFormat,
     dry_run: bool = False,
     watch: bool = False,
     patient: bool = False,
@@ -64,16 +70,16 @@ def run(
     # httpx has a command line of its own, whose dependencies nobody needs here. None means: not to be found.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     try:
-        from lcm.cli.runtime.target import reach
+        from lcm.cli.runtime.target import resolve_target
 
-        asked = reach(server, token_file)
+        asked = resolve_target(server, token_file)
         session = Session(asked, output, dry_run=dry_run, watching=watch, patient=patient or watch)
     except CommandError as error:
-        return complain(str(error), error.code)
+        return print_error(str(error), error.code)
     import asyncio  # here, as help does without it
 
     try:
-        return asyncio.run(_converse(session, work))
+        return asyncio.run(_run_session(session, work))
     except KeyboardInterrupt:
         sys.stderr.write("\n" if sys.stderr.isatty() else "")
         return INTERRUPTED
@@ -82,30 +88,30 @@ def run(
         return FAILED
 
 
-async def _converse(session: Session, work: Callable[[Session], Awaitable[None]]) -> int:
+async def _run_session(session: Session, work: Callable[[Session], Awaitable[None]]) -> int:
     try:
         await work(session)
         sys.stdout.flush()
         return OK
     except CommandError as error:
-        return complain(str(error), error.code)
+        return print_error(str(error), error.code)
     except BrokenPipeError:
         raise
     except Exception as error:
-        from lcm.cli.runtime.client_factory import WouldSend, in_words, show_dry_run
+        from lcm.cli.runtime.client_factory import DryRunStopError, describe_error, show_dry_run
 
-        if isinstance(error, WouldSend):
+        if isinstance(error, DryRunStopError):
             show_dry_run(session, error)
             return OK
-        words = in_words(error, session.reach)
+        words = describe_error(error, session.reach)
         if words is None:
             raise
-        return complain(words, FAILED)
+        return print_error(words, FAILED)
     finally:
         await session.close()
 
 
-def complain(text: str, code: int) -> int:
+def print_error(text: str, code: int) -> int:
     """One line for each trouble, on standard error."""
     sys.stdout.flush()
     for line in text.splitlines():
@@ -113,23 +119,23 @@ def complain(text: str, code: int) -> int:
     return code
 
 
-def ask_yes(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Whether a person says yes. Where nobody can be asked, nobody has."""
-    can_ask()
+    require_terminal()
     sys.stdout.flush()
     # While the loop waits in here, its own handler would only note a Ctrl-C and go on waiting; from the question on.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
-        _await_line()
+        _wait_for_line()
         answer = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
     return answer.strip().lower() in ("y", "yes")
 
 
-def _await_line() -> None:
+def _wait_for_line() -> None:
     """Wait for a line or a signal. A read alone sleeps through a Ctrl-C that comes just before it."""
     import select
 
@@ -144,13 +150,13 @@ def _await_line() -> None:
         os.close(told)
 
 
-def can_ask() -> None:
+def require_terminal() -> None:
     """Raise unless there is somebody to ask."""
     if not sys.stdin.isatty():
         raise CommandError("this needs a yes, and there is no terminal to ask on: add --yes")
 
 
-def value_of(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """A value as somebody types it: JSON where it is JSON, else text."""
     import json
 

@@ -14,7 +14,7 @@ URL_VARIABLE, TOKEN_VARIABLE = "LCM_URL", "LCM_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Target:
     """An address and what to show there."""
 
     url: str
@@ -22,10 +22,10 @@ class Reach:
     source: str
 
 
-def reach(server: str | None = None, token_file: str | None = None) -> Reach:
+def resolve_target(server: str | None = None, token_file: str | None = None) -> Target:
     """Where to ask. A token that belongs to one address is not shown to another."""
     told = os.environ.get(URL_VARIABLE) or None
-    known = context_store.Contexts() if (server or told) and token_file else _known()
+    known = context_store.ContextFile() if (server or told) and token_file else _load_contexts()
     present = known.contexts.get(known.current or "")
     if server:
         url, source = server, "--server"
@@ -35,11 +35,11 @@ def reach(server: str | None = None, token_file: str | None = None) -> Reach:
         url, source = present.url, f"context {present.name}"
     else:
         url, source = DEFAULT_URL, "default"
-    return Reach(url, _token(url, server, told, token_file, known), source)
+    return Target(url, _resolve_token(url, server, told, token_file, known), source)
 
 
-def _token(
-    url: str, server: str | None, told: str | None, token_file: str | None, known: context_store.Contexts
+def _resolve_token(
+    url: str, server: str | None, told: str | None, token_file: str | None, known: context_store.ContextFile
 ) -> str | None:
     if token_file:
         return read_token(token_file)
@@ -52,10 +52,10 @@ def _token(
 
 def read_token(path: str) -> str:
     """The token in a file."""
-    return read_file("--token-file", path)
+    return read_secret_file("--token-file", path)
 
 
-def read_file(option: str, path: str) -> str:
+def read_secret_file(option: str, path: str) -> str:
     """The one line of a file that an option names."""
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8").strip()
@@ -67,8 +67,8 @@ def read_file(option: str, path: str) -> str:
     return text
 
 
-def _known() -> context_store.Contexts:
+def _load_contexts() -> context_store.ContextFile:
     try:
         return context_store.load()
-    except context_store.ContextsProblem as error:
+    except context_store.ContextStoreError as error:
         raise CommandError(str(error)) from None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.base import PAGE, Group, Page, asked, encoded, path_to
-from lcm.client.responses import Call
-from lcm.model.answers import ResetLeadership
+from lcm.client.base import DEFAULT_PAGE_SIZE, Page, Resource, api_path, encode_body, query_params
+from lcm.client.responses import ApiRequest
+from lcm.model.access import LeadershipReset
 from lcm.model.audit import AuditEntry
-from lcm.model.fleet.settings import FleetSettings, SettingsPatch
+from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
 from lcm.model.fleet.state import FleetState, FleetSummary, PlannedWorker
 
 if TYPE_CHECKING:
@@ -16,40 +16,42 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.model.audit import ActorKind
-    from lcm.model.fleet.activity_summary import Overnight
-    from lcm.model.model_system import SystemHealth
+    from lcm.model.fleet.activity_summary import ActivitySummary
+    from lcm.model.system import SystemHealth
     from lcm.model.worker.requests import HoldRequest
 
 
-class Fleet(Group):
+class Fleet(Resource):
     """What concerns no single worker."""
 
     async def summary(self) -> FleetSummary:
         """Counts, capacity, cost, what is suspended and who leads."""
-        return await self._ask(Call("fleet.summary", "GET", path_to("fleet")), FleetSummary)
+        return await self._ask(ApiRequest("fleet.summary", "GET", api_path("fleet")), FleetSummary)
 
-    def plan(self, *, page_size: int = PAGE) -> AsyncIterator[PlannedWorker]:
+    def plan(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[PlannedWorker]:
         """What would be done now for each worker, and why."""
-        return self._pages("fleet.plan", path_to("plan"), Page[PlannedWorker], {}, page_size)
+        return self._pages("fleet.plan", api_path("plan"), Page[PlannedWorker], {}, page_size)
 
     async def hold(self, body: HoldRequest) -> FleetState:
         """Stop all changes of all workers."""
-        call = Call("fleet.hold", "POST", path_to("fleet", "hold"), body=encoded(body))
+        call = ApiRequest("fleet.hold", "POST", api_path("fleet", "hold"), body=encode_body(body))
         return await self._ask(call, FleetState)
 
     async def release(self) -> FleetState:
         """Let changes go on."""
-        return await self._ask(Call("fleet.release", "POST", path_to("fleet", "release")), FleetState)
+        return await self._ask(ApiRequest("fleet.release", "POST", api_path("fleet", "release")), FleetState)
 
     async def reset_breakers(self, region: str | None = None) -> FleetState:
         """Close the breakers, or that of one region."""
-        call = Call("fleet.reset-breakers", "POST", path_to("fleet", "breaker", "reset"), asked(region=region))
+        call = ApiRequest(
+            "fleet.reset-breakers", "POST", api_path("fleet", "breaker", "reset"), query_params(region=region)
+        )
         return await self._ask(call, FleetState)
 
     async def reset_leadership(self, controller: str) -> str:
         """Forget the newest term of a controller whose etcd was replaced."""
-        call = Call("fleet.reset-leadership", "POST", path_to("leadership", controller, "reset"))
-        return (await self._ask(call, ResetLeadership)).controller
+        call = ApiRequest("fleet.reset-leadership", "POST", api_path("leadership", controller, "reset"))
+        return (await self._ask(call, LeadershipReset)).controller
 
     def audit(
         self,
@@ -62,43 +64,45 @@ class Fleet(Group):
         until: datetime | None = None,
         q: str | None = None,
         newest_first: bool = True,
-        page_size: int = PAGE,
+        page_size: int = DEFAULT_PAGE_SIZE,
     ) -> AsyncIterator[AuditEntry]:
         """Every decision and change: who, what, why, when; those that fit all filters."""
-        query = asked(
+        query = query_params(
             subject=subject,
             actor=actor,
             actor_kind=actor_kind,
             action=action,
-            since=_moment(since),
-            until=_moment(until),
+            since=_isoformat(since),
+            until=_isoformat(until),
             q=q,
             newest_first=newest_first,
         )
-        return self._pages("fleet.audit", path_to("audit"), Page[AuditEntry], query, page_size)
+        return self._pages("fleet.audit", api_path("audit"), Page[AuditEntry], query, page_size)
 
-    async def overnight(self, *, since: datetime | None = None, until: datetime | None = None) -> Overnight:
+    async def overnight(self, *, since: datetime | None = None, until: datetime | None = None) -> ActivitySummary:
         """What automation and people did in a span of time, and what stops saved; by default the last 12 hours."""
-        from lcm.model.fleet.activity_summary import Overnight
+        from lcm.model.fleet.activity_summary import ActivitySummary
 
-        query = asked(since=_moment(since), until=_moment(until))
-        return await self._ask(Call("fleet.overnight", "GET", path_to("fleet", "overnight"), query), Overnight)
+        query = query_params(since=_isoformat(since), until=_isoformat(until))
+        return await self._ask(
+            ApiRequest("fleet.overnight", "GET", api_path("fleet", "overnight"), query), ActivitySummary
+        )
 
     async def system(self) -> SystemHealth:
         """The control plane, its controllers and what is suspended."""
-        from lcm.model.model_system import SystemHealth
+        from lcm.model.system import SystemHealth
 
-        return await self._ask(Call("fleet.system", "GET", path_to("system")), SystemHealth)
+        return await self._ask(ApiRequest("fleet.system", "GET", api_path("system")), SystemHealth)
 
     async def settings(self) -> FleetSettings:
         """What counts now."""
-        return await self._ask(Call("fleet.settings", "GET", path_to("settings")), FleetSettings)
+        return await self._ask(ApiRequest("fleet.settings", "GET", api_path("settings")), FleetSettings)
 
-    async def change_settings(self, body: SettingsPatch) -> FleetSettings:
+    async def change_settings(self, body: FleetSettingsPatch) -> FleetSettings:
         """Store values that beat the environment; null takes one back."""
-        call = Call("fleet.change-settings", "PATCH", path_to("settings"), body=encoded(body))
+        call = ApiRequest("fleet.change-settings", "PATCH", api_path("settings"), body=encode_body(body))
         return await self._ask(call, FleetSettings)
 
 
-def _moment(moment: datetime | None) -> str | None:
+def _isoformat(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()

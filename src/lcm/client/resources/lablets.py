@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.base import PAGE, Group, Page, asked, encoded, fresh_key, matching, path_to
-from lcm.client.responses import Call
-from lcm.model.lablet.record import DefinitionSummary, Lablet, LabletDefinition
+from lcm.client.base import (
+    DEFAULT_PAGE_SIZE,
+    Page,
+    Resource,
+    api_path,
+    encode_body,
+    if_match,
+    new_idempotency_key,
+    query_params,
+)
+from lcm.client.responses import ApiRequest
+from lcm.model.lablet.record import Lablet, LabletDefinition, LabletDefinitionSummary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from lcm.model.audit import LabletHistoryEntry
     from lcm.model.lablet.preview import LabletPreview
-    from lcm.model.lablet.record import CreateDefinition, CreateLablet
+    from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
     from lcm.model.lablet.status import LabletStatus
 
-_ROOM = "lablet-definitions"
+_DEFINITIONS_PATH = "lablet-definitions"
 
 
-class Lablets(Group):
+class Lablets(Resource):
     """Lablets. Changes send a fresh Idempotency-Key unless given one, so they survive a lost answer."""
 
     def list(
@@ -32,10 +41,10 @@ class Lablets(Group):
         definition: Iterable[str] = (),
         q: str | None = None,
         sort: str | None = None,
-        page_size: int = PAGE,
+        page_size: int = DEFAULT_PAGE_SIZE,
     ) -> AsyncIterator[Lablet]:
         """Lablets that fit all filters."""
-        query = asked(
+        query = query_params(
             status=status,
             exclude_statuses=exclude_statuses,
             owner=owner,
@@ -44,75 +53,93 @@ class Lablets(Group):
             q=q,
             sort=sort,
         )
-        return self._pages("lablets.list", path_to("lablets"), Page[Lablet], query, page_size)
+        return self._pages("lablets.list", api_path("lablets"), Page[Lablet], query, page_size)
 
-    async def create(self, body: CreateLablet, *, key: str | None = None) -> Lablet:
+    async def create(self, body: CreateLabletRequest, *, key: str | None = None) -> Lablet:
         """A new lablet."""
-        call = Call(
-            "lablets.create", "POST", path_to("lablets"), body=encoded(body), idempotency_key=key or fresh_key()
+        call = ApiRequest(
+            "lablets.create",
+            "POST",
+            api_path("lablets"),
+            body=encode_body(body),
+            idempotency_key=key or new_idempotency_key(),
         )
         return await self._ask(call, Lablet)
 
     async def get(self, lablet_id: str) -> Lablet:
         """One lablet."""
-        return await self._ask(Call("lablets.get", "GET", path_to("lablets", lablet_id)), Lablet)
+        return await self._ask(ApiRequest("lablets.get", "GET", api_path("lablets", lablet_id)), Lablet)
 
     async def terminate(
         self, lablet_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Lablet:
         """Want it ended."""
-        from lcm.model.worker.requests import Because
+        from lcm.model.worker.requests import CommandRequest
 
-        call = Call(
+        call = ApiRequest(
             "lablets.terminate",
             "POST",
-            path_to("lablets", lablet_id, "terminate"),
-            body=encoded(Because(reason=reason)),
-            headers=matching(version),
-            idempotency_key=key or fresh_key(),
+            api_path("lablets", lablet_id, "terminate"),
+            body=encode_body(CommandRequest(reason=reason)),
+            headers=if_match(version),
+            idempotency_key=key or new_idempotency_key(),
         )
         return await self._ask(call, Lablet)
 
     async def delete(self, lablet_id: str, *, version: int | None = None, key: str | None = None) -> Lablet:
         """Want it ended. The record stays."""
-        path = path_to("lablets", lablet_id)
-        call = Call("lablets.delete", "DELETE", path, headers=matching(version), idempotency_key=key or fresh_key())
+        path = api_path("lablets", lablet_id)
+        call = ApiRequest(
+            "lablets.delete", "DELETE", path, headers=if_match(version), idempotency_key=key or new_idempotency_key()
+        )
         return await self._ask(call, Lablet)
 
-    def history(self, lablet_id: str, *, page_size: int = PAGE) -> AsyncIterator[LabletHistoryEntry]:
+    def history(self, lablet_id: str, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[LabletHistoryEntry]:
         """Its steps so far, oldest first."""
         from lcm.model.audit import LabletHistoryEntry
 
-        path = path_to("lablets", lablet_id, "history")
+        path = api_path("lablets", lablet_id, "history")
         return self._pages("lablets.history", path, Page[LabletHistoryEntry], {}, page_size)
 
-    async def preview(self, body: CreateLablet) -> LabletPreview:
+    async def preview(self, body: CreateLabletRequest) -> LabletPreview:
         """What would become of it, without making it."""
         from lcm.model.lablet.preview import LabletPreview
 
-        call = Call("lablets.preview", "POST", path_to("lablets", "preview"), body=encoded(body))
+        call = ApiRequest("lablets.preview", "POST", api_path("lablets", "preview"), body=encode_body(body))
         return await self._ask(call, LabletPreview)
 
 
-class Definitions(Group):
+class Definitions(Resource):
     """What lablets are made from. A version never changes."""
 
-    def list(self, *, q: str | None = None, page_size: int = PAGE) -> AsyncIterator[DefinitionSummary]:
+    def list(
+        self, *, q: str | None = None, page_size: int = DEFAULT_PAGE_SIZE
+    ) -> AsyncIterator[LabletDefinitionSummary]:
         """All versions of all definitions."""
-        return self._pages("definitions.list", path_to(_ROOM), Page[DefinitionSummary], asked(q=q), page_size)
+        return self._pages(
+            "definitions.list", api_path(_DEFINITIONS_PATH), Page[LabletDefinitionSummary], query_params(q=q), page_size
+        )
 
-    def versions(self, name: str, *, page_size: int = PAGE) -> AsyncIterator[DefinitionSummary]:
+    def versions(self, name: str, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[LabletDefinitionSummary]:
         """All versions of one, newest first."""
-        return self._pages("definitions.versions", path_to(_ROOM, name), Page[DefinitionSummary], {}, page_size)
+        return self._pages(
+            "definitions.versions", api_path(_DEFINITIONS_PATH, name), Page[LabletDefinitionSummary], {}, page_size
+        )
 
     async def get(self, name: str, version: str) -> LabletDefinition:
         """One version."""
-        return await self._ask(Call("definitions.get", "GET", path_to(_ROOM, name, version)), LabletDefinition)
+        return await self._ask(
+            ApiRequest("definitions.get", "GET", api_path(_DEFINITIONS_PATH, name, version)), LabletDefinition
+        )
 
-    async def create(self, body: CreateDefinition, *, key: str | None = None) -> LabletDefinition:
+    async def create(self, body: CreateDefinitionRequest, *, key: str | None = None) -> LabletDefinition:
         """A new version; the same content again is the same answer."""
-        call = Call(
-            "definitions.create", "POST", path_to(_ROOM), body=encoded(body), idempotency_key=key or fresh_key()
+        call = ApiRequest(
+            "definitions.create",
+            "POST",
+            api_path(_DEFINITIONS_PATH),
+            body=encode_body(body),
+            idempotency_key=key or new_idempotency_key(),
         )
         return await self._ask(call, LabletDefinition)
 
@@ -125,5 +152,5 @@ class Definitions(Group):
         return await self._switch(name, version, "disable")
 
     async def _switch(self, name: str, version: str, how: str) -> LabletDefinition:
-        call = Call(f"definitions.{how}", "POST", path_to(_ROOM, name, version, how))
+        call = ApiRequest(f"definitions.{how}", "POST", api_path(_DEFINITIONS_PATH, name, version, how))
         return await self._ask(call, LabletDefinition)

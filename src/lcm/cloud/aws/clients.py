@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 def new_session(region: RegionConfig, tuning: Tuning) -> botocore.session.Session:
     """A session with credentials by the standard chain or, where one is named, of a role assumed with these."""
-    session = _session()
+    session = _base_session()
     if region.role_arn is not None:
-        session.register_component("credential_provider", CredentialResolver([_AssumedRole(region, tuning)]))
+        session.register_component("credential_provider", CredentialResolver([_AssumedRoleProvider(region, tuning)]))
     return session
 
 
@@ -44,19 +44,19 @@ def new_client(
     )
 
 
-def new_rehearsing_client(session: botocore.session.Session, region: RegionConfig, tuning: Tuning) -> Any:
+def new_dry_run_client(session: botocore.session.Session, region: RegionConfig, tuning: Tuning) -> Any:
     """A client of EC2 that only asks whether it may: whatever it is told, its requests say DryRun, or are not sent."""
     client = new_client(session, "ec2", region, tuning, mutating=False)
-    client.meta.events.register("provide-client-params.ec2", _only_ask)
-    client.meta.events.register_last("before-call.ec2", _refuse_to_act)
+    client.meta.events.register("provide-client-params.ec2", _set_dry_run)
+    client.meta.events.register_last("before-call.ec2", _require_dry_run)
     return client
 
 
-def _only_ask(params: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+def _set_dry_run(params: Mapping[str, Any], **_: Any) -> dict[str, Any]:
     return {**params, "DryRun": True}
 
 
-def _refuse_to_act(params: Mapping[str, Any], **_: Any) -> None:
+def _require_dry_run(params: Mapping[str, Any], **_: Any) -> None:
     """The last look at a request: what does not say DryRun is not sent."""
     if params["body"].get("DryRun") != "true":
         raise RuntimeError("a request that should only ask would act; it was not sent")
@@ -75,19 +75,19 @@ def client_config(tuning: Tuning, attempts: int) -> Config:
     )
 
 
-def _session() -> botocore.session.Session:
+def _base_session() -> botocore.session.Session:
     session = botocore.session.Session()
-    session.register_component("data_loader", _models())
+    session.register_component("data_loader", _data_loader())
     return session
 
 
 @cache
-def _models() -> Any:
+def _data_loader() -> Any:
     """EC2's model is megabytes of JSON: read once for all regions, not once for each."""
     return botocore.session.Session().get_component("data_loader")
 
 
-class _AssumedRole(CredentialProvider):
+class _AssumedRoleProvider(CredentialProvider):
     """Credentials of a role, fetched when first needed and again before they expire."""
 
     METHOD = "lcm-assumed-role"
@@ -98,7 +98,7 @@ class _AssumedRole(CredentialProvider):
         self._tuning = tuning
 
     def load(self) -> DeferredRefreshableCredentials:
-        own = _session()
+        own = _base_session()
         credentials = own.get_credentials()
         if credentials is None:
             raise NoCredentialsError

@@ -18,21 +18,21 @@ from lcm.cloud.types import MANAGED_BY_TAG
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VARIABLE = "AWS_REGION_CONFIGS"
-FALLBACK = "AWS_DEFAULT_REGION"
+REGION_CONFIGS_VARIABLE = "AWS_REGION_CONFIGS"
+DEFAULT_REGION_VARIABLE = "AWS_DEFAULT_REGION"
 
-_RESERVED_TAGS = (MANAGED_BY_TAG.split(":", maxsplit=1)[0] + ":", "aws:")
+_RESERVED_TAG_PREFIXES = (MANAGED_BY_TAG.split(":", maxsplit=1)[0] + ":", "aws:")
 
 RegionName = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+$")]
-GroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-z]+$")]
+SecurityGroupId = Annotated[str, StringConstraints(pattern=r"^sg-[0-9a-z]+$")]
 SubnetId = Annotated[str, StringConstraints(pattern=r"^subnet-[0-9a-z]+$")]
 RoleArn = Annotated[str, StringConstraints(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+")]
-Text = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+ShortText = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
 
 
-class ConfigError(ValueError):
+class AwsConfigError(ValueError):
     """The regions' configuration is wrong; the message is one line and names the field."""
 
 
@@ -42,14 +42,14 @@ class RegionConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     region: RegionName
-    security_group_ids: tuple[GroupId, ...] = ()
+    security_group_ids: tuple[SecurityGroupId, ...] = ()
     subnet_ids: tuple[SubnetId, ...] = ()
-    key_name: Text | None = None
-    default_tags: dict[Text, TagValue] = Field(default_factory=dict)
+    key_name: ShortText | None = None
+    default_tags: dict[ShortText, TagValue] = Field(default_factory=dict)
     role_arn: RoleArn | None = None
-    external_id: Text | None = None
+    external_id: ShortText | None = None
     endpoint_url: Url | None = None
-    instance_profile: Text | None = None
+    instance_profile: ShortText | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -66,7 +66,7 @@ class RegionConfig(BaseModel):
     def _belongs_together(self) -> RegionConfig:
         if self.external_id is not None and self.role_arn is None:
             raise ValueError("external_id is of use only with role_arn")
-        reserved = sorted(key for key in self.default_tags if key.startswith(_RESERVED_TAGS))
+        reserved = sorted(key for key in self.default_tags if key.startswith(_RESERVED_TAG_PREFIXES))
         if reserved:
             raise ValueError(f"default_tags must not set {reserved[0]!r}: such tags are not for people to set")
         return self
@@ -99,48 +99,54 @@ class AwsConfig:
     def load(cls, region_configs: str | None, default_region: str | None = None) -> AwsConfig:
         """From the values of AWS_REGION_CONFIGS and AWS_DEFAULT_REGION; the second counts only without the first."""
         if region_configs and region_configs.strip():
-            return cls(_parse(region_configs.strip()))
+            return cls(_parse_regions(region_configs.strip()))
         if default_region and default_region.strip():
             name = default_region.strip()
-            return cls({name: _region(name, {}, FALLBACK)})
-        raise ConfigError(f"{VARIABLE} or {FALLBACK} must say which regions to use; neither is set")
+            return cls({name: _region_config(name, {}, DEFAULT_REGION_VARIABLE)})
+        raise AwsConfigError(
+            f"{REGION_CONFIGS_VARIABLE} or {DEFAULT_REGION_VARIABLE} must say which regions to use; neither is set"
+        )
 
 
-def _parse(text: str) -> dict[str, RegionConfig]:
-    content, source = (_inline(text), VARIABLE) if text.startswith(("{", "[")) else (_from_file(text), text)
+def _parse_regions(text: str) -> dict[str, RegionConfig]:
+    content, source = (
+        (_parse_json(text), REGION_CONFIGS_VARIABLE) if text.startswith(("{", "[")) else (_parse_file(text), text)
+    )
     if isinstance(content, dict) and set(content) == {"aws_region_configs"}:
         content = content["aws_region_configs"]
     if not isinstance(content, dict) or not content:
-        raise ConfigError(f"{source}: must be a mapping of region names to their configuration")
-    return {str(name): _region(str(name), entry, source) for name, entry in content.items()}
+        raise AwsConfigError(f"{source}: must be a mapping of region names to their configuration")
+    return {str(name): _region_config(str(name), entry, source) for name, entry in content.items()}
 
 
-def _inline(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{VARIABLE}: not JSON: {error}") from error
+        raise AwsConfigError(f"{REGION_CONFIGS_VARIABLE}: not JSON: {error}") from error
 
 
-def _from_file(text: str) -> Any:
+def _parse_file(text: str) -> Any:
     try:
         return yaml.safe_load(Path(text).expanduser().read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise ConfigError(f"{VARIABLE}={text}: must be JSON or a readable YAML file: {reason}") from error
+        raise AwsConfigError(
+            f"{REGION_CONFIGS_VARIABLE}={text}: must be JSON or a readable YAML file: {reason}"
+        ) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{text}: not YAML{where}") from error
+        raise AwsConfigError(f"{text}: not YAML{where}") from error
 
 
-def _region(name: str, entry: Any, source: str) -> RegionConfig:
+def _region_config(name: str, entry: Any, source: str) -> RegionConfig:
     if entry is None:
         entry = {}
     if not isinstance(entry, dict):
-        raise ConfigError(f"{source}: {name}: must be a mapping, not {type(entry).__name__}")
+        raise AwsConfigError(f"{source}: {name}: must be a mapping, not {type(entry).__name__}")
     if entry.get("region", name) != name:
-        raise ConfigError(f"{source}: {name}.region: must be {name!r} as its key is, not {entry['region']!r}")
+        raise AwsConfigError(f"{source}: {name}.region: must be {name!r} as its key is, not {entry['region']!r}")
     try:
         return RegionConfig.model_validate({**entry, "region": name})
     except ValidationError as error:
@@ -148,4 +154,4 @@ def _region(name: str, entry: Any, source: str) -> RegionConfig:
         place = ".".join([name, *(str(part) for part in first["loc"])])
         reason = first["msg"].removeprefix("Value error, ")
         shown = "" if first["type"] in ("value_error", "extra_forbidden") else f", not {first['input']!r}"
-        raise ConfigError(f"{source}: {place}: {reason}{shown}") from error
+        raise AwsConfigError(f"{source}: {place}: {reason}{shown}") from error

@@ -13,25 +13,25 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from lcm.cloud.errors import (
-    CapacityLacking,
+    CloudAccessDeniedError,
     CloudError,
-    Denied,
-    InstanceNotFound,
-    InvalidRequest,
-    OutcomeUnknown,
-    QuotaExceeded,
-    Refused,
-    Throttled,
-    TokenMismatch,
-    TokenSpent,
-    Unreachable,
-    WrongState,
+    CloudOutcomeUnknownError,
+    CloudRefusedError,
+    CloudThrottledError,
+    CloudUnreachableError,
+    IncorrectInstanceStateError,
+    InstanceNotFoundError,
+    InsufficientCapacityError,
+    InvalidCloudRequestError,
+    LaunchTokenMismatchError,
+    LaunchTokenSpentError,
+    QuotaExceededError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-THROTTLING = frozenset(
+THROTTLING_CODES = frozenset(
     {
         "BandwidthLimitExceeded",
         "EC2ThrottledException",
@@ -47,8 +47,8 @@ THROTTLING = frozenset(
     }
 )
 
-_BY_CODE: Mapping[str, type[CloudError]] = {
-    **dict.fromkeys(THROTTLING, Throttled),
+_ERROR_BY_CODE: Mapping[str, type[CloudError]] = {
+    **dict.fromkeys(THROTTLING_CODES, CloudThrottledError),
     **dict.fromkeys(
         (
             "InsufficientCapacity",
@@ -59,7 +59,7 @@ _BY_CODE: Mapping[str, type[CloudError]] = {
             "InsufficientReservedInstanceCapacity",
             "InsufficientVolumeCapacity",
         ),
-        CapacityLacking,
+        InsufficientCapacityError,
     ),
     **dict.fromkeys(
         (
@@ -73,7 +73,7 @@ _BY_CODE: Mapping[str, type[CloudError]] = {
             "VcpuLimitExceeded",
             "VolumeLimitExceeded",
         ),
-        QuotaExceeded,
+        QuotaExceededError,
     ),
     **dict.fromkeys(
         (
@@ -99,26 +99,30 @@ _BY_CODE: Mapping[str, type[CloudError]] = {
             "UnauthorizedOperation",
             "UnrecognizedClientException",
         ),
-        Denied,
+        CloudAccessDeniedError,
     ),
-    **dict.fromkeys(("FilterLimitExceeded", "Unsupported", "UnsupportedOperation", "ValidationError"), InvalidRequest),
-    "IdempotentInstanceTerminated": TokenSpent,
-    "IdempotentParameterMismatch": TokenMismatch,
-    "IncorrectInstanceState": WrongState,
-    "IncorrectState": WrongState,
-    "InvalidInstanceID.NotFound": InstanceNotFound,
+    **dict.fromkeys(
+        ("FilterLimitExceeded", "Unsupported", "UnsupportedOperation", "ValidationError"), InvalidCloudRequestError
+    ),
+    "IdempotentInstanceTerminated": LaunchTokenSpentError,
+    "IdempotentParameterMismatch": LaunchTokenMismatchError,
+    "IncorrectInstanceState": IncorrectInstanceStateError,
+    "IncorrectState": IncorrectInstanceStateError,
+    "InvalidInstanceID.NotFound": InstanceNotFoundError,
 }
-_WRONG_PARAMETER = ("Invalid", "Missing", "Malformed", "Unknown")
-_SERVER_FAILED = frozenset({"InternalError", "InternalFailure", "RequestTimeout", "ServiceUnavailable", "Unavailable"})
-_TOO_MANY = 429
-_SERVER_ERRORS = 500
+_INVALID_PARAMETER_PREFIXES = ("Invalid", "Missing", "Malformed", "Unknown")
+_SERVER_FAILURE_CODES = frozenset(
+    {"InternalError", "InternalFailure", "RequestTimeout", "ServiceUnavailable", "Unavailable"}
+)
+_HTTP_TOO_MANY_REQUESTS = 429
+_HTTP_SERVER_ERROR = 500
 
-_NEVER_SENT = (
+_NEVER_SENT_ERRORS = (
     boto.EndpointConnectionError,
     boto.ConnectTimeoutError,
     boto.ProxyConnectionError,
 )
-_NO_CREDENTIALS = (
+_CREDENTIAL_ERRORS = (
     boto.CredentialRetrievalError,
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -128,24 +132,24 @@ _NO_CREDENTIALS = (
     boto.UnauthorizedSSOTokenError,
 )
 
-_OUTCOMES: tuple[tuple[type[CloudError], str], ...] = (
-    (Throttled, "throttled"),
-    (Unreachable, "unreachable"),
-    (OutcomeUnknown, "outcome_unknown"),
-    (CapacityLacking, "capacity"),
-    (Denied, "denied"),
-    (QuotaExceeded, "quota"),
-    (InvalidRequest, "invalid"),
-    (InstanceNotFound, "not_found"),
+_OUTCOME_LABELS: tuple[tuple[type[CloudError], str], ...] = (
+    (CloudThrottledError, "throttled"),
+    (CloudUnreachableError, "unreachable"),
+    (CloudOutcomeUnknownError, "outcome_unknown"),
+    (InsufficientCapacityError, "capacity"),
+    (CloudAccessDeniedError, "denied"),
+    (QuotaExceededError, "quota"),
+    (InvalidCloudRequestError, "invalid"),
+    (InstanceNotFoundError, "not_found"),
 )
 
 
-def outcome_of(error: BaseException) -> str:
+def outcome_label(error: BaseException) -> str:
     """One word for metrics."""
-    return next((word for kind, word in _OUTCOMES if isinstance(error, kind)), "refused")
+    return next((word for kind, word in _OUTCOME_LABELS if isinstance(error, kind)), "refused")
 
 
-def code_of(answer: Mapping[str, Any]) -> str:
+def error_code(answer: Mapping[str, Any]) -> str:
     """AWS's error code in a parsed answer; empty if it is no error."""
     return str(answer.get("Error", {}).get("Code", ""))
 
@@ -153,48 +157,52 @@ def code_of(answer: Mapping[str, Any]) -> str:
 def is_throttling(answer: Mapping[str, Any]) -> bool:
     """Whether the answer says that there were too many calls."""
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status == _TOO_MANY or code_of(answer) in THROTTLING
+    return status == _HTTP_TOO_MANY_REQUESTS or error_code(answer) in THROTTLING_CODES
 
 
-def translate(error: Exception, *, operation: str, region: str, mutating: bool) -> CloudError:
+def translate_error(error: Exception, *, operation: str, region: str, mutating: bool) -> CloudError:
     """The cloud error that says what is known after this exception."""
     if isinstance(error, boto.ClientError):
         # A role's credentials are fetched on the way to the call itself, which was then not sent.
         on_the_way = error.operation_name != operation
-        kind = _refusal(error, mutating and not on_the_way)
-        code = code_of(error.response)
-        text = _without_encoding(str(error.response.get("Error", {}).get("Message", "")))
+        kind = _class_of_client_error(error, mutating and not on_the_way)
+        code = error_code(error.response)
+        text = _strip_encoded_message(str(error.response.get("Error", {}).get("Message", "")))
         reason = f"{error.operation_name}: {code}: {text}" if on_the_way else f"{code}: {text}"
     else:
-        kind, code, reason = _of_botocore(error, mutating), type(error).__name__, " ".join(str(error).split())
+        kind, code, reason = (
+            _class_of_botocore_error(error, mutating),
+            type(error).__name__,
+            " ".join(str(error).split()),
+        )
     return kind(f"{operation} in {region}: {reason}", code=code, operation=operation)
 
 
-def _refusal(error: boto.ClientError, mutating: bool) -> type[CloudError]:
+def _class_of_client_error(error: boto.ClientError, mutating: bool) -> type[CloudError]:
     answer: Mapping[str, Any] = error.response
-    code = code_of(answer)
+    code = error_code(answer)
     status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    if code in _BY_CODE:
-        return _BY_CODE[code]
-    if status == _TOO_MANY:
-        return Throttled
-    if status >= _SERVER_ERRORS or code in _SERVER_FAILED:
-        return OutcomeUnknown if mutating else Unreachable
-    return InvalidRequest if code.startswith(_WRONG_PARAMETER) else Refused
+    if code in _ERROR_BY_CODE:
+        return _ERROR_BY_CODE[code]
+    if status == _HTTP_TOO_MANY_REQUESTS:
+        return CloudThrottledError
+    if status >= _HTTP_SERVER_ERROR or code in _SERVER_FAILURE_CODES:
+        return CloudOutcomeUnknownError if mutating else CloudUnreachableError
+    return InvalidCloudRequestError if code.startswith(_INVALID_PARAMETER_PREFIXES) else CloudRefusedError
 
 
-def _of_botocore(error: Exception, mutating: bool) -> type[CloudError]:
-    if isinstance(error, _NO_CREDENTIALS):
-        return Denied
-    if isinstance(error, _NEVER_SENT) or _wrong_certificate(error):
-        return Unreachable
+def _class_of_botocore_error(error: Exception, mutating: bool) -> type[CloudError]:
+    if isinstance(error, _CREDENTIAL_ERRORS):
+        return CloudAccessDeniedError
+    if isinstance(error, _NEVER_SENT_ERRORS) or _is_certificate_error(error):
+        return CloudUnreachableError
     if isinstance(error, (boto.HTTPClientError, boto.IncompleteReadError, ResponseParserError, OSError)):
-        return OutcomeUnknown if mutating else Unreachable
+        return CloudOutcomeUnknownError if mutating else CloudUnreachableError
     # What is left is raised before anything is sent: parameters that do not fit the operation's model.
-    return InvalidRequest
+    return InvalidCloudRequestError
 
 
-def _wrong_certificate(error: Exception) -> bool:
+def _is_certificate_error(error: Exception) -> bool:
     """Refused during the handshake: not a byte of the request was sent."""
     if not isinstance(error, boto.SSLError):
         return False
@@ -202,6 +210,6 @@ def _wrong_certificate(error: Exception) -> bool:
     return isinstance(cause, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(cause)
 
 
-def _without_encoding(message: str) -> str:
+def _strip_encoded_message(message: str) -> str:
     """EC2 appends kilobytes that only its own service can decode."""
     return " ".join(message.split("Encoded authorization failure message", maxsplit=1)[0].split())

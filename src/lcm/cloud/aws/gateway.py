@@ -8,56 +8,61 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from botocore import xform_name
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
-from lcm.cloud.aws.clients import new_client, new_rehearsing_client, new_session
-from lcm.cloud.aws.error_mapping import is_throttling, outcome_of, translate
-from lcm.cloud.errors import CloudError
+from lcm.cloud.aws.clients import new_client, new_dry_run_client, new_session
+from lcm.cloud.aws.error_mapping import is_throttling, outcome_label, translate_error
+from lcm.cloud.errors import CloudError, CloudUnreachableError
 from lcm.cloud.rate_limit import OperationBuckets
 from lcm.core import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, MutableMapping
 
     import botocore.session
 
     from lcm.cloud.aws.config import RegionConfig, Tuning
-    from lcm.cloud.aws.telemetry import CallMetrics
-    from lcm.cloud.aws.threads import Threads
+
 
 Parameters: TypeAlias = "Mapping[str, Any]"
-Answer: TypeAlias = "Mapping[str, Any]"
-Invoke: TypeAlias = "Callable[[str, Parameters], Answer]"
+Response: TypeAlias = "Mapping[str, Any]"
+Invoke: TypeAlias = "Callable[[str, Parameters], Response]"
 
-OUR_SHARE = 0.9
+BUCKET_SHARE = 0.9
 
-_SERVICES = {"GetMetricData": "cloudwatch", "GetCallerIdentity": "sts"}
-_CHANGES = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
+_SERVICE_BY_OPERATION = {"GetMetricData": "cloudwatch", "GetCallerIdentity": "sts"}
+_MUTATING_OPERATIONS = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
 # What a client is for: a read is repeated, a change is sent once, and a rehearsal only asks.
 _READING, _CHANGING, _REHEARSING = "reading", "changing", "rehearsing"
 
 
-class Gateway:
+class AwsGateway:
     """Calls in one region."""
 
-    def __init__(self, region: RegionConfig, tuning: Tuning, threads: Threads, metrics: CallMetrics) -> None:
+    def __init__(
+        self, region: RegionConfig, tuning: Tuning, threads: BoundedThreadPool, metrics: AwsCallMetrics
+    ) -> None:
         self.region = region
         self.tuning = tuning
         self.metrics = metrics
         # A sweep parses megabytes: two at once in a region would only slow each other down.
         self.sweeping = asyncio.Lock()
         self._threads = threads
-        self._buckets = OperationBuckets(OUR_SHARE)
-        self._clients = _Clients(region, tuning, metrics)
+        self._buckets = OperationBuckets(BUCKET_SHARE)
+        self._clients = _ClientCache(region, tuning, metrics)
 
     async def pay(self, operation: str, instances: int = 0) -> None:
         """Wait until our own bucket allows the call."""
         await self._buckets.take(operation, instances)
 
-    async def call(self, operation: str, parameters: Parameters) -> Answer:
+    async def call(self, operation: str, parameters: Parameters) -> Response:
         """Make a call and give its answer."""
         answer = await self.call_prepared(operation, lambda: parameters)
         assert answer is not None
@@ -65,37 +70,37 @@ class Gateway:
 
     async def call_prepared(
         self, operation: str, prepare: Callable[[], Parameters | None], instances: int = 0
-    ) -> Answer | None:
+    ) -> Response | None:
         """Make a call whose parameters are asked for just before it is sent; None from them means not to send it."""
         await self.pay(operation, instances)
-        return await self.call_paid(operation, prepare)
+        return await self.call_without_wait(operation, prepare)
 
-    async def call_paid(self, operation: str, prepare: Callable[[], Parameters | None]) -> Answer | None:
+    async def call_without_wait(self, operation: str, prepare: Callable[[], Parameters | None]) -> Response | None:
         """A call that has been paid for."""
 
-        def work() -> Callable[[], Answer] | None:
+        def work() -> Callable[[], Response] | None:
             parameters = prepare()
             return None if parameters is None else partial(self._send, operation, parameters)
 
         return await self._threads.run(work)
 
-    async def rehearse(self, operation: str, parameters: Parameters, instances: int = 0) -> Answer:
+    async def dry_run(self, operation: str, parameters: Parameters, instances: int = 0) -> Response:
         """Ask EC2 whether a call would be allowed. It goes by a client that can do nothing but ask.
 
         EC2 says yes by an error of the code DryRunOperation: an answer that is none comes from somebody who acted.
         """
         await self.pay(operation, instances)
-        answer = await self._threads.run(lambda: partial(self._send, operation, parameters, self._clients.rehearse))
+        answer = await self._threads.run(lambda: partial(self._send, operation, parameters, self._clients.dry_run))
         assert answer is not None
         return answer
 
-    def _send(self, operation: str, parameters: Parameters, invoke: Invoke | None = None) -> Answer:
+    def _send(self, operation: str, parameters: Parameters, invoke: Invoke | None = None) -> Response:
         """In a thread: one call to its end."""
         began, outcome = clock.boottime(), "ok"
         try:
             return (invoke or self._clients.invoke)(operation, parameters)
         except CloudError as error:
-            outcome = outcome_of(error)
+            outcome = outcome_label(error)
             raise
         finally:
             self.metrics.ended(operation, outcome, clock.boottime() - began)
@@ -105,10 +110,10 @@ class Gateway:
         self._clients.close()
 
 
-class _Clients:
+class _ClientCache:
     """The clients of a region, made in the thread that first needs them; all of it runs in threads."""
 
-    def __init__(self, region: RegionConfig, tuning: Tuning, metrics: CallMetrics) -> None:
+    def __init__(self, region: RegionConfig, tuning: Tuning, metrics: AwsCallMetrics) -> None:
         self._region = region
         self._tuning = tuning
         self._metrics = metrics
@@ -116,22 +121,22 @@ class _Clients:
         self._session: botocore.session.Session | None = None
         self._made: dict[tuple[str, str], Any] = {}
 
-    def invoke(self, operation: str, parameters: Parameters) -> Answer:
-        mutating = operation in _CHANGES
+    def invoke(self, operation: str, parameters: Parameters) -> Response:
+        mutating = operation in _MUTATING_OPERATIONS
         kind = _CHANGING if mutating else _READING
-        return self._invoke(_SERVICES.get(operation, "ec2"), kind, operation, parameters)
+        return self._invoke(_SERVICE_BY_OPERATION.get(operation, "ec2"), kind, operation, parameters)
 
-    def rehearse(self, operation: str, parameters: Parameters) -> Answer:
+    def dry_run(self, operation: str, parameters: Parameters) -> Response:
         """Nothing is changed by this, whatever happens to it on the way."""
         return self._invoke("ec2", _REHEARSING, operation, parameters)
 
-    def _invoke(self, service: str, kind: str, operation: str, parameters: Parameters) -> Answer:
+    def _invoke(self, service: str, kind: str, operation: str, parameters: Parameters) -> Response:
         try:
             client = self._client(service, kind)
-            answer: Answer = getattr(client, xform_name(operation))(**parameters)
+            answer: Response = getattr(client, xform_name(operation))(**parameters)
         except Exception as error:  # botocore's parsers and credential sources raise whatever they like
             changing = kind == _CHANGING
-            raise translate(error, operation=operation, region=self._region.region, mutating=changing) from error
+            raise translate_error(error, operation=operation, region=self._region.region, mutating=changing) from error
         return answer
 
     def _client(self, service: str, kind: str) -> Any:
@@ -145,7 +150,7 @@ class _Clients:
         if self._session is None:
             self._session = new_session(self._region, self._tuning)
         if kind == _REHEARSING:
-            client = new_rehearsing_client(self._session, self._region, self._tuning)
+            client = new_dry_run_client(self._session, self._region, self._tuning)
         else:
             client = new_client(self._session, service, self._region, self._tuning, mutating=kind == _CHANGING)
         client.meta.events.register(f"needs-retry.{service}", self._look_for_throttling)
@@ -161,3 +166,95 @@ class _Clients:
             for client in self._made.values():
                 client.close()
             self._made.clear()
+
+
+R = TypeVar("R")
+
+
+class BoundedThreadPool:
+    """At most `size` calls at once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pool = ThreadPoolExecutor(size, thread_name_prefix="lcm-aws")
+        self._free = asyncio.Semaphore(size)
+
+    async def run(self, prepare: Callable[[], Callable[[], R] | None]) -> R | None:
+        """Wait for a thread, ask `prepare` what to do, and do it. None: there is nothing left to do."""
+        await self._free.acquire()
+        try:
+            work = prepare()
+            if work is None:
+                self._free.release()
+                return None
+            future = self._submit(work)
+        except BaseException:
+            self._free.release()
+            raise
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda ended: self._ended(loop, ended))
+        return await asyncio.wrap_future(future)
+
+    def _submit(self, work: Callable[[], R]) -> Future[R]:
+        try:
+            return self._pool.submit(work)
+        except RuntimeError as error:
+            raise CloudUnreachableError("not sent: the connection to AWS has been closed") from error
+
+    def _ended(self, loop: asyncio.AbstractEventLoop, _: Future[R]) -> None:
+        # The loop may be gone by the time a last call ends.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._free.release)
+
+    async def close(self, patience: float) -> None:
+        """Take no more calls, and wait a while for those under way."""
+        taken = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while taken < self._size:
+                    await self._free.acquire()
+                    taken += 1
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        # Whoever comes now or has waited all along gets a turn, and with it the news.
+        for _ in range(taken):
+            self._free.release()
+
+
+_DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class AwsCallMetrics:
+    """The families of one registry, shared by all providers that use it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.calls = Counter("lcm_aws_calls_total", "Calls by outcome", ["operation", "outcome"], registry=registry)
+        self.throttled = Counter(
+            "lcm_aws_throttled_total", "Replies that said too many calls", ["operation"], registry=registry
+        )
+        self.seconds = Histogram(
+            "lcm_aws_call_seconds",
+            "Duration of a call with its retries, without waiting for its turn",
+            ["operation"],
+            buckets=_DURATION_BUCKETS,
+            registry=registry,
+        )
+
+    def ended(self, operation: str, outcome: str, seconds: float) -> None:
+        """A call has ended."""
+        self.calls.labels(operation, outcome).inc()
+        self.seconds.labels(operation).observe(seconds)
+
+    def was_throttled(self, operation: str, times: int = 1) -> None:
+        """Replies said that there were too many calls, whether or not they were repeated."""
+        self.throttled.labels(operation).inc(times)
+
+
+_METRICS_BY_REGISTRY: MutableMapping[CollectorRegistry, AwsCallMetrics] = WeakKeyDictionary()
+
+
+def aws_call_metrics(registry: CollectorRegistry = REGISTRY) -> AwsCallMetrics:
+    """The families of a registry, made at the first asking."""
+    found = _METRICS_BY_REGISTRY.get(registry)
+    if found is None:
+        found = _METRICS_BY_REGISTRY[registry] = AwsCallMetrics(registry)
+    return found

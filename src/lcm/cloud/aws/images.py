@@ -10,25 +10,25 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lcm.cloud.errors import InvalidRequest
+from lcm.cloud.errors import InvalidCloudRequestError
 from lcm.cloud.types import Image
 from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lcm.cloud.aws.gateway import Gateway
-    from lcm.cloud.aws.iam import Identity
+    from lcm.cloud.aws.gateway import AwsGateway
+    from lcm.cloud.aws.iam import AccountIdentity
 
-OPERATION = "DescribeImages"
-_PAGE = 1000
-_ALIASES = frozenset({"amazon", "aws-marketplace"})
+DESCRIBE_IMAGES = "DescribeImages"
+_PAGE_SIZE = 1000
+_OWNER_ALIASES = frozenset({"amazon", "aws-marketplace"})
 
 
-class Images:
+class ImageCatalog:
     """Images of one region."""
 
-    def __init__(self, gateway: Gateway, identity: Identity) -> None:
+    def __init__(self, gateway: AwsGateway, identity: AccountIdentity) -> None:
         self._gateway = gateway
         self._identity = identity
         self._asking = asyncio.Lock()
@@ -38,7 +38,9 @@ class Images:
     async def find(self, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
         """Available images, newest first; what was found stays good for a while."""
         if not owners:
-            raise InvalidRequest(f"{OPERATION}: images are looked up by owner; none is given", operation=OPERATION)
+            raise InvalidCloudRequestError(
+                f"{DESCRIBE_IMAGES}: images are looked up by owner; none is given", operation=DESCRIBE_IMAGES
+            )
         key = (name_pattern, tuple(sorted(set(owners))))
         fresh = self._fresh(key)
         if fresh is not None:
@@ -59,10 +61,12 @@ class Images:
     async def root_device(self, image_id: str) -> str:
         """The name of an image's root device, which never changes."""
         if image_id not in self._root_devices:
-            answer = await self._gateway.call(OPERATION, {"ImageIds": [image_id]})
+            answer = await self._gateway.call(DESCRIBE_IMAGES, {"ImageIds": [image_id]})
             device = next((image.get("RootDeviceName") for image in answer.get("Images", ())), None)
             if not device:
-                raise InvalidRequest(f"{OPERATION}: {image_id} has no root device to size", operation=OPERATION)
+                raise InvalidCloudRequestError(
+                    f"{DESCRIBE_IMAGES}: {image_id} has no root device to size", operation=DESCRIBE_IMAGES
+                )
             self._root_devices[image_id] = device
         return self._root_devices[image_id]
 
@@ -72,26 +76,28 @@ class Images:
         request: dict[str, Any] = {
             "Owners": list(owners),
             "Filters": [{"Name": "name", "Values": [name_pattern]}, {"Name": "state", "Values": ["available"]}],
-            "MaxResults": _PAGE,
+            "MaxResults": _PAGE_SIZE,
         }
         images: list[Image] = []
         while True:
-            answer = await self._gateway.call(OPERATION, request)
-            images.extend(_image(image) for image in answer.get("Images", ()) if _trusted(image, allowed))
+            answer = await self._gateway.call(DESCRIBE_IMAGES, request)
+            images.extend(
+                _image_from_description(image) for image in answer.get("Images", ()) if _is_trusted(image, allowed)
+            )
             if not answer.get("NextToken"):
                 break
             request = {**request, "NextToken": answer["NextToken"]}
         return tuple(sorted(images, key=lambda image: (image.created_at, image.id), reverse=True))
 
 
-def _trusted(image: Mapping[str, Any], allowed: set[str]) -> bool:
+def _is_trusted(image: Mapping[str, Any], allowed: set[str]) -> bool:
     if image.get("State", "available") != "available":
         return False
     alias = image.get("ImageOwnerAlias")
-    return image.get("OwnerId") in allowed or (alias in _ALIASES and alias in allowed)
+    return image.get("OwnerId") in allowed or (alias in _OWNER_ALIASES and alias in allowed)
 
 
-def _image(image: Mapping[str, Any]) -> Image:
+def _image_from_description(image: Mapping[str, Any]) -> Image:
     created = datetime.fromisoformat(image["CreationDate"])
     return Image(
         id=image["ImageId"],

@@ -12,25 +12,26 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lcm.cloud.types import InstanceMetrics
+from lcm.cloud.types import HealthKind, HealthNotice, InstanceMetrics
 from lcm.core import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from lcm.cloud.aws.gateway import Gateway
+    from lcm.cloud.aws.gateway import AwsGateway
 
-OPERATION = "GetMetricData"
-QUERIES_A_CALL = 500
-DATAPOINTS_A_CALL = 100_800
+
+GET_METRIC_DATA = "GetMetricData"
+MAX_QUERIES_PER_CALL = 500
+MAX_DATAPOINTS_PER_CALL = 100_800
 
 # Basic monitoring writes every five minutes, a few minutes late.
-_PERIOD = 300
+_PERIOD_SECONDS = 300
 _WINDOW = timedelta(minutes=20)
-_DATAPOINTS_A_QUERY = int(_WINDOW.total_seconds()) // _PERIOD + 2
+_DATAPOINTS_PER_QUERY = int(_WINDOW.total_seconds()) // _PERIOD_SECONDS + 2
 # Leaves threads for calls that change something.
-_AT_ONCE = 4
+_MAX_CONCURRENT_CALLS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +53,23 @@ METRICS = (
 )
 
 
-class CloudWatch:
+class InstanceMetricsReader:
     """The figures of one region's instances."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: AwsGateway) -> None:
         self._gateway = gateway
 
     async def latest(self, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
         """Each instance's latest figures; one without any is left out."""
         ids = list(dict.fromkeys(instance_ids))
         wanted = [(instance_id, metric) for instance_id in ids for metric in METRICS]
-        batches = [wanted[start : start + QUERIES_A_CALL] for start in range(0, len(wanted), QUERIES_A_CALL)]
+        batches = [
+            wanted[start : start + MAX_QUERIES_PER_CALL] for start in range(0, len(wanted), MAX_QUERIES_PER_CALL)
+        ]
         # Periods count from the start, so these are whole ones up to the present minute: sums of parts would mislead.
         end = clock.now().replace(second=0, microsecond=0)
-        turns = asyncio.Semaphore(_AT_ONCE)
-        readings: dict[str, _Reading] = {}
+        turns = asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
+        readings: dict[str, _InstanceReading] = {}
 
         async def fetch(batch: list[tuple[str, _Metric]]) -> None:
             async with turns:
@@ -80,28 +83,30 @@ class CloudWatch:
             raise failures.exceptions[0] from None
         return {instance_id: readings[instance_id].result() for instance_id in ids if instance_id in readings}
 
-    async def _fetch(self, batch: list[tuple[str, _Metric]], end: datetime, readings: dict[str, _Reading]) -> None:
-        assert len(batch) <= QUERIES_A_CALL
-        assert len(batch) * _DATAPOINTS_A_QUERY <= DATAPOINTS_A_CALL
+    async def _fetch(
+        self, batch: list[tuple[str, _Metric]], end: datetime, readings: dict[str, _InstanceReading]
+    ) -> None:
+        assert len(batch) <= MAX_QUERIES_PER_CALL
+        assert len(batch) * _DATAPOINTS_PER_QUERY <= MAX_DATAPOINTS_PER_CALL
         request: dict[str, Any] = {
-            "MetricDataQueries": [_query(place, *wanted) for place, wanted in enumerate(batch)],
+            "MetricDataQueries": [_metric_query(place, *wanted) for place, wanted in enumerate(batch)],
             "StartTime": end - _WINDOW,
             "EndTime": end,
             "ScanBy": "TimestampDescending",
         }
         while True:
-            answer = await self._gateway.call(OPERATION, request)
+            answer = await self._gateway.call(GET_METRIC_DATA, request)
             for result in answer.get("MetricDataResults", ()):
                 if result.get("Timestamps"):
                     instance_id, metric = batch[int(result["Id"].removeprefix("q"))]
-                    reading = readings.setdefault(instance_id, _Reading(instance_id))
+                    reading = readings.setdefault(instance_id, _InstanceReading(instance_id))
                     reading.take(metric, result["Timestamps"], result["Values"])
             if not answer.get("NextToken"):
                 return
             request = {**request, "NextToken": answer["NextToken"]}
 
 
-class _Reading:
+class _InstanceReading:
     """The figures of an instance that have come in so far."""
 
     def __init__(self, instance_id: str) -> None:
@@ -112,7 +117,7 @@ class _Reading:
         at, value = max(zip(moments, values, strict=True), key=lambda point: point[0])
         known = self._latest.get(metric.field)
         if known is None or known[0] < at:
-            self._latest[metric.field] = (at, value / _PERIOD if metric.per_second else value)
+            self._latest[metric.field] = (at, value / _PERIOD_SECONDS if metric.per_second else value)
 
     def result(self) -> InstanceMetrics:
         at = max(moment for moment, _ in self._latest.values()).astimezone(UTC)
@@ -120,7 +125,7 @@ class _Reading:
         return InstanceMetrics(instance_id=self._instance_id, at=at, **figures)
 
 
-def _query(place: int, instance_id: str, metric: _Metric) -> dict[str, Any]:
+def _metric_query(place: int, instance_id: str, metric: _Metric) -> dict[str, Any]:
     return {
         "Id": f"q{place}",
         "MetricStat": {
@@ -129,7 +134,66 @@ def _query(place: int, instance_id: str, metric: _Metric) -> dict[str, Any]:
                 "MetricName": metric.name,
                 "Dimensions": [{"Name": "InstanceId", "Value": instance_id}],
             },
-            "Period": _PERIOD,
+            "Period": _PERIOD_SECONDS,
             "Stat": "Sum" if metric.per_second else "Average",
         },
     }
+
+
+DESCRIBE_INSTANCE_STATUS = "DescribeInstanceStatus"
+_PAGE_SIZE = 1000
+_EVENT_CODES = ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"]
+# EC2 goes on showing an event for a week after it happened.
+_FINISHED_PREFIXES = ("[Completed]", "[Canceled]")
+_STATUS_CHECKS = (
+    ("instance-status.status", HealthKind.INSTANCE_IMPAIRED, "InstanceStatus"),
+    ("system-status.status", HealthKind.SYSTEM_IMPAIRED, "SystemStatus"),
+)
+
+
+class InstanceHealthReader:
+    """The health of one region's instances."""
+
+    def __init__(self, gateway: AwsGateway) -> None:
+        self._gateway = gateway
+
+    async def notices(self) -> Sequence[HealthNotice]:
+        """All that is wrong or announced, in the order of instances."""
+        found: list[HealthNotice] = []
+        for status in await self._ask("event.code", _EVENT_CODES, everything=True):
+            found.extend(_maintenance_notices(status))
+        for filtered, kind, member in _STATUS_CHECKS:
+            found.extend(_impairment_notice(status, kind, member) for status in await self._ask(filtered, ["impaired"]))
+        return sorted(found, key=lambda notice: (notice.instance_id, notice.kind.value, notice.detail))
+
+    async def _ask(self, name: str, values: list[str], *, everything: bool = False) -> list[Mapping[str, Any]]:
+        request: dict[str, Any] = {"Filters": [{"Name": name, "Values": values}], "MaxResults": _PAGE_SIZE}
+        if everything:
+            # Maintenance is announced for stopped instances too.
+            request["IncludeAllInstances"] = True
+        statuses: list[Mapping[str, Any]] = []
+        while True:
+            answer = await self._gateway.call(DESCRIBE_INSTANCE_STATUS, request)
+            statuses.extend(answer.get("InstanceStatuses", ()))
+            if not answer.get("NextToken"):
+                return statuses
+            request = {**request, "NextToken": answer["NextToken"]}
+
+
+def _maintenance_notices(status: Mapping[str, Any]) -> Iterator[HealthNotice]:
+    for event in status.get("Events", ()):
+        description = event.get("Description", "")
+        if not description.startswith(_FINISHED_PREFIXES):
+            detail = f"{event.get('Code', 'event')}: {description}" if description else event.get("Code", "event")
+            begins = event.get("NotBefore")
+            at = begins.astimezone(UTC) if begins else None
+            yield HealthNotice(status["InstanceId"], HealthKind.MAINTENANCE, detail, at)
+
+
+def _impairment_notice(status: Mapping[str, Any], kind: HealthKind, member: str) -> HealthNotice:
+    failed = [
+        detail.get("Name", "check")
+        for detail in status.get(member, {}).get("Details", ())
+        if detail.get("Status") == "failed"
+    ]
+    return HealthNotice(status["InstanceId"], kind, f"failed: {', '.join(failed)}" if failed else "impaired")

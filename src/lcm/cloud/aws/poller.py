@@ -7,32 +7,41 @@ that wanted it is incomplete; the next one finds a new process.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import gc
 import json
+import os
+import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TextIO
 
 from lcm.cloud import errors
-from lcm.cloud.aws.error_mapping import outcome_of
-from lcm.cloud.aws.poller_process import OPERATION, request_line
-from lcm.cloud.aws.rows import instance_of
+from lcm.cloud.aws.clients import new_client, new_session
+from lcm.cloud.aws.config import RegionConfig, Tuning
+from lcm.cloud.aws.error_mapping import is_throttling, outcome_label, translate_error
+from lcm.cloud.aws.rows import INSTANCE_MEMBERS, instance_from_row, rows_from_response
 from lcm.core import clock
 
 if TYPE_CHECKING:
-    from lcm.cloud.aws.config import Tuning
-    from lcm.cloud.aws.gateway import Gateway
+    from collections.abc import Iterator
+
+    from lcm.cloud.aws.gateway import AwsGateway
     from lcm.cloud.types import Instance
 
-_LONGEST_LINE = 16 * 1024 * 1024
-_LONGEST_BACKOFF = 20.0
-_GRACE = 5.0
+
+_MAX_LINE_BYTES = 16 * 1024 * 1024
+_MAX_BACKOFF = 20.0
+_EXIT_GRACE = 5.0
 # Not `-m`: the package has imported the module by then, and Python would warn of it.
-_COMMAND = (sys.executable, "-c", "from lcm.cloud.aws.poller_process import main; main()")
+_COMMAND = (sys.executable, "-c", "from lcm.cloud.aws.poller import main; main()")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class InstancePage:
     """A page's instances, and where the next one begins."""
 
     instances: list[Instance]
@@ -52,28 +61,29 @@ class Poller:
         """The process, while there is one."""
         return self._process.pid if self._process is not None else None
 
-    async def page(self, gateway: Gateway, parameters: dict[str, Any]) -> Page:
+    async def page(self, gateway: AwsGateway, parameters: dict[str, Any]) -> InstancePage:
         """Fetch a page that has been paid for."""
         async with self._turn:
             began, outcome = clock.boottime(), "cancelled"
             try:
-                async with asyncio.timeout(_patience(gateway.tuning)):
+                async with asyncio.timeout(_page_timeout(gateway.tuning)):
                     page = await self._fetch(gateway, parameters)
                 outcome = "ok"
             except TimeoutError:
                 outcome = "unreachable"
                 await self._end()
-                raise errors.Unreachable(
-                    f"{OPERATION} in {gateway.region.region}: no answer of the poller process", operation=OPERATION
+                raise errors.CloudUnreachableError(
+                    f"{DESCRIBE_INSTANCES} in {gateway.region.region}: no answer of the poller process",
+                    operation=DESCRIBE_INSTANCES,
                 ) from None
             except errors.CloudError as error:
-                outcome = outcome_of(error)
+                outcome = outcome_label(error)
                 raise
             finally:
-                gateway.metrics.ended(OPERATION, outcome, clock.boottime() - began)
+                gateway.metrics.ended(DESCRIBE_INSTANCES, outcome, clock.boottime() - began)
             return page
 
-    async def _fetch(self, gateway: Gateway, parameters: dict[str, Any]) -> Page:
+    async def _fetch(self, gateway: AwsGateway, parameters: dict[str, Any]) -> InstancePage:
         self._number += 1
         try:
             process = await self._running()
@@ -83,12 +93,12 @@ class Poller:
             return await self._read(process, gateway)
         except (OSError, asyncio.IncompleteReadError) as error:
             await self._end()
-            raise errors.Unreachable(
-                f"{OPERATION} in {gateway.region.region}: the poller process ended; the next sweep starts another",
-                operation=OPERATION,
+            raise errors.CloudUnreachableError(
+                f"{DESCRIBE_INSTANCES} in {gateway.region.region}: the poller process ended; the next sweep starts another",
+                operation=DESCRIBE_INSTANCES,
             ) from error
 
-    async def _read(self, process: asyncio.subprocess.Process, gateway: Gateway) -> Page:
+    async def _read(self, process: asyncio.subprocess.Process, gateway: AwsGateway) -> InstancePage:
         assert process.stdout is not None
         instances: list[Instance] = []
         while True:
@@ -96,17 +106,17 @@ class Poller:
             if answer["number"] != self._number:
                 continue  # of a page that nobody waits for any more
             if "rows" in answer:
-                instances.extend(map(instance_of, answer["rows"]))
+                instances.extend(map(instance_from_row, answer["rows"]))
                 # Reading a line that is already here does not give others their turn.
                 await asyncio.sleep(0)
                 continue
             if answer["throttled"]:
-                gateway.metrics.was_throttled(OPERATION, answer["throttled"])
+                gateway.metrics.was_throttled(DESCRIBE_INSTANCES, answer["throttled"])
             end = answer["end"]
             if "error" in end:
                 kind: type[errors.CloudError] = getattr(errors, end["error"])
-                raise kind(end["message"], code=end["code"], operation=OPERATION)
-            return Page(instances, end["next_token"])
+                raise kind(end["message"], code=end["code"], operation=DESCRIBE_INSTANCES)
+            return InstancePage(instances, end["next_token"])
 
     async def _running(self) -> asyncio.subprocess.Process:
         if self._process is not None and self._process.returncode is not None:
@@ -116,7 +126,7 @@ class Poller:
                 *_COMMAND,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                limit=_LONGEST_LINE,
+                limit=_MAX_LINE_BYTES,
             )
         return self._process
 
@@ -125,7 +135,7 @@ class Poller:
         if process is not None:
             with suppress(ProcessLookupError):
                 process.kill()
-            await _buried(process)
+            await _reap(process)
 
     async def close(self) -> None:
         """End the process, by force if it does not go by itself."""
@@ -135,25 +145,107 @@ class Poller:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            async with asyncio.timeout(_GRACE):
+            async with asyncio.timeout(_EXIT_GRACE):
                 await process.wait()
         except TimeoutError:
             with suppress(ProcessLookupError):
                 process.kill()
-        await _buried(process)
+        await _reap(process)
 
 
-async def _buried(process: asyncio.subprocess.Process) -> None:
+async def _reap(process: asyncio.subprocess.Process) -> None:
     """Wait for a process that has ended or was killed, and read the rest, which closes the pipes."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()
-    while await process.stdout.read(_LONGEST_LINE):
+    while await process.stdout.read(_MAX_LINE_BYTES):
         pass
     await process.wait()
 
 
-def _patience(tuning: Tuning) -> float:
+def _page_timeout(tuning: Tuning) -> float:
     """Longer than the slowest page that botocore does not give up."""
     attempts = tuning.read_attempts * (tuning.connect_timeout + tuning.read_timeout)
-    return attempts + (tuning.read_attempts - 1) * _LONGEST_BACKOFF + _GRACE
+    return attempts + (tuning.read_attempts - 1) * _MAX_BACKOFF + _EXIT_GRACE
+
+
+DESCRIBE_INSTANCES = "DescribeInstances"
+# So many rows are read in about a millisecond: the reader lets others have their turn after each line.
+_ROWS_PER_LINE = 200
+
+
+def request_line(number: int, region: RegionConfig, tuning: Tuning, parameters: dict[str, Any]) -> bytes:
+    """What the parent writes for one page."""
+    region_text, tuning_text = region.model_dump_json(), json.dumps(dataclasses.asdict(tuning))
+    request = {"number": number, "region": region_text, "tuning": tuning_text, "parameters": parameters}
+    return json.dumps(request).encode() + b"\n"
+
+
+class _ThrottleCounter:
+    """Counts throttled replies, also those that botocore answers by trying again."""
+
+    count = 0
+
+    def look(self, response: Any, **_: Any) -> None:
+        if response is not None and is_throttling(response[1]):
+            self.count += 1
+
+
+@cache
+def _cached_client(region_text: str, tuning_text: str) -> tuple[Any, _ThrottleCounter]:
+    region, tuning = RegionConfig.model_validate_json(region_text), Tuning(**json.loads(tuning_text))
+    session = new_session(region, tuning)
+    _trim_service_model(session)
+    client = new_client(session, "ec2", region, tuning, mutating=False)
+    throttling = _ThrottleCounter()
+    client.meta.events.register(f"needs-retry.ec2.{DESCRIBE_INSTANCES}", throttling.look)
+    gc.collect()
+    gc.freeze()
+    return client, throttling
+
+
+def _trim_service_model(session: Any) -> None:
+    """Most of an instance's description is nobody's business here: parsing without it takes half the time."""
+    shapes = session.get_component("data_loader").load_service_model("ec2", "service-2")["shapes"]
+    members = shapes["Instance"]["members"]
+    shapes["Instance"]["members"] = {name: shape for name, shape in members.items() if name in INSTANCE_MEMBERS}
+    members = shapes["Reservation"]["members"]
+    shapes["Reservation"]["members"] = {"Instances": members["Instances"]}
+
+
+def _response_lines(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    number = request["number"]
+    region = json.loads(request["region"])["region"]
+    throttled, before = None, 0
+    try:
+        client, throttled = _cached_client(request["region"], request["tuning"])
+        before = throttled.count
+        answer = client.describe_instances(**request["parameters"])
+    except Exception as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+        failure = translate_error(error, operation=DESCRIBE_INSTANCES, region=region, mutating=False)
+        end: dict[str, Any] = {"error": type(failure).__name__, "message": str(failure), "code": failure.code}
+    else:
+        rows = rows_from_response(answer)
+        while some := list(islice(rows, _ROWS_PER_LINE)):
+            yield {"number": number, "rows": some}
+        end = {"next_token": answer.get("NextToken")}
+    yield {"number": number, "end": end, "throttled": throttled.count - before if throttled else 0}
+
+
+def serve_requests(requests: TextIO, answers: TextIO) -> None:
+    """Answer until there are no more requests."""
+    for line in requests:
+        for answer in _response_lines(json.loads(line)):
+            answers.write(json.dumps(answer, separators=(",", ":")) + "\n")
+        answers.flush()
+        gc.collect()
+
+
+def main() -> None:
+    """A terminal's interrupt is the parent's to handle; this process ends when its input does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Whatever a library may print must not get between the answers.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    gc.disable()
+    serve_requests(sys.stdin, answers)

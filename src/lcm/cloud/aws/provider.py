@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.cloud.aws.gateway import Gateway
-from lcm.cloud.aws.health import Health
-from lcm.cloud.aws.iam import Identity
-from lcm.cloud.aws.images import Images
-from lcm.cloud.aws.launch import Launches
-from lcm.cloud.aws.monitoring import CloudWatch
-from lcm.cloud.aws.mutations import Mutation
-from lcm.cloud.aws.permissions import Permissions
+from lcm.cloud.aws.gateway import AwsCallMetrics, AwsGateway, BoundedThreadPool, aws_call_metrics
+from lcm.cloud.aws.iam import AccountIdentity, PermissionChecker
+from lcm.cloud.aws.images import ImageCatalog
+from lcm.cloud.aws.monitoring import InstanceHealthReader, InstanceMetricsReader
+from lcm.cloud.aws.mutations import BatchedMutation, Launcher
 from lcm.cloud.aws.poller import Poller
-from lcm.cloud.aws.sweeps import Sweeps
-from lcm.cloud.aws.telemetry import CallMetrics, call_metrics
-from lcm.cloud.aws.threads import Threads
-from lcm.cloud.errors import InvalidRequest
+from lcm.cloud.aws.sweeps import InstanceReader
+from lcm.cloud.errors import InvalidCloudRequestError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -29,37 +24,37 @@ if TYPE_CHECKING:
         Image,
         Instance,
         InstanceMetrics,
+        InstanceSelection,
         InstanceState,
         LaunchParameters,
-        Selection,
         Sweep,
     )
 
-_CLOSING_PATIENCE = 5.0
+_CLOSE_TIMEOUT = 5.0
 
 
-class _Region:
+class _RegionServices:
     """All that is known and under way in one region."""
 
-    def __init__(self, config: RegionConfig, provider: AwsConfig, shared: _Shared) -> None:
-        self.gateway = Gateway(config, provider.tuning, shared.threads, shared.metrics)
-        self.identity = Identity(self.gateway)
-        self.sweeps = Sweeps(self.gateway, self.identity, shared.poller)
-        self.images = Images(self.gateway, self.identity)
-        self.launches = Launches(self.gateway, self.images)
-        self.start = Mutation(self.gateway, "StartInstances", "StartingInstances")
-        self.stop = Mutation(self.gateway, "StopInstances", "StoppingInstances")
-        self.terminate = Mutation(self.gateway, "TerminateInstances", "TerminatingInstances")
-        self.permissions = Permissions(self.gateway, self.launches)
-        self.health = Health(self.gateway)
-        self.cloudwatch = CloudWatch(self.gateway)
+    def __init__(self, config: RegionConfig, provider: AwsConfig, shared: _SharedResources) -> None:
+        self.gateway = AwsGateway(config, provider.tuning, shared.threads, shared.metrics)
+        self.identity = AccountIdentity(self.gateway)
+        self.sweeps = InstanceReader(self.gateway, self.identity, shared.poller)
+        self.images = ImageCatalog(self.gateway, self.identity)
+        self.launches = Launcher(self.gateway, self.images)
+        self.start = BatchedMutation(self.gateway, "StartInstances", "StartingInstances")
+        self.stop = BatchedMutation(self.gateway, "StopInstances", "StoppingInstances")
+        self.terminate = BatchedMutation(self.gateway, "TerminateInstances", "TerminatingInstances")
+        self.permissions = PermissionChecker(self.gateway, self.launches)
+        self.health = InstanceHealthReader(self.gateway)
+        self.cloudwatch = InstanceMetricsReader(self.gateway)
 
 
-class _Shared:
+class _SharedResources:
     """What all regions use together."""
 
-    def __init__(self, config: AwsConfig, metrics: CallMetrics) -> None:
-        self.threads = Threads(config.tuning.threads)
+    def __init__(self, config: AwsConfig, metrics: AwsCallMetrics) -> None:
+        self.threads = BoundedThreadPool(config.tuning.threads)
         self.poller = Poller()
         self.metrics = metrics
 
@@ -69,9 +64,9 @@ class AwsProvider:
 
     def __init__(self, config: AwsConfig, registry: CollectorRegistry = REGISTRY) -> None:
         self.config = config
-        self._shared = _Shared(config, call_metrics(registry))
+        self._shared = _SharedResources(config, aws_call_metrics(registry))
         self._closed = False
-        self._regions = {name: _Region(region, config, self._shared) for name, region in config.regions.items()}
+        self._regions = {name: _RegionServices(region, config, self._shared) for name, region in config.regions.items()}
 
     @property
     def regions(self) -> Sequence[str]:
@@ -85,7 +80,7 @@ class AwsProvider:
     async def account_id(self, region: str) -> str:
         return await self._in(region).identity.account_id()
 
-    async def sweep(self, region: str, selection: Selection) -> Sweep:
+    async def sweep(self, region: str, selection: InstanceSelection) -> Sweep:
         return await self._in(region).sweeps.sweep(selection)
 
     async def describe(self, region: str, instance_ids: Collection[str]) -> Sweep:
@@ -115,7 +110,7 @@ class AwsProvider:
     async def get_instance_metrics(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
         return await self._in(region).cloudwatch.latest(instance_ids)
 
-    def permissions(self, region: str) -> Permissions:
+    def permissions(self, region: str) -> PermissionChecker:
         """What would be allowed in a region; no part of the interface of clouds."""
         return self._in(region).permissions
 
@@ -127,13 +122,15 @@ class AwsProvider:
             for mutation in (region.start, region.stop, region.terminate):
                 await mutation.close()
         await self._shared.poller.close()
-        await self._shared.threads.close(_CLOSING_PATIENCE)
+        await self._shared.threads.close(_CLOSE_TIMEOUT)
         for region in self._regions.values():
             region.gateway.close()
 
-    def _in(self, region: str) -> _Region:
+    def _in(self, region: str) -> _RegionServices:
         found = self._regions.get(region)
         if found is None:
             known = ", ".join(self._regions)
-            raise InvalidRequest(f"region {region} is not configured; configured are {known}", code="UnknownRegion")
+            raise InvalidCloudRequestError(
+                f"region {region} is not configured; configured are {known}", code="UnknownRegion"
+            )
         return found

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = "list[Any]"
 
 # What is read of EC2's description; the poller process parses nothing else.
-MEMBERS = (
+INSTANCE_MEMBERS = (
     "InstanceId",
     "State",
     "InstanceType",
@@ -28,14 +28,14 @@ MEMBERS = (
 )
 
 
-def rows_of(answer: Mapping[str, Any]) -> Iterator[Row]:
+def rows_from_response(answer: Mapping[str, Any]) -> Iterator[Row]:
     """The rows of an answer of DescribeInstances."""
     for reservation in answer.get("Reservations", ()):
         for instance in reservation.get("Instances", ()):
-            yield row_of(instance)
+            yield row_from_description(instance)
 
 
-def row_of(described: Mapping[str, Any]) -> Row:
+def row_from_description(described: Mapping[str, Any]) -> Row:
     """One instance as EC2 describes it, made short."""
     return [
         described["InstanceId"],
@@ -51,12 +51,12 @@ def row_of(described: Mapping[str, Any]) -> Row:
     ]
 
 
-def instance_of(row: Row) -> Instance:
+def instance_from_row(row: Row) -> Instance:
     """The instance that a row stands for."""
     identifier, state, instance_type, image, launched, public, private, subnet, tags, reason = row
     return Instance(
         id=identifier,
-        state=state_of(state),
+        state=parse_instance_state(state),
         instance_type=instance_type,
         image_id=image,
         launched_at=datetime.fromtimestamp(launched, UTC),
@@ -68,7 +68,7 @@ def instance_of(row: Row) -> Instance:
     )
 
 
-def state_of(word: str) -> InstanceState:
+def parse_instance_state(word: str) -> InstanceState:
     """EC2's word for a state; one that nobody knows is UNKNOWN."""
     try:
         return InstanceState(word)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from lcm.cloud.errors import (
-    CapacityLacking,
+    CloudAccessDeniedError,
     CloudError,
-    Denied,
-    InstanceNotFound,
-    InvalidRequest,
-    OutcomeUnknown,
-    QuotaExceeded,
-    Throttled,
-    TokenMismatch,
-    TokenSpent,
-    Unreachable,
-    WrongState,
+    CloudOutcomeUnknownError,
+    CloudThrottledError,
+    CloudUnreachableError,
+    IncorrectInstanceStateError,
+    InstanceNotFoundError,
+    InsufficientCapacityError,
+    InvalidCloudRequestError,
+    LaunchTokenMismatchError,
+    LaunchTokenSpentError,
+    QuotaExceededError,
 )
 
 THROTTLED: Final = "RequestLimitExceeded"
@@ -24,35 +24,35 @@ INTERNAL: Final = "InternalError"
 NO_CAPACITY: Final = "InsufficientInstanceCapacity"
 NOT_FOUND: Final = "InvalidInstanceID.NotFound"
 WRONG_STATE: Final = "IncorrectInstanceState"
-MISMATCH: Final = "IdempotentParameterMismatch"
-SPENT: Final = "IdempotentInstanceTerminated"
+TOKEN_MISMATCH: Final = "IdempotentParameterMismatch"  # noqa: S105
+TOKEN_SPENT: Final = "IdempotentInstanceTerminated"  # noqa: S105
 BAD_IMAGE: Final = "InvalidAMIID.NotFound"
 BAD_SUBNET: Final = "InvalidSubnetID.NotFound"
 
-CHANGING: Final = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
+MUTATING_OPERATIONS: Final = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
 
-_KINDS: Final[dict[str, type[CloudError]]] = {
-    THROTTLED: Throttled,
-    INTERNAL: Unreachable,
-    NO_CAPACITY: CapacityLacking,
-    NOT_FOUND: InstanceNotFound,
-    WRONG_STATE: WrongState,
-    MISMATCH: TokenMismatch,
-    SPENT: TokenSpent,
-    "InsufficientHostCapacity": CapacityLacking,
-    "VcpuLimitExceeded": QuotaExceeded,
-    "InstanceLimitExceeded": QuotaExceeded,
-    "UnauthorizedOperation": Denied,
-    "AuthFailure": Denied,
-    "RequestExpired": Denied,
-    "ExpiredToken": Denied,
+_ERROR_BY_CODE: Final[dict[str, type[CloudError]]] = {
+    THROTTLED: CloudThrottledError,
+    INTERNAL: CloudUnreachableError,
+    NO_CAPACITY: InsufficientCapacityError,
+    NOT_FOUND: InstanceNotFoundError,
+    WRONG_STATE: IncorrectInstanceStateError,
+    TOKEN_MISMATCH: LaunchTokenMismatchError,
+    TOKEN_SPENT: LaunchTokenSpentError,
+    "InsufficientHostCapacity": InsufficientCapacityError,
+    "VcpuLimitExceeded": QuotaExceededError,
+    "InstanceLimitExceeded": QuotaExceededError,
+    "UnauthorizedOperation": CloudAccessDeniedError,
+    "AuthFailure": CloudAccessDeniedError,
+    "RequestExpired": CloudAccessDeniedError,
+    "ExpiredToken": CloudAccessDeniedError,
 }
 
 
-def refusal(code: str, message: str, operation: str) -> CloudError:
+def error_for_code(code: str, message: str, operation: str) -> CloudError:
     """The error that a refusal with this code becomes; a code that is not known names a wrong parameter."""
-    kind = _KINDS.get(code, InvalidRequest)
-    if code == INTERNAL and operation in CHANGING:
+    kind = _ERROR_BY_CODE.get(code, InvalidCloudRequestError)
+    if code == INTERNAL and operation in MUTATING_OPERATIONS:
         # Where the server broke down, nobody outside can tell.
-        kind = OutcomeUnknown
+        kind = CloudOutcomeUnknownError
     return kind(f"{operation}: {message} ({code})", code=code, operation=operation)

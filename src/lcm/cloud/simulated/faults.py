@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lcm.cloud.types import HealthKind
 
 
-class Action(Enum):
+class ExternalAction(Enum):
     """What somebody else may do with an instance."""
 
     STOP = "stop"
@@ -22,7 +22,7 @@ class Action(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Throttle:
+class ThrottleCalls:
     """The next calls of the operation are refused as too many."""
 
     operation: str
@@ -30,7 +30,7 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class RefuseCalls:
     """The next calls of the operation are refused with a code of EC2."""
 
     operation: str
@@ -39,7 +39,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class LoseReplies:
+class LoseResponses:
     """The next calls that change something are done, and their answers are lost.
 
     `silent`: nothing comes until the caller's read times out, instead of a connection that breaks.
@@ -50,7 +50,7 @@ class LoseReplies:
 
 
 @dataclass(frozen=True, slots=True)
-class HideNew:
+class HideNewInstances:
     """Instances launched from now on are not to be seen for so long; 0 ends it for later ones."""
 
     seconds: float
@@ -72,15 +72,15 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Disturb:
+class ExternalChange:
     """Somebody else stops, starts or terminates an instance; without an id, one that chance picks."""
 
-    action: Action
+    action: ExternalAction
     instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Impair:
+class FailStatusCheck:
     """A status check of a running instance fails; without an id, of one that chance picks."""
 
     kind: HealthKind
@@ -88,7 +88,7 @@ class Impair:
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
+class AnnounceMaintenance:
     """Maintenance is announced for an instance; without an id, for one that chance picks."""
 
     detail: str
@@ -103,11 +103,22 @@ class LagReads:
     seconds: float
 
 
-Fault = Throttle | Refuse | LoseReplies | HideNew | LagReads | FailPage | Outage | Disturb | Impair | Announce
+Fault = (
+    ThrottleCalls
+    | RefuseCalls
+    | LoseResponses
+    | HideNewInstances
+    | LagReads
+    | FailPage
+    | Outage
+    | ExternalChange
+    | FailStatusCheck
+    | AnnounceMaintenance
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptedFault:
     """A fault and when it strikes: so many seconds after the script began, or at the nth call of an operation."""
 
     fault: Fault
@@ -124,7 +135,7 @@ class Step:
 class FaultScript:
     """Steps that strike once each."""
 
-    def __init__(self, steps: Iterable[Step], began_at: float) -> None:
+    def __init__(self, steps: Iterable[ScriptedFault], began_at: float) -> None:
         everything = list(steps)
         self._timed = [(began_at + step.at, step) for step in everything if step.at is not None]
         self._timed.sort(key=lambda entry: entry[0], reverse=True)
@@ -136,14 +147,14 @@ class FaultScript:
         """How many steps have not struck yet."""
         return len(self._timed) + len(self._called)
 
-    def due(self, now: float) -> list[tuple[float, Step]]:
+    def due(self, now: float) -> list[tuple[float, ScriptedFault]]:
         """The timed steps whose moment has come, each with its moment."""
         found = []
         while self._timed and self._timed[-1][0] <= now:
             found.append(self._timed.pop())
         return found
 
-    def at_call(self, region: str, operation: str) -> list[Step]:
+    def at_call(self, region: str, operation: str) -> list[ScriptedFault]:
         """The steps for this call."""
         if not self._called:
             return []
@@ -155,7 +166,7 @@ class FaultScript:
 
 
 @dataclass(slots=True)
-class Faults:
+class ActiveFaults:
     """The faults that are on in a region."""
 
     refusals: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
@@ -171,7 +182,7 @@ class Faults:
         """Refuse the next calls with the code, after those that are to be refused already."""
         self.refusals.setdefault(operation, []).append((code, times))
 
-    def next_refusal(self, operation: str) -> str | None:
+    def next_refusal_code(self, operation: str) -> str | None:
         """The code that this call is refused with, if it is."""
         waiting = self.refusals.get(operation)
         if not waiting:

@@ -10,22 +10,24 @@ from lcm.cloud.types import HealthKind, Instance, InstanceState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from random import Random
 
-_AFTER: Final = {
+
+_NEXT_STATE: Final = {
     InstanceState.PENDING: InstanceState.RUNNING,
     InstanceState.STOPPING: InstanceState.STOPPED,
     InstanceState.SHUTTING_DOWN: InstanceState.TERMINATED,
 }
-COMPLETED: Final = "[Completed] "
+COMPLETED_PREFIX: Final = "[Completed] "
 
 
-def moment(timestamp: float) -> datetime:
+def to_datetime(timestamp: float) -> datetime:
     """A moment of the simulated world as a date."""
     return datetime.fromtimestamp(timestamp, UTC)
 
 
 @dataclass(slots=True)
-class Event:
+class MaintenanceEvent:
     """Maintenance that the provider announced."""
 
     detail: str
@@ -56,7 +58,7 @@ class Machine:
     ended_at: float | None = None
     reason: str = ""
     impaired: set[HealthKind] = field(default_factory=set)
-    events: list[Event] = field(default_factory=list)
+    events: list[MaintenanceEvent] = field(default_factory=list)
     _shown: Instance | None = None
     _before: Instance | None = None
     _changed_at: float = 0.0
@@ -80,7 +82,7 @@ class Machine:
             return
         if self.state is InstanceState.SHUTTING_DOWN:
             self.ended_at = self.due
-        self.enter(_AFTER[self.state], self.due, None, self.reason)
+        self.enter(_NEXT_STATE[self.state], self.due, None, self.reason)
 
     def show(self) -> Instance:
         """How it is described; the same object until it changes, so that a sweep over all of them costs little."""
@@ -90,7 +92,7 @@ class Machine:
                 state=self.state,
                 instance_type=self.instance_type,
                 image_id=self.image_id,
-                launched_at=moment(self.launched_at),
+                launched_at=to_datetime(self.launched_at),
                 public_ip=self.public_ip,
                 private_ip=None if self.state is InstanceState.TERMINATED else self.private_ip,
                 subnet_id=self.subnet_id,
@@ -99,9 +101,9 @@ class Machine:
             )
         return self._shown
 
-    def show_as_of(self, moment: float) -> Instance:
+    def show_as_of(self, to_datetime: float) -> Instance:
         """How a reader sees it who has not heard of anything later; only the last change is remembered."""
-        if self._changed_at > moment and self._before is not None:
+        if self._changed_at > to_datetime and self._before is not None:
             return self._before
         return self.show()
 
@@ -134,6 +136,30 @@ class Machine:
                 **stored,
                 "state": InstanceState(stored["state"]),
                 "impaired": {HealthKind(kind) for kind in stored["impaired"]},
-                "events": [Event(detail, not_before) for detail, not_before in stored["events"]],
+                "events": [MaintenanceEvent(detail, not_before) for detail, not_before in stored["events"]],
             }
         )
+
+
+DurationRange = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Ranges in seconds, from which each event draws its own."""
+
+    pending: DurationRange = (8.0, 30.0)
+    stopping: DurationRange = (15.0, 60.0)
+    shutting_down: DurationRange = (10.0, 45.0)
+    metal_factor: float = 8.0
+    visible_after: DurationRange = (0.0, 3.0)
+    terminated_shown: float = 3600.0
+    token_kept: float = 86400.0
+    latency: DurationRange = (0.02, 0.2)
+    page_latency: DurationRange = (0.05, 0.4)
+    read_timeout: float = 30.0
+
+    def of(self, span: DurationRange, instance_type: str, chance: Random) -> float:
+        """One duration for a machine of this type: bare metal checks its hardware and takes its time."""
+        factor = self.metal_factor if instance_type.partition(".")[2].startswith("metal") else 1.0
+        return chance.uniform(*span) * factor

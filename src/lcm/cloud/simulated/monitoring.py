@@ -8,21 +8,29 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from lcm.cloud.simulated.machine import moment
-from lcm.cloud.types import InstanceMetrics
+from lcm.cloud.simulated.machine import to_datetime
+from lcm.cloud.types import HealthKind, HealthNotice, InstanceMetrics, InstanceState
 
-PERIOD: Final = 60
-_DAY: Final = 86400.0
-_BUSIEST: Final = 14 * 3600.0
-_BOOT: Final = 240.0
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from lcm.cloud.simulated.machine import Machine
+    from lcm.cloud.simulated.region import SimulatedRegion
+
+
+SAMPLE_PERIOD: Final = 60
+_DAY_SECONDS: Final = 86400.0
+_BUSIEST_SECOND: Final = 14 * 3600.0
+_BOOT_SECONDS: Final = 240.0
 
 
 @dataclass(frozen=True, slots=True)
-class Character:
+class MachineProfile:
     """What one machine is like."""
 
     idle_cpu: float
@@ -34,7 +42,7 @@ class Character:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LabSession:
     """A lab that runs for a while on one day; its weight is between 0 and 1."""
 
     begin: float
@@ -49,14 +57,14 @@ class Session:
         return self.weight * max(0.0, min(1.0, rise, fall))
 
 
-def _generator(*parts: object) -> random.Random:
+def _seeded_random(*parts: object) -> random.Random:
     return random.Random(":".join(map(str, parts)))  # noqa: S311 - a simulation is meant to be foretold
 
 
 @lru_cache(maxsize=16384)
-def _character(seed: int, instance_id: str) -> Character:
-    draw = _generator(seed, instance_id)
-    return Character(
+def _machine_profile(seed: int, instance_id: str) -> MachineProfile:
+    draw = _seeded_random(seed, instance_id)
+    return MachineProfile(
         idle_cpu=draw.uniform(1.5, 6.0),
         idle_memory=draw.uniform(14.0, 28.0),
         disk=draw.uniform(20.0, 55.0),
@@ -67,15 +75,15 @@ def _character(seed: int, instance_id: str) -> Character:
 
 
 @lru_cache(maxsize=32768)
-def _sessions(seed: int, instance_id: str, day: int) -> tuple[Session, ...]:
-    draw = _generator(seed, instance_id, day)
+def _lab_sessions(seed: int, instance_id: str, day: int) -> tuple[LabSession, ...]:
+    draw = _seeded_random(seed, instance_id, day)
     weekend = (day + 4) % 7 in (0, 6)
-    eager = _character(seed, instance_id).diligence * (0.3 if weekend else 1.0)
+    eager = _machine_profile(seed, instance_id).diligence * (0.3 if weekend else 1.0)
     found = []
     for begin_hour in (8.0, 11.0, 14.0, 17.5):
         if draw.random() < eager:
             begin = (begin_hour + draw.uniform(-0.75, 1.5)) * 3600
-            found.append(Session(begin, begin + draw.uniform(0.6, 3.0) * 3600, draw.uniform(0.35, 1.0)))
+            found.append(LabSession(begin, begin + draw.uniform(0.6, 3.0) * 3600, draw.uniform(0.35, 1.0)))
     return tuple(found)
 
 
@@ -89,25 +97,25 @@ def _percent(value: float) -> float:
     return round(min(100.0, max(0.0, value)), 2)
 
 
-def figures(seed: int, instance_id: str, booted_at: float, now: float) -> InstanceMetrics:
+def simulated_metrics(seed: int, instance_id: str, booted_at: float, now: float) -> InstanceMetrics:
     """The figures of a running machine for the last whole minute."""
-    at = now // PERIOD * PERIOD
-    day, second = divmod(at, _DAY)
-    character = _character(seed, instance_id)
-    labs = min(1.0, sum(s.strength(second) for s in _sessions(seed, instance_id, int(day))))
-    daylight = 0.5 + 0.5 * math.cos((second - _BUSIEST) / _DAY * 2 * math.pi)
-    fast, slow, wire, spindle = _noise(seed, instance_id, int(at) // PERIOD)
+    at = now // SAMPLE_PERIOD * SAMPLE_PERIOD
+    day, second = divmod(at, _DAY_SECONDS)
+    character = _machine_profile(seed, instance_id)
+    labs = min(1.0, sum(s.strength(second) for s in _lab_sessions(seed, instance_id, int(day))))
+    daylight = 0.5 + 0.5 * math.cos((second - _BUSIEST_SECOND) / _DAY_SECONDS * 2 * math.pi)
+    fast, slow, wire, spindle = _noise(seed, instance_id, int(at) // SAMPLE_PERIOD)
     drift = _noise(seed, instance_id, -1 - int(at) // 1800)[0]
-    boot = max(0.0, 1.0 - max(0.0, at - booted_at) / _BOOT)
+    boot = max(0.0, 1.0 - max(0.0, at - booted_at) / _BOOT_SECONDS)
     busy = labs + 0.6 * boot
     cpu = character.idle_cpu * (0.7 + 0.6 * daylight) + 62 * busy * (1 + 0.12 * drift) + (1 + 7 * busy) * fast
     memory = character.idle_memory + 52 * labs * (1 + 0.05 * drift) - 10 * boot + 0.6 * slow
-    disk = character.disk + character.disk_a_day * (day % 30 + second / _DAY) + 6 * labs
+    disk = character.disk + character.disk_a_day * (day % 30 + second / _DAY_SECONDS) + 6 * labs
     traffic = character.traffic * (0.2 + 0.5 * daylight + 9 * labs) * (1 + 0.35 * wire)
     blocks = 40_000 * (0.15 + 5 * labs + 40 * boot) * (1 + 0.5 * spindle)
     return InstanceMetrics(
         instance_id=instance_id,
-        at=moment(at),
+        at=to_datetime(at),
         cpu_utilization=_percent(cpu),
         memory_utilization=_percent(memory),
         disk_utilization=_percent(disk),
@@ -116,3 +124,85 @@ def figures(seed: int, instance_id: str, booted_at: float, now: float) -> Instan
         disk_read=round(blocks * (0.3 + 1.5 * boot), 1),
         disk_write=round(blocks, 1),
     )
+
+
+METRIC_NAMES: Final = (
+    "cpu_utilization",
+    "memory_utilization",
+    "disk_utilization",
+    "network_in",
+    "network_out",
+    "disk_read",
+    "disk_write",
+)
+MAX_QUERIES_PER_CALL: Final = 500
+
+MetricQuery = tuple[str, str]
+
+
+def health_notices(region: SimulatedRegion, kind: HealthKind, now: float) -> list[HealthNotice]:
+    """DescribeInstanceStatus with the filter that finds this kind; only running machines have a status."""
+    found: list[HealthNotice] = []
+    for machine in region.machines.values():
+        if machine.impaired or machine.events:
+            found.extend(_machine_notices(region, machine, kind, now))
+    return found
+
+
+def _machine_notices(region: SimulatedRegion, machine: Machine, kind: HealthKind, now: float) -> list[HealthNotice]:
+    if not region.shown(machine, now) or machine.state is not InstanceState.RUNNING:
+        return []
+    if kind is HealthKind.MAINTENANCE:
+        return [
+            HealthNotice(machine.id, kind, event.detail, to_datetime(event.not_before))
+            for event in machine.events
+            if not event.completed
+        ]
+    if kind in machine.impaired:
+        return [HealthNotice(machine.id, kind, "reachability: failed")]
+    return []
+
+
+def metric_values(
+    region: SimulatedRegion, seed: int | None, queries: Iterable[MetricQuery], now: float
+) -> Mapping[str, Mapping[str, float]]:
+    """GetMetricData: the latest value of each metric that has one. Without a seed only what was put there is known."""
+    wanted: defaultdict[str, list[str]] = defaultdict(list)
+    for instance_id, name in queries:
+        wanted[instance_id].append(name)
+    answer: dict[str, Mapping[str, float]] = {}
+    for instance_id, names in wanted.items():
+        figures = _instance_metrics(region, seed, instance_id, now)
+        if figures is not None:
+            answer[instance_id] = {
+                "at": figures.at.timestamp(),
+                **{name: value for name in names if (value := getattr(figures, name)) is not None},
+            }
+    return answer
+
+
+def put_metrics(region: SimulatedRegion, figures: InstanceMetrics) -> None:
+    """Let the region know figures of an instance; older ones than it knows change nothing."""
+    known = region.figures.get(figures.instance_id)
+    if known is None or known.at <= figures.at:
+        region.figures[figures.instance_id] = figures
+
+
+def merge_metric_values(answers: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, InstanceMetrics]:
+    """Figures by instance from answers that may hold parts of one."""
+    joined: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for answer in answers:
+        for instance_id, values in answer.items():
+            joined[instance_id].update(values)
+    return {i: InstanceMetrics(i, to_datetime(values.pop("at")), **values) for i, values in joined.items()}
+
+
+def _instance_metrics(
+    region: SimulatedRegion, seed: int | None, instance_id: str, now: float
+) -> InstanceMetrics | None:
+    machine = region.machines.get(instance_id)
+    if seed is None or machine is None:
+        return region.figures.get(instance_id)
+    if not region.shown(machine, now) or machine.state is not InstanceState.RUNNING:
+        return None
+    return simulated_metrics(seed, instance_id, machine.launched_at, now)

@@ -8,24 +8,24 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from lcm.cloud.simulated.machine import Machine
-from lcm.cloud.simulated.region import ImageRecord, TokenRecord
+from lcm.cloud.simulated.region import ImageRecord, LaunchTokenRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from lcm.cloud.simulated.region import Region
+    from lcm.cloud.simulated.region import SimulatedRegion
 
-FORMAT: Final = 1
+FORMAT_VERSION: Final = 1
 
 
-def check(stored: Mapping[str, Any]) -> None:
+def check_format(stored: Mapping[str, Any]) -> None:
     """Refuse a picture of another format."""
-    if stored.get("format") != FORMAT:
-        raise ValueError(f"a simulated cloud of format {stored.get('format')} cannot be read, only {FORMAT}")
+    if stored.get("format") != FORMAT_VERSION:
+        raise ValueError(f"a simulated cloud of format {stored.get('format')} cannot be read, only {FORMAT_VERSION}")
 
 
-def region_to_json(region: Region) -> dict[str, Any]:
+def region_to_json(region: SimulatedRegion) -> dict[str, Any]:
     """A region as it is stored."""
     return {
         "account_id": region.account_id,
@@ -40,7 +40,7 @@ def region_to_json(region: Region) -> dict[str, Any]:
     }
 
 
-def fill_region(region: Region, stored: Mapping[str, Any]) -> None:
+def fill_region(region: SimulatedRegion, stored: Mapping[str, Any]) -> None:
     """Put into an empty region what `region_to_json` made."""
     region.serials = stored["serials"]
     for machine in stored["machines"]:
@@ -48,10 +48,10 @@ def fill_region(region: Region, stored: Mapping[str, Any]) -> None:
     for image in stored["images"]:
         region.images[image["id"]] = ImageRecord(**image)
     for token, zone, parameters, instance_id, forgotten_at in stored["tokens"]:
-        region.tokens[token, zone] = TokenRecord(parameters, instance_id, forgotten_at)
+        region.tokens[token, zone] = LaunchTokenRecord(parameters, instance_id, forgotten_at)
 
 
-def write(path: Path, stored: Mapping[str, Any]) -> None:
+def save(path: Path, stored: Mapping[str, Any]) -> None:
     """Put the picture where the last one was: there is always one whole one."""
     draft = path.with_name(path.name + ".new")
     with draft.open("w", encoding="utf-8") as file:
@@ -61,8 +61,8 @@ def write(path: Path, stored: Mapping[str, Any]) -> None:
     draft.replace(path)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """What `write` wrote last."""
+def load(path: Path) -> dict[str, Any]:
+    """What `save` wrote last."""
     with path.open(encoding="utf-8") as file:
         stored: dict[str, Any] = json.load(file)
     return stored

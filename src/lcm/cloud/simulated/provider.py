@@ -4,32 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lcm.cloud.errors import CloudError, OutcomeUnknown, Unreachable
+from lcm.cloud.errors import CloudError, CloudOutcomeUnknownError, CloudUnreachableError
 from lcm.cloud.rate_limit import OperationBuckets
 from lcm.cloud.simulated import error_codes
-from lcm.cloud.simulated.region import FILTER_VALUES, Filters
-from lcm.cloud.simulated.reports import METRIC_NAMES, QUERIES_A_CALL, answer_queries, join_answers, notices
+from lcm.cloud.simulated.monitoring import (
+    MAX_QUERIES_PER_CALL,
+    METRIC_NAMES,
+    health_notices,
+    merge_metric_values,
+    metric_values,
+)
+from lcm.cloud.simulated.region import MAX_FILTER_VALUES, InstanceFilter
 from lcm.cloud.types import WORKER_TAG, HealthKind, Sweep
 from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from lcm.cloud.simulated.region import Page, Region
+    from lcm.cloud.simulated.region import DescribePage, SimulatedRegion
     from lcm.cloud.simulated.world import SimulatedCloud
     from lcm.cloud.types import (
         HealthNotice,
         Image,
         Instance,
         InstanceMetrics,
+        InstanceSelection,
         InstanceState,
         LaunchParameters,
-        Selection,
     )
 
 T = TypeVar("T")
 
-PACE: Final = 0.9
+BUCKET_SHARE: Final = 0.9
 
 
 class SimulatedProvider:
@@ -39,7 +45,7 @@ class SimulatedProvider:
     `cut` is set, this client alone has no connection.
     """
 
-    def __init__(self, world: SimulatedCloud, *, pace: float | None = PACE) -> None:
+    def __init__(self, world: SimulatedCloud, *, pace: float | None = BUCKET_SHARE) -> None:
         self._world = world
         self._pace = pace
         self._buckets: dict[str, OperationBuckets] = {}
@@ -52,19 +58,21 @@ class SimulatedProvider:
     async def account_id(self, region: str) -> str:
         return await self._call(region, "GetCallerIdentity", lambda place, _: place.account_id)
 
-    async def sweep(self, region: str, selection: Selection) -> Sweep:
-        filters = [Filters(tag_keys=tuple(part)) for part in _parts(selection.tag_keys, FILTER_VALUES)]
-        filters += [Filters(image_ids=tuple(part)) for part in _parts(selection.image_ids, FILTER_VALUES)]
+    async def sweep(self, region: str, selection: InstanceSelection) -> Sweep:
+        filters = [InstanceFilter(tag_keys=tuple(part)) for part in _chunks(selection.tag_keys, MAX_FILTER_VALUES)]
+        filters += [InstanceFilter(image_ids=tuple(part)) for part in _chunks(selection.image_ids, MAX_FILTER_VALUES)]
         if not filters:
             raise ValueError("a sweep must select by tag or image")
         return await self._look(region, filters)
 
     async def describe(self, region: str, instance_ids: Collection[str]) -> Sweep:
         wanted = sorted(set(instance_ids))
-        return await self._look(region, [Filters(instance_ids=tuple(part)) for part in _parts(wanted, FILTER_VALUES)])
+        return await self._look(
+            region, [InstanceFilter(instance_ids=tuple(part)) for part in _chunks(wanted, MAX_FILTER_VALUES)]
+        )
 
     async def find_launched(self, region: str, worker_id: str) -> Sweep:
-        return await self._look(region, [Filters(tag=(WORKER_TAG, worker_id))])
+        return await self._look(region, [InstanceFilter(tag=(WORKER_TAG, worker_id))])
 
     async def launch_instance(self, parameters: LaunchParameters) -> Instance:
         return await self._call(
@@ -99,17 +107,17 @@ class SimulatedProvider:
     async def get_instance_metrics(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
         queries = [(instance_id, name) for instance_id in instance_ids for name in METRIC_NAMES]
         seed = self._world.seed if self._world.load else None
-        return join_answers(
+        return merge_metric_values(
             [
                 await self._call(region, "GetMetricData", _metrics_of(seed, part))
-                for part in _parts(queries, QUERIES_A_CALL)
+                for part in _chunks(queries, MAX_QUERIES_PER_CALL)
             ]
         )
 
     async def close(self) -> None:
         """Nothing is held open."""
 
-    async def _look(self, region: str, wanted: Sequence[Filters]) -> Sweep:
+    async def _look(self, region: str, wanted: Sequence[InstanceFilter]) -> Sweep:
         """Ask for everything that meets one of the filters, page by page."""
         found: dict[str, Instance] = {}
         account_id, trouble = "", ""
@@ -138,7 +146,9 @@ class SimulatedProvider:
             calls=calls,
         )
 
-    async def _call(self, region: str, operation: str, work: Callable[[Region, float], T], *, instances: int = 0) -> T:
+    async def _call(
+        self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], *, instances: int = 0
+    ) -> T:
         await self._wait_for_turn(region, operation, instances)
         return await self._send(region, operation, work, instances)
 
@@ -150,29 +160,31 @@ class SimulatedProvider:
             buckets = self._buckets[region] = OperationBuckets(self._pace)
         await buckets.take(operation, instances)
 
-    async def _send(self, region: str, operation: str, work: Callable[[Region, float], T], instances: int = 0) -> T:
+    async def _send(
+        self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], instances: int = 0
+    ) -> T:
         if self.cut:
-            raise Unreachable(f"{operation}: no connection to {region}", operation=operation)
+            raise CloudUnreachableError(f"{operation}: no connection to {region}", operation=operation)
         answer = await self._world.request(region, operation, work, instances=instances)
         if not self.cut:
             return answer
-        lost = OutcomeUnknown if operation in error_codes.CHANGING else Unreachable
+        lost = CloudOutcomeUnknownError if operation in error_codes.MUTATING_OPERATIONS else CloudUnreachableError
         raise lost(f"{operation}: the connection to {region} broke", operation=operation)
 
 
-def _parts(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def _chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (values[begin : begin + size] for begin in range(0, len(values), size))
 
 
-def _page_of(filters: Filters, after: int, number: int) -> Callable[[Region, float], Page]:
+def _page_of(filters: InstanceFilter, after: int, number: int) -> Callable[[SimulatedRegion, float], DescribePage]:
     return lambda place, now: place.describe_page(filters, after, number, now)
 
 
-def _notices_of(kind: HealthKind) -> Callable[[Region, float], list[HealthNotice]]:
-    return lambda place, now: notices(place, kind, now)
+def _notices_of(kind: HealthKind) -> Callable[[SimulatedRegion, float], list[HealthNotice]]:
+    return lambda place, now: health_notices(place, kind, now)
 
 
 def _metrics_of(
     seed: int | None, queries: Sequence[tuple[str, str]]
-) -> Callable[[Region, float], Mapping[str, Mapping[str, float]]]:
-    return lambda place, now: answer_queries(place, seed, queries, now)
+) -> Callable[[SimulatedRegion, float], Mapping[str, Mapping[str, float]]]:
+    return lambda place, now: metric_values(place, seed, queries, now)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lcm.cloud.rate_limit import OperationBuckets
 from lcm.cloud.simulated import error_codes
-from lcm.cloud.simulated.faults import Faults
-from lcm.cloud.simulated.machine import Machine, moment
+from lcm.cloud.simulated.faults import ActiveFaults
+from lcm.cloud.simulated.machine import Machine, to_datetime
 from lcm.cloud.types import Image, InstanceState
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from random import Random
 
     from lcm.cloud.errors import CloudError
-    from lcm.cloud.simulated.timing import Timing
+    from lcm.cloud.simulated.machine import Timing
     from lcm.cloud.types import Instance, InstanceMetrics, LaunchParameters
 
-FILTER_VALUES: Final = 200
-_REAP_EVERY: Final = 60.0
+MAX_FILTER_VALUES: Final = 200
+_REAP_INTERVAL: Final = 60.0
 _ID_BITS: Final = 68
 
 
@@ -39,7 +39,7 @@ class ImageRecord:
 
 
 @dataclass(slots=True)
-class TokenRecord:
+class LaunchTokenRecord:
     """What a client token was used for."""
 
     parameters: Mapping[str, object]
@@ -48,7 +48,7 @@ class TokenRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class InstanceFilter:
     """Conditions that an instance must meet, all of them; an empty one is none."""
 
     tag_keys: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Filters:
         return not self.image_ids or machine.image_id in self.image_ids
 
 
-class Page(NamedTuple):
+class DescribePage(NamedTuple):
     """A page of instances, the place where the next one begins, and whose they are."""
 
     instances: list[Instance]
@@ -74,22 +74,22 @@ class Page(NamedTuple):
 
 
 @dataclass(slots=True)
-class Region:
+class SimulatedRegion:
     """The state of a region."""
 
     name: str
     account_id: str
     timing: Timing
-    chance: Random
+    rng: Random
     subnets: dict[str, str]
     address: Callable[[], str]
     page_size: int = 1000
     machines: dict[str, Machine] = field(default_factory=dict)
     images: dict[str, ImageRecord] = field(default_factory=dict)
-    tokens: dict[tuple[str, str], TokenRecord] = field(default_factory=dict)
+    tokens: dict[tuple[str, str], LaunchTokenRecord] = field(default_factory=dict)
     figures: dict[str, InstanceMetrics] = field(default_factory=dict)
     serials: int = 0
-    faults: Faults = field(default_factory=Faults)
+    faults: ActiveFaults = field(default_factory=ActiveFaults)
     buckets: OperationBuckets = field(default_factory=OperationBuckets)
     calls: Counter[str] = field(default_factory=Counter)
     _in_order: list[Machine] = field(default_factory=list)
@@ -121,7 +121,7 @@ class Region:
         """Forget what nobody can see any more; called often, it works once a minute."""
         if now < self._reap_at:
             return
-        self._reap_at = now + _REAP_EVERY
+        self._reap_at = now + _REAP_INTERVAL
         ended = [machine for machine in self._in_order if self._past(self.settle(machine, now), now)]
         for machine in ended:
             del self.machines[machine.id]
@@ -147,7 +147,7 @@ class Region:
         if image is None or image.state != "available":
             raise self._refuse(error_codes.BAD_IMAGE, "RunInstances", f"there is no image {parameters.image_id}")
         machine = self._new_machine(parameters, now)
-        self.tokens[parameters.client_token, zone] = TokenRecord(stored, machine.id)
+        self.tokens[parameters.client_token, zone] = LaunchTokenRecord(stored, machine.id)
         self.add(machine)
         return machine.show()
 
@@ -178,23 +178,25 @@ class Region:
             return machine.state
         return self._enter(machine, InstanceState.SHUTTING_DOWN, self.timing.shutting_down, now, reason)
 
-    def describe_page(self, filters: Filters, after: int, number: int, now: float) -> Page:
+    def describe_page(self, filters: InstanceFilter, after: int, number: int, now: float) -> DescribePage:
         """DescribeInstances: the page of instances whose serials are above `after`."""
         self.reap(now)
         if self.faults.page_fails(number):
             raise self._refuse(error_codes.INTERNAL, "DescribeInstances", f"page {number} failed")
-        if len(filters.instance_ids) > FILTER_VALUES:
-            raise self._refuse("FilterLimitExceeded", "DescribeInstances", f"more than {FILTER_VALUES} filter values")
+        if len(filters.instance_ids) > MAX_FILTER_VALUES:
+            raise self._refuse(
+                "FilterLimitExceeded", "DescribeInstances", f"more than {MAX_FILTER_VALUES} filter values"
+            )
         found: list[Instance] = []
         last = after
         seen_at = now - self.faults.read_lag
         for machine in self._candidates(filters, after):
             if filters.allow(machine) and self.shown(machine, now):
                 if len(found) == self.page_size:
-                    return Page(found, last, self.account_id)
+                    return DescribePage(found, last, self.account_id)
                 found.append(machine.show_as_of(seen_at))
                 last = machine.serial
-        return Page(found, None, self.account_id)
+        return DescribePage(found, None, self.account_id)
 
     def find_images(self, name_pattern: str, owners: Sequence[str]) -> list[Image]:
         """DescribeImages by name and owner, only available ones, in no particular order."""
@@ -202,41 +204,41 @@ class Region:
         pattern = name_pattern.replace("[", "[[]")
         accounts = {self.account_id if owner == "self" else owner for owner in owners}
         return [
-            Image(image.id, image.name, image.owner_id, moment(image.created_at))
+            Image(image.id, image.name, image.owner_id, to_datetime(image.created_at))
             for image in self.images.values()
             if image.owner_id in accounts and image.state == "available" and fnmatchcase(image.name, pattern)
         ]
 
     def new_id(self, prefix: str) -> str:
         """An id of EC2's form."""
-        return f"{prefix}-{self.chance.getrandbits(_ID_BITS):017x}"
+        return f"{prefix}-{self.rng.getrandbits(_ID_BITS):017x}"
 
     # Parts of operations
 
     def _past(self, machine: Machine, now: float) -> bool:
         return machine.ended_at is not None and now >= machine.ended_at + self.timing.terminated_shown
 
-    def _candidates(self, filters: Filters, after: int) -> Iterable[Machine]:
+    def _candidates(self, filters: InstanceFilter, after: int) -> Iterable[Machine]:
         if filters.instance_ids:
             found = [self.machines[i] for i in dict.fromkeys(filters.instance_ids) if i in self.machines]
             return sorted((m for m in found if m.serial > after), key=lambda m: m.serial)
         begin = bisect_right(self._in_order, after, key=lambda m: m.serial)
         return self._in_order[begin:] if begin else self._in_order
 
-    def _replay(self, record: TokenRecord, stored: Mapping[str, object], now: float) -> Instance:
+    def _replay(self, record: LaunchTokenRecord, stored: Mapping[str, object], now: float) -> Instance:
         if record.parameters != stored:
-            raise self._refuse(error_codes.MISMATCH, "RunInstances", "the token was used with other parameters")
+            raise self._refuse(error_codes.TOKEN_MISMATCH, "RunInstances", "the token was used with other parameters")
         machine = self.machines.get(record.instance_id)
         if machine is None or self.settle(machine, now).state is InstanceState.TERMINATED:
-            raise self._refuse(error_codes.SPENT, "RunInstances", f"{record.instance_id} has terminated")
+            raise self._refuse(error_codes.TOKEN_SPENT, "RunInstances", f"{record.instance_id} has terminated")
         return machine.show()
 
     def _new_machine(self, parameters: LaunchParameters, now: float) -> Machine:
         self.serials += 1
         number = self.serials
         hidden = self.faults.hide_seconds
-        delay = self.chance.uniform(*self.timing.visible_after) if hidden is None else hidden
-        boot = self.timing.of(self.timing.pending, parameters.instance_type, self.chance)
+        delay = self.rng.uniform(*self.timing.visible_after) if hidden is None else hidden
+        boot = self.timing.of(self.timing.pending, parameters.instance_type, self.rng)
         return Machine(
             id=self.new_id("i"),
             serial=number,
@@ -267,12 +269,12 @@ class Region:
     def _enter(
         self, machine: Machine, state: InstanceState, span: tuple[float, float], now: float, reason: str = ""
     ) -> InstanceState:
-        due = now + self.timing.of(span, machine.instance_type, self.chance)
-        machine.enter(state, now, due, f"{reason} ({moment(now):%Y-%m-%d %H:%M:%S} UTC)" if reason else "")
+        due = now + self.timing.of(span, machine.instance_type, self.rng)
+        machine.enter(state, now, due, f"{reason} ({to_datetime(now):%Y-%m-%d %H:%M:%S} UTC)" if reason else "")
         return state
 
     def _wrong_state(self, machine: Machine, operation: str) -> CloudError:
         return self._refuse(error_codes.WRONG_STATE, operation, f"the instance {machine.id} is {machine.state.value}")
 
     def _refuse(self, code: str, operation: str, message: str) -> CloudError:
-        return error_codes.refusal(code, f"{self.name}: {message}", operation)
+        return error_codes.error_for_code(code, f"{self.name}: {message}", operation)

@@ -9,22 +9,22 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lcm.cloud.errors import CloudError, InvalidRequest, OutcomeUnknown, Unreachable
+from lcm.cloud.errors import CloudError, CloudOutcomeUnknownError, CloudUnreachableError, InvalidCloudRequestError
 from lcm.cloud.simulated import error_codes, fault_injection, persistence
 from lcm.cloud.simulated.faults import FaultScript
-from lcm.cloud.simulated.region import ImageRecord, Region
-from lcm.cloud.simulated.timing import Timing
+from lcm.cloud.simulated.machine import Timing
+from lcm.cloud.simulated.region import ImageRecord, SimulatedRegion
 from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
 
-    from lcm.cloud.simulated.faults import Fault, Step
+    from lcm.cloud.simulated.faults import Fault, ScriptedFault
 
 T = TypeVar("T")
 
-ACCOUNT: Final = "123456789012"
+ACCOUNT_ID: Final = "123456789012"
 # Reserved for measurements between networks: nobody's address, whatever the demo runs on.
 PUBLIC_NETWORK: Final = "198.18.0.0/15"
 
@@ -51,8 +51,8 @@ class SimulatedCloud:
         self.load = load
         self.restarts = restarts
         self.addresses_given = 0
-        self.regions: dict[str, Region] = {}
-        self.chance = random.Random(f"{seed}:{restarts}")  # noqa: S311 - a simulation is meant to be foretold
+        self.regions: dict[str, SimulatedRegion] = {}
+        self.rng = random.Random(f"{seed}:{restarts}")  # noqa: S311 - a simulation is meant to be foretold
         self._network = ipaddress.ip_network(public_network)
         self._script = FaultScript((), 0.0)
         self._loop = asyncio.get_running_loop()
@@ -66,13 +66,15 @@ class SimulatedCloud:
         """Seconds since 1970, by the loop's clock."""
         return self._epoch + self._loop.time()
 
-    def add_region(self, name: str, *, account_id: str = ACCOUNT, subnets: Mapping[str, str] | None = None) -> Region:
+    def add_region(
+        self, name: str, *, account_id: str = ACCOUNT_ID, subnets: Mapping[str, str] | None = None
+    ) -> SimulatedRegion:
         """A region, with the zone of each subnet. Without any it takes every subnet, each as a zone of its own."""
-        region = Region(
+        region = SimulatedRegion(
             name=name,
             account_id=account_id,
             timing=self.timing,
-            chance=self.chance,
+            rng=self.rng,
             subnets=dict(subnets or {}),
             address=self._next_address,
             page_size=self.page_size,
@@ -80,13 +82,13 @@ class SimulatedCloud:
         self.regions[name] = region
         return region
 
-    def region(self, name: str) -> Region:
+    def region(self, name: str) -> SimulatedRegion:
         """A region by name, caught up with the fault script."""
         self._play_script(self.time())
         try:
             return self.regions[name]
         except KeyError:
-            raise InvalidRequest(f"there is no region {name} in the simulated cloud") from None
+            raise InvalidCloudRequestError(f"there is no region {name} in the simulated cloud") from None
 
     def add_image(
         self, region: str, name: str, *, owner_id: str = "", created_at: datetime, state: str = "available"
@@ -99,9 +101,9 @@ class SimulatedCloud:
 
     def strike(self, region: str, fault: Fault) -> None:
         """Let a fault happen now."""
-        fault_injection.strike(self.region(region), fault, self.time())
+        fault_injection.inject(self.region(region), fault, self.time())
 
-    def play(self, steps: Iterable[Step]) -> FaultScript:
+    def play(self, steps: Iterable[ScriptedFault]) -> FaultScript:
         """Follow a script from now on, in place of an earlier one.
 
         Its timed steps strike when the world is next used, but with the effect of having struck at their moment.
@@ -124,7 +126,7 @@ class SimulatedCloud:
     # The way of a request
 
     async def request(
-        self, region: str, operation: str, work: Callable[[Region, float], T], *, instances: int = 0
+        self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], *, instances: int = 0
     ) -> T:
         """Send a request, let the region do it, and wait for the answer."""
         place = self.region(region)
@@ -138,9 +140,9 @@ class SimulatedCloud:
 
     def _serve(
         self,
-        region: Region,
+        region: SimulatedRegion,
         operation: str,
-        work: Callable[[Region, float], T],
+        work: Callable[[SimulatedRegion, float], T],
         instances: int,
         reply: asyncio.Future[T],
     ) -> None:
@@ -149,25 +151,30 @@ class SimulatedCloud:
         delay = self._latency(operation)
         result: T | CloudError
         if now < region.faults.outage_until:
-            result = Unreachable(f"{operation}: {region.name} accepts no connection", operation=operation)
+            result = CloudUnreachableError(f"{operation}: {region.name} accepts no connection", operation=operation)
         else:
             result = self._done(region, operation, work, instances, now)
-            if operation in error_codes.CHANGING and region.faults.loses_reply():
-                result = OutcomeUnknown(f"{operation}: no answer from {region.name}", operation=operation)
+            if operation in error_codes.MUTATING_OPERATIONS and region.faults.loses_reply():
+                result = CloudOutcomeUnknownError(f"{operation}: no answer from {region.name}", operation=operation)
                 delay = self.timing.read_timeout if region.faults.silent else delay
-        self._loop.call_later(delay, _answer, reply, result, context=self._context)
+        self._loop.call_later(delay, _deliver, reply, result, context=self._context)
 
     def _done(
-        self, region: Region, operation: str, work: Callable[[Region, float], T], instances: int, now: float
+        self,
+        region: SimulatedRegion,
+        operation: str,
+        work: Callable[[SimulatedRegion, float], T],
+        instances: int,
+        now: float,
     ) -> T | CloudError:
         region.calls[operation] += 1
         for step in self._script.at_call(region.name, operation):
-            fault_injection.strike_if_possible(region, step.fault, now)
-        code = region.faults.next_refusal(operation)
+            fault_injection.inject_if_possible(region, step.fault, now)
+        code = region.faults.next_refusal_code(operation)
         if code is None and not region.buckets.try_take(operation, instances):
             code = error_codes.THROTTLED
         if code is not None:
-            return error_codes.refusal(code, f"{region.name} refused", operation)
+            return error_codes.error_for_code(code, f"{region.name} refused", operation)
         try:
             return work(region, now)
         except CloudError as error:
@@ -175,11 +182,11 @@ class SimulatedCloud:
 
     def _latency(self, operation: str) -> float:
         span = self.timing.page_latency if operation == "DescribeInstances" else self.timing.latency
-        return self.chance.uniform(*span) / 2
+        return self.rng.uniform(*span) / 2
 
     def _play_script(self, now: float) -> None:
         for moment, step in self._script.due(now):
-            fault_injection.strike_if_possible(self.regions[step.region], step.fault, moment)
+            fault_injection.inject_if_possible(self.regions[step.region], step.fault, moment)
 
     def _next_address(self) -> str:
         self.addresses_given += 1
@@ -190,7 +197,7 @@ class SimulatedCloud:
     def to_json(self) -> dict[str, Any]:
         """Everything but faults, buckets and figures that were put there: what a restart goes on from."""
         return {
-            "format": persistence.FORMAT,
+            "format": persistence.FORMAT_VERSION,
             "seed": self.seed,
             "restarts": self.restarts,
             "addresses_given": self.addresses_given,
@@ -200,7 +207,7 @@ class SimulatedCloud:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], **settings: Any) -> SimulatedCloud:
         """The world that `to_json` pictured, older by the time that has passed since; settings as for a new one."""
-        persistence.check(stored)
+        persistence.check_format(stored)
         world = cls(**{**settings, "seed": stored["seed"], "restarts": stored["restarts"] + 1})
         world.addresses_given = stored["addresses_given"]
         for name, region in stored["regions"].items():
@@ -209,7 +216,7 @@ class SimulatedCloud:
         return world
 
 
-def _answer(reply: asyncio.Future[T], result: T | CloudError) -> None:
+def _deliver(reply: asyncio.Future[T], result: T | CloudError) -> None:
     if reply.done():
         return
     if isinstance(result, CloudError):

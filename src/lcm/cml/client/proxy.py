@@ -12,17 +12,17 @@ from urllib.parse import unquote
 
 import httpx
 
-from lcm.cml.client.transport import POOL
+from lcm.cml.client.transport import POOL_LIMITS
 
 if TYPE_CHECKING:
     import ssl
 
 _HTTP_PORT = 80
-_LARGEST_HEAD = 16 * 1024
+_MAX_HEADER_BYTES = 16 * 1024
 
 
 class HttpProxy:
-    """A proxy that connects to where CONNECT asks for. `wire` and `open_tls` are for a `Transport`."""
+    """A proxy that connects to where CONNECT asks for. `wire` and `open_tls` are for a `CMLTransport`."""
 
     def __init__(self, url: str) -> None:
         self._url = httpx.URL(url)
@@ -30,17 +30,17 @@ class HttpProxy:
     def wire(self, context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
         """The network, as seen through the proxy."""
         return httpx.AsyncHTTPTransport(
-            verify=context, limits=POOL, trust_env=False, proxy=httpx.Proxy(url=str(self._url))
+            verify=context, limits=POOL_LIMITS, trust_env=False, proxy=httpx.Proxy(url=str(self._url))
         )
 
     async def open_tls(self, host: str, port: int, context: ssl.SSLContext) -> asyncio.StreamWriter:
         """A TLS connection through the proxy; OSError if there is no way."""
         reader, writer = await asyncio.open_connection(
-            self._url.host, self._url.port or _HTTP_PORT, limit=_LARGEST_HEAD
+            self._url.host, self._url.port or _HTTP_PORT, limit=_MAX_HEADER_BYTES
         )
         try:
             writer.write(self._request(host, port))
-            await _read_consent(reader)
+            await _read_connect_response(reader)
             await writer.start_tls(context)
         except BaseException:
             writer.transport.abort()
@@ -56,7 +56,7 @@ class HttpProxy:
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-async def _read_consent(reader: asyncio.StreamReader) -> None:
+async def _read_connect_response(reader: asyncio.StreamReader) -> None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):

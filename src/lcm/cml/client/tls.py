@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from lcm.cml.errors import NotReady, TlsError
+from lcm.cml.errors import CMLNotReadyError, CMLTlsError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ class PinStore(Protocol):
         """Keep the certificate that a worker showed first."""
 
 
-class Pins:
+class MemoryPinStore:
     """Pins in memory."""
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ class CaBundle:
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedCertificate:
     """Exactly this certificate (PEM)."""
 
     pem: str
 
 
 @dataclass(frozen=True)
-class FirstUse:
+class TrustOnFirstUse:
     """Whatever the worker showed first, and from then on nothing else."""
 
     pins: PinStore
@@ -73,16 +73,16 @@ class Insecure:
     """Nothing is proven. For laboratories."""
 
 
-Trust = CaBundle | Pinned | FirstUse | Insecure
-Settled = CaBundle | Pinned | Insecure
-OpenTls = Callable[[str, int, ssl.SSLContext], Awaitable[asyncio.StreamWriter]]
+TrustPolicy = CaBundle | PinnedCertificate | TrustOnFirstUse | Insecure
+ResolvedTrust = CaBundle | PinnedCertificate | Insecure
+TlsConnector = Callable[[str, int, ssl.SSLContext], Awaitable[asyncio.StreamWriter]]
 
 
-def make_context(trust: Settled) -> ssl.SSLContext:
+def make_tls_context(trust: ResolvedTrust) -> ssl.SSLContext:
     """The TLS context of a mode; raises ValueError when its certificates cannot be used."""
     if isinstance(trust, Insecure):
-        return _unverified()
-    if isinstance(trust, Pinned):
+        return _unverified_context()
+    if isinstance(trust, PinnedCertificate):
         try:
             context = ssl.create_default_context(cadata=trust.pem)
         except (ssl.SSLError, ValueError) as error:
@@ -99,23 +99,25 @@ def make_context(trust: Settled) -> ssl.SSLContext:
         raise ValueError(f"the CA bundle {trust.path} cannot be used: {error}") from None
 
 
-async def open_directly(host: str, port: int, context: ssl.SSLContext) -> asyncio.StreamWriter:
+async def open_tls_connection(host: str, port: int, context: ssl.SSLContext) -> asyncio.StreamWriter:
     """A TLS connection without anybody in between."""
     _, writer = await asyncio.open_connection(host, port, ssl=context)
     return writer
 
 
-async def first_certificate(
-    address: str, host: str, port: int, timeout: float, open_tls: OpenTls = open_directly
+async def fetch_certificate(
+    address: str, host: str, port: int, timeout: float, open_tls: TlsConnector = open_tls_connection
 ) -> str:
     """The certificate (PEM) that a server shows. Nothing but the handshake is exchanged."""
     try:
         async with asyncio.timeout(timeout):
-            writer = await open_tls(host, port, _unverified())
+            writer = await open_tls(host, port, _unverified_context())
     except ssl.SSLError as error:
-        raise TlsError(address, f"no certificate to be had: {error}") from error
+        raise CMLTlsError(address, f"no certificate to be had: {error}") from error
     except (OSError, TimeoutError) as error:
-        raise NotReady(address, f"no connection to look at its certificate ({str(error) or 'timeout'})") from error
+        raise CMLNotReadyError(
+            address, f"no connection to look at its certificate ({str(error) or 'timeout'})"
+        ) from error
     try:
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     finally:
@@ -128,7 +130,7 @@ def fingerprint(pem: str) -> str:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
 
 
-def _unverified() -> ssl.SSLContext:
+def _unverified_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lcm.cml.client.json_values import Misshapen, maybe_number, parse, record
-from lcm.cml.errors import AuthFailed, ProtocolError
+from lcm.cml.client.json_values import MalformedResponseError, as_object, optional_number, parse_json
+from lcm.cml.errors import CMLAuthenticationError, CMLProtocolError
 from lcm.core import clock
 
 if TYPE_CHECKING:
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
     from lcm.cml.types import Credentials
 
-MARGIN = timedelta(minutes=1)
-ASSUMED_LIFE = timedelta(hours=1)
-LONGEST_LIFE = timedelta(days=1)
-REFUSAL_KEPT = timedelta(minutes=1)
+EXPIRY_MARGIN = timedelta(minutes=1)
+DEFAULT_TOKEN_LIFETIME = timedelta(hours=1)
+MAX_TOKEN_LIFETIME = timedelta(days=1)
+REJECTION_CACHE_TIME = timedelta(minutes=1)
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,4096}")
+_TOKEN_PATTERN = re.compile(r"[A-Za-z0-9._~+/=-]{1,4096}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class _CachedToken:
     text: str
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _CachedRejection:
     cause: str
     until: datetime
 
@@ -44,7 +44,7 @@ class TokenCache:
 
     def __init__(self, log_in: Callable[[str, Credentials], Awaitable[str]]) -> None:
         self._log_in = log_in
-        self._known: dict[tuple[str, Credentials], _Token | _Refusal] = {}
+        self._known: dict[tuple[str, Credentials], _CachedToken | _CachedRejection] = {}
         self._asking: dict[tuple[str, Credentials], asyncio.Task[str]] = {}
 
     async def get(self, address: str, credentials: Credentials) -> str:
@@ -52,8 +52,8 @@ class TokenCache:
         key = (address, credentials)
         known = self._known.get(key)
         if known is not None and clock.now() < known.until:
-            if isinstance(known, _Refusal):
-                raise AuthFailed(address, known.cause)
+            if isinstance(known, _CachedRejection):
+                raise CMLAuthenticationError(address, known.cause)
             return known.text
         task = self._asking.get(key)
         if task is None:
@@ -66,7 +66,7 @@ class TokenCache:
     def refuse(self, address: str, credentials: Credentials, token: str) -> None:
         """The server did not accept this token; one that was fetched meanwhile stays."""
         known = self._known.get((address, credentials))
-        if isinstance(known, _Token) and known.text == token:
+        if isinstance(known, _CachedToken) and known.text == token:
             del self._known[(address, credentials)]
 
     def forget(self, address: str) -> None:
@@ -81,14 +81,14 @@ class TokenCache:
         me = asyncio.current_task()
         try:
             token = await self._log_in(address, credentials)
-        except AuthFailed as error:
+        except CMLAuthenticationError as error:
             if self._asking.get(key) is me:
-                self._known[key] = _Refusal(error.cause, clock.now() + REFUSAL_KEPT)
+                self._known[key] = _CachedRejection(error.cause, clock.now() + REJECTION_CACHE_TIME)
             raise
-        if not _TOKEN.fullmatch(token):
-            raise ProtocolError(address, "the session token holds characters that no token has")
+        if not _TOKEN_PATTERN.fullmatch(token):
+            raise CMLProtocolError(address, "the session token holds characters that no token has")
         if self._asking.get(key) is me:
-            self._known[key] = _Token(token, clock.now() + useful_life(token))
+            self._known[key] = _CachedToken(token, clock.now() + token_lifetime(token))
         return token
 
     def _asked(self, key: tuple[str, Credentials], task: asyncio.Task[str]) -> None:
@@ -98,27 +98,27 @@ class TokenCache:
             task.exception()  # looked at: everybody who waited may have given up
 
 
-def useful_life(token: str) -> timedelta:
+def token_lifetime(token: str) -> timedelta:
     """How long to use a token: its life as its issuer wrote it, less a margin.
 
     The life is the span between two times of the server's clock, so that a clock that differs from ours does no harm.
     The signature is not checked: the token is ours to send, not to believe.
     """
-    claims = _claims(token)
-    until, since = maybe_number(claims, "exp"), maybe_number(claims, "iat")
+    claims = _token_claims(token)
+    until, since = optional_number(claims, "exp"), optional_number(claims, "iat")
     if until is None:
-        return ASSUMED_LIFE
+        return DEFAULT_TOKEN_LIFETIME
     began = clock.now().timestamp() if since is None else since
-    life = timedelta(seconds=min(max(until - began, 0.0), LONGEST_LIFE.total_seconds()))
-    return max(life - MARGIN, life / 2)
+    life = timedelta(seconds=min(max(until - began, 0.0), MAX_TOKEN_LIFETIME.total_seconds()))
+    return max(life - EXPIRY_MARGIN, life / 2)
 
 
-def _claims(token: str) -> dict[str, object]:
+def _token_claims(token: str) -> dict[str, object]:
     parts = token.split(".")
     if len(parts) != 3:
         return {}
     try:
         padded = parts[1] + "=" * (-len(parts[1]) % 4)
-        return record(parse(base64.urlsafe_b64decode(padded)), "claims")
-    except (binascii.Error, ValueError, Misshapen):
+        return as_object(parse_json(base64.urlsafe_b64decode(padded)), "claims")
+    except (binascii.Error, ValueError, MalformedResponseError):
         return {}

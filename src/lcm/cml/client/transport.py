@@ -13,42 +13,49 @@ from zlib import crc32
 import httpx
 import structlog
 
-from lcm.cml.client.responses import Answer, Reply, judge, readable
+from lcm.cml.client.responses import CMLResponse, RawResponse, parse_response, printable_text
 from lcm.cml.client.tls import (
-    FirstUse,
-    OpenTls,
-    Pinned,
-    Settled,
-    Trust,
+    PinnedCertificate,
+    ResolvedTrust,
+    TlsConnector,
+    TrustOnFirstUse,
+    TrustPolicy,
+    fetch_certificate,
     fingerprint,
-    first_certificate,
-    make_context,
-    open_directly,
+    make_tls_context,
+    open_tls_connection,
 )
-from lcm.cml.errors import CMLError, Invalid, NotReady, OutcomeUnknown, ProtocolError, TlsError
+from lcm.cml.errors import (
+    CMLError,
+    CMLInvalidRequestError,
+    CMLNotReadyError,
+    CMLOutcomeUnknownError,
+    CMLProtocolError,
+    CMLTlsError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 log = structlog.get_logger(__name__)
 
-CONNECT_SECONDS = 5.0
-READ_SECONDS = 30.0
-DEREGISTER_SECONDS = 90.0
-IMPORT_SECONDS = 60.0
-LARGEST_REPLY = 8 * 1024 * 1024
-SMALL_REPLY = 64 * 1024
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 30.0
+DEREGISTER_TIMEOUT = 90.0
+IMPORT_TIMEOUT = 60.0
+MAX_RESPONSE_BYTES = 8 * 1024 * 1024
+MAX_SMALL_RESPONSE_BYTES = 64 * 1024
 
 _HTTPS_PORT = 443
-_LARGEST_PORT = 65_535
-_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+_MAX_PORT = 65_535
+_HOSTNAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _PORT = re.compile(r"\d{1,5}")
-POOL = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=20.0)
-_POOLS = 32
+POOL_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=20.0)
+_SHARED_POOL_COUNT = 32
 """A pool looks at all its connections with each request, so servers that could share one are spread over several."""
 
-Dial = Callable[[str], str]
-Wire = Callable[[ssl.SSLContext], httpx.AsyncBaseTransport]
+BaseUrlResolver = Callable[[str], str]
+HttpTransportFactory = Callable[[ssl.SSLContext], httpx.AsyncBaseTransport]
 
 
 def is_address(text: str) -> bool:
@@ -59,11 +66,11 @@ def is_address(text: str) -> bool:
         except ValueError:
             return False
     name, colon, port = text.partition(":")
-    good_port = not colon or (_PORT.fullmatch(port) is not None and 0 < int(port) <= _LARGEST_PORT)
-    return good_port and _NAME.fullmatch(name) is not None
+    good_port = not colon or (_PORT.fullmatch(port) is not None and 0 < int(port) <= _MAX_PORT)
+    return good_port and _HOSTNAME.fullmatch(name) is not None
 
 
-def dial_directly(address: str) -> str:
+def https_base_url(address: str) -> str:
     """The base URL of a worker in the field: HTTPS at its address."""
     try:
         is_v6 = ipaddress.ip_address(address).version == 6
@@ -72,11 +79,11 @@ def dial_directly(address: str) -> str:
     return f"https://[{address}]" if is_v6 else f"https://{address}"
 
 
-def _over_network(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
-    return httpx.AsyncHTTPTransport(verify=context, limits=POOL, trust_env=False)
+def _network_transport(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
+    return httpx.AsyncHTTPTransport(verify=context, limits=POOL_LIMITS, trust_env=False)
 
 
-class Transport:
+class CMLTransport:
     """Exchanges with any number of servers. Servers that are trusted in the same way share pools and TLS.
 
     `dial` gives the base URL of an address and may raise OSError for one that nobody can reach. `wire` replaces
@@ -85,13 +92,13 @@ class Transport:
 
     def __init__(
         self,
-        trust: Trust | Callable[[str], Trust],
+        trust: TrustPolicy | Callable[[str], TrustPolicy],
         *,
-        dial: Dial = dial_directly,
-        wire: Wire = _over_network,
-        open_tls: OpenTls = open_directly,
-        connect_seconds: float = CONNECT_SECONDS,
-        read_seconds: float = READ_SECONDS,
+        dial: BaseUrlResolver = https_base_url,
+        wire: HttpTransportFactory = _network_transport,
+        open_tls: TlsConnector = open_tls_connection,
+        connect_seconds: float = CONNECT_TIMEOUT,
+        read_seconds: float = READ_TIMEOUT,
     ) -> None:
         self._trust = trust
         self._dial = dial
@@ -99,9 +106,9 @@ class Transport:
         self._open_tls = open_tls
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
-        self._contexts: dict[Settled, ssl.SSLContext] = {}
-        self._clients: dict[tuple[Settled, int], httpx.AsyncClient] = {}
-        self._users: dict[str, Settled] = {}
+        self._contexts: dict[ResolvedTrust, ssl.SSLContext] = {}
+        self._clients: dict[tuple[ResolvedTrust, int], httpx.AsyncClient] = {}
+        self._users: dict[str, ResolvedTrust] = {}
         self._retired: list[httpx.AsyncClient] = []
         self._introductions: dict[str, asyncio.Lock] = {}
 
@@ -116,8 +123,8 @@ class Transport:
         text: str | None = None,
         token: str | None = None,
         seconds: float | None = None,
-        largest: int = LARGEST_REPLY,
-    ) -> Reply:
+        largest: int = MAX_RESPONSE_BYTES,
+    ) -> CMLResponse:
         """Send a request and return its reply within `seconds` after connecting, of at most `largest` bytes.
 
         A GET whose connection broke is sent once more.
@@ -146,13 +153,13 @@ class Transport:
                 )
                 answer = await self._send(client, request, address, largest)
         except TimeoutError:
-            raise _lost(address, method, f"no whole answer within {deadline:g} s") from None
-        return judge(address, method, answer)
+            raise _lost_response_error(address, method, f"no whole answer within {deadline:g} s") from None
+        return parse_response(address, method, answer)
 
     def forget(self, address: str) -> None:
         """Another machine has this address now: what only the old one used is closed before the next exchange."""
         settled = self._users.pop(address, None)
-        if not isinstance(settled, Pinned) or settled in self._users.values():
+        if not isinstance(settled, PinnedCertificate) or settled in self._users.values():
             return
         self._contexts.pop(settled, None)
         client = self._clients.pop((settled, 0), None)
@@ -173,16 +180,16 @@ class Transport:
 
     def _base(self, address: str) -> str:
         if not is_address(address):
-            raise Invalid(readable(address), "this is no address of a machine")
+            raise CMLInvalidRequestError(printable_text(address), "this is no address of a machine")
         try:
             return self._dial(address)
         except OSError as error:
-            raise NotReady(address, f"no way to it ({error})") from error
+            raise CMLNotReadyError(address, f"no way to it ({error})") from error
 
     async def _client(self, address: str, url: str) -> httpx.AsyncClient:
         trust = self._trust(address) if callable(self._trust) else self._trust
-        settled = await self._first_use(address, url, trust) if isinstance(trust, FirstUse) else trust
-        pool = (settled, 0 if isinstance(settled, Pinned) else crc32(address.encode()) % _POOLS)
+        settled = await self._first_use(address, url, trust) if isinstance(trust, TrustOnFirstUse) else trust
+        pool = (settled, 0 if isinstance(settled, PinnedCertificate) else crc32(address.encode()) % _SHARED_POOL_COUNT)
         if pool not in self._clients:
             context = self._context(address, settled)
             self._clients[pool] = httpx.AsyncClient(
@@ -191,51 +198,51 @@ class Transport:
         self._users[address] = settled
         return self._clients[pool]
 
-    def _context(self, address: str, settled: Settled) -> ssl.SSLContext:
+    def _context(self, address: str, settled: ResolvedTrust) -> ssl.SSLContext:
         if settled not in self._contexts:
             try:
-                self._contexts[settled] = make_context(settled)
+                self._contexts[settled] = make_tls_context(settled)
             except ValueError as error:
-                raise TlsError(address, str(error)) from error
+                raise CMLTlsError(address, str(error)) from error
         return self._contexts[settled]
 
-    async def _first_use(self, address: str, url: str, trust: FirstUse) -> Settled:
+    async def _first_use(self, address: str, url: str, trust: TrustOnFirstUse) -> ResolvedTrust:
         # One introduction at a time: two at once could pin two certificates, and the second would win.
         async with self._introductions.setdefault(address, asyncio.Lock()):
             pem = trust.pins.get(address)
             if pem is None:
                 target = httpx.URL(url)
                 port = target.port or _HTTPS_PORT
-                pem = await first_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
+                pem = await fetch_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
                 trust.pins.put(address, pem)
                 log.warning("trusting a CML server on first use", address=address, sha256=fingerprint(pem))
         self._introductions.pop(address, None)
-        return Pinned(pem)
+        return PinnedCertificate(pem)
 
-    async def _send(self, client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> Answer:
+    async def _send(self, client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> RawResponse:
         try:
             return await _receive(client, request, address, largest)
         except httpx.HTTPError as error:
-            failure, broken = _translate(error, address, request.method)
+            failure, broken = _translate_error(error, address, request.method)
         if not broken or request.method != "GET":
             raise failure
         try:
             return await _receive(client, request, address, largest)
         except httpx.HTTPError as error:
-            raise _translate(error, address, request.method)[0] from error
+            raise _translate_error(error, address, request.method)[0] from error
 
 
-async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> Answer:
+async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> RawResponse:
     response = await client.send(request, stream=True)
     try:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise ProtocolError(address, "answer is packed, which was not asked for")
+            raise CMLProtocolError(address, "answer is packed, which was not asked for")
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
             if len(body) > largest:
-                raise ProtocolError(address, f"answer is longer than {largest // 1024} KiB")
-        return Answer(
+                raise CMLProtocolError(address, f"answer is longer than {largest // 1024} KiB")
+        return RawResponse(
             response.status_code,
             response.headers.get("content-type", ""),
             bytes(body),
@@ -245,38 +252,38 @@ async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: s
         await response.aclose()
 
 
-def _translate(error: httpx.HTTPError, address: str, method: str) -> tuple[CMLError, bool]:
+def _translate_error(error: httpx.HTTPError, address: str, method: str) -> tuple[CMLError, bool]:
     """The error in our words, and whether the connection broke under the request."""
-    refused = _tls_refusal(error) if isinstance(error, httpx.ConnectError) else None
+    refused = _find_tls_error(error) if isinstance(error, httpx.ConnectError) else None
     if refused is not None:
-        return TlsError(address, f"certificate or handshake refused: {refused}"), False
+        return CMLTlsError(address, f"certificate or handshake refused: {refused}"), False
     if isinstance(error, httpx.ConnectTimeout):
-        return NotReady(address, "no connection in time"), False
+        return CMLNotReadyError(address, "no connection in time"), False
     if isinstance(error, httpx.ProxyError):
-        return NotReady(address, f"the proxy gives no way to it ({readable(str(error))})"), False
+        return CMLNotReadyError(address, f"the proxy gives no way to it ({printable_text(str(error))})"), False
     if isinstance(error, httpx.ConnectError | httpx.PoolTimeout):
-        return NotReady(address, f"no connection ({error})"), False
+        return CMLNotReadyError(address, f"no connection ({error})"), False
     if isinstance(error, httpx.TimeoutException):
-        return _lost(address, method, "no answer in time"), False
-    if isinstance(error, httpx.NetworkError) or _hung_up(error):
-        return _lost(address, method, "the connection broke"), True
-    return ProtocolError(address, f"does not speak HTTP as expected ({readable(str(error))})"), False
+        return _lost_response_error(address, method, "no answer in time"), False
+    if isinstance(error, httpx.NetworkError) or _is_disconnect(error):
+        return _lost_response_error(address, method, "the connection broke"), True
+    return CMLProtocolError(address, f"does not speak HTTP as expected ({printable_text(str(error))})"), False
 
 
-def _lost(address: str, method: str, cause: str) -> NotReady:
+def _lost_response_error(address: str, method: str, cause: str) -> CMLNotReadyError:
     if method == "GET":
-        return NotReady(address, cause)
-    return OutcomeUnknown(address, f"{cause}; the request may have taken effect")
+        return CMLNotReadyError(address, cause)
+    return CMLOutcomeUnknownError(address, f"{cause}; the request may have taken effect")
 
 
-def _hung_up(error: httpx.HTTPError) -> bool:
+def _is_disconnect(error: httpx.HTTPError) -> bool:
     # httpx has one error for a server that hung up and for one that talks nonsense; only the words differ.
     return isinstance(error, httpx.RemoteProtocolError) and any(
         word in str(error) for word in ("disconnected", "peer closed")
     )
 
 
-def _tls_refusal(error: BaseException) -> ssl.SSLError | None:
+def _find_tls_error(error: BaseException) -> ssl.SSLError | None:
     """The TLS error behind an error. A server that hangs up during the handshake is starting, not wrong."""
     cause: BaseException | None = error
     while cause is not None:

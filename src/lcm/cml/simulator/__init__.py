@@ -3,10 +3,9 @@
 Cisco's own client library accepts it. It runs no virtual machine; everything is states and timers.
 """
 
-from lcm.cml.simulator.farm import SimulatorFarm
-from lcm.cml.simulator.server import CmlSimulator
+from lcm.cml.simulator.server import CmlSimulator, SimulatorFarm
 from lcm.cml.simulator.state.license import SmartAccount
-from lcm.cml.simulator.state.versions import PROFILES
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.simulator.state.versions import VERSION_PROFILES
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 
-__all__ = ["PROFILES", "CmlSimulator", "SimulatorFarm", "SmartAccount", "World", "WorldSettings"]
+__all__ = ["VERSION_PROFILES", "CmlSimulator", "SimulatorFarm", "SimulatorSettings", "SmartAccount", "World"]

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
 import ssl
 import tempfile
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import uvicorn
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from lcm.core import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import ASGIApp
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,7 @@ class ServerIdentity:
     context: ssl.SSLContext = field(repr=False)
 
 
-def make_identity(name: str = "cml-controller") -> ServerIdentity:
+def make_server_identity(name: str = "cml-controller") -> ServerIdentity:
     """A new certificate, good for ten years."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -34,7 +44,7 @@ def make_identity(name: str = "cml-controller") -> ServerIdentity:
         .subject_name(subject)
         .issuer_name(subject)
         .public_key(key.public_key())
-        .serial_number(clock.chance().getrandbits(120) + 1)
+        .serial_number(clock.rng().getrandbits(120) + 1)
         .not_valid_before(began - timedelta(days=1))
         .not_valid_after(began + timedelta(days=3650))
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
@@ -44,10 +54,10 @@ def make_identity(name: str = "cml-controller") -> ServerIdentity:
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return ServerIdentity(pem.decode(), _context(pem + secret))
+    return ServerIdentity(pem.decode(), _tls_context(pem + secret))
 
 
-def _context(chain: bytes) -> ssl.SSLContext:
+def _tls_context(chain: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # The standard library reads keys from files only.
     with tempfile.TemporaryDirectory(prefix="lcm-cml-") as folder:
@@ -56,3 +66,100 @@ def _context(chain: bytes) -> ssl.SSLContext:
         file.write_bytes(chain)
         context.load_cert_chain(file)
     return context
+
+
+_STOP_TIMEOUT = 1
+_START_POLL_SECONDS = 0.005
+
+
+class PortUnavailableError(Exception):
+    """The port is taken or the host is not one of this machine; the text says which."""
+
+
+class ReservedPort:
+    """A port that stays ours while nobody listens on it: whoever dials it then is refused."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        # Sharing would let two simulators have one port, and each a part of its connections: ask for it alone first.
+        _bind_socket(host, port, socket.SO_REUSEADDR).close()
+        self._kept = _bind_socket(host, port, socket.SO_REUSEPORT)
+        self.number: int = self._kept.getsockname()[1]
+
+    def open(self) -> socket.socket:
+        """A socket to listen on, beside the one that keeps the port."""
+        return _bind_socket(self.host, self.number, socket.SO_REUSEPORT, socket.SO_REUSEADDR)
+
+    def close(self) -> None:
+        """Give the port up."""
+        self._kept.close()
+
+
+class HttpListener:
+    """One application on one port while it is switched on."""
+
+    def __init__(self, app: ASGIApp, port: ReservedPort, tls: ssl.SSLContext | None = None) -> None:
+        self._app = app
+        self._port = port
+        self._tls = tls
+        self._server: _UvicornServer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen; returns when connections are accepted."""
+        if self._task is not None:
+            return
+        config = uvicorn.Config(
+            self._app,
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            ws="websockets-sansio",
+            timeout_graceful_shutdown=_STOP_TIMEOUT,
+        )
+        config.load()
+        config.ssl = self._tls
+        self._server = _UvicornServer(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._port.open()]), name="cml-simulator")
+        while not self._server.started and not self._task.done():
+            await asyncio.wait([self._task], timeout=_START_POLL_SECONDS)
+
+    async def stop(self) -> None:
+        """Stop listening and end what is under way."""
+        if self._server is None or self._task is None:
+            return
+        self._server.should_exit = True
+        await asyncio.wait([self._task])
+        self._server = self._task = None
+
+
+class _UvicornServer(uvicorn.Server):
+    """uvicorn without handlers of its own for signals, and which ends like a machine whose plug is pulled."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # A polite end of TLS waits half a minute for clients that keep their connections for later.
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind_socket(host: str, port: int, *options: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise PortUnavailableError(f"cannot listen on {host}: {error.strerror}") from None
+    try:
+        for option in options:
+            made.setsockopt(socket.SOL_SOCKET, option, 1)
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise PortUnavailableError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    made.setblocking(False)
+    return made

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lcm.cml.simulator.http.app import make_simulator_app
 from lcm.cml.simulator.http.control import make_control_app
-from lcm.cml.simulator.http.simulator_app import make_app
-from lcm.cml.simulator.listener import ServerIdentity, make_identity
-from lcm.cml.simulator.serving import Port, Serving
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.simulator.listener import HttpListener, ReservedPort, ServerIdentity, make_server_identity
+from lcm.cml.simulator.state.license import SmartAccount
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 
 if TYPE_CHECKING:
-    from lcm.cml.simulator.state.license import SmartAccount
+    from types import TracebackType
 
-_LOOK_SECONDS = 0.02
+
+_BOOT_POLL_SECONDS = 0.02
 
 
 class CmlSimulator:
@@ -25,7 +27,7 @@ class CmlSimulator:
 
     def __init__(
         self,
-        settings: WorldSettings | None = None,
+        settings: SimulatorSettings | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -33,12 +35,12 @@ class CmlSimulator:
         identity: ServerIdentity | None = None,
         account: SmartAccount | None = None,
     ) -> None:
-        self.world = World(settings or WorldSettings(), account)
-        self.identity = identity or make_identity()
-        self._port = Port(host, port)
-        self._serving = Serving(make_app(self.world), self._port, self.identity.context)
-        self._control_port: Port | None = None
-        self._control: Serving | None = None
+        self.world = World(settings or SimulatorSettings(), account)
+        self.identity = identity or make_server_identity()
+        self._port = ReservedPort(host, port)
+        self._serving = HttpListener(make_simulator_app(self.world), self._port, self.identity.context)
+        self._control_port: ReservedPort | None = None
+        self._control: HttpListener | None = None
         if control_port is not None:
             self._open_control(control_port)
         self._booting: asyncio.Task[None] | None = None
@@ -88,14 +90,75 @@ class CmlSimulator:
 
     async def _boot(self) -> None:
         while not self.world.boot.listens:  # noqa: ASYNC110 - speed and phase may be changed meanwhile
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_BOOT_POLL_SECONDS)
         await self._serving.start()
         self._booting = None
 
     def _open_control(self, port: int) -> None:
         try:
-            self._control_port = Port("127.0.0.1", port)
+            self._control_port = ReservedPort("127.0.0.1", port)
         except Exception:
             self._port.close()
             raise
-        self._control = Serving(make_control_app(self), self._control_port)
+        self._control = HttpListener(make_control_app(self), self._control_port)
+
+
+class SimulatorFarm:
+    """Servers that share a certificate and an account at Cisco.
+
+    A server that is removed without having given its licence back stays in the account: that is a leak.
+    """
+
+    def __init__(self, settings: SimulatorSettings | None = None, *, identity: ServerIdentity | None = None) -> None:
+        self.settings = settings or SimulatorSettings()
+        self.identity = identity or make_server_identity()
+        self.account = SmartAccount()
+        self._servers: dict[str, CmlSimulator] = {}
+
+    async def __aenter__(self) -> SimulatorFarm:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __getitem__(self, address: str) -> CmlSimulator:
+        return self._servers[address]
+
+    def __contains__(self, address: object) -> bool:
+        return address in self._servers
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where servers stand."""
+        return list(self._servers)
+
+    async def add(self, address: str, *, version: str | None = None, control_port: int | None = None) -> CmlSimulator:
+        """Put a server at an address and switch it on."""
+        if address in self._servers:
+            raise ValueError(f"there is a simulated CML at {address} already")
+        settings = self.settings if version is None else replace(self.settings, version=version)
+        server = CmlSimulator(settings, identity=self.identity, account=self.account, control_port=control_port)
+        self._servers[address] = server
+        await server.start()
+        return server
+
+    async def remove(self, address: str) -> None:
+        """The machine is gone, with all that was on it."""
+        server = self._servers.pop(address, None)
+        if server is not None:
+            await server.stop()
+
+    async def stop(self) -> None:
+        """End all of them."""
+        servers = list(self._servers.values())
+        self._servers.clear()
+        await asyncio.gather(*(server.stop() for server in servers))
+
+    def dial(self, address: str) -> str:
+        """The base URL of the server at an address, for `lcm.cml.client.transport.CMLTransport`."""
+        server = self._servers.get(address)
+        if server is None:
+            raise OSError(f"no machine at {address}")
+        return server.url

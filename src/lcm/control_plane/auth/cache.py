@@ -6,21 +6,24 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import structlog
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
+
 
 T = TypeVar("T")
 
-SECONDS = 5.0
+AUTH_CACHE_SECONDS = 5.0
 """How long a record is believed. Also how long another process may go on accepting what was revoked in this one."""
 
-MOST = 2_048
+MAX_CACHED = 2_048
 
 
-class Recent(Generic[T]):
+class TtlCache(Generic[T]):
     """A small cache whose `drop` holds at once, also against a read that is under way."""
 
-    def __init__(self, seconds: float = SECONDS, most: int = MOST) -> None:
+    def __init__(self, seconds: float = AUTH_CACHE_SECONDS, most: int = MAX_CACHED) -> None:
         self._seconds = seconds
         self._most = most
         self._held: OrderedDict[str, tuple[T, float]] = OrderedDict()
@@ -54,3 +57,31 @@ class Recent(Generic[T]):
         self._held.move_to_end(key)
         if len(self._held) > self._most:
             self._held.popitem(last=False)
+
+
+log = structlog.get_logger(__name__)
+
+
+class BackgroundWrites:
+    """Writes under way, at most one a key."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, key: str, write: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Begin a write unless one is under way for the key."""
+        if key in self._running:
+            return
+        task = asyncio.get_running_loop().create_task(write())
+        self._running[key] = task
+        task.add_done_callback(lambda ended: self._ended(key, ended))
+
+    async def finish(self) -> None:
+        """Returns once no write is under way."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+
+    def _ended(self, key: str, task: asyncio.Task[None]) -> None:
+        del self._running[key]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("a note beside a request was not written", about=key, error=str(error))

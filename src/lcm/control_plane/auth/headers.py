@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     Send: TypeAlias = Callable[[Message], Awaitable[None]]
     App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
-CACHEABLE = ("/static/",)
+CACHEABLE_PATHS = ("/static/",)
 """Where answers are the same for everybody. All others may be about who is signed in: no cache keeps them."""
 
-_POLICY = (
+_CONTENT_SECURITY_POLICY = (
     "default-src 'none'",
     "script-src 'self'",
     "style-src 'self'",
@@ -29,8 +29,8 @@ _POLICY = (
     "base-uri 'none'",
     "frame-ancestors 'none'",
 )
-_ALWAYS = (
-    ("content-security-policy", "; ".join(_POLICY)),
+_BASE_HEADERS = (
+    ("content-security-policy", "; ".join(_CONTENT_SECURITY_POLICY)),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),  # for browsers that do not know frame-ancestors
     # Not no-referrer: then browsers call the origin of our own forms null, and nobody could sign in with them.
@@ -39,17 +39,19 @@ _ALWAYS = (
     ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
 )
-_A_YEAR = 365 * 24 * 3600
+_ONE_YEAR_SECONDS = 365 * 24 * 3600
 
 
-def security_headers(path: str, *, secure: bool, cacheable: Sequence[str] = CACHEABLE) -> tuple[tuple[str, str], ...]:
+def security_headers(
+    path: str, *, secure: bool, cacheable: Sequence[str] = CACHEABLE_PATHS
+) -> tuple[tuple[str, str], ...]:
     """The headers of an answer for a path; `secure`: it goes over TLS."""
-    headers: tuple[tuple[str, str], ...] = _ALWAYS
+    headers: tuple[tuple[str, str], ...] = _BASE_HEADERS
     if not path.startswith(tuple(cacheable)):
         headers += (("cache-control", "no-store"),)
     if secure:
         # Without TLS browsers must ignore it, and on a machine that serves other ports in clear it would lock them out.
-        headers += (("strict-transport-security", f"max-age={_A_YEAR}"),)
+        headers += (("strict-transport-security", f"max-age={_ONE_YEAR_SECONDS}"),)
     return headers
 
 
@@ -59,10 +61,10 @@ def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes],
     return tuple((name.encode(), value.encode()) for name, value in headers)
 
 
-class SecurityHeaders:
+class SecurityHeadersMiddleware:
     """ASGI middleware: puts the headers on every answer, instead of any of the same name. It holds nothing back."""
 
-    def __init__(self, app: App, cacheable: Sequence[str] = CACHEABLE) -> None:
+    def __init__(self, app: App, cacheable: Sequence[str] = CACHEABLE_PATHS) -> None:
         self._app = app
         self._cacheable = cacheable
 

@@ -3,7 +3,7 @@
 Only public keys of asymmetric algorithms are taken. Each is good for the algorithms of its type alone, so a token
 cannot choose how its signature is checked.
 
-Keys are asked for anew when a token names an unknown one, at most once in `REFRESH_EVERY` seconds: forged names cannot
+Keys are asked for anew when a token names an unknown one, at most once in `MIN_REFRESH_INTERVAL` seconds: forged names cannot
 make us flood the provider. They are also looked at again as they age. While the provider cannot be reached those that
 are known go on.
 """
@@ -26,19 +26,21 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-REFRESH_EVERY = 30.0
-FIRST_EVERY = 5.0  # as long as there is no key at all nobody can sign in
-LOOK_AGAIN = 600.0  # in the background
-TOO_OLD = 3600.0  # a token has to wait for the look, or a key withdrawn long ago would be accepted once more
+MIN_REFRESH_INTERVAL = 30.0
+MIN_FIRST_REFRESH_INTERVAL = 5.0  # as long as there is no key at all nobody can sign in
+BACKGROUND_REFRESH_AGE = 600.0  # in the background
+BLOCKING_REFRESH_AGE = (
+    3600.0  # a token has to wait for the look, or a key withdrawn long ago would be accepted once more
+)
 TIMEOUT = 5.0
-MOST_BYTES = 256 * 1024
-MOST_KEYS = 100
-_MOST_REDIRECTS = 3
+MAX_BYTES = 256 * 1024
+MAX_KEYS = 100
+_MAX_REDIRECTS = 3
 _RSA_BITS = range(2048, 8193)
 
 RSA_ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 EC_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
-ASYMMETRIC = RSA_ALGORITHMS | set(EC_ALGORITHMS.values()) | {"EdDSA"}
+ASYMMETRIC_ALGORITHMS = RSA_ALGORITHMS | set(EC_ALGORITHMS.values()) | {"EdDSA"}
 
 
 class JwksError(Exception):
@@ -54,7 +56,7 @@ class VerifyingKey:
     key: Any
 
 
-class Jwks:
+class JwksCache:
     """The keys of one address. The client is the caller's, who also closes it."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
@@ -66,16 +68,16 @@ class Jwks:
         self._refresh: asyncio.Task[None] | None = None
 
     @property
-    def ever_read(self) -> bool:
+    def has_keys(self) -> bool:
         """Whether there are keys to check anything by."""
         return self._read_at is not None
 
     async def candidates(self, kid: str | None, algorithm: str, *, anew: bool = False) -> Sequence[VerifyingKey]:
         """The keys that a token may have been signed with; asks the provider when none is known, or `anew`."""
         age = self._age()
-        if age > TOO_OLD:
+        if age > BLOCKING_REFRESH_AGE:
             await self._look()
-        elif age > LOOK_AGAIN:
+        elif age > BACKGROUND_REFRESH_AGE:
             self._start()
         found = self._matching(kid, algorithm)
         if anew or not found:
@@ -104,7 +106,7 @@ class Jwks:
     def _start(self) -> None:
         """Begin a look unless one is under way or was a moment ago."""
         now = asyncio.get_running_loop().time()
-        pause = REFRESH_EVERY if self.ever_read else FIRST_EVERY
+        pause = MIN_REFRESH_INTERVAL if self.has_keys else MIN_FIRST_REFRESH_INTERVAL
         if self._refresh is not None or (self._tried_at is not None and now - self._tried_at < pause):
             return
         self._tried_at = now
@@ -113,7 +115,7 @@ class Jwks:
     async def _read(self) -> None:
         try:
             async with asyncio.timeout(TIMEOUT):
-                keys = read_keys(await self._fetch(self._url))
+                keys = parse_jwks(await self._fetch(self._url))
         except (JwksError, httpx.HTTPError, httpx.StreamError, OSError) as error:
             reason = str(error) or f"no answer within {TIMEOUT:g} s"
             log.warning("keys of the identity provider not read", host=self._url.host, reason=reason)
@@ -124,27 +126,27 @@ class Jwks:
             self._refresh = None
 
     async def _fetch(self, url: httpx.URL) -> bytes:
-        for _ in range(_MOST_REDIRECTS + 1):
+        for _ in range(_MAX_REDIRECTS + 1):
             # Uncompressed: a small compressed answer could unfold to any size.
             request = self._client.build_request("GET", url, headers={"accept-encoding": "identity"})
             response = await self._client.send(request, stream=True, follow_redirects=False)
             try:
                 if response.next_request is None:
-                    return await _body(response)
-                url = _followed(url, response.next_request.url)
+                    return await _read_body(response)
+                url = _checked_redirect(url, response.next_request.url)
             finally:
                 await response.aclose()
-        raise JwksError(f"more than {_MOST_REDIRECTS} redirects")
+        raise JwksError(f"more than {_MAX_REDIRECTS} redirects")
 
 
-def _followed(url: httpx.URL, target: httpx.URL) -> httpx.URL:
+def _checked_redirect(url: httpx.URL, target: httpx.URL) -> httpx.URL:
     if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
         # Whoever can make the provider redirect must not choose whose keys we trust.
         raise JwksError(f"redirects to another host, {target.host}: set OIDC_JWKS_URL to where the keys are")
     return target
 
 
-async def _body(response: httpx.Response) -> bytes:
+async def _read_body(response: httpx.Response) -> bytes:
     if response.status_code != httpx.codes.OK:
         raise JwksError(f"answered {response.status_code}")
     if response.headers.get("content-encoding", "identity") != "identity":
@@ -152,12 +154,12 @@ async def _body(response: httpx.Response) -> bytes:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > MOST_BYTES:
-            raise JwksError(f"answered more than {MOST_BYTES} bytes")
+        if len(body) > MAX_BYTES:
+            raise JwksError(f"answered more than {MAX_BYTES} bytes")
     return bytes(body)
 
 
-def read_keys(body: bytes) -> Sequence[VerifyingKey]:
+def parse_jwks(body: bytes) -> Sequence[VerifyingKey]:
     """The usable keys of a JWKS document; raises `JwksError` if there is none."""
     try:
         document = json.loads(body)
@@ -166,8 +168,8 @@ def read_keys(body: bytes) -> Sequence[VerifyingKey]:
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise JwksError("answered no list of keys")
-    if len(entries) > MOST_KEYS:
-        raise JwksError(f"answered more than {MOST_KEYS} keys")
+    if len(entries) > MAX_KEYS:
+        raise JwksError(f"answered more than {MAX_KEYS} keys")
     keys = [key for entry in entries if isinstance(entry, dict) and (key := _verifying_key(entry)) is not None]
     if not keys:
         raise JwksError("answered no key that signatures can be checked by")
@@ -179,18 +181,18 @@ def _verifying_key(entry: dict[str, Any]) -> VerifyingKey | None:
     if entry.get("kty") not in ("RSA", "EC", "OKP") or entry.get("use", "sig") != "sig":
         return None
     algorithm = entry.get("alg")
-    if algorithm is not None and (not isinstance(algorithm, str) or algorithm not in ASYMMETRIC):
+    if algorithm is not None and (not isinstance(algorithm, str) or algorithm not in ASYMMETRIC_ALGORITHMS):
         return None
     try:
         key = jwt.PyJWK(entry).key
     except (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError):
         return None
-    algorithms = _algorithms_of(key) & ({algorithm} if algorithm else ASYMMETRIC)
+    algorithms = _allowed_algorithms(key) & ({algorithm} if algorithm else ASYMMETRIC_ALGORITHMS)
     kid = entry.get("kid")
     return VerifyingKey(kid if isinstance(kid, str) else None, algorithms, key) if algorithms else None
 
 
-def _algorithms_of(key: object) -> frozenset[str]:
+def _allowed_algorithms(key: object) -> frozenset[str]:
     """None for all but public keys: a private one that was published can sign for anybody."""
     if isinstance(key, rsa.RSAPublicKey):
         return RSA_ALGORITHMS if key.key_size in _RSA_BITS else frozenset()

@@ -14,25 +14,31 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 
-from lcm.control_plane.auth.jwks import ASYMMETRIC
-from lcm.control_plane.auth.roles import PEOPLE, Caller, CannotTell, Forbidden, Unauthenticated
+from lcm.control_plane.auth.jwks import ASYMMETRIC_ALGORITHMS
+from lcm.control_plane.auth.roles import (
+    PERSON_ROLES,
+    Caller,
+    ForbiddenError,
+    IdentityProviderUnavailableError,
+    UnauthenticatedError,
+)
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from lcm.control_plane.auth.jwks import Jwks, VerifyingKey
+    from lcm.control_plane.auth.jwks import JwksCache, VerifyingKey
 
 LEEWAY = 30.0
 """Seconds by which the provider's clock may differ from ours."""
 
-MOST_CHARACTERS = 16 * 1024
-_FORM = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-_LONGEST_NAME = 128
+MAX_TOKEN_LENGTH = 16 * 1024
+_JWT_PATTERN = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+_MAX_NAME_LENGTH = 128
 
 # Times are checked here, by `lcm.core.clock`; the library would ask the machine's own.
-_SIGNATURE_ONLY: Any = {
+_SIGNATURE_ONLY_OPTIONS: Any = {
     "verify_signature": True,
     **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss"), False),
     **dict.fromkeys(("verify_sub", "verify_jti"), False),
@@ -49,98 +55,102 @@ class OidcConfig:
 
 
 def looks_like_jwt(text: str) -> bool:
-    """Whether text has the form of a JWT, so that it is worth asking `Oidc`."""
-    return len(text) <= MOST_CHARACTERS and _FORM.fullmatch(text) is not None
+    """Whether text has the form of a JWT, so that it is worth asking `OidcVerifier`."""
+    return len(text) <= MAX_TOKEN_LENGTH and _JWT_PATTERN.fullmatch(text) is not None
 
 
-class Oidc:
+class OidcVerifier:
     """Checks tokens of one identity provider."""
 
-    def __init__(self, config: OidcConfig, keys: Jwks) -> None:
+    def __init__(self, config: OidcConfig, keys: JwksCache) -> None:
         self._config = config
         self._keys = keys
 
     async def verify(self, text: str) -> Caller:
         """Who shows this JWT.
 
-        Raises `Unauthenticated` for a token that proves nothing, `Forbidden` for somebody without a role here, and
-        `CannotTell` while the provider's keys were never read.
+        Raises `UnauthenticatedError` for a token that proves nothing, `ForbiddenError` for somebody without a role here, and
+        `IdentityProviderUnavailableError` while the provider's keys were never read.
         """
         claims = await self._signed_claims(text)
         expires_at = _check_times(claims)
         if claims.get("iss") != self._config.issuer:
-            raise Unauthenticated(f"This token is not from {self._config.issuer}.")
+            raise UnauthenticatedError(f"This token is not from {self._config.issuer}.")
         audience = claims.get("aud")
         if self._config.audience not in (audience if isinstance(audience, list) else [audience]):
-            raise Unauthenticated(f"This token is not meant for {self._config.audience}.")
-        name = _name(claims)
+            raise UnauthenticatedError(f"This token is not meant for {self._config.audience}.")
+        name = _user_name(claims)
         return Caller(name=name, kind=CallerKind.OIDC, role=self._role(claims, name), expires_at=expires_at)
 
     async def _signed_claims(self, text: str) -> Mapping[str, Any]:
         kid, algorithm = _header(text)
         candidates = await self._keys.candidates(kid, algorithm)
-        claims = _claims_by(candidates, text, algorithm)
+        claims = _verified_claims(candidates, text, algorithm)
         if claims is None and kid is None and candidates:
             # It names no key, so that it may be signed with a new one shows only now.
             candidates = await self._keys.candidates(kid, algorithm, anew=True)
-            claims = _claims_by(candidates, text, algorithm)
+            claims = _verified_claims(candidates, text, algorithm)
         if claims is not None:
             return claims
-        if not self._keys.ever_read:
-            raise CannotTell("The identity provider's keys cannot be read now. Try again soon, or use a token.")
+        if not self._keys.has_keys:
+            raise IdentityProviderUnavailableError(
+                "The identity provider's keys cannot be read now. Try again soon, or use a token."
+            )
         if not candidates:
-            raise Unauthenticated("This token is signed with a key that the identity provider does not publish.")
-        raise Unauthenticated("This token's signature is wrong.")
+            raise UnauthenticatedError("This token is signed with a key that the identity provider does not publish.")
+        raise UnauthenticatedError("This token's signature is wrong.")
 
     def _role(self, claims: Mapping[str, Any], name: str) -> Role:
-        known = {role for word in _words(claims, self._config.role_claim) if (role := _person_role(word)) is not None}
+        known = {
+            role for word in _claim_values(claims, self._config.role_claim) if (role := _person_role(word)) is not None
+        }
         if not known:
-            raise Forbidden(
+            raise ForbiddenError(
                 f"{name} is signed in but has no role here: the claim {self._config.role_claim} must hold"
-                f" one of {', '.join(PEOPLE)}. Ask who manages the identity provider."
+                f" one of {', '.join(PERSON_ROLES)}. Ask who manages the identity provider."
             )
-        return max(known, key=PEOPLE.index)
+        return max(known, key=PERSON_ROLES.index)
 
 
-def _claims_by(keys: Iterable[VerifyingKey], text: str, algorithm: str) -> Mapping[str, Any] | None:
+def _verified_claims(keys: Iterable[VerifyingKey], text: str, algorithm: str) -> Mapping[str, Any] | None:
     for candidate in keys:
         # One algorithm, that of the key: a public key can never be taken for the secret of an HMAC.
         with suppress(jwt.PyJWTError, ValueError, TypeError, RecursionError):
-            return jwt.decode(text, key=candidate.key, algorithms=[algorithm], options=_SIGNATURE_ONLY)
+            return jwt.decode(text, key=candidate.key, algorithms=[algorithm], options=_SIGNATURE_ONLY_OPTIONS)
     return None
 
 
 def _header(text: str) -> tuple[str | None, str]:
     if not looks_like_jwt(text):
-        raise Unauthenticated("This is not a valid token.")
+        raise UnauthenticatedError("This is not a valid token.")
     try:
         header = jwt.get_unverified_header(text)
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise Unauthenticated("This is not a valid token.") from None
+        raise UnauthenticatedError("This is not a valid token.") from None
     algorithm = header.get("alg")
-    if not isinstance(algorithm, str) or algorithm not in ASYMMETRIC:
-        raise Unauthenticated(f"This token is not signed by one of {', '.join(sorted(ASYMMETRIC))}.")
+    if not isinstance(algorithm, str) or algorithm not in ASYMMETRIC_ALGORITHMS:
+        raise UnauthenticatedError(f"This token is not signed by one of {', '.join(sorted(ASYMMETRIC_ALGORITHMS))}.")
     return header.get("kid"), algorithm
 
 
 def _check_times(claims: Mapping[str, Any]) -> datetime:
     now = clock.now().timestamp()
-    expires = _time(claims, "exp")
+    expires = _time_claim(claims, "exp")
     if expires is None:
-        raise Unauthenticated("This token has no expiry.")
+        raise UnauthenticatedError("This token has no expiry.")
     if expires + LEEWAY <= now:
-        raise Unauthenticated("This token has expired. Sign in again.")
+        raise UnauthenticatedError("This token has expired. Sign in again.")
     for claim in ("nbf", "iat"):
-        begins = _time(claims, claim)
+        begins = _time_claim(claims, claim)
         if begins is not None and begins - LEEWAY > now:
-            raise Unauthenticated("This token is not valid yet. Check the clocks of both machines.")
+            raise UnauthenticatedError("This token is not valid yet. Check the clocks of both machines.")
     try:
         return datetime.fromtimestamp(expires, UTC)
     except (OverflowError, ValueError, OSError):
-        raise Unauthenticated("This token's exp is not a time.") from None
+        raise UnauthenticatedError("This token's exp is not a time.") from None
 
 
-def _time(claims: Mapping[str, Any], name: str) -> float | None:
+def _time_claim(claims: Mapping[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
@@ -148,18 +158,18 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
         # NaN is neither before nor after anything, so it would pass every comparison.
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
-    raise Unauthenticated(f"This token's {name} is not a time.")
+    raise UnauthenticatedError(f"This token's {name} is not a time.")
 
 
-def _name(claims: Mapping[str, Any]) -> str:
+def _user_name(claims: Mapping[str, Any]) -> str:
     for claim in ("preferred_username", "sub"):
         value = claims.get(claim)
-        if isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_NAME:
+        if isinstance(value, str) and value.isprintable() and 0 < len(value) <= _MAX_NAME_LENGTH:
             return value
-    raise Unauthenticated("This token does not say whose it is: neither preferred_username nor sub.")
+    raise UnauthenticatedError("This token does not say whose it is: neither preferred_username nor sub.")
 
 
-def _words(claims: Mapping[str, Any], claim: str) -> Iterable[str]:
+def _claim_values(claims: Mapping[str, Any], claim: str) -> Iterable[str]:
     value: Any = claims.get(claim)
     if value is None:
         value = claims
@@ -172,4 +182,4 @@ def _words(claims: Mapping[str, Any], claim: str) -> Iterable[str]:
 
 def _person_role(word: str) -> Role | None:
     """Controllers come with tokens of ours only: a claim for people must not open the way to secrets."""
-    return next((role for role in PEOPLE if role == word.strip().lower()), None)
+    return next((role for role in PERSON_ROLES if role == word.strip().lower()), None)

@@ -14,37 +14,39 @@ import ipaddress
 import math
 from collections import OrderedDict, deque
 
-from lcm.control_plane.auth.roles import TooManyAttempts
+from lcm.control_plane.auth.roles import TooManyAttemptsError
 
-LIMIT = 10
-WINDOW = 60.0
-MOST = 10_000
-_ONE_CUSTOMER = 64  # bits of an IPv6 address that a provider gives to one customer, who owns all addresses below
+MAX_FAILURES = 10
+WINDOW_SECONDS = 60.0
+MAX_TRACKED = 10_000
+_IPV6_CUSTOMER_PREFIX = (
+    64  # bits of an IPv6 address that a provider gives to one customer, who owns all addresses below
+)
 
 
-class Throttle:
+class SignInRateLimiter:
     """Failures within the last `window` seconds of the loop's clock."""
 
-    def __init__(self, *, limit: int = LIMIT, window: float = WINDOW, most: int = MOST) -> None:
+    def __init__(self, *, limit: int = MAX_FAILURES, window: float = WINDOW_SECONDS, most: int = MAX_TRACKED) -> None:
         self._addresses = _Failures(limit, window, most)
         self._tokens = _Failures(limit, window, most)
 
     def check(self, address: str, token_id: str | None = None) -> None:
-        """Returns if a sign-in may be tried now, else raises `TooManyAttempts`."""
+        """Returns if a sign-in may be tried now, else raises `TooManyAttemptsError`."""
         now = asyncio.get_running_loop().time()
-        client = _client(address)
-        until = self._addresses.closed_until(client, now)
+        client = _client_key(address)
+        until = self._addresses.blocked_until(client, now)
         # A token that is being guessed at is closed only to addresses that failed themselves: else anybody who knows
         # an id could keep its owner out.
-        if token_id is not None and self._addresses.failed_lately(client, now):
-            until = max(until, self._tokens.closed_until(token_id, now))
+        if token_id is not None and self._addresses.failed_recently(client, now):
+            until = max(until, self._tokens.blocked_until(token_id, now))
         if until > now:
-            raise TooManyAttempts(max(1, math.ceil(until - now)))
+            raise TooManyAttemptsError(max(1, math.ceil(until - now)))
 
     def failed(self, address: str, token_id: str | None = None) -> None:
         """A sign-in failed. A later success does not take it back: else one's own token would buy more guesses."""
         now = asyncio.get_running_loop().time()
-        self._addresses.add(_client(address), now)
+        self._addresses.add(_client_key(address), now)
         if token_id is not None:
             self._tokens.add(token_id, now)
 
@@ -62,11 +64,11 @@ class _Failures:
         while len(self._times) > self._most or now - next(iter(self._times.values()))[-1] >= self._window:
             self._times.popitem(last=False)
 
-    def failed_lately(self, key: str, now: float) -> bool:
+    def failed_recently(self, key: str, now: float) -> bool:
         times = self._times.get(key)
         return times is not None and now - times[-1] < self._window
 
-    def closed_until(self, key: str, now: float) -> float:
+    def blocked_until(self, key: str, now: float) -> float:
         """When the oldest of the last `limit` failures leaves the window; `now` if it is open."""
         times = self._times.get(key)
         if times is None or len(times) < self._limit:
@@ -74,7 +76,7 @@ class _Failures:
         return max(now, times[0] + self._window)
 
 
-def _client(address: str) -> str:
+def _client_key(address: str) -> str:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -82,5 +84,5 @@ def _client(address: str) -> str:
     if isinstance(parsed, ipaddress.IPv6Address):
         if parsed.ipv4_mapped is not None:
             return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((int(parsed), _ONE_CUSTOMER), strict=False))
+        return str(ipaddress.ip_network((int(parsed), _IPV6_CUSTOMER_PREFIX), strict=False))
     return str(parsed)

@@ -17,40 +17,40 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
-PEOPLE = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
+PERSON_ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 """The roles of people, each of which may do what those before it may."""
 
 
 def allows(role: Role, needed: Role) -> bool:
     """Whether somebody with `role` may do what `needed` is asked for."""
-    if role not in PEOPLE or needed not in PEOPLE:
+    if role not in PERSON_ROLES or needed not in PERSON_ROLES:
         return role is needed
-    return PEOPLE.index(role) >= PEOPLE.index(needed)
+    return PERSON_ROLES.index(role) >= PERSON_ROLES.index(needed)
 
 
-class AccessRefused(Exception):
+class AccessError(Exception):
     """Somebody may not come in. The message is for them: it says what to do and holds no secret."""
 
     code: ClassVar[ProblemCode] = ProblemCode.UNAUTHENTICATED
 
 
-class Unauthenticated(AccessRefused):
+class UnauthenticatedError(AccessError):
     """What was shown proves nothing, or no longer does."""
 
 
-class Forbidden(AccessRefused):
+class ForbiddenError(AccessError):
     """It is clear who is calling, and they may not do this."""
 
     code = ProblemCode.FORBIDDEN
 
 
-class CsrfRefused(AccessRefused):
+class CsrfError(AccessError):
     """A change came by cookie without the proof that it came from our own page."""
 
     code = ProblemCode.CSRF
 
 
-class TooManyAttempts(AccessRefused):
+class TooManyAttemptsError(AccessError):
     """Too many failed sign-ins; the next may be tried after `retry_after` whole seconds."""
 
     code = ProblemCode.TOO_MANY_ATTEMPTS
@@ -60,7 +60,7 @@ class TooManyAttempts(AccessRefused):
         self.retry_after = retry_after
 
 
-class CannotTell(AccessRefused):
+class IdentityProviderUnavailableError(AccessError):
     """Whoever could confirm the sign-in cannot be asked now."""
 
     code = ProblemCode.UNAVAILABLE
@@ -83,6 +83,6 @@ class Caller:
         return Actor(kind=kind, name=self.name)
 
     def require(self, needed: Role) -> None:
-        """Returns if the caller may do what `needed` is asked for, else raises `Forbidden`."""
+        """Returns if the caller may do what `needed` is asked for, else raises `ForbiddenError`."""
         if not allows(self.role, needed):
-            raise Forbidden(f"This needs the role {needed}; {self.name} has the role {self.role}.")
+            raise ForbiddenError(f"This needs the role {needed}; {self.name} has the role {self.role}.")

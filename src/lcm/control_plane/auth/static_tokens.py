@@ -17,11 +17,11 @@ from lcm.model.access import CallerKind, Role
 
 log = structlog.get_logger(__name__)
 
-_GUESSABLE_BELOW = 20
+_MIN_SAFE_LENGTH = 20
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsToken:
+class StaticToken:
     """One such token: who comes with it, and the hash that it is compared by."""
 
     caller: Caller
@@ -32,26 +32,28 @@ class SettingsToken:
         return hmac.compare_digest(_digest(text), self.digest)
 
 
-def settings_tokens(bootstrap: str | None, controller: str | None) -> tuple[SettingsToken, ...]:
+def load_static_tokens(bootstrap: str | None, controller: str | None) -> tuple[StaticToken, ...]:
     """The tokens of the settings, those that are set. ValueError if one is empty or they are the same."""
     if bootstrap is not None and bootstrap == controller:
         raise ValueError("LCM_BOOTSTRAP_TOKEN and LCM_CONTROLLER_TOKEN must differ: they give different roles")
     tokens = []
     if bootstrap is not None:
-        tokens.append(_token("LCM_BOOTSTRAP_TOKEN", bootstrap, "bootstrap", CallerKind.BOOTSTRAP, Role.ADMIN))
+        tokens.append(_static_token("LCM_BOOTSTRAP_TOKEN", bootstrap, "bootstrap", CallerKind.BOOTSTRAP, Role.ADMIN))
     if controller is not None:
-        tokens.append(_token("LCM_CONTROLLER_TOKEN", controller, "controller", CallerKind.TOKEN, Role.CONTROLLER))
+        tokens.append(
+            _static_token("LCM_CONTROLLER_TOKEN", controller, "controller", CallerKind.TOKEN, Role.CONTROLLER)
+        )
     return tuple(tokens)
 
 
-def _token(variable: str, text: str, name: str, kind: CallerKind, role: Role) -> SettingsToken:
+def _static_token(variable: str, text: str, name: str, kind: CallerKind, role: Role) -> StaticToken:
     if not text.strip():
         # An empty token would be shown by everybody who shows none.
         raise ValueError(f"{variable} must not be empty")
-    if len(text) < _GUESSABLE_BELOW:
-        log.warning("a token of the settings can be guessed", variable=variable, should_have=_GUESSABLE_BELOW)
+    if len(text) < _MIN_SAFE_LENGTH:
+        log.warning("a token of the settings can be guessed", variable=variable, should_have=_MIN_SAFE_LENGTH)
     caller = Caller(name=name, kind=kind, role=role, token_id=f"{name}-{_fingerprint(text)}")
-    return SettingsToken(caller, _digest(text))
+    return StaticToken(caller, _digest(text))
 
 
 def _digest(text: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import INSTALLATION
 from lcm.control_plane.store.port import Put
 from lcm.core import clock
@@ -12,11 +12,11 @@ from lcm.model.fleet.state import Installation
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
 
 
-class WrongInstallation(Exception):
+class InstallationMismatchError(Exception):
     """LCM_INSTALLATION_ID names another installation than the one that the store belongs to."""
 
     def __init__(self, given: str, stored: str) -> None:
@@ -27,32 +27,32 @@ class WrongInstallation(Exception):
         )
 
 
-async def settle_installation(change: Change, given: str | None) -> Installation:
+async def ensure_installation(change: Transaction, given: str | None) -> Installation:
     """The id of this installation, made and stored by the first start.
 
     Of two that start at once on one store the second to commit runs again, and finds the id of the first.
     """
-    known = await _read(change.store)
+    known = await _read_stored(change.store)
     if known is None:
         settled = Installation(installation_id=given or clock.new_id("lcm"))
         change.write(Put(INSTALLATION, INSTALLATION.name, settled.model_dump_json().encode(), None))
         change.audit("installation_named", settled.installation_id)
         return settled
     if given is not None and given != known.installation_id:
-        raise WrongInstallation(given, known.installation_id)
+        raise InstallationMismatchError(given, known.installation_id)
     return known
 
 
 async def read_installation(store: Store) -> Installation:
     """The id of this installation."""
-    known = await _read(store)
+    known = await _read_stored(store)
     if known is None:
-        raise Refusal(
+        raise ProblemError(
             ProblemCode.UNAVAILABLE, "the installation has no id yet; the start of the control plane makes it"
         )
     return known
 
 
-async def _read(store: Store) -> Installation | None:
+async def _read_stored(store: Store) -> Installation | None:
     stored = await store.get(INSTALLATION, INSTALLATION.name)
     return None if stored is None else Installation.model_validate_json(stored.body)

@@ -7,35 +7,43 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.records.kinds import FLEET, LABLETS, LEADERSHIPS, WORKERS
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.decisions import read_decisions
-from lcm.control_plane.workers.holding import make_hold
+from lcm.control_plane.workers.lifecycle import make_hold
 from lcm.core import clock
-from lcm.core.sharing import Shared
+from lcm.core.singleflight import FreshSingleflight
 from lcm.model.fleet.state import (
     Breaker,
     FleetCapacity,
     FleetPlan,
     FleetState,
     FleetSummary,
-    LeaderSeen,
+    LeadershipTerm,
     PlannedWorker,
 )
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
-from lcm.model.worker.urgency import LAST_PROBLEM
+from lcm.model.worker.urgency import LAST_WORKER_PROBLEM
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.control_plane.auth.roles import Caller
-    from lcm.control_plane.context import Plane
-    from lcm.control_plane.records.unit_of_work import Change
-    from lcm.control_plane.store.port import Store, Value
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.store.port import FieldValue, Store
     from lcm.control_plane.workers.controller_writes import Leader
     from lcm.model.worker.requests import BreakerReport, HoldRequest
 
-_SUMS = ("cost_per_hour_usd", "saved_usd", "stopped_since", "cpu_cores", "memory_gb", "storage_gb", "max_nodes")
-PAYING = (
+_SUMMED_FIELDS = (
+    "cost_per_hour_usd",
+    "saved_usd",
+    "stopped_since",
+    "cpu_cores",
+    "memory_gb",
+    "storage_gb",
+    "max_nodes",
+)
+BILLED_STATUSES = (
     WorkerStatus.PROVISIONING,
     WorkerStatus.STARTING,
     WorkerStatus.RUNNING,
@@ -45,24 +53,24 @@ PAYING = (
 )
 
 
-class Fleet:
+class FleetService:
     """Reads of the whole fleet, and switches that hold for all of it."""
 
-    def __init__(self, plane: Plane) -> None:
+    def __init__(self, plane: ControlPlaneContext) -> None:
         self._plane = plane
-        self._summaries: Shared[FleetSummary] = Shared()
+        self._summaries: FreshSingleflight[FleetSummary] = FreshSingleflight()
 
     async def summary(self) -> FleetSummary:
         """Counts, capacity and cost, from indexes alone; TERMINATED workers are left out of everything but counts."""
         # Every open page asks for it after every change, so many do at once: one look serves them all.
-        return await self._summaries.ask("summary", self._sum_up)
+        return await self._summaries.ask("summary", self._read_summary)
 
-    async def _sum_up(self) -> FleetSummary:
+    async def _read_summary(self) -> FleetSummary:
         store = self._plane.store
-        rows = await store.count_by(WORKERS, ["aws_region", "status", "ready", "held"], sums=_SUMS)
-        state = await read_fleet(store)
-        troubled = await store.count_by(WORKERS, ["urgency"], Where(below={"urgency": int(LAST_PROBLEM) + 1}))
-        tally = _Tally()
+        rows = await store.count_by(WORKERS, ["aws_region", "status", "ready", "held"], sums=_SUMMED_FIELDS)
+        state = await read_fleet_state(store)
+        troubled = await store.count_by(WORKERS, ["urgency"], Where(below={"urgency": int(LAST_WORKER_PROBLEM) + 1}))
+        tally = _FleetTotals()
         for values, count, sums in rows:
             tally.add(values, count, sums)
         return FleetSummary(
@@ -80,7 +88,7 @@ class Fleet:
             ),
             cost_per_hour_usd=round(tally.cost, 4),
             saved_per_hour_usd=round(tally.saved, 4),
-            saved_total_usd=round(tally.saved_so_far(clock.now()), 2),
+            saved_total_usd=round(tally.total_saved(clock.now()), 2),
             hold=state.hold if state.hold is not None and state.hold.active(clock.now()) else None,
             held_workers=tally.held,
             breakers=tuple(breaker for _, breaker in sorted(state.breakers.items()) if breaker.open),
@@ -89,47 +97,49 @@ class Fleet:
 
     async def state(self) -> FleetState:
         """What holds for the fleet now: its hold, the open breakers, the last scale-down."""
-        return await read_fleet(self._plane.store)
+        return await read_fleet_state(self._plane.store)
 
     async def hold(self, caller: Caller, request: HoldRequest) -> FleetState:
         """Stop all changes of all workers."""
 
-        async def attempt(change: Change) -> FleetState:
+        async def attempt(change: Transaction) -> FleetState:
             state = await change.fleet()
             held = make_hold(request, caller.name, change.now)
             if state.hold is not None and (state.hold.reason, state.hold.until) == (held.reason, held.until):
                 return state
-            return _save(change, state.model_copy(update={"hold": held}), "fleet_held", request.reason)
+            return _save_state(change, state.model_copy(update={"hold": held}), "fleet_held", request.reason)
 
         return await self._plane.records.change(caller.actor, attempt)
 
     async def release(self, caller: Caller) -> FleetState:
         """Let changes go on."""
 
-        async def attempt(change: Change) -> FleetState:
+        async def attempt(change: Transaction) -> FleetState:
             state = await change.fleet()
             if state.hold is None:
                 return state
-            return _save(change, state.model_copy(update={"hold": None}), "fleet_released")
+            return _save_state(change, state.model_copy(update={"hold": None}), "fleet_released")
 
         return await self._plane.records.change(caller.actor, attempt)
 
     async def reset_breakers(self, caller: Caller, region: str | None = None) -> FleetState:
         """A person closes the breakers, or one of them."""
 
-        async def attempt(change: Change) -> FleetState:
+        async def attempt(change: Transaction) -> FleetState:
             state = await change.fleet()
             left = {name: breaker for name, breaker in state.breakers.items() if region not in (None, name)}
             if left == state.breakers:
                 return state
-            return _save(change, state.model_copy(update={"breakers": left}), "breaker_reset", region or "all regions")
+            return _save_state(
+                change, state.model_copy(update={"breakers": left}), "breaker_reset", region or "all regions"
+            )
 
         return await self._plane.records.change(caller.actor, attempt)
 
     async def report_breaker(self, leader: Leader, report: BreakerReport) -> FleetState:
         """A controller opens a breaker, or closes one that not only a person may close."""
 
-        async def attempt(change: Change) -> FleetState:
+        async def attempt(change: Transaction) -> FleetState:
             await change.fence(leader.controller, leader.term)
             state = await change.fleet()
             known = state.breakers.get(report.region)
@@ -137,7 +147,9 @@ class Fleet:
                 return state
             others = {name: breaker for name, breaker in state.breakers.items() if name != report.region}
             if not report.open:
-                return _save(change, state.model_copy(update={"breakers": others}), "breaker_closed", report.reason)
+                return _save_state(
+                    change, state.model_copy(update={"breakers": others}), "breaker_closed", report.reason
+                )
             breaker = Breaker(
                 region=report.region,
                 open=True,
@@ -149,7 +161,7 @@ class Fleet:
             if breaker == known:
                 return state
             after = state.model_copy(update={"breakers": {**others, report.region: breaker}})
-            return _save(change, after, "breaker_opened", report.reason)
+            return _save_state(change, after, "breaker_opened", report.reason)
 
         return await self._plane.records.change(leader.actor, attempt)
 
@@ -170,30 +182,30 @@ class Fleet:
                     decision=decisions.get(worker.id),
                 )
             )
-        return FleetPlan(items=tuple(items), next_cursor=page.next_after)
+        return FleetPlan(items=tuple(items), next_cursor=page.next_cursor)
 
     async def _lablets(self) -> dict[LabletStatus, int]:
         rows = await self._plane.store.count_by(LABLETS, ["status"])
         return {LabletStatus(str(status)): count for (status,), count, _ in rows}
 
-    async def _leaders(self) -> list[LeaderSeen]:
+    async def _leaders(self) -> list[LeadershipTerm]:
         page = await self._plane.store.find(LEADERSHIPS)
-        return [LeaderSeen.model_validate_json(item.body) for item in page.items]
+        return [LeadershipTerm.model_validate_json(item.body) for item in page.items]
 
 
-async def read_fleet(store: Store) -> FleetState:
+async def read_fleet_state(store: Store) -> FleetState:
     """What holds for the fleet as a whole."""
     stored = await store.get(FLEET, FLEET.name)
     return FleetState() if stored is None else FleetState.model_validate_json(stored.body)
 
 
-def _save(change: Change, state: FleetState, action: str, reason: str = "") -> FleetState:
+def _save_state(change: Transaction, state: FleetState, action: str, reason: str = "") -> FleetState:
     change.save_fleet(state)
     change.audit(action, "fleet", reason)
     return state
 
 
-class _Tally:
+class _FleetTotals:
     """Adds up groups of workers."""
 
     def __init__(self) -> None:
@@ -203,7 +215,7 @@ class _Tally:
         self.by_status: dict[WorkerStatus, int] = {}
         self.by_region: dict[str, dict[WorkerStatus, int]] = {}
 
-    def add(self, values: tuple[Value, ...], count: int, sums: tuple[float, ...]) -> None:
+    def add(self, values: tuple[FieldValue, ...], count: int, sums: tuple[float, ...]) -> None:
         region, status, ready, held = str(values[0]), WorkerStatus(str(values[1])), bool(values[2]), bool(values[3])
         self.by_status[status] = self.by_status.get(status, 0) + count
         regional = self.by_region.setdefault(region, {})
@@ -214,7 +226,7 @@ class _Tally:
             return
         self.workers += count
         self.held += count if held else 0
-        if status in PAYING:
+        if status in BILLED_STATUSES:
             self.cost += sums[0]
         if status is WorkerStatus.STOPPED:
             self.saved += sums[0]
@@ -222,6 +234,6 @@ class _Tally:
             self.ready += count
             self.capacity = [one + more for one, more in zip(self.capacity, sums[3:], strict=True)]
 
-    def saved_so_far(self, now: datetime) -> float:
+    def total_saved(self, now: datetime) -> float:
         """What stops have saved: those that are over, and those that go on, up to now."""
         return self._saved_before + self.saved * now.timestamp() / 3600 - self._stopped_since

@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import SETTINGS
 from lcm.control_plane.store.port import Put
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
-    from lcm.model.fleet.settings import SettingsPatch
+    from lcm.model.fleet.settings import FleetSettingsPatch
 
-_ID = "fleet"
+_SETTINGS_ID = "fleet"
 _GROUPS = ("idle", "discovery", "scaling")
 
 
-async def read_settings(store: Store, base: FleetSettings) -> FleetSettings:
+async def read_fleet_settings(store: Store, base: FleetSettings) -> FleetSettings:
     """What counts now."""
-    stored = await store.get(SETTINGS, _ID)
-    return base if stored is None else _combined(base, json.loads(stored.body))
+    stored = await store.get(SETTINGS, _SETTINGS_ID)
+    return base if stored is None else _merge_settings(base, json.loads(stored.body))
 
 
-async def patch_settings(change: Change, base: FleetSettings, patch: SettingsPatch) -> FleetSettings:
+async def patch_fleet_settings(change: Transaction, base: FleetSettings, patch: FleetSettingsPatch) -> FleetSettings:
     """Store values, or take stored ones back with null. One wrong value refuses the whole patch."""
-    stored = await change.store.get(SETTINGS, _ID)
+    stored = await change.store.get(SETTINGS, _SETTINGS_ID)
     before: dict[str, dict[str, Any]] = {} if stored is None else json.loads(stored.body)
     after = {group: dict(before.get(group, {})) for group in _GROUPS}
     for group in _GROUPS:
@@ -39,19 +39,19 @@ async def patch_settings(change: Change, base: FleetSettings, patch: SettingsPat
                 after[group].pop(name, None)
             else:
                 after[group][name] = value
-    settings = _combined(base, after)
+    settings = _merge_settings(base, after)
     if after != {group: before.get(group, {}) for group in _GROUPS}:
         body = json.dumps(after, sort_keys=True).encode()
-        change.write(Put(SETTINGS, _ID, body, None if stored is None else stored.revision))
+        change.write(Put(SETTINGS, _SETTINGS_ID, body, None if stored is None else stored.revision))
         change.audit("settings_changed", "settings", changed={group: patch.given(group) for group in _GROUPS})
     return settings
 
 
-def _combined(base: FleetSettings, stored: dict[str, dict[str, Any]]) -> FleetSettings:
+def _merge_settings(base: FleetSettings, stored: dict[str, dict[str, Any]]) -> FleetSettings:
     told = {group: {**getattr(base, group).model_dump(), **stored.get(group, {})} for group in _GROUPS}
     try:
         return FleetSettings.model_validate(told)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise Refusal(ProblemCode.INVALID, f"{where}: {first['msg']}") from None
+        raise ProblemError(ProblemCode.INVALID, f"{where}: {first['msg']}") from None

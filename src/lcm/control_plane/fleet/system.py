@@ -8,29 +8,36 @@ from typing import TYPE_CHECKING, Protocol
 from lcm.control_plane.records.kinds import CONTROLLER_REPORTS
 from lcm.control_plane.store.port import Put, StoreError
 from lcm.core import clock
-from lcm.model.model_system import ControllerHealth, MirrorHealth, PlaneHealth, StreamHealth, SystemHealth
-from lcm.model.system import ControllerSeen, judge
+from lcm.model.system import (
+    ControllerHealth,
+    ControlPlaneHealth,
+    MirrorHealth,
+    ReceivedControllerReport,
+    StreamHealth,
+    SystemHealth,
+    assess_controller,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from lcm.control_plane.context import Plane
-    from lcm.control_plane.fleet.service import Fleet
-    from lcm.control_plane.journal.mirror import MirrorFigures
+    from lcm.control_plane.context import ControlPlaneContext
+    from lcm.control_plane.fleet.service import FleetService
+    from lcm.control_plane.journal.mirror import MirrorCounters
     from lcm.control_plane.journal.sse import EventStream
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.workers.controller_writes import Leader
-    from lcm.model.fleet.state import LeaderSeen
+    from lcm.model.fleet.state import LeadershipTerm
     from lcm.model.system import ControllerReport
 
-_MOST_LEAKS = 100
+_MAX_LEAKS = 100
 
 
-class Mirroring(Protocol):
+class MirrorStatus(Protocol):
     """What is read off the mirror."""
 
-    figures: MirrorFigures
+    figures: MirrorCounters
 
     @property
     def lag(self) -> float: ...
@@ -42,32 +49,36 @@ class Mirroring(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessDetails:
     """What is told of the process. `about` may be completed after the start."""
 
     about: Mapping[str, object]
     store: str = ""
-    mirrors: Sequence[Mirroring] = ()
+    mirrors: Sequence[MirrorStatus] = ()
 
 
-class System:
+class SystemService:
     """Takes controllers' reports and tells how all is. The last report of each is kept, and no line in the journal."""
 
-    def __init__(self, plane: Plane, fleet: Fleet, stream: EventStream, process: Process) -> None:
+    def __init__(
+        self, plane: ControlPlaneContext, fleet: FleetService, stream: EventStream, process: ProcessDetails
+    ) -> None:
         self._plane = plane
         self._fleet = fleet
         self._stream = stream
         self._process = process
         self._started_at = clock.now()
-        self._latest: dict[str, ControllerSeen] = {}  # also when the store cannot be asked
+        self._latest: dict[str, ReceivedControllerReport] = {}  # also when the store cannot be asked
 
-    async def report(self, leader: Leader, report: ControllerReport) -> ControllerSeen:
+    async def report(self, leader: Leader, report: ControllerReport) -> ReceivedControllerReport:
         """A controller that leads says how it is."""
 
-        async def attempt(change: Change) -> ControllerSeen:
+        async def attempt(change: Transaction) -> ReceivedControllerReport:
             await change.fence(leader.controller, leader.term)
             stored = await change.store.get(CONTROLLER_REPORTS, leader.controller)
-            seen = ControllerSeen(controller=leader.controller, term=leader.term, received_at=change.now, report=report)
+            seen = ReceivedControllerReport(
+                controller=leader.controller, term=leader.term, received_at=change.now, report=report
+            )
             revision = None if stored is None else stored.revision
             change.write(Put(CONTROLLER_REPORTS, leader.controller, seen.model_dump_json().encode(), revision))
             return seen
@@ -86,30 +97,31 @@ class System:
         return SystemHealth(
             plane=self._own(now),
             controllers=tuple(
-                _controller(name, leaders.get(name), reports.get(name), now) for name in sorted({*leaders, *reports})
+                _controller_health(name, leaders.get(name), reports.get(name), now)
+                for name in sorted({*leaders, *reports})
             ),
             hold=summary.hold,
             held_workers=summary.held_workers,
             breakers=summary.breakers,
-            leaks=tuple(leaks[:_MOST_LEAKS]),
+            leaks=tuple(leaks[:_MAX_LEAKS]),
             leaks_total=sum(seen.report.leaks_total for seen in reports.values()),
         )
 
-    async def _reports(self) -> dict[str, ControllerSeen]:
+    async def _reports(self) -> dict[str, ReceivedControllerReport]:
         known = dict(self._latest)
         try:
             page = await self._plane.store.find(CONTROLLER_REPORTS)
         except StoreError:
             return known
         for stored in page.items:
-            seen = ControllerSeen.model_validate_json(stored.body)
+            seen = ReceivedControllerReport.model_validate_json(stored.body)
             if seen.controller not in known or known[seen.controller].received_at < seen.received_at:
                 known[seen.controller] = seen  # another control plane took it
         return known
 
-    def _own(self, now: datetime) -> PlaneHealth:
+    def _own(self, now: datetime) -> ControlPlaneHealth:
         about, mirrors, stream = self._process.about, self._process.mirrors, self._stream
-        return PlaneHealth(
+        return ControlPlaneHealth(
             version=str(about.get("version", "unknown")),
             installation_id=str(about.get("installation_id", "")),
             store=self._process.store,
@@ -117,7 +129,7 @@ class System:
             regions=self._plane.regions,
             started_at=self._started_at,
             uptime_seconds=(now - self._started_at).total_seconds(),
-            mirror=_mirror(mirrors) if mirrors else None,
+            mirror=_mirror_health(mirrors) if mirrors else None,
             stream=StreamHealth(
                 clients=stream.clients,
                 opened=stream.figures.opened,
@@ -128,7 +140,7 @@ class System:
         )
 
 
-def _mirror(mirrors: Sequence[Mirroring]) -> MirrorHealth:
+def _mirror_health(mirrors: Sequence[MirrorStatus]) -> MirrorHealth:
     """All of them as one: nobody can do anything about only one of them."""
 
     def total(name: str) -> int:
@@ -146,8 +158,10 @@ def _mirror(mirrors: Sequence[Mirroring]) -> MirrorHealth:
     )
 
 
-def _controller(name: str, leader: LeaderSeen | None, seen: ControllerSeen | None, now: datetime) -> ControllerHealth:
-    verdict, said = judge(seen, now)
+def _controller_health(
+    name: str, leader: LeadershipTerm | None, seen: ReceivedControllerReport | None, now: datetime
+) -> ControllerHealth:
+    verdict, said = assess_controller(seen, now)
     return ControllerHealth(
         name=name,
         verdict=verdict,

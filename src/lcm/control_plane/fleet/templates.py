@@ -8,7 +8,7 @@ import structlog
 import yaml
 from pydantic import ValidationError
 
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import TEMPLATES
 from lcm.control_plane.store.port import Put
 from lcm.model.problems import ProblemCode
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
 
 log = structlog.get_logger(__name__)
@@ -28,11 +28,13 @@ async def read_template(store: Store, name: str) -> WorkerTemplate:
     """The template of this name."""
     stored = await store.get(TEMPLATES, name)
     if stored is None:
-        raise Refusal(ProblemCode.NOT_FOUND, f"there is no template {name}; lcm templates list shows those that are")
+        raise ProblemError(
+            ProblemCode.NOT_FOUND, f"there is no template {name}; lcm templates list shows those that are"
+        )
     return WorkerTemplate.model_validate_json(stored.body)
 
 
-async def put_template(change: Change, template: WorkerTemplate) -> bool:
+async def put_template(change: Transaction, template: WorkerTemplate) -> bool:
     """Make or change a template; says whether it is new."""
     stored = await change.store.get(TEMPLATES, template.name)
     if stored is not None and WorkerTemplate.model_validate_json(stored.body) == template:
@@ -44,7 +46,7 @@ async def put_template(change: Change, template: WorkerTemplate) -> bool:
     return stored is None
 
 
-async def switch_template(change: Change, name: str, *, enabled: bool) -> WorkerTemplate:
+async def set_template_enabled(change: Transaction, name: str, *, enabled: bool) -> WorkerTemplate:
     """Enable or disable a template. Workers that were made from it stay as they are."""
     template = await read_template(change.store, name)
     switched = template.model_copy(update={"enabled": enabled})
@@ -52,7 +54,7 @@ async def switch_template(change: Change, name: str, *, enabled: bool) -> Worker
     return switched
 
 
-def templates_from_file(path: Path) -> list[WorkerTemplate]:
+def load_templates(path: Path) -> list[WorkerTemplate]:
     """The templates of a YAML file: a list, or a mapping with `templates`. A bad entry is reported and passed over."""
     try:
         content = yaml.safe_load(path.read_text())
@@ -63,10 +65,10 @@ def templates_from_file(path: Path) -> list[WorkerTemplate]:
     if not isinstance(entries, list):
         log.error("templates cannot be read: the file must hold a list", path=str(path))
         return []
-    return list(_good_ones(path, entries))
+    return list(_valid_templates(path, entries))
 
 
-def _good_ones(path: Path, entries: list[Any]) -> Iterable[WorkerTemplate]:
+def _valid_templates(path: Path, entries: list[Any]) -> Iterable[WorkerTemplate]:
     for number, entry in enumerate(entries, 1):
         try:
             yield WorkerTemplate.model_validate(entry)
@@ -77,10 +79,10 @@ def _good_ones(path: Path, entries: list[Any]) -> Iterable[WorkerTemplate]:
             log.error("template passed over", path=str(path), entry=number, name=name, field=where, error=first["msg"])
 
 
-async def seed_templates(change: Change, path: Path | None) -> int:
+async def seed_templates(change: Transaction, path: Path | None) -> int:
     """Upsert the templates of the file by name, or the defaults that are missing; says how many were written."""
     if path is not None:
-        wanted = templates_from_file(path)
+        wanted = load_templates(path)
         return len([template for template in wanted if await put_template(change, template)])
     missing = [template for template in DEFAULT_TEMPLATES if await change.store.get(TEMPLATES, template.name) is None]
     for template in missing:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Depends, Header, Request
 from pydantic import WithJsonSchema
 
-from lcm.control_plane.auth.cookies import session_id_in
-from lcm.control_plane.auth.links import SignInLinks
-from lcm.control_plane.auth.oidc import Oidc, looks_like_jwt
-from lcm.control_plane.auth.rate_limit import Throttle
-from lcm.control_plane.auth.roles import Caller, Unauthenticated
-from lcm.control_plane.auth.sessions import Sessions, check_csrf
-from lcm.control_plane.auth.tokens import Tokens, token_id_of
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.records.idempotency import Key
+from lcm.control_plane.auth.oidc import OidcVerifier, looks_like_jwt
+from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
+from lcm.control_plane.auth.sessions import SessionService, SignInLinks, check_csrf, session_id_from
+from lcm.control_plane.auth.tokens import TokenService, parse_token_id
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.workers.controller_writes import Leader
 from lcm.model.access import Role
 from lcm.model.problems import ProblemCode
@@ -25,37 +23,37 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 CSRF_HEADER = "X-LCM-CSRF"
-_READING = ("GET", "HEAD", "OPTIONS")
-_LONGEST_KEY = 128
-_VERSION = r'^(\*|(W/)?"?[0-9]{1,15}"?)$'
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_MAX_KEY_LENGTH = 128
+_ETAG_PATTERN = r'^(\*|(W/)?"?[0-9]{1,15}"?)$'
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Authenticator:
     """Everything that can tell who is calling."""
 
-    tokens: Tokens
-    sessions: Sessions
-    throttle: Throttle
-    oidc: Oidc | None = None
+    tokens: TokenService
+    sessions: SessionService
+    throttle: SignInRateLimiter
+    oidc: OidcVerifier | None = None
     links: SignInLinks = field(default_factory=SignInLinks)
 
     async def admit(self, request: Request) -> Caller:
         """The caller, or a refusal. Failed attempts are counted before the next is looked at."""
-        text = _bearer(request)
+        text = _bearer_token(request)
         if text is None:
-            return await self._by_cookie(request)
-        return await self.by_token(request, text)
+            return await self._authenticate_session(request)
+        return await self.authenticate_token(request, text)
 
-    async def by_token(self, request: Request, text: str) -> Caller:
+    async def authenticate_token(self, request: Request, text: str) -> Caller:
         """Who shows this token or JWT."""
         address = request.client.host if request.client else ""
-        token_id = token_id_of(text)
+        token_id = parse_token_id(text)
         if token_id is None:
             self.throttle.check(address)  # a token from the settings could be guessed, one that we made cannot
         try:
             return await self._verify(text)
-        except Unauthenticated:
+        except UnauthenticatedError:
             self.throttle.failed(address, token_id)
             self.throttle.check(address, token_id)
             raise
@@ -64,58 +62,58 @@ class Gate:
         """A token of ours first: one from the settings may look like anything, also like a JWT."""
         try:
             return await self.tokens.verify(text)
-        except Unauthenticated:
+        except UnauthenticatedError:
             if self.oidc is None or not looks_like_jwt(text):
                 raise
         return await self.oidc.verify(text)
 
-    async def _by_cookie(self, request: Request) -> Caller:
-        session_id = session_id_in(request.cookies, secure=request.url.scheme == "https")
+    async def _authenticate_session(self, request: Request) -> Caller:
+        session_id = session_id_from(request.cookies, secure=request.url.scheme == "https")
         if session_id is None:
-            raise Unauthenticated("Sign in: send Authorization: Bearer <token>, or use lcm login.")
+            raise UnauthenticatedError("Sign in: send Authorization: Bearer <token>, or use lcm login.")
         session = await self.sessions.resume(session_id)
-        if request.method not in _READING:
+        if request.method not in _SAFE_METHODS:
             check_csrf(session, request.headers.get(CSRF_HEADER))
         return session.caller
 
 
-def _bearer(request: Request) -> str | None:
+def _bearer_token(request: Request) -> str | None:
     scheme, _, text = request.headers.get("Authorization", "").partition(" ")
     if not text:
         return None
     if scheme.lower() != "bearer":
-        raise Unauthenticated("Only Authorization: Bearer <token> is understood.")
+        raise UnauthenticatedError("Only Authorization: Bearer <token> is understood.")
     return text.strip()
 
 
-async def anybody(request: Request) -> Caller:
+async def any_caller(request: Request) -> Caller:
     """Whoever is signed in, with whatever role."""
-    gate: Gate = request.app.state.parts.gate
+    gate: Authenticator = request.app.state.parts.gate
     return await gate.admit(request)
 
 
-NEEDED_ROLES: dict[Callable[[Request], Awaitable[Caller]], Role] = {}
+REQUIRED_ROLES: dict[Callable[[Request], Awaitable[Caller]], Role] = {}
 """Which role each of the checks below asks for: what the OpenAPI document says is read here."""
 
 
-def _needs(role: Role) -> Callable[[Request], Awaitable[Caller]]:
+def _require_role(role: Role) -> Callable[[Request], Awaitable[Caller]]:
     async def check(request: Request) -> Caller:
-        caller = await anybody(request)
+        caller = await any_caller(request)
         caller.require(role)
         return caller
 
-    NEEDED_ROLES[check] = role
+    REQUIRED_ROLES[check] = role
     return check
 
 
-Anybody = Annotated[Caller, Depends(anybody)]
-Viewer = Annotated[Caller, Depends(_needs(Role.VIEWER))]
-Operator = Annotated[Caller, Depends(_needs(Role.OPERATOR))]
-Admin = Annotated[Caller, Depends(_needs(Role.ADMIN))]
-Controller = Annotated[Caller, Depends(_needs(Role.CONTROLLER))]
+AnyCaller = Annotated[Caller, Depends(any_caller)]
+Viewer = Annotated[Caller, Depends(_require_role(Role.VIEWER))]
+Operator = Annotated[Caller, Depends(_require_role(Role.OPERATOR))]
+Admin = Annotated[Caller, Depends(_require_role(Role.ADMIN))]
+Controller = Annotated[Caller, Depends(_require_role(Role.CONTROLLER))]
 
 
-async def leader(
+async def leader_from_headers(
     caller: Controller,
     x_lcm_controller: Annotated[
         str | None, Header(max_length=64, description="The name of the controller that writes: its service_name")
@@ -127,7 +125,7 @@ async def leader(
     """The controller and term of a write; without both nothing is written."""
     if not x_lcm_controller or not x_lcm_leader_term or not x_lcm_leader_term.isdecimal():
         detail = "writes of controllers carry X-LCM-Controller (a name) and X-LCM-Leader-Term (a number)"
-        raise Refusal(ProblemCode.LEADER_HEADERS_MISSING, detail)
+        raise ProblemError(ProblemCode.LEADER_HEADERS_MISSING, detail)
     return Leader(x_lcm_controller, int(x_lcm_leader_term))
 
 
@@ -137,22 +135,22 @@ async def idempotency_key(
     idempotency_key: Annotated[
         str | None,
         Header(
-            max_length=_LONGEST_KEY, description="The same key with the same request gets the same answer for a day"
+            max_length=_MAX_KEY_LENGTH, description="The same key with the same request gets the same answer for a day"
         ),
     ] = None,
-) -> Key | None:
+) -> IdempotencyKey | None:
     """The Idempotency-Key of a request, bound to the caller and to what was asked."""
     if idempotency_key is None:
         return None
     body = await request.body()
-    return Key(caller.name, idempotency_key, f"{request.method} {request.url.path}\n".encode() + body)
+    return IdempotencyKey(caller.name, idempotency_key, f"{request.method} {request.url.path}\n".encode() + body)
 
 
 async def if_match(
     if_match: Annotated[
         str | None,
-        Header(pattern=_VERSION, description="Change it only at this version, as ETag gave it; else 412"),
-        WithJsonSchema({"type": "string", "pattern": _VERSION}),
+        Header(pattern=_ETAG_PATTERN, description="Change it only at this version, as ETag gave it; else 412"),
+        WithJsonSchema({"type": "string", "pattern": _ETAG_PATTERN}),
     ] = None,
 ) -> int | None:
     """The version of If-Match, with or without quotes; * and nothing mean any."""
@@ -161,6 +159,6 @@ async def if_match(
     return int(if_match.strip().removeprefix("W/").strip('"'))
 
 
-TheLeader = Annotated[Leader, Depends(leader)]
-TheKey = Annotated[Key | None, Depends(idempotency_key)]
-IfMatch = Annotated[int | None, Depends(if_match)]
+LeaderDep = Annotated[Leader, Depends(leader_from_headers)]
+IdempotencyKeyDep = Annotated[IdempotencyKey | None, Depends(idempotency_key)]
+IfMatchDep = Annotated[int | None, Depends(if_match)]

@@ -10,12 +10,19 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from lcm.control_plane.auth.roles import AccessRefused, TooManyAttempts
-from lcm.control_plane.errors import PreconditionFailed, Refusal
-from lcm.control_plane.store.port import BadCursor, StoreUnavailable, Taken
-from lcm.model.lablet.status import IllegalLabletTransition
-from lcm.model.problems import MEDIA_TYPE, STATUS, TITLES, FieldProblem, Problem, ProblemCode
-from lcm.model.worker.transitions import IllegalTransition
+from lcm.control_plane.auth.roles import AccessError, TooManyAttemptsError
+from lcm.control_plane.errors import PreconditionFailedError, ProblemError
+from lcm.control_plane.store.port import InvalidCursorError, StoreUnavailableError, UniqueViolationError
+from lcm.model.lablet.status import IllegalLabletTransitionError
+from lcm.model.problems import (
+    HTTP_STATUS_BY_CODE,
+    PROBLEM_MEDIA_TYPE,
+    TITLE_BY_HTTP_STATUS,
+    FieldProblem,
+    Problem,
+    ProblemCode,
+)
+from lcm.model.worker.status import IllegalWorkerTransitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +30,12 @@ if TYPE_CHECKING:
 
     from fastapi import APIRouter, FastAPI, Request
 
-    ErrorPage: TypeAlias = Callable[[Request, Problem], Response | None]
+    ErrorPageRenderer: TypeAlias = Callable[[Request, Problem], Response | None]
 
 log = structlog.get_logger(__name__)
 
 
-def respond(
+def problem_response(
     request: Request,
     code: ProblemCode,
     detail: str,
@@ -39,9 +46,9 @@ def respond(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The answer that tells of a problem."""
-    number = status or STATUS.get(code, 409)
+    number = status or HTTP_STATUS_BY_CODE.get(code, 409)
     problem = Problem(
-        title=TITLES.get(number, "Error"),
+        title=TITLE_BY_HTTP_STATUS.get(number, "Error"),
         status=number,
         code=code,
         detail=detail,
@@ -49,77 +56,81 @@ def respond(
         errors=errors,
         current=current,
     )
-    error_page: ErrorPage | None = getattr(request.app.state, "error_page", None)
+    error_page: ErrorPageRenderer | None = getattr(request.app.state, "error_page", None)
     shown = None if error_page is None else error_page(request, problem)
     if shown is not None:
         shown.headers.update(headers or {})
         return shown
-    return Response(problem.model_dump_json(exclude_none=True), number, dict(headers or {}), media_type=MEDIA_TYPE)
+    return Response(
+        problem.model_dump_json(exclude_none=True), number, dict(headers or {}), media_type=PROBLEM_MEDIA_TYPE
+    )
 
 
-def install(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+def install_error_handlers(app: FastAPI, routers: Sequence[APIRouter]) -> None:
     """Have every error told as a problem."""
-    _install_ours(app)
-    _install_the_frameworks(app, routers)
+    _handle_domain_errors(app)
+    _handle_framework_errors(app, routers)
 
 
-def _install_ours(app: FastAPI) -> None:
-    @app.exception_handler(Refusal)
-    async def refused(request: Request, error: Refusal) -> Response:
-        status = 412 if isinstance(error, PreconditionFailed) else None
-        return respond(request, error.code, error.detail, status=status, current=error.current)
+def _handle_domain_errors(app: FastAPI) -> None:
+    @app.exception_handler(ProblemError)
+    async def refused(request: Request, error: ProblemError) -> Response:
+        status = 412 if isinstance(error, PreconditionFailedError) else None
+        return problem_response(request, error.code, error.detail, status=status, current=error.current)
 
-    @app.exception_handler(IllegalLabletTransition)
-    @app.exception_handler(IllegalTransition)
-    async def illegal(request: Request, error: IllegalTransition | IllegalLabletTransition) -> Response:
-        return respond(request, ProblemCode.ILLEGAL_TRANSITION, str(error), current={"status": error.current.value})
+    @app.exception_handler(IllegalLabletTransitionError)
+    @app.exception_handler(IllegalWorkerTransitionError)
+    async def illegal(request: Request, error: IllegalWorkerTransitionError | IllegalLabletTransitionError) -> Response:
+        return problem_response(
+            request, ProblemCode.ILLEGAL_TRANSITION, str(error), current={"status": error.current.value}
+        )
 
-    @app.exception_handler(AccessRefused)
-    async def kept_out(request: Request, error: AccessRefused) -> Response:
+    @app.exception_handler(AccessError)
+    async def kept_out(request: Request, error: AccessError) -> Response:
         headers = {"WWW-Authenticate": "Bearer"} if error.code is ProblemCode.UNAUTHENTICATED else {}
-        if isinstance(error, TooManyAttempts):
+        if isinstance(error, TooManyAttemptsError):
             headers["Retry-After"] = str(error.retry_after)
-        return respond(request, error.code, str(error), headers=headers)
+        return problem_response(request, error.code, str(error), headers=headers)
 
-    @app.exception_handler(Taken)
-    async def taken(request: Request, error: Taken) -> Response:
+    @app.exception_handler(UniqueViolationError)
+    async def taken(request: Request, error: UniqueViolationError) -> Response:
         detail = f"{error.field}: {error.value} is taken; choose another"
-        return respond(request, ProblemCode.NAME_TAKEN, detail, current={"owner": error.owner})
+        return problem_response(request, ProblemCode.NAME_TAKEN, detail, current={"owner": error.owner})
 
-    @app.exception_handler(BadCursor)
-    async def bad_cursor(request: Request, error: BadCursor) -> Response:
+    @app.exception_handler(InvalidCursorError)
+    async def bad_cursor(request: Request, error: InvalidCursorError) -> Response:
         field = FieldProblem(field="cursor", message=str(error))
-        return respond(request, ProblemCode.INVALID, f"cursor: {error}", errors=(field,))
+        return problem_response(request, ProblemCode.INVALID, f"cursor: {error}", errors=(field,))
 
-    @app.exception_handler(StoreUnavailable)
-    async def unavailable(request: Request, error: StoreUnavailable) -> Response:
-        return respond(request, ProblemCode.UNAVAILABLE, str(error), headers={"Retry-After": "5"})
+    @app.exception_handler(StoreUnavailableError)
+    async def unavailable(request: Request, error: StoreUnavailableError) -> Response:
+        return problem_response(request, ProblemCode.UNAVAILABLE, str(error), headers={"Retry-After": "5"})
 
 
-def _install_the_frameworks(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+def _handle_framework_errors(app: FastAPI, routers: Sequence[APIRouter]) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         errors = tuple(_field_problem(found) for found in error.errors())
         detail = "; ".join(f"{problem.field}: {problem.message}" for problem in errors[:3])
-        return respond(request, ProblemCode.INVALID, detail, errors=errors)
+        return problem_response(request, ProblemCode.INVALID, detail, errors=errors)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
-            methods = ", ".join(_methods(routers, request))
+            methods = ", ".join(_allowed_methods(routers, request))
             detail = f"{request.method} is not possible here; possible: {methods}"
-            return respond(request, ProblemCode.METHOD_NOT_ALLOWED, detail, headers={"Allow": methods})
+            return problem_response(request, ProblemCode.METHOD_NOT_ALLOWED, detail, headers={"Allow": methods})
         if error.status_code == 400:
-            return respond(request, ProblemCode.INVALID, f"body: {error.detail}")
+            return problem_response(request, ProblemCode.INVALID, f"body: {error.detail}")
         code = ProblemCode.NOT_FOUND if error.status_code == 404 else ProblemCode.INVALID
         detail = f"there is nothing at {request.url.path}" if code is ProblemCode.NOT_FOUND else str(error.detail)
-        return respond(request, code, detail, status=error.status_code)
+        return problem_response(request, code, detail, status=error.status_code)
 
     @app.exception_handler(Exception)
     async def our_fault(request: Request, error: Exception) -> Response:
         log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
         detail = "something went wrong on our side; it is in the control plane's log"
-        return respond(request, ProblemCode.INTERNAL, detail)
+        return problem_response(request, ProblemCode.INTERNAL, detail)
 
 
 def _field_problem(found: Mapping[str, Any]) -> FieldProblem:
@@ -128,7 +139,7 @@ def _field_problem(found: Mapping[str, Any]) -> FieldProblem:
     return FieldProblem(field=".".join(where) or "body", message=str(found["msg"]).removeprefix("Value error, "))
 
 
-def _methods(routers: Sequence[APIRouter], request: Request) -> list[str]:
+def _allowed_methods(routers: Sequence[APIRouter], request: Request) -> list[str]:
     """All methods of the template that this path was taken for; a fixed path counts before one with a parameter."""
     by_template: dict[str, set[str]] = {}
     for route in (route for router in routers for route in router.routes):

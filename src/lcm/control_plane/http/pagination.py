@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import Response
 
-from lcm.model.audit import AuditEntry, HistoryEntry, LabletHistoryEntry
-from lcm.model.base import Answer
-from lcm.model.fleet.state import LeaderSeen
-from lcm.model.lablet.record import DefinitionSummary, Lablet
-from lcm.model.problems import MEDIA_TYPE, Problem
+from lcm.model.audit import AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
+from lcm.model.base import LenientModel
+from lcm.model.fleet.state import LeadershipTerm
+from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
+from lcm.model.problems import PROBLEM_MEDIA_TYPE, Problem
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Worker
 from lcm.model.worker.template import WorkerTemplate
@@ -19,105 +19,105 @@ from lcm.model.worker.template import WorkerTemplate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.control_plane.store.port import Page, Recorded, Sample
+    from lcm.control_plane.store.port import DocumentPage, JournalEntry, Sample
 
 
-class WorkerPage(Answer):
+class WorkerPage(LenientModel):
     """Some workers."""
 
     items: list[Worker]
     next_cursor: str | None = None
 
 
-class HistoryPage(Answer):
+class HistoryPage(LenientModel):
     """Some steps of a worker's life."""
 
-    items: list[HistoryEntry]
+    items: list[WorkerHistoryEntry]
     next_cursor: str | None = None
 
 
-class AuditPage(Answer):
+class AuditPage(LenientModel):
     """Some lines of the audit."""
 
     items: list[AuditEntry]
     next_cursor: str | None = None
 
 
-class TemplatePage(Answer):
+class TemplatePage(LenientModel):
     """Templates."""
 
     items: list[WorkerTemplate]
     next_cursor: str | None = None
 
 
-class MetricsPage(Answer):
+class MetricsPage(LenientModel):
     """Figures of a worker."""
 
     items: list[MetricsSample]
     next_cursor: str | None = None
 
 
-class LabletPage(Answer):
+class LabletPage(LenientModel):
     """Some lablets."""
 
     items: list[Lablet]
     next_cursor: str | None = None
 
 
-class LabletHistoryPage(Answer):
+class LabletHistoryPage(LenientModel):
     """Some steps of a lablet's life."""
 
     items: list[LabletHistoryEntry]
     next_cursor: str | None = None
 
 
-class DefinitionPage(Answer):
+class DefinitionPage(LenientModel):
     """Some definitions, without their topologies."""
 
-    items: list[DefinitionSummary]
+    items: list[LabletDefinitionSummary]
     next_cursor: str | None = None
 
 
-class LeaderPage(Answer):
+class LeaderPage(LenientModel):
     """The newest term of each controller."""
 
-    items: list[LeaderSeen]
+    items: list[LeadershipTerm]
     next_cursor: str | None = None
 
 
-def joined_page(page: Page) -> Response:
+def raw_page(page: DocumentPage) -> Response:
     """A page of documents as they are stored."""
-    return _joined([item.body for item in page.items], page.next_after)
+    return _raw_response([item.body for item in page.items], page.next_cursor)
 
 
-def joined_lines(lines: Sequence[Recorded], limit: int) -> Response:
+def raw_journal_page(lines: Sequence[JournalEntry], limit: int) -> Response:
     """A page of the journal; a full one may have a next."""
-    return joined_audit(lines, lines[-1].cursor if len(lines) == limit else None)
+    return raw_audit_page(lines, lines[-1].cursor if len(lines) == limit else None)
 
 
-def joined_audit(lines: Sequence[Recorded], following: str | None) -> Response:
+def raw_audit_page(lines: Sequence[JournalEntry], following: str | None) -> Response:
     """Lines of the journal, and where the next page begins."""
-    return _joined([line.body for line in lines], following)
+    return _raw_response([line.body for line in lines], following)
 
 
-def joined_samples(samples: Sequence[Sample]) -> Response:
+def raw_samples(samples: Sequence[Sample]) -> Response:
     """Rows of a series as they are stored."""
-    return _joined([sample.body for sample in samples], None)
+    return _raw_response([sample.body for sample in samples], None)
 
 
-def _joined(bodies: Sequence[bytes], following: str | None) -> Response:
+def _raw_response(bodies: Sequence[bytes], following: str | None) -> Response:
     """Stored bytes are handed on: decoding and encoding them again would cost more than all the rest."""
     body = b'{"items":[' + b",".join(bodies) + b'],"next_cursor":' + json.dumps(following).encode() + b"}"
     return Response(body, media_type="application/json")
 
 
-def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors of a route, for the OpenAPI document."""
-    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
-    return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
+    content = {PROBLEM_MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+    return {status: {"description": _ERROR_DESCRIPTIONS[status], "content": content} for status in statuses}
 
 
-_MEANINGS = {
+_ERROR_DESCRIPTIONS = {
     400: "Headers of a leader are missing",
     401: "Not signed in",
     403: "The role does not allow it",

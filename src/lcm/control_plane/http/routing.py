@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    Placed: TypeAlias = tuple[int, BaseRoute]
-    Blanks: TypeAlias = tuple[int, ...]
+    IndexedRoute: TypeAlias = tuple[int, BaseRoute]
+    ParameterPositions: TypeAlias = tuple[int, ...]
 
-_BLANK = ""
+_PARAMETER = ""
 
 
-class Switchboard:
+class RouteIndex:
     """Routes by the shape of their paths.
 
     Among those that a path could mean, the first in the app's order wins, as it would without us. A path that nobody
@@ -31,8 +31,8 @@ class Switchboard:
     def __init__(self, router: APIRouter) -> None:
         self._router = router
         self._walk: ASGIApp = router.middleware_stack
-        self._shapes: dict[int, dict[Blanks, dict[tuple[str, ...], list[Placed]]]] = {}
-        self._anywhere: list[Placed] = []
+        self._shapes: dict[int, dict[ParameterPositions, dict[tuple[str, ...], list[IndexedRoute]]]] = {}
+        self._anywhere: list[IndexedRoute] = []
         for place, route in enumerate(router.routes):
             self._enter((place, route))
 
@@ -48,7 +48,7 @@ class Switchboard:
                     return
         await self._walk(scope, receive, send)
 
-    def _enter(self, placed: Placed) -> None:
+    def _enter(self, placed: IndexedRoute) -> None:
         route = placed[1]
         if not isinstance(route, Route) or ":path}" in route.path:
             self._anywhere.append(placed)
@@ -56,33 +56,33 @@ class Switchboard:
         segments = route.path.split("/")
         blanks = tuple(number for number, segment in enumerate(segments) if "{" in segment)
         fixed = self._shapes.setdefault(len(segments), {}).setdefault(blanks, {})
-        fixed.setdefault(_blanked(segments, blanks), []).append(placed)
+        fixed.setdefault(_shape(segments, blanks), []).append(placed)
 
-    def _candidates(self, path: str) -> Iterable[Placed]:
+    def _candidates(self, path: str) -> Iterable[IndexedRoute]:
         """The routes that this path could mean, in the app's order."""
         segments = path.split("/")
         found = list(self._anywhere)
         for blanks, fixed in self._shapes.get(len(segments), {}).items():
-            found += fixed.get(_blanked(segments, blanks), ())
-        return sorted(found, key=_place)
+            found += fixed.get(_shape(segments, blanks), ())
+        return sorted(found, key=_position)
 
 
-def _place(placed: Placed) -> int:
+def _position(placed: IndexedRoute) -> int:
     return placed[0]
 
 
-def _blanked(segments: list[str], blanks: Blanks) -> tuple[str, ...]:
+def _shape(segments: list[str], blanks: ParameterPositions) -> tuple[str, ...]:
     kept = segments.copy()
     for number in blanks:
-        kept[number] = _BLANK
+        kept[number] = _PARAMETER
     return tuple(kept)
 
 
-def include(app: FastAPI, router: APIRouter) -> None:
+def include_routes(app: FastAPI, router: APIRouter) -> None:
     """Put a router's routes onto the app as they are: a router kept whole is matched twice for each request."""
     app.router.routes.extend(router.routes)
 
 
-def install(app: FastAPI) -> None:
+def install_route_index(app: FastAPI) -> None:
     """Find routes through a switchboard, of all that the app has by now."""
-    app.router.middleware_stack = Switchboard(app.router)
+    app.router.middleware_stack = RouteIndex(app.router)

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from lcm.control_plane.journal.retention import forgotten_through
-from lcm.control_plane.store.cursors import journal_number
-from lcm.control_plane.store.port import BadCursor, StoreError
+from lcm.control_plane.journal.retention import deleted_through
+from lcm.control_plane.store.cursors import parse_journal_cursor
+from lcm.control_plane.store.port import InvalidCursorError, StoreError
 from lcm.core.backoff import Backoff
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lcm.control_plane.store.port import Recorded, Store
+    from lcm.control_plane.store.port import JournalEntry, Store
 
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 1.0
-LINES_IN_A_BATCH = 64
-_LONGEST_TURN = 5.0
-_BETWEEN_ATTEMPTS = Backoff(base=0.25, longest=15.0)
+ENTRIES_PER_BATCH = 64
+_SUBSCRIBER_TIMEOUT = 5.0
+_RETRY_BACKOFF = Backoff(base=0.25, longest=15.0)
 
 
-class Subscriber(Protocol):
+class JournalSubscriber(Protocol):
     """Whoever wants to know what was committed."""
 
     name: str
@@ -41,21 +41,21 @@ class Subscriber(Protocol):
         This comes first of all, and again after a turn that failed or a place in the journal that was lost.
         """
 
-    async def lines(self, batch: Sequence[Recorded]) -> None:
+    async def lines(self, batch: Sequence[JournalEntry]) -> None:
         """The next lines, in order, none twice. Others wait meanwhile, so a turn that takes too long is ended."""
 
 
 class JournalFeed(HostedService):
     """Hands the journal from now on to its subscribers, batch by batch."""
 
-    def __init__(self, store: Store, *, poll: float = POLL_SECONDS, batch: int = LINES_IN_A_BATCH) -> None:
+    def __init__(self, store: Store, *, poll: float = POLL_SECONDS, batch: int = ENTRIES_PER_BATCH) -> None:
         super().__init__("journal")
         self._store = store
         self._poll = poll
         self._batch = batch
         self._woken = asyncio.Event()
-        self._subscribers: list[Subscriber] = []
-        self._missed: list[Subscriber] = []  # who must be told of a gap before anything else
+        self._subscribers: list[JournalSubscriber] = []
+        self._missed: list[JournalSubscriber] = []  # who must be told of a gap before anything else
         self._failing: set[str] = set()
         self._failures = 0
         self._trouble: str | None = None
@@ -67,7 +67,7 @@ class JournalFeed(HostedService):
         """Look now: something was committed in this process."""
         self._woken.set()
 
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+    def subscribe(self, subscriber: JournalSubscriber) -> Callable[[], None]:
         """Tell it what is committed from now on; returns what ends that."""
         self._subscribers.append(subscriber)
         if self._following:
@@ -83,7 +83,7 @@ class JournalFeed(HostedService):
 
     async def start(self) -> None:
         """Begin to follow, in the background: a store that is down does not hold up the process."""
-        self._spawn(keep_running(self.name, self._run, _BETWEEN_ATTEMPTS), "follow")
+        self._spawn(keep_running(self.name, self._run, _RETRY_BACKOFF), "follow")
 
     async def stop(self) -> None:
         """Follow no further."""
@@ -98,7 +98,7 @@ class JournalFeed(HostedService):
             try:
                 delay = await self._round()
             except StoreError as error:
-                if isinstance(error, BadCursor):
+                if isinstance(error, InvalidCursorError):
                     self._following = False  # another store answers than before
                 delay = self._note_failure(str(error))
             if delay:
@@ -125,11 +125,11 @@ class JournalFeed(HostedService):
             await self._tell(subscriber, batch)
         return 0.0
 
-    async def _has_a_hole_before(self, line: Recorded) -> bool:
+    async def _has_a_hole_before(self, line: JournalEntry) -> bool:
         """Whether lines that were not handed out are gone: only after a stop for longer than they are kept."""
-        if self.position is None or journal_number(line.cursor) == journal_number(self.position) + 1:
+        if self.position is None or parse_journal_cursor(line.cursor) == parse_journal_cursor(self.position) + 1:
             return False
-        through = await forgotten_through(self._store)
+        through = await deleted_through(self._store)
         return through is not None and through > self.position
 
     async def _find_the_end(self) -> None:
@@ -138,9 +138,9 @@ class JournalFeed(HostedService):
         self._following = True
         self._missed = list(self._subscribers)
 
-    async def _tell(self, subscriber: Subscriber, batch: Sequence[Recorded]) -> None:
+    async def _tell(self, subscriber: JournalSubscriber, batch: Sequence[JournalEntry]) -> None:
         try:
-            async with asyncio.timeout(_LONGEST_TURN):
+            async with asyncio.timeout(_SUBSCRIBER_TIMEOUT):
                 await subscriber.lines(batch)
         except Exception as error:  # noqa: BLE001 - one that fails must not keep the lines from the others
             self._note_failing(subscriber, error)
@@ -149,7 +149,7 @@ class JournalFeed(HostedService):
         else:
             self._failing.discard(subscriber.name)
 
-    def _tell_gap(self, subscriber: Subscriber) -> None:
+    def _tell_gap(self, subscriber: JournalSubscriber) -> None:
         try:
             subscriber.gap()
         except Exception as error:  # noqa: BLE001 - as above
@@ -157,7 +157,7 @@ class JournalFeed(HostedService):
         else:
             self._missed.remove(subscriber)
 
-    def _note_failing(self, subscriber: Subscriber, error: Exception) -> None:
+    def _note_failing(self, subscriber: JournalSubscriber, error: Exception) -> None:
         if subscriber.name not in self._failing:
             self._failing.add(subscriber.name)
             log.error(
@@ -178,7 +178,7 @@ class JournalFeed(HostedService):
             log.warning("the journal cannot be read; trying again", error=error)
         self._trouble = error
         self._failures += 1
-        return _BETWEEN_ATTEMPTS.delay(self._failures - 1)
+        return _RETRY_BACKOFF.delay(self._failures - 1)
 
     def _note_success(self) -> None:
         if self._trouble is not None:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lcm.control_plane.journal.mirror_keys import MIRRORED_WORKERS, Keys, version_of
+from lcm.control_plane.journal.mirror_keys import WORKER_MIRROR, MirrorKeys, mirrored_version
 from lcm.control_plane.store.port import StoreError
 from lcm.core.backoff import Backoff
-from lcm.core.coordination import CoordinationError, OutcomeUnknown, Unavailable
+from lcm.core.coordination import CoordinationError, CoordinationOutcomeUnknownError, CoordinationUnavailableError
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
 from lcm.core.workqueue import Priority, WorkQueue
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lcm.control_plane.journal.feed import JournalFeed
-    from lcm.control_plane.journal.mirror_keys import Mirrored
-    from lcm.control_plane.store.port import Recorded, Store, Stored
+    from lcm.control_plane.journal.mirror_keys import MirrorSpec
+    from lcm.control_plane.store.port import JournalEntry, Store, StoredDocument
     from lcm.core.coordination import Coordination, KeyValue
 
 log = structlog.get_logger(__name__)
 
 _PAGE = 100
-_MOST_TURNS = 5
-_RETRIES = Backoff(base=0.5, longest=30.0)
-_PROBES = Backoff(base=0.5, longest=10.0)
+_MAX_ATTEMPTS = 5
+_RETRY_BACKOFF = Backoff(base=0.5, longest=30.0)
+_PROBE_BACKOFF = Backoff(base=0.5, longest=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class MirrorSettings:
 
     compare_every: float = 300.0
     check_every: float = 10.0
-    most_lag: float = 30.0  # beyond it the control plane is not ready
+    max_lag: float = 30.0  # beyond it the control plane is not ready
     patience: float = 60.0  # with a key that is newer than its record
-    lanes: int = 8
+    concurrency: int = 8
 
 
 @dataclass(slots=True)
-class MirrorFigures:
+class MirrorCounters:
     """What the mirror has done so far."""
 
     written: int = 0
@@ -70,7 +70,7 @@ class Mirror(HostedService):
         store: Store,
         coordination: Coordination,
         feed: JournalFeed,
-        mirrored: Mirrored = MIRRORED_WORKERS,
+        mirrored: MirrorSpec = WORKER_MIRROR,
         settings: MirrorSettings | None = None,
     ) -> None:
         super().__init__(f"mirror of {mirrored.kind.name}")
@@ -80,7 +80,7 @@ class Mirror(HostedService):
         self._mirrored = mirrored
         self._settings = settings or MirrorSettings()
         self._queue: WorkQueue[str] = WorkQueue()
-        self._keys = Keys(coordination, mirrored.prefix)
+        self._keys = MirrorKeys(coordination, mirrored.prefix)
         self._waiting: dict[str, float] = {}  # ids not yet in step, and since when
         self._under_way: dict[str, float] = {}
         self._retries: dict[str, int] = {}
@@ -93,14 +93,14 @@ class Mirror(HostedService):
         self._refused: str | None = None  # what was last said of a record that cannot be mirrored
         self._stopping = False
         self._leave: Callable[[], None] = lambda: None
-        self.figures = MirrorFigures()
+        self.figures = MirrorCounters()
 
     async def start(self) -> None:
         """Begin to mirror, in the background: whatever is down does not hold up the process."""
         self._leave = self._feed.subscribe(self)
-        for number in range(self._settings.lanes):
-            self._spawn(self._lane(), f"lane {number}")
-        self._spawn(keep_running(self.name, self._watch_over, _PROBES), "comparison")
+        for number in range(self._settings.concurrency):
+            self._spawn(self._run_lane(), f"lane {number}")
+        self._spawn(keep_running(self.name, self._compare_and_probe, _PROBE_BACKOFF), "comparison")
 
     async def stop(self) -> None:
         """Leave the keys as they are: whoever starts next compares them."""
@@ -125,7 +125,7 @@ class Mirror(HostedService):
     def readiness(self) -> list[str]:
         """Says when coordination cannot be reached and when controllers would learn of changes too late."""
         reasons = [f"coordination: {self._unreachable}"] if self._unreachable is not None else []
-        if self.lag > self._settings.most_lag:
+        if self.lag > self._settings.max_lag:
             reasons.append(f"{self.name}: {self.pending} wait, the longest for {self.lag:.0f} s")
         return reasons
 
@@ -136,7 +136,7 @@ class Mirror(HostedService):
             self._comparison_asked = asyncio.get_running_loop().time()
         self._comparison.set()
 
-    async def lines(self, batch: Sequence[Recorded]) -> None:
+    async def lines(self, batch: Sequence[JournalEntry]) -> None:
         """Have those records looked at whose facts may have changed."""
         for line in batch:
             if line.topic != self._mirrored.topic:
@@ -149,7 +149,7 @@ class Mirror(HostedService):
         self._waiting.setdefault(record_id, asyncio.get_running_loop().time())
         self._queue.add(record_id, priority)
 
-    async def _lane(self) -> None:
+    async def _run_lane(self) -> None:
         while not self._stopping:
             record_id = await self._queue.get()
             since = self._waiting.pop(record_id, asyncio.get_running_loop().time())
@@ -158,7 +158,7 @@ class Mirror(HostedService):
                 await self._settle(record_id)
             except Exception as error:  # noqa: BLE001 - one record that fails must not keep the others waiting
                 self._waiting[record_id] = since
-                self._queue.done_retry_after(record_id, self._put_off(record_id, error))
+                self._queue.done_retry_after(record_id, self._retry_delay(record_id, error))
             else:
                 if self._retries.pop(record_id, 0):
                     self._refused = None
@@ -167,34 +167,34 @@ class Mirror(HostedService):
             finally:
                 del self._under_way[record_id]
 
-    def _put_off(self, record_id: str, error: Exception) -> float:
+    def _retry_delay(self, record_id: str, error: Exception) -> float:
         self.figures.failed += 1
         retries = self._retries.get(record_id, 0)
         self._retries[record_id] = retries + 1
-        if isinstance(error, (Unavailable, OutcomeUnknown)):
+        if isinstance(error, (CoordinationUnavailableError, CoordinationOutcomeUnknownError)):
             self._comparison.set()  # have the probe find out whether this is an outage
         elif not isinstance(error, StoreError) and str(error) != self._refused:
             self._refused = str(error)
             log.error("a record cannot be mirrored; trying again", record=record_id, error=str(error))
-        return _RETRIES.delay(retries)
+        return _RETRY_BACKOFF.delay(retries)
 
     async def _settle(self, record_id: str) -> None:
         """Bring one key in step with its record."""
         seen = await self._keys.seen(record_id)
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MAX_ATTEMPTS):
             # Read after the key was seen: a record older than its key has then gone back, it is not merely late.
             stored = await self._stored(record_id)
             value = self._mirrored.value(stored.body) if stored else None
             if (seen.value if seen else None) == value:
                 break
-            if seen and _is_ahead(seen, stored, value) and not self._patience_is_over(record_id, seen):
+            if seen and _is_ahead(seen, stored, value) and not self._has_waited_long_enough(record_id, seen):
                 return
             if await self._keys.change(record_id, seen, value):
                 self._count(record_id, value)
                 break
             seen = await self._keys.seen(record_id)
         else:
-            raise Unavailable(f"{self._mirrored.prefix}{record_id} changes all the time")
+            raise CoordinationUnavailableError(f"{self._mirrored.prefix}{record_id} changes all the time")
         self._ahead.pop(record_id, None)
 
     def _count(self, record_id: str, value: bytes | None) -> None:
@@ -202,7 +202,7 @@ class Mirror(HostedService):
         self.figures.deleted += value is None
         self.figures.mended += record_id in self._mending
 
-    def _patience_is_over(self, record_id: str, seen: KeyValue) -> bool:
+    def _has_waited_long_enough(self, record_id: str, seen: KeyValue) -> bool:
         """A key newer than its record is another control plane's, unless the store was put back to an older state.
 
         The first must never be overwritten, the second must not stay: a key that is still the same after a while, while
@@ -217,17 +217,17 @@ class Mirror(HostedService):
         if left > 0:
             self._queue.add_after(record_id, left)
             return False
-        log.warning("a key was newer than its record and is put back", key=seen.key, had=version_of(seen.value))
+        log.warning("a key was newer than its record and is put back", key=seen.key, had=mirrored_version(seen.value))
         self._mending.add(record_id)
         return True
 
-    async def _stored(self, record_id: str) -> Stored | None:
+    async def _stored(self, record_id: str) -> StoredDocument | None:
         try:
             return await self._store.get(self._mirrored.kind, record_id)
         except ValueError:
             return None  # a key somebody made whose name can be no record's id
 
-    async def _watch_over(self) -> None:
+    async def _compare_and_probe(self) -> None:
         """Compare when it is time or was asked for; in between see whether coordination answers."""
         loop = asyncio.get_running_loop()
         due, failures = loop.time() + self._settings.compare_every, 0
@@ -244,12 +244,12 @@ class Mirror(HostedService):
                 failures = 0
             except (CoordinationError, StoreError) as error:
                 self._note_failure(error)
-                await asyncio.sleep(_PROBES.delay(failures))
+                await asyncio.sleep(_PROBE_BACKOFF.delay(failures))
                 failures += 1
 
     async def _compare(self) -> None:
         gaps = self._gaps
-        await self._keys.look_at_all()
+        await self._keys.refresh_all()
         superfluous = self._keys.ids()
         after: str | None = None
         while True:
@@ -257,17 +257,17 @@ class Mirror(HostedService):
             for stored in page.items:
                 superfluous.discard(stored.id)
                 if self._keys.value(stored.id) != self._mirrored.value(stored.body):
-                    self._mend(stored.id)
-            after = page.next_after
+                    self._repair(stored.id)
+            after = page.next_cursor
             if after is None:
                 break
         for record_id in sorted(superfluous & self._keys.ids()):
-            self._mend(record_id)
+            self._repair(record_id)
         self.figures.comparisons += 1
         if self._gaps == gaps:  # else one came while we compared, and may be about what we had passed already
             self._comparison_asked = None
 
-    def _mend(self, record_id: str) -> None:
+    def _repair(self, record_id: str) -> None:
         if record_id not in self._waiting and record_id not in self._under_way:
             self._mending.add(record_id)
         self._wish(record_id, Priority.LOW)
@@ -293,6 +293,6 @@ class Mirror(HostedService):
         self._unreachable = None
 
 
-def _is_ahead(seen: KeyValue, stored: Stored | None, value: bytes | None) -> bool:
-    there = version_of(seen.value)
-    return there is not None and (stored is None or (value is not None and there > (version_of(value) or 0)))
+def _is_ahead(seen: KeyValue, stored: StoredDocument | None, value: bytes | None) -> bool:
+    there = mirrored_version(seen.value)
+    return there is not None and (stored is None or (value is not None and there > (mirrored_version(value) or 0)))

@@ -10,8 +10,8 @@ from pydantic_core import from_json
 
 from lcm.control_plane.records.kinds import LABLET_CHANGED, LABLETS, WORKER_CHANGED, WORKERS
 from lcm.control_plane.store.port import Where
-from lcm.core.coordination import OutcomeUnknown
-from lcm.model.lablet.status import FINAL
+from lcm.core.coordination import CoordinationOutcomeUnknownError
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Kind
     from lcm.core.coordination import Coordination, KeyValue
 
-_OF_WORKERS = ("id", "status", "desired_status", "generation", "version")
-_OF_LABLETS = ("id", "status", "wanted", "worker_id", "generation", "version")
+_WORKER_FIELDS = ("id", "status", "desired_status", "generation", "version")
+_LABLET_FIELDS = ("id", "status", "wanted", "worker_id", "generation", "version")
 
 
 @dataclass(frozen=True, slots=True)
-class Mirrored:
+class MirrorSpec:
     """What of a kind is mirrored: under which prefix, and which facts of a document; None for one that has no key."""
 
     kind: Kind
@@ -40,7 +40,7 @@ class Mirrored:
         return None if facts is None else json.dumps(facts, separators=(",", ":")).encode()
 
 
-def _told(kind: Kind, topic: str, prefix: str, names: Sequence[str], over: Collection[str]) -> Mirrored:
+def _spec_of(kind: Kind, topic: str, prefix: str, names: Sequence[str], over: Collection[str]) -> MirrorSpec:
     """Mirror these facts of each document whose status is none in which all is over."""
     ended = sorted(str(status) for status in over)
 
@@ -48,14 +48,14 @@ def _told(kind: Kind, topic: str, prefix: str, names: Sequence[str], over: Colle
         document = from_json(body)  # each changed record is read here twice: half the time of the standard library
         return None if document["status"] in ended else {name: document[name] for name in names}
 
-    return Mirrored(kind, topic, prefix, facts, Where(none_of={"status": ended}))
+    return MirrorSpec(kind, topic, prefix, facts, Where(none_of={"status": ended}))
 
 
-MIRRORED_WORKERS = _told(WORKERS, WORKER_CHANGED, "/workers/", _OF_WORKERS, (WorkerStatus.TERMINATED,))
-MIRRORED_LABLETS = _told(LABLETS, LABLET_CHANGED, "/instances/", _OF_LABLETS, FINAL)
+WORKER_MIRROR = _spec_of(WORKERS, WORKER_CHANGED, "/workers/", _WORKER_FIELDS, (WorkerStatus.TERMINATED,))
+LABLET_MIRROR = _spec_of(LABLETS, LABLET_CHANGED, "/instances/", _LABLET_FIELDS, FINAL_LABLET_STATUSES)
 
 
-def version_of(value: bytes) -> int | None:
+def mirrored_version(value: bytes) -> int | None:
     """The version that a key's value carries; None: whoever wrote this, it was no mirror."""
     try:
         version = json.loads(value)["version"]
@@ -64,7 +64,7 @@ def version_of(value: bytes) -> int | None:
     return version if isinstance(version, int) else None
 
 
-class Keys:
+class MirrorKeys:
     """The keys under a prefix as they were last seen."""
 
     def __init__(self, coordination: Coordination, prefix: str) -> None:
@@ -105,12 +105,12 @@ class Keys:
                 swap = await self._coordination.compare_and_swap(key, value, mod_revision=revision)
                 self._remember(record_id, swap.current)
                 return swap.succeeded
-        except OutcomeUnknown:
+        except CoordinationOutcomeUnknownError:
             pass  # it may have happened: look
         await self.look(record_id)
         return False
 
-    async def look_at_all(self) -> None:
+    async def refresh_all(self) -> None:
         """See all keys as they are at one moment."""
         before = dict(self._seen)
         listing = await self._coordination.list_prefix(self._prefix)

@@ -11,23 +11,30 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.records.kinds import AUDIT, FORGOTTEN, HISTORY, LABLET_CHANGED, LABLET_HISTORY, WORKER_CHANGED
-from lcm.control_plane.store.port import Conflict, Put
+from lcm.control_plane.records.kinds import (
+    AUDIT,
+    LABLET_CHANGED,
+    LABLET_HISTORY,
+    RETENTION_MARKERS,
+    WORKER_CHANGED,
+    WORKER_HISTORY,
+)
+from lcm.control_plane.store.port import Put, RevisionConflictError
 from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from datetime import datetime
 
-    from lcm.control_plane.store.port import Recorded, Store
+    from lcm.control_plane.store.port import JournalEntry, Store
 
-TOPICS = (AUDIT, HISTORY, WORKER_CHANGED, LABLET_HISTORY, LABLET_CHANGED)
-_EVENTS = (WORKER_CHANGED, LABLET_CHANGED)
-_AT_ONCE = 500
+RETAINED_TOPICS = (AUDIT, WORKER_HISTORY, WORKER_CHANGED, LABLET_HISTORY, LABLET_CHANGED)
+_EVENT_TOPICS = (WORKER_CHANGED, LABLET_CHANGED)
+_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class RetentionPolicy:
     """How long lines are kept. Changes of records are large and serve only those who come back to the stream."""
 
     journal: timedelta | None = timedelta(days=90)  # None: for ever
@@ -35,45 +42,45 @@ class Retention:
 
     def of(self, topic: str) -> timedelta | None:
         """How long lines of a topic are kept; None: for ever."""
-        return self.events if topic in _EVENTS else self.journal
+        return self.events if topic in _EVENT_TOPICS else self.journal
 
 
-async def forget_old_lines(store: Store, retention: Retention) -> int:
+async def delete_expired_entries(store: Store, retention: RetentionPolicy) -> int:
     """Forget what is too old, in small portions; says how many lines went."""
     gone = 0
-    for topic in TOPICS:
+    for topic in RETAINED_TOPICS:
         kept_for = retention.of(topic)
-        while kept_for is not None and (portion := await _forget_some(store, topic, clock.now() - kept_for)):
+        while kept_for is not None and (portion := await _delete_batch(store, topic, clock.now() - kept_for)):
             gone += portion
     return gone
 
 
-async def forgotten_through(store: Store, topics: Collection[str] = ()) -> str | None:
+async def deleted_through(store: Store, topics: Collection[str] = ()) -> str | None:
     """The last line of these topics, or of any, that may be gone; None: all that was ever told is there."""
-    asked = [topic for topic in TOPICS if not topics or topic in topics]
-    found = await store.get_many(FORGOTTEN, asked)
+    asked = [topic for topic in RETAINED_TOPICS if not topics or topic in topics]
+    found = await store.get_many(RETENTION_MARKERS, asked)
     return max((json.loads(stored.body)["through"] for stored in found.values()), default=None)
 
 
-async def _forget_some(store: Store, topic: str, before: datetime) -> int:
+async def _delete_batch(store: Store, topic: str, before: datetime) -> int:
     """One portion. Another control plane that is at it too does no harm: the mark only moves forward."""
-    stored = await store.get(FORGOTTEN, topic)
+    stored = await store.get(RETENTION_MARKERS, topic)
     marked = None if stored is None else str(json.loads(stored.body)["through"])
-    last = _last_of_the_old(await store.journal(topics=[topic], limit=_AT_ONCE), before, clock.now())
+    last = _last_expired(await store.journal(topics=[topic], limit=_BATCH_SIZE), before, clock.now())
     if last is None:
         return 0
     if marked is None or last.cursor > marked:
         body = json.dumps({"through": last.cursor}).encode()
         try:
-            await store.commit([Put(FORGOTTEN, topic, body, None if stored is None else stored.revision)])
-        except Conflict:
+            await store.commit([Put(RETENTION_MARKERS, topic, body, None if stored is None else stored.revision)])
+        except RevisionConflictError:
             return 0  # somebody else forgets these; what is left comes next time
-    return await store.forget(topic, through=last.cursor, limit=_AT_ONCE)
+    return await store.forget(topic, through=last.cursor, limit=_BATCH_SIZE)
 
 
-def _last_of_the_old(lines: Iterable[Recorded], before: datetime, now: datetime) -> Recorded | None:
+def _last_expired(lines: Iterable[JournalEntry], before: datetime, now: datetime) -> JournalEntry | None:
     """The last line before which all are old. One that claims to come from the future tells nothing, and is passed."""
-    last: Recorded | None = None
+    last: JournalEntry | None = None
     for line in lines:
         if before <= line.at <= now:
             break

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lcm.control_plane.store.port import Recorded
+    from lcm.control_plane.store.port import JournalEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EventFilter:
     """What a client wants to hear of: all conditions hold, an empty one always does.
 
     With regions only lines about workers are wanted, as nothing else is in one.
@@ -25,7 +25,7 @@ class Wanted:
     regions: frozenset[str] = frozenset()
 
 
-def frame(event: str, data: bytes, cursor: str | None = None) -> bytes:
+def format_event(event: str, data: bytes, cursor: str | None = None) -> bytes:
     """One event as it goes over the wire."""
     if b"\n" in data or b"\r" in data:  # between the tokens of JSON only, where a space does as well
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
@@ -33,14 +33,14 @@ def frame(event: str, data: bytes, cursor: str | None = None) -> bytes:
     return f"{place}event: {event}\ndata: ".encode() + data + b"\n\n"
 
 
-def notice(event: str, reason: str, cursor: str | None = None, **facts: object) -> bytes:
-    return frame(event, json.dumps({"reason": reason, **facts}, separators=(",", ":")).encode(), cursor)
+def format_notice(event: str, reason: str, cursor: str | None = None, **facts: object) -> bytes:
+    return format_event(event, json.dumps({"reason": reason, **facts}, separators=(",", ":")).encode(), cursor)
 
 
-class Client:
+class StreamClient:
     """One listener: what waits for it, and whether it is over."""
 
-    def __init__(self, wanted: Wanted, limit: int) -> None:
+    def __init__(self, wanted: EventFilter, limit: int) -> None:
         self.wanted = wanted
         self.place: str | None = None  # everything up to here it has been told, or did not want
         self.final: bytes | None = None
@@ -54,7 +54,7 @@ class Client:
         """Whether it had better take something soon."""
         return 2 * len(self._waiting) > self._limit
 
-    def wants(self, line: Recorded, region: str | None) -> bool:
+    def wants(self, line: JournalEntry, region: str | None) -> bool:
         """Whether to tell it of a line, which is about a worker in this region."""
         wanted = self.wanted
         return (

@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lcm.control_plane.records.kinds import LABLETS, WORKERS, lablet_fields, lablet_unique, worker_fields, worker_unique
-from lcm.control_plane.store.port import Conflict, Put, Where
+from lcm.control_plane.records.kinds import (
+    LABLETS,
+    WORKERS,
+    lablet_fields,
+    lablet_unique_keys,
+    worker_fields,
+    worker_unique_keys,
+)
+from lcm.control_plane.store.port import Put, RevisionConflictError, Where
 from lcm.model.lablet.record import Lablet
 from lcm.model.worker.record import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lcm.control_plane.store.port import Kind, Store, Stored
+    from lcm.control_plane.store.port import Kind, Store, StoredDocument
 
 log = structlog.get_logger(__name__)
 
@@ -26,16 +33,16 @@ _NEWEST_FIELD = "urgency"
 _PAGE = 100
 
 
-async def refill_fields(store: Store) -> int:
+async def backfill_fields(store: Store) -> int:
     """Write the fields of records that lack the newest one; says how many. Bodies and versions stay as they are."""
-    workers = await _refill_all(store, WORKERS, _worker)
-    lablets = await _refill_all(store, LABLETS, _lablet)
+    workers = await _backfill_kind(store, WORKERS, _worker_put)
+    lablets = await _backfill_kind(store, LABLETS, _lablet_put)
     if workers or lablets:
         log.info("filled in fields that are new in this version", workers=workers, lablets=lablets)
     return workers + lablets
 
 
-async def _refill_all(store: Store, kind: Kind, anew: Callable[[Stored], Put]) -> int:
+async def _backfill_kind(store: Store, kind: Kind, anew: Callable[[StoredDocument], Put]) -> int:
     refilled = 0
     lacking = Where(any_of={_NEWEST_FIELD: [None]})
     while True:
@@ -43,22 +50,22 @@ async def _refill_all(store: Store, kind: Kind, anew: Callable[[Stored], Put]) -
         if not page.items:
             return refilled
         for stored in page.items:
-            refilled += await _written(store, anew(stored))
+            refilled += await _try_commit(store, anew(stored))
 
 
-def _worker(stored: Stored) -> Put:
+def _worker_put(stored: StoredDocument) -> Put:
     worker = Worker.model_validate_json(stored.body)
-    return Put(WORKERS, stored.id, stored.body, stored.revision, worker_fields(worker), worker_unique(worker))
+    return Put(WORKERS, stored.id, stored.body, stored.revision, worker_fields(worker), worker_unique_keys(worker))
 
 
-def _lablet(stored: Stored) -> Put:
+def _lablet_put(stored: StoredDocument) -> Put:
     lablet = Lablet.model_validate_json(stored.body)
-    return Put(LABLETS, stored.id, stored.body, stored.revision, lablet_fields(lablet), lablet_unique(lablet))
+    return Put(LABLETS, stored.id, stored.body, stored.revision, lablet_fields(lablet), lablet_unique_keys(lablet))
 
 
-async def _written(store: Store, put: Put) -> bool:
+async def _try_commit(store: Store, put: Put) -> bool:
     try:
         await store.commit([put])
-    except Conflict:
+    except RevisionConflictError:
         return False  # somebody wrote it meanwhile, and the fields with it
     return True

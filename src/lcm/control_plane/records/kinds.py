@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.store.port import Kind
-from lcm.model.lablet.status import FINAL
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.lablet.urgency import lablet_urgency, shown_until
 from lcm.model.worker.status import WorkerStatus
-from lcm.model.worker.urgency import urgency_of
+from lcm.model.worker.urgency import worker_urgency
 
 if TYPE_CHECKING:
-    from lcm.control_plane.store.port import Value
-    from lcm.model.lablet.record import DefinitionSummary, Lablet
+    from lcm.control_plane.store.port import FieldValue
+    from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
     from lcm.model.worker.record import Worker
 
 WORKERS = Kind(
@@ -84,8 +84,8 @@ DECISIONS = Kind("decisions")
 CONTROLLER_REPORTS = Kind("controller_reports")
 WORKER_SECRETS = Kind("worker_secrets")
 INSTALLATION = Kind("installation")
-FORGOTTEN = Kind("forgotten")
-ANSWERS = Kind("answers", fields=("at",))
+RETENTION_MARKERS = Kind("forgotten")
+IDEMPOTENT_RESPONSES = Kind("answers", fields=("at",))
 
 ALL_KINDS = (
     WORKERS,
@@ -99,24 +99,24 @@ ALL_KINDS = (
     DECISIONS,
     CONTROLLER_REPORTS,
     WORKER_SECRETS,
-    ANSWERS,
+    IDEMPOTENT_RESPONSES,
     INSTALLATION,
-    FORGOTTEN,
+    RETENTION_MARKERS,
 )
 
-HISTORY = "history"
+WORKER_HISTORY = "history"
 AUDIT = "audit"
 WORKER_CHANGED = "worker"
 LABLET_HISTORY = "lablet-history"
 LABLET_CHANGED = "lablet"
 
 
-def worker_fields(worker: Worker) -> dict[str, Value]:
+def worker_fields(worker: Worker) -> dict[str, FieldValue]:
     """What workers can be filtered, sorted and summed by."""
     size = worker.capacity
     cost = worker.cost_per_hour_usd or 0.0
     stopped = worker.status is WorkerStatus.STOPPED
-    urgency = urgency_of(worker)
+    urgency = worker_urgency(worker)
     return {
         "name": worker.name,
         "status": worker.status.value,
@@ -143,7 +143,7 @@ def worker_fields(worker: Worker) -> dict[str, Value]:
     }
 
 
-def worker_unique(worker: Worker) -> dict[str, str]:
+def worker_unique_keys(worker: Worker) -> dict[str, str]:
     """What no two workers may share as long as neither is TERMINATED."""
     if worker.status is WorkerStatus.TERMINATED:
         return {}
@@ -155,7 +155,7 @@ def worker_unique(worker: Worker) -> dict[str, str]:
     return taken
 
 
-def lablet_fields(lablet: Lablet) -> dict[str, Value]:
+def lablet_fields(lablet: Lablet) -> dict[str, FieldValue]:
     """What lablets can be filtered and sorted by."""
     urgency = int(lablet_urgency(lablet))
     return {
@@ -174,12 +174,12 @@ def lablet_fields(lablet: Lablet) -> dict[str, Value]:
     }
 
 
-def lablet_unique(lablet: Lablet) -> dict[str, str]:
+def lablet_unique_keys(lablet: Lablet) -> dict[str, str]:
     """What no two lablets may share as long as neither has ended."""
-    return {} if lablet.status in FINAL else {"name": lablet.name}
+    return {} if lablet.status in FINAL_LABLET_STATUSES else {"name": lablet.name}
 
 
-def definition_fields(definition: DefinitionSummary) -> dict[str, Value]:
+def definition_fields(definition: LabletDefinitionSummary) -> dict[str, FieldValue]:
     """What definitions can be filtered and sorted by."""
     return {
         "name": definition.name,

@@ -9,27 +9,27 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import (
     AUDIT,
     FLEET,
-    HISTORY,
     LABLET_CHANGED,
     LABLET_HISTORY,
     LABLETS,
     LEADERSHIPS,
     WORKER_CHANGED,
+    WORKER_HISTORY,
     WORKERS,
     lablet_fields,
-    lablet_unique,
+    lablet_unique_keys,
     worker_fields,
-    worker_unique,
+    worker_unique_keys,
 )
-from lcm.control_plane.store.port import Conflict, Entry, Guard, Put, Taken
+from lcm.control_plane.store.port import Guard, NewJournalEntry, Put, RevisionConflictError, UniqueViolationError
 from lcm.core import clock
 from lcm.core.backoff import Backoff
-from lcm.model.audit import Actor, ActorKind, AuditEntry, HistoryEntry, LabletHistoryEntry
-from lcm.model.fleet.state import FleetState, LeaderSeen
+from lcm.model.audit import Actor, ActorKind, AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
+from lcm.model.fleet.state import FleetState, LeadershipTerm
 from lcm.model.lablet.record import Lablet
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_MOST_ATTEMPTS = 20
-_BETWEEN_ATTEMPTS = Backoff(base=0.002, longest=0.1, jitter=0.5)
+_MAX_ATTEMPTS = 20
+_RETRY_BACKOFF = Backoff(base=0.002, longest=0.1, jitter=0.5)
 
 
-class Change:
+class Transaction:
     """One attempt of a change by somebody, at one moment."""
 
     def __init__(self, store: Store, actor: Actor) -> None:
@@ -60,14 +60,14 @@ class Change:
         self._fleet_after: FleetState | None = None
         self._leaving = 0
         self._writes: list[Put | Delete] = []
-        self._entries: list[Entry] = []
+        self._entries: list[NewJournalEntry] = []
         self._guards: dict[tuple[str, str], Guard] = {}
 
     async def worker(self, worker_id: str) -> Worker:
         """The worker as it is now."""
         stored = await self.store.get(WORKERS, worker_id)
         if stored is None:
-            raise Refusal(ProblemCode.NOT_FOUND, f"there is no worker {worker_id}")
+            raise ProblemError(ProblemCode.NOT_FOUND, f"there is no worker {worker_id}")
         worker = Worker.model_validate_json(stored.body)
         self._read[worker_id] = (worker, stored.revision)
         return worker
@@ -85,7 +85,7 @@ class Change:
             self._leaving += 1
         self._put(worker, revision)
         if before is None or before.status is not worker.status:
-            step = HistoryEntry(
+            step = WorkerHistoryEntry(
                 at=self.now,
                 worker_id=worker.id,
                 from_status=None if before is None else before.status,
@@ -95,12 +95,12 @@ class Change:
                 version=worker.version,
                 stopped_by_policy=_stopped_by_policy(before, worker),
             )
-            self._entry(HISTORY, worker.id, step.model_dump_json())
+            self._entry(WORKER_HISTORY, worker.id, step.model_dump_json())
         self.audit(action, worker.id, reason, **details)
         self._entry(WORKER_CHANGED, worker.id, worker.model_dump_json())
         return worker
 
-    def save_quietly(self, worker: Worker) -> None:
+    def save_without_event(self, worker: Worker) -> None:
         """Write what lives beside the record, such as activity: no version moves and nobody is told."""
         before, revision = self._read[worker.id]
         if worker != before:
@@ -117,7 +117,7 @@ class Change:
         """The lablet as it is now."""
         found = await self.lablets([lablet_id])
         if lablet_id not in found:
-            raise Refusal(ProblemCode.NOT_FOUND, f"there is no lablet {lablet_id}")
+            raise ProblemError(ProblemCode.NOT_FOUND, f"there is no lablet {lablet_id}")
         return found[lablet_id]
 
     def save_lablet(self, lablet: Lablet, action: str, reason: str = "", **details: Any) -> Lablet:
@@ -126,7 +126,7 @@ class Change:
         if before is not None and lablet == before:
             return lablet
         body = lablet.model_dump_json()
-        fields, unique = lablet_fields(lablet), lablet_unique(lablet)
+        fields, unique = lablet_fields(lablet), lablet_unique_keys(lablet)
         self._writes.append(Put(LABLETS, lablet.id, body.encode(), revision, fields, unique))
         if before is None or before.status is not lablet.status:
             step = LabletHistoryEntry(
@@ -168,22 +168,22 @@ class Change:
         """Stage a document of another kind."""
         self._writes.append(put)
 
-    async def fence(self, controller: str, term: int, *, announce: bool = False, swept: bool = False) -> LeaderSeen:
+    async def fence(self, controller: str, term: int, *, announce: bool = False, swept: bool = False) -> LeadershipTerm:
         """Refuse a term that is older than the newest known, and remember the newest for good.
 
         What is known is part of the commit: of an old and a new leader that write at once the old one cannot slip in.
         """
         stored = await self.store.get(LEADERSHIPS, controller)
-        known = None if stored is None else LeaderSeen.model_validate_json(stored.body)
+        known = None if stored is None else LeadershipTerm.model_validate_json(stored.body)
         if known is not None and term < known.term:
-            raise Refusal(
+            raise ProblemError(
                 ProblemCode.STALE_LEADER,
                 f"term {term} of {controller} is older than {known.term}, which is known; if etcd was replaced: "
                 f"lcm leadership reset {controller}",
                 current={"term": known.term},
             )
         swept = swept or (known is not None and known.term == term and known.startup_sweep_done)
-        seen = LeaderSeen(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
+        seen = LeadershipTerm(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
         if known is not None and (known.term, known.startup_sweep_done) == (term, swept):
             self._guard(LEADERSHIPS, controller, stored.revision if stored else None)
             return known
@@ -197,14 +197,14 @@ class Change:
         """Whether the present leader of a controller has reported its start-up sweep done; the commit depends on it."""
         stored = await self.store.get(LEADERSHIPS, controller)
         self._guard(LEADERSHIPS, controller, None if stored is None else stored.revision)
-        return stored is not None and LeaderSeen.model_validate_json(stored.body).startup_sweep_done
+        return stored is not None and LeadershipTerm.model_validate_json(stored.body).startup_sweep_done
 
     async def reset_leadership(self, controller: str) -> None:
         """Forget the newest term of a controller, for an etcd that was replaced and counts from the beginning."""
         stored = await self.store.get(LEADERSHIPS, controller)
         if stored is None:
-            raise Refusal(ProblemCode.NOT_FOUND, f"no controller {controller} has announced a term")
-        was = LeaderSeen.model_validate_json(stored.body)
+            raise ProblemError(ProblemCode.NOT_FOUND, f"no controller {controller} has announced a term")
+        was = LeadershipTerm.model_validate_json(stored.body)
         fresh = was.model_copy(update={"term": 0, "announced_at": self.now, "startup_sweep_done": False})
         self._writes.append(Put(LEADERSHIPS, controller, fresh.model_dump_json().encode(), stored.revision))
         self.audit("leadership_reset", controller, f"term {was.term} is forgotten")
@@ -222,7 +222,7 @@ class Change:
 
     def _put(self, worker: Worker, revision: int | None) -> None:
         body = worker.model_dump_json().encode()
-        self._writes.append(Put(WORKERS, worker.id, body, revision, worker_fields(worker), worker_unique(worker)))
+        self._writes.append(Put(WORKERS, worker.id, body, revision, worker_fields(worker), worker_unique_keys(worker)))
 
     def _settle_fleet(self, before: FleetState, revision: int | None) -> None:
         if self._fleet_after is None or self._fleet_after == before:
@@ -236,32 +236,32 @@ class Change:
             self._guards.setdefault((kind.name, document_id), Guard(kind, document_id, revision))
 
     def _entry(self, topic: str, subject: str, body: str) -> None:
-        self._entries.append(Entry(topic, subject, body.encode(), self.now))
+        self._entries.append(NewJournalEntry(topic, subject, body.encode(), self.now))
 
 
-class Records:
+class UnitOfWork:
     """Runs changes. `committed` is told when something was written."""
 
     def __init__(self, store: Store, committed: Callable[[], None] = lambda: None) -> None:
         self.store = store
         self._committed = committed
 
-    async def change(self, actor: Actor, attempt: Callable[[Change], Awaitable[R]]) -> R:
+    async def change(self, actor: Actor, attempt: Callable[[Transaction], Awaitable[R]]) -> R:
         """Run a change until it is committed; what it gives is given back."""
-        for number in range(_MOST_ATTEMPTS):
-            change = Change(self.store, actor)
+        for number in range(_MAX_ATTEMPTS):
+            change = Transaction(self.store, actor)
             result = await attempt(change)
             try:
                 if await change.commit():
                     self._committed()
                 return result
-            except Conflict:
-                await asyncio.sleep(_BETWEEN_ATTEMPTS.delay(number))
-            except Taken as taken:
+            except RevisionConflictError:
+                await asyncio.sleep(_RETRY_BACKOFF.delay(number))
+            except UniqueViolationError as taken:
                 if taken.field != "requested_for":
-                    raise _taken(taken) from None
+                    raise _unique_violation_problem(taken) from None
                 # Somebody answered the same need a moment before: run again, and find their worker.
-        raise Refusal(ProblemCode.VERSION_CONFLICT, "too many others change this at the same time; try again")
+        raise ProblemError(ProblemCode.VERSION_CONFLICT, "too many others change this at the same time; try again")
 
 
 def _stopped_by_policy(before: Worker | None, after: Worker) -> bool | None:
@@ -273,10 +273,10 @@ def _in_service(worker: Worker) -> bool:
     return worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING
 
 
-def _taken(taken: Taken) -> Refusal:
+def _unique_violation_problem(taken: UniqueViolationError) -> ProblemError:
     if taken.field == "name":
         what = "lablet" if taken.kind == LABLETS.name else "worker"
         detail = f"name: {taken.value} belongs to {what} {taken.owner} already; choose another"
-        return Refusal(ProblemCode.NAME_TAKEN, detail, current={f"{what}_id": taken.owner})
+        return ProblemError(ProblemCode.NAME_TAKEN, detail, current={f"{what}_id": taken.owner})
     detail = f"instance {taken.value} belongs to worker {taken.owner} already"
-    return Refusal(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": taken.owner})
+    return ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": taken.owner})

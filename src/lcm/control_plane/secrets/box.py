@@ -82,12 +82,12 @@ class Secret:
         return core_schema.no_info_plain_validator_function(check, serialization=serialization)
 
 
-class DecryptionFailed(Exception):
+class DecryptionError(Exception):
     """A ciphertext cannot be read. The message names the key and the remedy, never a secret."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SecretLocation:
     """Where a secret belongs: the kind and id of its record, and the field."""
 
     kind: str
@@ -116,19 +116,19 @@ class SecretBox:
         """The id of the key that encrypts."""
         return self._first
 
-    def encrypt(self, secret: Secret, place: Place) -> str:
+    def encrypt(self, secret: Secret, place: SecretLocation) -> str:
         """The ciphertext of a secret, good for this place only."""
         # Random nonces of 96 bits: one key may encrypt four thousand million secrets before a repetition matters.
-        nonce = clock.chance().randbytes(_NONCE_BYTES)
+        nonce = clock.rng().randbytes(_NONCE_BYTES)
         sealed = self._ciphers[self._first].encrypt(nonce, secret.reveal().encode(), place.bound(self._first))
         return f"{_VERSION}.{self._first}.{base64.urlsafe_b64encode(nonce + sealed).decode()}"
 
-    def decrypt(self, ciphertext: str, place: Place) -> Secret:
-        """The secret; raises `DecryptionFailed`."""
-        key_id, sealed = _parts(ciphertext, place)
+    def decrypt(self, ciphertext: str, place: SecretLocation) -> Secret:
+        """The secret; raises `DecryptionError`."""
+        key_id, sealed = _split_ciphertext(ciphertext, place)
         cipher = self._ciphers.get(key_id)
         if cipher is None:
-            raise DecryptionFailed(
+            raise DecryptionError(
                 f"{place} was encrypted with the key {key_id}, which is not among those given"
                 f" ({', '.join(self._ciphers)}). Add that key to LCM_SECRET_KEY_FILE, after the first line,"
                 " or enter the secret anew."
@@ -136,7 +136,7 @@ class SecretBox:
         try:
             text = cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], place.bound(key_id))
         except InvalidTag:
-            raise DecryptionFailed(
+            raise DecryptionError(
                 f"{place} was altered or moved since it was encrypted with the key {key_id}. Enter the secret anew."
             ) from None
         return Secret(text.decode())
@@ -145,17 +145,17 @@ class SecretBox:
         """Whether a ciphertext was made with another key than the first."""
         return not ciphertext.startswith(f"{_VERSION}.{self._first}.")
 
-    def rotate(self, ciphertext: str, place: Place) -> str:
-        """The same secret, encrypted with the first key; raises `DecryptionFailed`."""
+    def rotate(self, ciphertext: str, place: SecretLocation) -> str:
+        """The same secret, encrypted with the first key; raises `DecryptionError`."""
         return self.encrypt(self.decrypt(ciphertext, place), place)
 
 
-def _parts(ciphertext: str, place: Place) -> tuple[str, bytes]:
+def _split_ciphertext(ciphertext: str, place: SecretLocation) -> tuple[str, bytes]:
     try:
         version, key_id, encoded = ciphertext.split(".")
         sealed = base64.b64decode(encoded, altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
         version, key_id, sealed = "", "", b""
     if version != _VERSION or len(sealed) < _NONCE_BYTES + _TAG_BYTES:
-        raise DecryptionFailed(f"{place} is not a ciphertext of this version. Enter the secret anew.")
+        raise DecryptionError(f"{place} is not a ciphertext of this version. Enter the secret anew.")
     return key_id, sealed

@@ -1,6 +1,6 @@
 """Keys for secrets at rest, from `LCM_SECRET_KEY` or `LCM_SECRET_KEY_FILE`.
 
-A key is 32 random bytes in base64, as `make_key` gives, or a passphrase of at least 32 characters. A file has one key a
+A key is 32 random bytes in base64, as `generate_key` gives, or a passphrase of at least 32 characters. A file has one key a
 line; the first encrypts, all decrypt. To rotate: put a new line in front, restart, re-encrypt, remove the old line.
 """
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-ALLOWED = "32 random bytes in base64 (44 characters) or a passphrase of at least 32 characters"
+KEY_FORMAT = "32 random bytes in base64 (44 characters) or a passphrase of at least 32 characters"
 
 _KEY_BYTES = 32
-_SHORTEST_PASSPHRASE = 32
-_MOST_BYTES = 64 * 1024
-_FOR_OTHERS = 0o077
+_MIN_PASSPHRASE_LENGTH = 32
+_MAX_FILE_BYTES = 64 * 1024
+_GROUP_AND_OTHERS = 0o077
 
 
-class KeyProblem(ValueError):
+class SecretKeyError(ValueError):
     """Keys cannot be used. The message says which and what to do, and never shows one."""
 
 
@@ -40,28 +40,28 @@ class SecretKey:
     material: bytes = field(repr=False)
 
 
-def make_key() -> str:
+def generate_key() -> str:
     """A new random key, as it is written in a file or variable."""
-    return base64.urlsafe_b64encode(clock.chance().randbytes(_KEY_BYTES)).decode()
+    return base64.urlsafe_b64encode(clock.rng().randbytes(_KEY_BYTES)).decode()
 
 
-def read_key(text: str, source: str) -> SecretKey:
+def parse_key(text: str, source: str) -> SecretKey:
     """The key that a line or variable holds; `source` says in an error where it stands."""
     text = text.strip()
-    material = _random_bytes(text)
+    material = _decode_random_key(text)
     if material is None:
-        if len(text) < _SHORTEST_PASSPHRASE:
-            raise KeyProblem(f"{source}: a key of {len(text)} characters; must be {ALLOWED}")
-        material = _stretched(text)
+        if len(text) < _MIN_PASSPHRASE_LENGTH:
+            raise SecretKeyError(f"{source}: a key of {len(text)} characters; must be {KEY_FORMAT}")
+        material = _derive_key(text)
     return SecretKey(hashlib.sha256(b"lcm secret key id" + material).hexdigest()[:12], material)
 
 
 def load_keys(secret_key: str | None, key_file: Path | None) -> Sequence[SecretKey]:
     """The keys of the settings, the encrypting one first; none if neither is set."""
     if secret_key is not None and key_file is not None:
-        raise KeyProblem("LCM_SECRET_KEY and LCM_SECRET_KEY_FILE: only one may be set; a file can hold both keys")
+        raise SecretKeyError("LCM_SECRET_KEY and LCM_SECRET_KEY_FILE: only one may be set; a file can hold both keys")
     if secret_key is not None:
-        return [read_key(secret_key, "LCM_SECRET_KEY")]
+        return [parse_key(secret_key, "LCM_SECRET_KEY")]
     if key_file is not None:
         return read_key_file(key_file)
     return []
@@ -73,26 +73,28 @@ def read_key_file(path: Path) -> Sequence[SecretKey]:
         # Rights are those of the very file that is read: it cannot be swapped in between.
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise KeyProblem(f"LCM_SECRET_KEY_FILE {path} cannot be read: {error.strerror}") from error
-    if mode & _FOR_OTHERS:
-        raise KeyProblem(
+        raise SecretKeyError(f"LCM_SECRET_KEY_FILE {path} cannot be read: {error.strerror}") from error
+    if mode & _GROUP_AND_OTHERS:
+        raise SecretKeyError(
             f"LCM_SECRET_KEY_FILE {path} can be reached by others (mode {mode:04o}). Run: chmod 600 {path}"
         )
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError:
-        raise KeyProblem(f"LCM_SECRET_KEY_FILE {path} is not text; each line must be {ALLOWED}") from None
-    if len(content) > _MOST_BYTES:
-        raise KeyProblem(f"LCM_SECRET_KEY_FILE {path} has more than {_MOST_BYTES} bytes; it should have a key a line")
+        raise SecretKeyError(f"LCM_SECRET_KEY_FILE {path} is not text; each line must be {KEY_FORMAT}") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise SecretKeyError(
+            f"LCM_SECRET_KEY_FILE {path} has more than {_MAX_FILE_BYTES} bytes; it should have a key a line"
+        )
     keys = [
-        read_key(line, f"LCM_SECRET_KEY_FILE {path}, line {number}")
+        parse_key(line, f"LCM_SECRET_KEY_FILE {path}, line {number}")
         for number, line in enumerate(lines, start=1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
     if not keys:
-        raise KeyProblem(f"LCM_SECRET_KEY_FILE {path} holds no key; each line must be {ALLOWED}")
+        raise SecretKeyError(f"LCM_SECRET_KEY_FILE {path} holds no key; each line must be {KEY_FORMAT}")
     return keys
 
 
@@ -102,17 +104,17 @@ def ensure_key_file(path: Path) -> bool:
         return False
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _make_key_file(path)
+        return _create_key_file(path)
     except OSError as error:
-        raise KeyProblem(f"LCM_SECRET_KEY_FILE {path} cannot be made: {error.strerror}") from error
+        raise SecretKeyError(f"LCM_SECRET_KEY_FILE {path} cannot be made: {error.strerror}") from error
 
 
-def _make_key_file(path: Path) -> bool:
+def _create_key_file(path: Path) -> bool:
     draft = path.with_name(f".{path.name}.{clock.new_id('new')}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(handle, "w") as file:
-            file.write(make_key() + "\n")
+            file.write(generate_key() + "\n")
             file.flush()
             os.fsync(file.fileno())
         # Linking, unlike renaming, never replaces: of two that start at once both read the key of one, and whole.
@@ -121,11 +123,11 @@ def _make_key_file(path: Path) -> bool:
         return False
     finally:
         draft.unlink()
-    _sync_folder(path.parent)
+    _sync_directory(path.parent)
     return True
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_directory(folder: Path) -> None:
     """Without this a power failure could lose the key while what it encrypted is kept."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -134,7 +136,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _random_bytes(text: str) -> bytes | None:
+def _decode_random_key(text: str) -> bytes | None:
     standard = text.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         material = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
@@ -143,7 +145,7 @@ def _random_bytes(text: str) -> bytes | None:
     return material if len(material) == _KEY_BYTES else None
 
 
-def _stretched(passphrase: str) -> bytes:
+def _derive_key(passphrase: str) -> bytes:
     """The salt is fixed because there is no place to keep one: the cost of a guess has to do, hence the length."""
     return hashlib.scrypt(
         passphrase.encode(), salt=b"lcm secret key 1", n=2**15, r=8, p=1, maxmem=64 * 1024 * 1024, dklen=_KEY_BYTES

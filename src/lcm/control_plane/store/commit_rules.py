@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from lcm.control_plane.store.port import Conflict, Put, Taken
+from lcm.control_plane.store.port import Put, RevisionConflictError, UniqueViolationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lcm.control_plane.store.port import Delete, Entry, Guard, Kind
+    from lcm.control_plane.store.port import Delete, Guard, Kind, NewJournalEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class Commit:
     """What one call of `Store.commit` asks for."""
 
     writes: Sequence[Put | Delete]
-    entries: Sequence[Entry]
+    entries: Sequence[NewJournalEntry]
     guards: Sequence[Guard]
 
 
-class View(Protocol):
+class DocumentView(Protocol):
     """The documents as they are while the commit is decided."""
 
     def revision(self, kind: Kind, document_id: str) -> int | None:
@@ -35,15 +35,15 @@ class View(Protocol):
         """Whose the unique value is."""
 
 
-def require(commit: Commit, view: View) -> None:
-    """Raise `Conflict` or `Taken` unless the commit may happen.
+def require_commit_allowed(commit: Commit, view: DocumentView) -> None:
+    """Raise `RevisionConflictError` or `UniqueViolationError` unless the commit may happen.
 
     Values that the commit itself frees can be taken in it by another document, whatever the order of its writes.
     """
     for part in (*commit.guards, *commit.writes):
         current = view.revision(part.kind, part.id)
         if current != part.expected:
-            raise Conflict(part.kind.name, part.id, current)
+            raise RevisionConflictError(part.kind.name, part.id, current)
     taken: dict[tuple[str, str, str], str] = {}
     written = {(write.kind.name, write.id): write for write in commit.writes}
     for put in commit.writes:
@@ -53,17 +53,17 @@ def require(commit: Commit, view: View) -> None:
             owner = taken.setdefault((put.kind.name, name, value), put.id)
             if owner == put.id:
                 owner = view.owner(put.kind, name, value) or put.id
-                if owner != put.id and _frees(written.get((put.kind.name, owner)), name, value):
+                if owner != put.id and _releases(written.get((put.kind.name, owner)), name, value):
                     continue
             if owner != put.id:
-                raise Taken(put.kind.name, name, value, owner)
+                raise UniqueViolationError(put.kind.name, name, value, owner)
 
 
-def freed(write: Put | Delete, view: View) -> Sequence[tuple[str, str]]:
+def released_unique_values(write: Put | Delete, view: DocumentView) -> Sequence[tuple[str, str]]:
     """The unique values that a write lets go."""
     kept = write.unique if isinstance(write, Put) else {}
     return [(name, value) for name, value in view.held(write.kind, write.id).items() if kept.get(name) != value]
 
 
-def _frees(write: Put | Delete | None, name: str, value: str) -> bool:
+def _releases(write: Put | Delete | None, name: str, value: str) -> bool:
     return write is not None and (not isinstance(write, Put) or write.unique.get(name) != value)

@@ -9,31 +9,31 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.port import BadCursor
+from lcm.control_plane.store.port import InvalidCursorError
 from lcm.control_plane.store.validation import check_id
 from lcm.control_plane.store.values import check_value
 
 if TYPE_CHECKING:
-    from lcm.control_plane.store.port import Kind, Sort, Value
+    from lcm.control_plane.store.port import FieldValue, Kind, Sort
 
-_JOURNAL = re.compile(r"[0-9]{16}")
+_JOURNAL_CURSOR = re.compile(r"[0-9]{16}")
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class PagePosition:
     """The last document of a page: the next page begins after it, whether it is still there or not."""
 
-    value: Value
+    value: FieldValue
     id: str
 
 
-def page_cursor(kind: Kind, sort: Sort, position: Position) -> str:
+def page_cursor(kind: Kind, sort: Sort, position: PagePosition) -> str:
     """The text that stands for a position in a list."""
     text = json.dumps([kind.name, sort.by, sort.descending, position.value, position.id], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def page_position(kind: Kind, sort: Sort, cursor: str) -> Position:
+def parse_page_cursor(kind: Kind, sort: Sort, cursor: str) -> PagePosition:
     """The position that a cursor stands for; it must come from the same list."""
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
@@ -41,10 +41,10 @@ def page_position(kind: Kind, sort: Sort, cursor: str) -> Position:
         check_value(value, "cursor")
         check_id(document_id)
     except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise BadCursor("the cursor is not one of this list") from None
+        raise InvalidCursorError("the cursor is not one of this list") from None
     if (name, by, descending) != (kind.name, sort.by, sort.descending):
-        raise BadCursor("the cursor belongs to a list of another kind or order")
-    return Position(value, document_id)
+        raise InvalidCursorError("the cursor belongs to a list of another kind or order")
+    return PagePosition(value, document_id)
 
 
 def journal_cursor(number: int) -> str:
@@ -52,8 +52,8 @@ def journal_cursor(number: int) -> str:
     return f"{number:016d}"
 
 
-def journal_number(cursor: str) -> int:
+def parse_journal_cursor(cursor: str) -> int:
     """The place that a cursor stands for."""
-    if not _JOURNAL.fullmatch(cursor) or not cursor.isascii():
-        raise BadCursor("the cursor is not one of the journal")
+    if not _JOURNAL_CURSOR.fullmatch(cursor) or not cursor.isascii():
+        raise InvalidCursorError("the cursor is not one of the journal")
     return int(cursor)

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
     RowId = TypeVar("RowId")
 
-_MICROS = 1_000_000
+_MICROS_PER_SECOND = 1_000_000
 
 
-class Thinner:
+class Downsampler:
     """Reads rows in the order of time and names those to drop: all but the first of each span and subject."""
 
     def __init__(self, keep_every_seconds: int) -> None:
-        self._span = keep_every_seconds * _MICROS
+        self._span = keep_every_seconds * _MICROS_PER_SECOND
         self._kept: dict[str, int] = {}
 
     def dropped(self, rows: Iterable[tuple[RowId, str, int]]) -> list[RowId]:

@@ -2,7 +2,7 @@
 
 A change is decided outside (read, compute, commit) and committed with the revisions it was computed from. Everything in
 a commit becomes visible and durable at once, or nothing does; of two commits that saw the same revision one gets
-`Conflict`. There are no other transactions, so three very different adapters can keep the same promise.
+`RevisionConflictError`. There are no other transactions, so three very different adapters can keep the same promise.
 
 The revision is the store's own, moves with every write and never comes back, not even for a document that is deleted
 and made again; a record's `version` is in its body and moves as its owner says.
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-Value: TypeAlias = "str | int | float | bool | None"
+FieldValue: TypeAlias = "str | int | float | bool | None"
 
 
 class StoreError(Exception):
     """The store could not do what was asked."""
 
 
-class StoreUnavailable(StoreError):
+class StoreUnavailableError(StoreError):
     """The store cannot be reached now. Whether a commit that was under way happened is not known."""
 
 
-class Conflict(StoreError):
+class RevisionConflictError(StoreError):
     """Somebody else changed a document in between; nothing was committed. `current` is its revision, None if gone."""
 
     def __init__(self, kind: str, document_id: str, current: int | None) -> None:
@@ -43,7 +43,7 @@ class Conflict(StoreError):
         self.current = current
 
 
-class Taken(StoreError):
+class UniqueViolationError(StoreError):
     """A value that must be unique belongs to another document; nothing was committed."""
 
     def __init__(self, kind: str, field_name: str, value: str, owner: str) -> None:
@@ -54,7 +54,7 @@ class Taken(StoreError):
         self.owner = owner
 
 
-class BadCursor(StoreError, ValueError):
+class InvalidCursorError(StoreError, ValueError):
     """A cursor that this store did not give out for this list."""
 
 
@@ -72,7 +72,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredDocument:
     """A document as it is."""
 
     id: str
@@ -88,7 +88,7 @@ class Put:
     id: str
     body: bytes
     expected: int | None
-    fields: Mapping[str, Value] = field(default_factory=dict)
+    fields: Mapping[str, FieldValue] = field(default_factory=dict)
     unique: Mapping[str, str] = field(default_factory=dict)  # only those that are taken now; leaving one out frees it
 
 
@@ -111,7 +111,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NewJournalEntry:
     """A line of the journal: audit, history and events in one order. `subject` is what it is about."""
 
     topic: str
@@ -121,7 +121,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class JournalEntry:
     """A line of the journal with its place; cursors of later commits are greater as text."""
 
     cursor: str
@@ -138,10 +138,10 @@ class Where:
     Numbers, text and booleans are never equal to, above or below one another; None is only equal to None.
     """
 
-    any_of: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    none_of: Mapping[str, Sequence[Value]] = field(default_factory=dict)
-    at_least: Mapping[str, Value] = field(default_factory=dict)
-    below: Mapping[str, Value] = field(default_factory=dict)
+    any_of: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)
+    none_of: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)
+    at_least: Mapping[str, FieldValue] = field(default_factory=dict)
+    below: Mapping[str, FieldValue] = field(default_factory=dict)
     contains: Mapping[str, str] = field(default_factory=dict)  # case does not count
 
 
@@ -154,14 +154,14 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DocumentPage:
     """Some documents in order, and where the next page begins; None at the end.
 
     Stable under change: a document that is there all the while and does not move in the order is on exactly one page.
     """
 
-    items: Sequence[Stored]
-    next_after: str | None
+    items: Sequence[StoredDocument]
+    next_cursor: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +183,15 @@ class Store(Protocol):
         """Finish commits under way and let go."""
 
     async def check(self) -> None:
-        """Returns if the store can be read and written now, else raises `StoreUnavailable`."""
+        """Returns if the store can be read and written now, else raises `StoreUnavailableError`."""
 
-    async def get(self, kind: Kind, document_id: str) -> Stored | None:
+    async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         """One document."""
 
-    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         """Those of the documents that exist, by id; not necessarily as they were at one moment."""
 
-    async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
+    async def get_unique(self, kind: Kind, field_name: str, value: str) -> StoredDocument | None:
         """The document that holds a unique value."""
 
     async def find(
@@ -202,18 +202,18 @@ class Store(Protocol):
         sort: Sort | None = None,
         after: str | None = None,
         limit: int = 100,
-    ) -> Page:
+    ) -> DocumentPage:
         """A page of documents."""
 
     async def count_by(
         self, kind: Kind, fields: Sequence[str], where: Where | None = None, *, sums: Sequence[str] = ()
-    ) -> Sequence[tuple[tuple[Value, ...], int, tuple[float, ...]]]:
+    ) -> Sequence[tuple[tuple[FieldValue, ...], int, tuple[float, ...]]]:
         """For each combination of the fields' values: the values, how many documents, the sums of numeric fields."""
 
     async def commit(
-        self, writes: Sequence[Put | Delete], *, entries: Sequence[Entry] = (), guards: Sequence[Guard] = ()
+        self, writes: Sequence[Put | Delete], *, entries: Sequence[NewJournalEntry] = (), guards: Sequence[Guard] = ()
     ) -> Sequence[str]:
-        """All of it or nothing, durable when this returns; gives the cursors of the entries. `Conflict` or `Taken`."""
+        """All of it or nothing, durable when this returns; gives the cursors of the entries. `RevisionConflictError` or `UniqueViolationError`."""
 
     async def journal(
         self,
@@ -224,7 +224,7 @@ class Store(Protocol):
         subjects: Sequence[str] = (),
         newest_first: bool = False,
         limit: int = 100,
-    ) -> Sequence[Recorded]:
+    ) -> Sequence[JournalEntry]:
         """Lines of the journal after (or before) a cursor. Whoever follows by `after` misses only forgotten ones."""
 
     async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
@@ -239,5 +239,5 @@ class Store(Protocol):
     async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
         """A subject's rows since a moment, oldest first."""
 
-    async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
+    async def downsample(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
         """Of rows older than `before` keep the first per span and subject (0: none); says how many were dropped."""

@@ -11,17 +11,17 @@ from lcm.control_plane.store.values import check_text, check_value, to_micros
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.control_plane.store.port import Delete, Entry, Sample, Sort, Where
+    from lcm.control_plane.store.port import Delete, NewJournalEntry, Sample, Sort, Where
 
-MOST_ROWS = 10_000
-MOST_TOPICS = 100
-LONGEST_ID = 512
-LARGEST_BODY = 4 * 1024 * 1024
+MAX_ROWS = 10_000
+MAX_TOPICS = 100
+MAX_ID_LENGTH = 512
+MAX_BODY_BYTES = 4 * 1024 * 1024
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 
-class Catalogue:
+class KindRegistry:
     """The kinds that the store was opened with."""
 
     def __init__(self, kinds: Sequence[Kind] = ()) -> None:
@@ -36,7 +36,9 @@ class Catalogue:
         if self._kinds.get(kind.name) != kind:
             raise ValueError(f"the store was not opened with kind {kind.name} as it is given")
 
-    def check_commit(self, writes: Sequence[Put | Delete], entries: Sequence[Entry], guards: Sequence[Guard]) -> None:
+    def check_commit(
+        self, writes: Sequence[Put | Delete], entries: Sequence[NewJournalEntry], guards: Sequence[Guard]
+    ) -> None:
         """Raise unless every part can be kept and each document is named once."""
         named: set[tuple[str, str]] = set()
         for part in (*guards, *writes):
@@ -78,14 +80,14 @@ class Catalogue:
 def check_id(document_id: str) -> None:
     """Raise unless it can be an id."""
     check_text(document_id, "an id")
-    if not 1 <= len(document_id) <= LONGEST_ID:
-        raise ValueError(f"an id has 1 to {LONGEST_ID} characters")
+    if not 1 <= len(document_id) <= MAX_ID_LENGTH:
+        raise ValueError(f"an id has 1 to {MAX_ID_LENGTH} characters")
 
 
 def check_ids(document_ids: Sequence[str]) -> None:
     """Raise unless all can be ids, and are few enough to be asked for at once."""
-    if len(document_ids) > MOST_ROWS:
-        raise ValueError(f"at most {MOST_ROWS} documents can be asked for at once, not {len(document_ids)}")
+    if len(document_ids) > MAX_ROWS:
+        raise ValueError(f"at most {MAX_ROWS} documents can be asked for at once, not {len(document_ids)}")
     for document_id in document_ids:
         check_id(document_id)
 
@@ -106,20 +108,20 @@ def check_unique(kind: Kind, name: str, value: str) -> None:
 
 def check_limit(limit: int) -> None:
     """Raise unless it is a sensible number of rows: without a bound a reader could hold the store for long."""
-    if not 1 <= limit <= MOST_ROWS:
-        raise ValueError(f"a limit is 1 to {MOST_ROWS}, not {limit}")
+    if not 1 <= limit <= MAX_ROWS:
+        raise ValueError(f"a limit is 1 to {MAX_ROWS}, not {limit}")
 
 
 def check_journal_query(topics: Sequence[str], subjects: Sequence[str], limit: int) -> None:
     """Raise unless the filter can be served from indexes."""
     check_limit(limit)
-    if max(len(topics), len(subjects)) > MOST_TOPICS:
-        raise ValueError(f"at most {MOST_TOPICS} topics or subjects can be asked for at once")
+    if max(len(topics), len(subjects)) > MAX_TOPICS:
+        raise ValueError(f"at most {MAX_TOPICS} topics or subjects can be asked for at once")
     for text in (*topics, *subjects):
         check_text(text, "a topic or subject")
 
 
-def check_forgetting(topic: str, limit: int) -> None:
+def check_trim(topic: str, limit: int) -> None:
     """Raise unless it can be a topic and a sensible number of lines."""
     check_text(topic, "a topic")
     check_limit(limit)
@@ -141,7 +143,7 @@ def check_series_query(series: str, subject: str, limit: int) -> None:
     check_limit(limit)
 
 
-def check_thinning(series: str, keep_every_seconds: int) -> None:
+def check_downsample(series: str, keep_every_seconds: int) -> None:
     """Raise unless it can be a series and a span."""
     check_text(series, "a series")
     if keep_every_seconds < 0:
@@ -169,5 +171,5 @@ def _check_put(put: Put) -> None:
 
 
 def _check_body(body: bytes) -> None:
-    if len(body) > LARGEST_BODY:
-        raise ValueError(f"a body has at most {LARGEST_BODY} bytes, not {len(body)}")
+    if len(body) > MAX_BODY_BYTES:
+        raise ValueError(f"a body has at most {MAX_BODY_BYTES} bytes, not {len(body)}")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from lcm.control_plane.store.port import Value
+    from lcm.control_plane.store.port import FieldValue
 
 OrderKey: TypeAlias = "tuple[int, float | str]"
 
@@ -19,7 +19,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _INTEGERS = range(-(2**63), 2**63)
 
 
-def order_key(value: Value) -> OrderKey:
+def order_key(value: FieldValue) -> OrderKey:
     """What values are compared by; equal keys mean equal values."""
     if value is None:
         return 0, 0
@@ -28,12 +28,12 @@ def order_key(value: Value) -> OrderKey:
     return (2, value) if isinstance(value, str) else (1, value)
 
 
-def comparable(value: Value, bound: Value) -> bool:
+def comparable(value: FieldValue, bound: FieldValue) -> bool:
     """Whether `at_least` and `below` compare these two: None and values of another sort are neither above nor below."""
     return order_key(value)[0] == order_key(bound)[0]
 
 
-def is_number(value: Value) -> bool:
+def is_number(value: FieldValue) -> bool:
     """Whether sums count the value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 

@@ -13,13 +13,13 @@ from fastapi.responses import Response
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-FOREVER = "public, max-age=31536000, immutable"
-_TYPES = {
+IMMUTABLE_CACHE = "public, max-age=31536000, immutable"
+_MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_DIGEST_LETTERS = 12
+_DIGEST_LENGTH = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Assets:
         for name, body in found:
             digest.update(name.encode() + b"\0" + body + b"\0")
         # One digest for all: scripts that import one another then always come from the same version.
-        self.digest = digest.hexdigest()[:_DIGEST_LETTERS]
+        self.digest = digest.hexdigest()[:_DIGEST_LENGTH]
         for name, body in found:
             address = f"{self.digest}/{name}"
             self._addresses[name] = f"/static/{address}"
-            self._by_address[address] = Asset(name, _TYPES[name[name.rindex(".") :]], body)
+            self._by_address[address] = Asset(name, _MEDIA_TYPES[name[name.rindex(".") :]], body)
 
     def address(self, name: str) -> str:
         """Where a file is served, such as `app.css`."""
@@ -67,7 +67,7 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
     for entry in folder.iterdir():
         if entry.is_dir():
             found += _walk(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(tuple(_TYPES)):
+        elif entry.name.endswith(tuple(_MEDIA_TYPES)):
             found.append((prefix + entry.name, entry.read_bytes()))
     return found
 
@@ -82,11 +82,11 @@ async def asset(address: str) -> Response:
     found = ASSETS.find(address)
     if found is None:
         return Response("There is no such file.", 404, media_type="text/plain")
-    return Response(found.body, headers={"Cache-Control": FOREVER}, media_type=found.media_type)
+    return Response(found.body, headers={"Cache-Control": IMMUTABLE_CACHE}, media_type=found.media_type)
 
 
 @router.get("/favicon.ico")
-async def icon() -> Response:
+async def favicon() -> Response:
     """Browsers ask here whatever the page says."""
     found = ASSETS.find(f"{ASSETS.digest}/icon.svg")
     assert found is not None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.http.api.workers import split
-from lcm.control_plane.web.auth import ids_of
-from lcm.control_plane.web.rendering import DONE, fragment, toast
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.http.api.workers import split_values
+from lcm.control_plane.web.auth import query_ids
+from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.transitions import IllegalTransition
+from lcm.model.worker.status import IllegalWorkerTransitionError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from fastapi import Request
     from fastapi.responses import HTMLResponse
 
-    from lcm.control_plane.web.workers.action_preview import Consequences
+    from lcm.control_plane.web.workers.action_preview import ActionPreview
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
-MOST_AT_ONCE: Final = 500
-_SHOWN = 20
+MAX_BULK_TARGETS: Final = 500
+_MAX_PLANS_SHOWN = 20
 
 
-def chosen(request: Request, noun: str) -> list[str]:
+def selected_ids(request: Request, noun: str) -> list[str]:
     """The records that somebody chose, which are some."""
-    ids = ids_of(request, MOST_AT_ONCE)
+    ids = query_ids(request, MAX_BULK_TARGETS)
     if not ids:
-        raise Refusal(ProblemCode.INVALID, f"ids: choose at least one {noun}, and what to do")
+        raise ProblemError(ProblemCode.INVALID, f"ids: choose at least one {noun}, and what to do")
     return ids
 
 
-def confirm_several(
-    foreseen: Sequence[tuple[Worker | Lablet, Consequences]],
+def render_bulk_confirmation(
+    foreseen: Sequence[tuple[Worker | Lablet, ActionPreview]],
     *,
     place: str,
     name: str,
@@ -48,13 +48,13 @@ def confirm_several(
     `lost` is what nobody gets back, `price` and `added` are what all of it saves and costs an hour.
     """
     doing = [(record, found) for record, found in foreseen if found.changes]
-    return fragment(
+    return render_fragment(
         "shared/_confirm_bulk.html",
         place=place,
         name=name,
         noun=noun,
-        plans=_alike(doing[:_SHOWN]),
-        more=max(0, len(doing) - _SHOWN),
+        plans=_group_by_effect(doing[:_MAX_PLANS_SHOWN]),
+        more=max(0, len(doing) - _MAX_PLANS_SHOWN),
         count=len(doing),
         left=[(record, found) for record, found in foreseen if not found.changes],
         targets=",".join(f"{record.id}:{record.version}" for record, _ in doing),
@@ -64,7 +64,7 @@ def confirm_several(
     )
 
 
-def _alike(doing: Sequence[tuple[Worker | Lablet, Consequences]]) -> list[tuple[list[str], str, str]]:
+def _group_by_effect(doing: Sequence[tuple[Worker | Lablet, ActionPreview]]) -> list[tuple[list[str], str, str]]:
     """Names, status and what happens: those to whom the same happens are told of together."""
     together: dict[tuple[str, str], list[str]] = {}
     for record, found in doing:
@@ -72,19 +72,19 @@ def _alike(doing: Sequence[tuple[Worker | Lablet, Consequences]]) -> list[tuple[
     return [(names, status, happens) for (status, happens), names in together.items()]
 
 
-async def change_each(
+async def apply_to_each(
     form: dict[str, list[str]], said: str, change: Callable[[str, int | None], Awaitable[object]]
 ) -> HTMLResponse:
     """Change each on its own: one that refuses does not keep the others."""
     done, refused = 0, []
-    for target in split(form.get("targets", []))[:MOST_AT_ONCE]:
+    for target in split_values(form.get("targets", []))[:MAX_BULK_TARGETS]:
         record_id, _, version = target.partition(":")
         try:
             await change(record_id, int(version) if version.isdecimal() else None)
             done += 1
-        except (Refusal, IllegalTransition) as error:
+        except (ProblemError, IllegalWorkerTransitionError) as error:
             refused.append(f"{record_id}: {getattr(error, 'detail', error)}")
     words = f"{said}: {done} of {done + len(refused)}"
     if refused:
-        return toast(f"{words}. {'; '.join(refused[:3])}", kind="bad", triggers=DONE)
-    return toast(words, triggers=DONE)
+        return render_toast(f"{words}. {'; '.join(refused[:3])}", kind="bad", triggers=DONE_EVENT)
+    return render_toast(words, triggers=DONE_EVENT)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class FormState:
     """What somebody typed, by field, and what is wrong with it."""
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Typed:
         return self.problems.get(name, "")
 
 
-def as_number(text: str) -> Any:
+def parse_number(text: str) -> Any:
     """The number that was typed, or the text: whoever checks it says that it is none."""
     plain = text.strip().replace(",", ".") if text.count(",") == 1 and "." not in text else text.strip()
     try:
@@ -37,7 +37,7 @@ def as_number(text: str) -> Any:
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
-def in_words(error: ValidationError, *, below: tuple[str, ...] = ()) -> dict[str, str]:
+def field_problems(error: ValidationError, *, below: tuple[str, ...] = ()) -> dict[str, str]:
     """What is wrong with each field, the first word on each; `below` is where the fields lie."""
     problems: dict[str, str] = {}
     for each in error.errors(include_input=False, include_url=False):
@@ -45,11 +45,13 @@ def in_words(error: ValidationError, *, below: tuple[str, ...] = ()) -> dict[str
         if tuple(place[: len(below)]) == below:
             place = place[len(below) :]
         names = [part for part in place if not part.startswith(("function-", "constrained-", "literal", "nullable"))]
-        problems.setdefault(".".join(names) or "form", _said(each["type"], str(each["msg"]), each.get("ctx", {})))
+        problems.setdefault(
+            ".".join(names) or "form", _problem_text(each["type"], str(each["msg"]), each.get("ctx", {}))
+        )
     return problems
 
 
-def _said(kind: str, message: str, context: Mapping[str, Any]) -> str:
+def _problem_text(kind: str, message: str, context: Mapping[str, Any]) -> str:
     if kind in ("float_type", "float_parsing", "int_type", "int_parsing", "int_from_float"):
         return "must be a number" if kind.startswith("float") else "must be a whole number"
     if kind in ("string_too_short", "missing"):

@@ -7,24 +7,24 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlencode
 
-from lcm.control_plane.http.api.workers import split
-from lcm.control_plane.store.port import BadCursor, Sort
+from lcm.control_plane.http.api.workers import split_values
+from lcm.control_plane.store.port import InvalidCursorError, Sort
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from starlette.datastructures import QueryParams
 
-    from lcm.control_plane.store.port import Kind, Store, Stored, Where
+    from lcm.control_plane.store.port import Kind, Store, StoredDocument, Where
 
-ROWS: Final = 50
-_LONGEST = 100
-_LONGEST_PLACE = 500
-_USUAL = "attention"
+PAGE_SIZE: Final = 50
+_MAX_TEXT = 100
+_MAX_CURSOR = 500
+_DEFAULT_SORT = "attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look(ABC):
+class ListQuery(ABC):
     """One way to look. What the address says wrongly is left out: a bookmark of yesterday still shows something.
 
     Each list has its own filters beside these: fields that are texts, or tuples of texts.
@@ -38,25 +38,25 @@ class Look(ABC):
     view: str = ""
     q: str = ""
     status: tuple[str, ...] = ()
-    sort: str = _USUAL
+    sort: str = _DEFAULT_SORT
     after: str = ""
     page: int = 1
 
     @classmethod
     def of(cls, query: QueryParams) -> Self:
         """The look that an address stands for."""
-        sort = query.get("sort", _USUAL)
+        sort = query.get("sort", _DEFAULT_SORT)
         number = query.get("page", "1")
         own: dict[str, Any] = {}
         for name, usual in cls._own().items():
             several = isinstance(usual, tuple)
-            own[name] = tuple(split(query.getlist(name))) if several else query.get(name, "").strip()[:_LONGEST]
+            own[name] = tuple(split_values(query.getlist(name))) if several else query.get(name, "").strip()[:_MAX_TEXT]
         return cls(
             view=query.get("view", "") if query.get("view", "") in cls.views else "",
-            q=query.get("q", "").strip()[:_LONGEST],
-            status=tuple(word.upper() for word in split(query.getlist("status")) if word.upper() in cls.known),
-            sort=sort if sort.removeprefix("-") in cls.columns else _USUAL,
-            after=query.get("after", "")[:_LONGEST_PLACE],
+            q=query.get("q", "").strip()[:_MAX_TEXT],
+            status=tuple(word.upper() for word in split_values(query.getlist("status")) if word.upper() in cls.known),
+            sort=sort if sort.removeprefix("-") in cls.columns else _DEFAULT_SORT,
+            after=query.get("after", "")[:_MAX_CURSOR],
             page=int(number) if number.isdecimal() and len(number) < 6 else 1,
             **own,
         )
@@ -64,7 +64,7 @@ class Look(ABC):
     @classmethod
     def _own(cls) -> dict[str, Any]:
         """The filters that only this list has, each with what it is as usual."""
-        shared = {each.name for each in fields(Look)}
+        shared = {each.name for each in fields(ListQuery)}
         return {each.name: each.default for each in fields(cls) if each.name not in shared}
 
     @property
@@ -92,7 +92,7 @@ class Look(ABC):
         own = {name: getattr(self, name) for name in ("view", "q", "status", *self._own())}
         return {
             **{name: ",".join(value) if isinstance(value, tuple) else value for name, value in own.items()},
-            "sort": "" if self.sort == _USUAL else self.sort,
+            "sort": "" if self.sort == _DEFAULT_SORT else self.sort,
             "after": self.after,
             "page": str(self.page) if self.page > 1 else "",
         }
@@ -102,20 +102,20 @@ class Look(ABC):
         return self.address(sort=f"-{column}" if self.sort == column else column)
 
 
-async def listed(store: Store, kind: Kind, look: Look) -> tuple[Sequence[Stored], dict[str, Any]]:
+async def read_list_page(store: Store, kind: Kind, look: ListQuery) -> tuple[Sequence[StoredDocument], dict[str, Any]]:
     """A page of a list, and what its table says of it.
 
     A place that no longer means anything is the first page, not an error.
     """
     try:
-        found = await store.find(kind, look.where(), sort=look.sorting(), after=look.after or None, limit=ROWS)
-    except BadCursor:
+        found = await store.find(kind, look.where(), sort=look.sorting(), after=look.after or None, limit=PAGE_SIZE)
+    except InvalidCursorError:
         look = replace(look, after="", page=1)
-        found = await store.find(kind, look.where(), sort=look.sorting(), limit=ROWS)
+        found = await store.find(kind, look.where(), sort=look.sorting(), limit=PAGE_SIZE)
     total = sum(count for _, count, _ in await store.count_by(kind, ["urgency"], look.where()))
     return found.items, {
         "look": look,
-        "next_address": look.address(after=found.next_after, page=look.page + 1) if found.next_after else None,
+        "next_address": look.address(after=found.next_cursor, page=look.page + 1) if found.next_cursor else None,
         "total": total,
-        "pages": (total + ROWS - 1) // ROWS,
+        "pages": (total + PAGE_SIZE - 1) // PAGE_SIZE,
     }

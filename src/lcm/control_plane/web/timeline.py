@@ -8,34 +8,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from lcm.control_plane.records.kinds import AUDIT, HISTORY
-from lcm.control_plane.store.cursors import journal_number
-from lcm.control_plane.store.port import BadCursor
-from lcm.model.audit import ActorKind, AuditEntry, HistoryEntry
-from lcm.model.fleet.activity_summary import TROUBLES, WORDS, Deed, deed_of
+from lcm.control_plane.records.kinds import AUDIT, LABLET_HISTORY, WORKER_HISTORY
+from lcm.control_plane.store.cursors import parse_journal_cursor
+from lcm.control_plane.store.port import InvalidCursorError
+from lcm.model.audit import ActorKind, AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
+from lcm.model.fleet.activity_summary import ACTION_LABELS, PROBLEM_ACTIONS, AutomatedAction, automated_action_of
+from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from lcm.control_plane.store.port import Recorded, Store
-    from lcm.model.lablet.status import LabletStatus
+    from lcm.control_plane.store.port import JournalEntry, Store
     from lcm.model.worker.status import WorkerStatus
 
-LINES: Final = 40
+
+JOURNAL_ENTRIES_PER_PAGE: Final = 40
 """How many lines of the journal a page of the timeline is made from."""
 
-_REPORTED = "status_reported"
-_LICENCE = "license_reported"
-_LABELS = ("provisioned", "drained")
-_POLICIES = {
-    Deed.AUTO_PAUSED: "auto-pause",
-    Deed.DRAINED: "scale-down",
-    Deed.DRAIN_FAILED: "scale-down",
-    Deed.RESUMED: "scale-up",
-    Deed.LAUNCHED: "scale-up",
+_STATUS_REPORTED = "status_reported"
+_LICENSE_REPORTED = "license_reported"
+_LABEL_ACTIONS = ("provisioned", "drained")
+_POLICY_NAMES = {
+    AutomatedAction.AUTO_PAUSED: "auto-pause",
+    AutomatedAction.DRAINED: "scale-down",
+    AutomatedAction.DRAIN_FAILED: "scale-down",
+    AutomatedAction.RESUMED: "scale-up",
+    AutomatedAction.LAUNCHED: "scale-up",
 }
-_WORDS: Final[dict[str, str]] = {
+_WORKER_ACTION_TEXT: Final[dict[str, str]] = {
     "created": "created it",
     "imported": "found its instance and took it over",
     "start": "asked for it to run",
@@ -52,13 +53,13 @@ _WORDS: Final[dict[str, str]] = {
     "lablets_reserved": "put lablets on it",
     "lablet_released": "took a lablet off it",
     "labs_without_marker": "found labs that belong to no lablet",
-    _REPORTED: "reported",
+    _STATUS_REPORTED: "reported",
 }
-_STANDING_FOR_NONE = ("idle_timeout", "manual")
+_PLACEHOLDER_REASONS = ("idle_timeout", "manual")
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class TimelineEntry:
     """One entry. `before` and `after` are given where a status changed."""
 
     at: datetime
@@ -68,7 +69,7 @@ class Happening:
     reason: str = ""
     before: WorkerStatus | LabletStatus | None = None
     after: WorkerStatus | LabletStatus | None = None
-    deed: Deed | None = None
+    deed: AutomatedAction | None = None
     bad: bool = False
 
 
@@ -76,18 +77,18 @@ class Happening:
 class Timeline:
     """A page of it, the newest first. `older` is where the next page begins, None at the end."""
 
-    happenings: Sequence[Happening]
+    happenings: Sequence[TimelineEntry]
     older: str | None
     version: int  # moves with what is newest: an older answer never replaces a newer one
 
 
 @dataclass(slots=True)
-class _Group:
+class _ChangeGroup:
     """Lines of one change."""
 
     first: str
     audit: AuditEntry | None = None
-    step: HistoryEntry | None = None
+    step: WorkerHistoryEntry | None = None
     label: bool = False  # what is known of it is only a label, which comes before the step
 
     @property
@@ -96,88 +97,164 @@ class _Group:
         return self.audit is None or self.label
 
 
-async def read_timeline(store: Store, worker_id: str, before: str | None = None, limit: int = LINES) -> Timeline:
+async def read_worker_timeline(
+    store: Store, worker_id: str, before: str | None = None, limit: int = JOURNAL_ENTRIES_PER_PAGE
+) -> Timeline:
     """The entries before a place in the journal; without one the newest."""
-    lines = await lines_about(store, HISTORY, worker_id, before, limit)
-    return timeline_of(lines, full=len(lines) == limit)
+    lines = await read_journal_entries(store, WORKER_HISTORY, worker_id, before, limit)
+    return build_worker_timeline(lines, full=len(lines) == limit)
 
 
-async def lines_about(store: Store, steps: str, subject: str, before: str | None, limit: int) -> Sequence[Recorded]:
+async def read_journal_entries(
+    store: Store, steps: str, subject: str, before: str | None, limit: int
+) -> Sequence[JournalEntry]:
     """Steps of a record and who made them, the newest first. A place that means nothing is the newest, not an error."""
     try:
         return await store.journal(
             topics=[steps, AUDIT], subjects=[subject], before=before, newest_first=True, limit=limit
         )
-    except BadCursor:
+    except InvalidCursorError:
         return await store.journal(topics=[steps, AUDIT], subjects=[subject], newest_first=True, limit=limit)
 
 
-def timeline_of(lines: Sequence[Recorded], *, full: bool) -> Timeline:
+def build_worker_timeline(lines: Sequence[JournalEntry], *, full: bool) -> Timeline:
     """Entries of lines that come newest first. `full`: there may be older lines, so that the oldest entry may lack
     some of its own; it is left to the next page."""
-    groups = _grouped(list(reversed(lines)))
+    groups = _group_by_change(list(reversed(lines)))
     if full and len(groups) > 1:
         groups = groups[1:]
-    version = journal_number(lines[0].cursor) if lines else 0
-    return Timeline([_happening(each) for each in reversed(groups)], groups[0].first if full else None, version)
+    version = parse_journal_cursor(lines[0].cursor) if lines else 0
+    return Timeline([_timeline_entry(each) for each in reversed(groups)], groups[0].first if full else None, version)
 
 
-def _grouped(lines: Sequence[Recorded]) -> list[_Group]:
+def _group_by_change(lines: Sequence[JournalEntry]) -> list[_ChangeGroup]:
     """Lines, the oldest first, by the change that wrote them: labels of a step, the step, who made it and why."""
-    groups: list[_Group] = []
+    groups: list[_ChangeGroup] = []
     for line in lines:
         last = groups[-1] if groups else None
-        if line.topic == HISTORY:
-            step = HistoryEntry.model_validate_json(line.body)
-            if last is not None and last.label and last.step is None and _of_one(last.audit, step):
+        if line.topic == WORKER_HISTORY:
+            step = WorkerHistoryEntry.model_validate_json(line.body)
+            if last is not None and last.label and last.step is None and _same_change(last.audit, step):
                 last.step = step
             else:
-                groups.append(_Group(line.cursor, step=step))
+                groups.append(_ChangeGroup(line.cursor, step=step))
             continue
         entry = AuditEntry.model_validate_json(line.body)
-        if last is not None and last.step is not None and last.open and _of_one(entry, last.step):
+        if last is not None and last.step is not None and last.open and _same_change(entry, last.step):
             last.audit, last.label = entry, False
             continue
-        groups.append(_Group(line.cursor, audit=entry, label=entry.action in _LABELS))
+        groups.append(_ChangeGroup(line.cursor, audit=entry, label=entry.action in _LABEL_ACTIONS))
     return groups
 
 
-def _of_one(entry: AuditEntry | None, step: HistoryEntry) -> bool:
+def _same_change(entry: AuditEntry | None, step: WorkerHistoryEntry) -> bool:
     return entry is not None and (entry.at, entry.actor) == (step.at, step.actor)
 
 
-def _happening(group: _Group) -> Happening:
+def _timeline_entry(group: _ChangeGroup) -> TimelineEntry:
     entry, step = group.audit, group.step
     if entry is None:
         assert step is not None
         actor = step.actor
-        return Happening(
-            step.at, actor.kind, actor.name, _WORDS[_REPORTED], step.reason, step.from_status, step.to_status
+        return TimelineEntry(
+            step.at,
+            actor.kind,
+            actor.name,
+            _WORKER_ACTION_TEXT[_STATUS_REPORTED],
+            step.reason,
+            step.from_status,
+            step.to_status,
         )
-    deed = deed_of(entry)
-    policy = _POLICIES.get(deed) if deed is not None else None
-    reason = "" if entry.reason in _STANDING_FOR_NONE else entry.reason
-    return Happening(
+    deed = automated_action_of(entry)
+    policy = _POLICY_NAMES.get(deed) if deed is not None else None
+    reason = "" if entry.reason in _PLACEHOLDER_REASONS else entry.reason
+    return TimelineEntry(
         at=entry.at,
         kind=entry.actor.kind if policy is None else ActorKind.POLICY,
         who=policy or entry.actor.name,
-        words=_words(entry, deed),
+        words=_action_text(entry, deed),
         reason=reason,
         before=None if step is None else step.from_status,
         after=None if step is None else step.to_status,
         deed=deed,
-        bad=deed in TROUBLES or entry.details.get("status") == "failed",
+        bad=deed in PROBLEM_ACTIONS or entry.details.get("status") == "failed",
     )
 
 
-def _words(entry: AuditEntry, deed: Deed | None) -> str:
+def _action_text(entry: AuditEntry, deed: AutomatedAction | None) -> str:
     if deed is not None and entry.action != "imported":
-        return WORDS[deed]
+        return ACTION_LABELS[deed]
     if entry.action == "patched":
         fields = [str(each).replace("_", " ") for each in entry.details.get("fields", ())]
         return f"changed {', '.join(fields)}" if fields else "changed it"
     if entry.action == "launch_intended":
         return f"begins launch attempt {entry.details.get('attempt', '')}".rstrip()
-    if entry.action == _LICENCE:
+    if entry.action == _LICENSE_REPORTED:
         return f"licence in CML: {entry.details.get('status', 'unknown')}"
-    return _WORDS.get(entry.action, entry.action.replace("_", " "))
+    return _WORKER_ACTION_TEXT.get(entry.action, entry.action.replace("_", " "))
+
+
+_LABLET_ACTION_TEXT: Final[dict[str, str]] = {
+    "created": "asked for it",
+    "scheduled": "found a worker for it",
+    "released": "took it off its worker",
+    "terminate": "asked for its end",
+    "status_reported": "reported",
+}
+
+
+async def read_lablet_timeline(
+    store: Store, lablet_id: str, before: str | None = None, limit: int = JOURNAL_ENTRIES_PER_PAGE
+) -> Timeline:
+    """The entries before a place in the journal; without one the newest."""
+    lines = await read_journal_entries(store, LABLET_HISTORY, lablet_id, before, limit)
+    return build_lablet_timeline(lines, full=len(lines) == limit)
+
+
+def build_lablet_timeline(lines: Sequence[JournalEntry], *, full: bool) -> Timeline:
+    """Entries of lines that come newest first. A change writes its step and, right after it, who made it and why.
+
+    `full`: there may be older lines, among them the step of the oldest entry; it is left to the next page.
+    """
+    entries: list[tuple[str, TimelineEntry]] = []  # the oldest first, each with the place of its first line
+    step: tuple[str, LabletHistoryEntry] | None = None
+    for line in reversed(lines):
+        if line.topic == LABLET_HISTORY:
+            if step is not None:
+                entries.append((step[0], _entry_from_step(step[1])))
+            step = (line.cursor, LabletHistoryEntry.model_validate_json(line.body))
+            continue
+        entry = AuditEntry.model_validate_json(line.body)
+        if step is not None and (step[1].at, step[1].actor) != (entry.at, entry.actor):
+            entries.append((step[0], _entry_from_step(step[1])))
+            step = None
+        entries.append(
+            (line.cursor if step is None else step[0], _entry_from_audit(entry, None if step is None else step[1]))
+        )
+        step = None
+    if step is not None:
+        entries.append((step[0], _entry_from_step(step[1])))
+    if full and len(entries) > 1:
+        entries = entries[1:]
+    version = parse_journal_cursor(lines[0].cursor) if lines else 0
+    return Timeline([each for _, each in reversed(entries)], entries[0][0] if full else None, version)
+
+
+def _entry_from_step(step: LabletHistoryEntry) -> TimelineEntry:
+    """A step whose other line is forgotten, or on another page."""
+    actor = step.actor
+    return TimelineEntry(step.at, actor.kind, actor.name, "reported", step.reason, step.from_status, step.to_status)
+
+
+def _entry_from_audit(entry: AuditEntry, step: LabletHistoryEntry | None) -> TimelineEntry:
+    after = None if step is None else step.to_status
+    return TimelineEntry(
+        at=entry.at,
+        kind=entry.actor.kind,
+        who=entry.actor.name,
+        words=_LABLET_ACTION_TEXT.get(entry.action, entry.action.replace("_", " ")),
+        reason=entry.reason,
+        before=None if step is None else step.from_status,
+        after=after,
+        bad=after is LabletStatus.FAILED,
+    )

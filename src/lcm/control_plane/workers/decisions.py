@@ -12,9 +12,9 @@ from lcm.model.worker.metrics import BatchResult
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lcm.control_plane.records.unit_of_work import Change
-    from lcm.control_plane.store.port import Store, Stored
-    from lcm.model.worker.requests import DecisionItem
+    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.store.port import Store, StoredDocument
+    from lcm.model.worker.requests import WorkerDecision
 
 
 async def read_decisions(store: Store, worker_ids: Sequence[str]) -> Mapping[str, DecisionReport]:
@@ -28,12 +28,12 @@ async def read_decision(store: Store, worker_id: str) -> DecisionReport | None:
     return (await read_decisions(store, [worker_id])).get(worker_id)
 
 
-async def keep_decision(change: Change, worker_id: str, decision: DecisionReport) -> None:
+async def store_decision(change: Transaction, worker_id: str, decision: DecisionReport) -> None:
     """Keep the decision behind a change of the worker's record."""
-    _stage(change, worker_id, await change.store.get(DECISIONS, worker_id), decision)
+    _stage_decision(change, worker_id, await change.store.get(DECISIONS, worker_id), decision)
 
 
-async def keep_decisions(change: Change, items: Sequence[DecisionItem]) -> BatchResult:
+async def store_decisions(change: Transaction, items: Sequence[WorkerDecision]) -> BatchResult:
     """Keep the newest decision for each known worker; the rest is counted."""
     workers = await change.store.get_many(WORKERS, [item.worker_id for item in items])
     newest: dict[str, DecisionReport] = {}
@@ -42,11 +42,15 @@ async def keep_decisions(change: Change, items: Sequence[DecisionItem]) -> Batch
         if item.worker_id in workers and (before is None or item.decision.decided_at >= before.decided_at):
             newest[item.worker_id] = item.decision
     stored = await change.store.get_many(DECISIONS, list(newest))
-    kept = sum(_stage(change, worker_id, stored.get(worker_id), decision) for worker_id, decision in newest.items())
+    kept = sum(
+        _stage_decision(change, worker_id, stored.get(worker_id), decision) for worker_id, decision in newest.items()
+    )
     return BatchResult(kept=kept, dropped=len(items) - kept)
 
 
-def _stage(change: Change, worker_id: str, stored: Stored | None, decision: DecisionReport) -> bool:
+def _stage_decision(
+    change: Transaction, worker_id: str, stored: StoredDocument | None, decision: DecisionReport
+) -> bool:
     """Have it written unless a later one is known; says whether it counts.
 
     Decisions travel by two ways, alone and with a status, so that an older one can arrive after a newer.

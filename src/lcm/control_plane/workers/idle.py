@@ -5,38 +5,40 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.workers.scaling import count_running, pause_idle
-from lcm.model.worker.idle import DetectionResult, judge_idle, latest_activity
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.workers.scaling import count_running_workers, pause_idle_worker
+from lcm.model.worker.idle import IdleDetectionResult, assess_idle, latest_activity
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.worker.record import Worker
-    from lcm.model.worker.requests import DetectIdle
+    from lcm.model.worker.requests import IdleDetectionRequest
 
 NO_TELEMETRY = "no telemetry: that is not idleness"
 
 
-async def detect_idle(change: Change, worker_id: str, request: DetectIdle, settings: FleetSettings) -> DetectionResult:
+async def detect_idle(
+    change: Transaction, worker_id: str, request: IdleDetectionRequest, settings: FleetSettings
+) -> IdleDetectionResult:
     """The four steps. A failed fetch, or a list without a single event of any kind, ends it at the first."""
     worker = await change.worker(worker_id)
-    found = DetectionResult(worker_id=worker_id, checked_at=change.now)
+    found = IdleDetectionResult(worker_id=worker_id, checked_at=change.now)
     if not request.events:
         return found.model_copy(update={"error": NO_TELEMETRY})
     found = found.model_copy(update={"telemetry_fetched": True})
     latest = latest_activity(request.events)
     updated = _with_activity(worker, latest)
     found = found.model_copy(update={"activity_updated": updated is not worker})
-    if _too_soon(worker, settings, change.now):
-        _save_beside(change, updated)
+    if _checked_recently(worker, settings, change.now):
+        _save_activity(change, updated)
         return found
-    running = await count_running(change.store)
+    running = await count_running_workers(change.store)
     # The worker is written in this change, so a lablet that is placed on it meanwhile makes the commit conflict.
     lablets = updated.allocation.lablets
-    verdict = judge_idle(updated, settings.idle, settings.scaling, now=change.now, running=running, lablets=lablets)
+    verdict = assess_idle(updated, settings.idle, settings.scaling, now=change.now, running=running, lablets=lablets)
     found = found.model_copy(
         update={
             "idle_check_performed": True,
@@ -49,12 +51,12 @@ async def detect_idle(change: Change, worker_id: str, request: DetectIdle, setti
     )
     updated = updated.model_copy(update={"last_idle_check_at": change.now})
     if not verdict.eligible_for_pause:
-        _save_beside(change, updated)
+        _save_activity(change, updated)
         return found
     try:
-        await pause_idle(change, updated, settings)
-    except Refusal as refusal:
-        _save_beside(change, updated)
+        await pause_idle_worker(change, updated, settings)
+    except ProblemError as refusal:
+        _save_activity(change, updated)
         return found.model_copy(update={"error": refusal.detail, "eligible_for_pause": False})
     return found.model_copy(update={"auto_pause_triggered": True})
 
@@ -65,11 +67,11 @@ def _with_activity(worker: Worker, latest: datetime | None) -> Worker:
     return worker.model_copy(update={"last_activity_at": latest})
 
 
-def _too_soon(worker: Worker, settings: FleetSettings, now: datetime) -> bool:
+def _checked_recently(worker: Worker, settings: FleetSettings, now: datetime) -> bool:
     last = worker.last_idle_check_at
     return last is not None and now - last < timedelta(seconds=settings.idle.idle_detection_interval)
 
 
-def _save_beside(change: Change, worker: Worker) -> None:
+def _save_activity(change: Transaction, worker: Worker) -> None:
     """Activity lives beside the record: it moves neither version nor generation, and no event tells of it."""
-    change.save_quietly(worker)
+    change.save_without_event(worker)

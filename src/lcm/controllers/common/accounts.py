@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lcm.client.errors import NotFound
+from lcm.client.errors import NotFoundError
 from lcm.cml.types import Credentials
 from lcm.core import clock
-from lcm.core.singleflight import SharedCalls
+from lcm.core.singleflight import Singleflight
 
 if TYPE_CHECKING:
-    from lcm.model.answers import CmlCredentials
+    from lcm.model.access import CmlCredentials
 
-KEPT_SECONDS: Final = 300.0
+CACHE_SECONDS: Final = 300.0
 
 
-class AccountSource(Protocol):
+class CredentialsSource(Protocol):
     """Where workers' own accounts are kept: the control plane."""
 
     async def cml_credentials(self, worker_id: str) -> CmlCredentials:
-        """What to sign in to a worker's CML with; `NotFound` where it has no account of its own."""
+        """What to sign in to a worker's CML with; `NotFoundError` where it has no account of its own."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedAccount:
     account: Credentials
     until: float
 
@@ -32,11 +32,11 @@ class _Known:
 class CmlAccounts:
     """Accounts by worker, kept for a short while. A worker without one of its own has the default."""
 
-    def __init__(self, internal: AccountSource, default: Credentials) -> None:
+    def __init__(self, internal: CredentialsSource, default: Credentials) -> None:
         self._internal = internal
         self._default = default
-        self._known: dict[str, _Known] = {}
-        self._asking: SharedCalls[str, Credentials] = SharedCalls()
+        self._known: dict[str, _CachedAccount] = {}
+        self._asking: Singleflight[str, Credentials] = Singleflight()
 
     async def get(self, worker_id: str) -> Credentials:
         """The account of a worker; raises what the control plane's client raises when that cannot be told.
@@ -58,8 +58,8 @@ class CmlAccounts:
         try:
             answer = await self._internal.cml_credentials(worker_id)
             account = Credentials(answer.username, answer.password.get_secret_value())
-        except NotFound:
+        except NotFoundError:
             account = self._default
         if self._asking.mine(worker_id):
-            self._known[worker_id] = _Known(account, asked_at + KEPT_SECONDS)
+            self._known[worker_id] = _CachedAccount(account, asked_at + CACHE_SECONDS)
         return account

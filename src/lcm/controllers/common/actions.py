@@ -5,18 +5,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from lcm.client.errors import VersionConflict
+from lcm.client.errors import VersionConflictError
 from lcm.core.controller.resources import ReconciliationResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 R = TypeVar("R")
-SHORTLY: Final = 0.2
+REQUEUE_SOON_SECONDS: Final = 0.2
 """Seconds until the next pass, where somebody came between."""
 
 
-class Nature(Enum):
+class ActionKind(Enum):
     """What kind of a step an action is; a hold lets only records pass, an open breaker no losses."""
 
     RECORD = "record"  # writes down what has happened already
@@ -32,15 +32,15 @@ class Effect(Protocol):
         """Once, and waited for until its deadline."""
 
 
-class Interrupted(Exception):
+class PassInterruptedError(Exception):
     """Something changed or was decided anew while we were about to act: nothing more is done in this pass."""
 
 
-async def uninterrupted(steps: Awaitable[R]) -> R | ReconciliationResult:
+async def requeue_if_interrupted(steps: Awaitable[R]) -> R | ReconciliationResult:
     """What comes of these steps; if somebody came between them, another pass soon, which starts from what is then."""
     try:
         return await steps
-    except VersionConflict:
-        return ReconciliationResult.requeue("it was changed meanwhile", after=SHORTLY)
-    except Interrupted as interruption:
-        return ReconciliationResult.requeue(str(interruption), after=SHORTLY)
+    except VersionConflictError:
+        return ReconciliationResult.requeue("it was changed meanwhile", after=REQUEUE_SOON_SECONDS)
+    except PassInterruptedError as interruption:
+        return ReconciliationResult.requeue(str(interruption), after=REQUEUE_SOON_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import UntypedMetricFamily
@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
+    from lcm.core.controller.watch import WatchTriggeredHostedService
 
-class CounterExport(Collector):
-    """Reads the counters when somebody scrapes. Untyped: a counter's name would have to end in `_total`."""
+
+class CounterCollector(Collector):
+    """Reads the counters when somebody scrapes. Untyped: a counter's name would have to end in `_sum_counts`."""
 
     def __init__(
         self, prefix: str, read: Callable[[], Mapping[str, int]], registry: CollectorRegistry = REGISTRY
@@ -28,3 +30,18 @@ class CounterExport(Collector):
         for name, value in self._read().items():
             text = name.removesuffix("_count").replace("_", " ").capitalize()
             yield UntypedMetricFamily(f"{self._prefix}_{name}", text, value=value)
+
+
+def leadership_and_queue_stats(controller: WatchTriggeredHostedService[Any]) -> dict[str, Any]:
+    """Who leads, and how much waits."""
+    queue = controller.queue
+    return {
+        "leadership": {
+            "is_leader": controller.is_leader,
+            "term": controller.term,
+            "instance_id": controller.election.instance_id,
+            "leader": controller.known_leader,
+            "watching": controller.watching,
+        },
+        "queue": {"depth": len(queue), "busy": queue.busy, "delayed": queue.delayed},
+    }

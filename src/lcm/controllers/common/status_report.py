@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.controllers.common.base import told
+from lcm.controllers.common.base import as_stale_term
 from lcm.core import clock
-from lcm.model.system import EVERY_SECONDS, ControllerReport
+from lcm.model.system import REPORT_INTERVAL_SECONDS, ControllerReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from lcm.client.base import Leader
-    from lcm.client.resources.client_internal import Internal
-    from lcm.core.controller.watching import WatchTriggeredHostedService
+    from lcm.client.resources.internal import InternalApi
+    from lcm.core.controller.watch import WatchTriggeredHostedService
 
 log = structlog.get_logger(__name__)
 
 _VERSION = version("lcm")  # to look it up reads a file
 
 # What is read off the registry: who is called, and under which names the calls and the throttled ones are counted.
-_CALLED = {
+_CALL_METRICS = {
     "aws": ("lcm_aws_calls_total", "lcm_aws_throttled_total"),
     "cml": ("lcm_cml_calls_total", ""),
     "control-plane": ("lcm_client_calls_total", ""),
 }
 
 
-class Reporting:
+class StatusReporter:
     """Makes reports and sends them. One that cannot be sent is dropped: the next is newer.
 
     `details` are fields of the report that only this kind of controller knows. `called`: whom it calls; where several
@@ -43,7 +43,7 @@ class Reporting:
 
     def __init__(
         self,
-        internal: Internal,
+        internal: InternalApi,
         leader: Callable[[], Leader],
         controller: WatchTriggeredHostedService[Any],
         registry: CollectorRegistry,
@@ -56,8 +56,8 @@ class Reporting:
         self._controller = controller
         self._registry = registry
         self._details = details
-        self._called = {who: _CALLED[who] for who in called}
-        self._otherwise = otherwise or {}
+        self._called = {who: _CALL_METRICS[who] for who in called}
+        self._uncounted_calls = otherwise or {}
         self._started_at = clock.now()
         self._served = (0, 0.0)  # keys that were served until the last report, and how long they had waited
 
@@ -66,13 +66,13 @@ class Reporting:
         silent = False
         while True:
             try:
-                await told(self._internal.report_controller(self._leader(), self.report()))
+                await as_stale_term(self._internal.report_controller(self._leader(), self.report()))
                 silent = False
             except ClientError as error:
                 if not silent:
                     log.info("a report on this controller cannot be sent now", error=str(error))
                 silent = True
-            await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.sleep(REPORT_INTERVAL_SECONDS)
 
     def report(self) -> ControllerReport:
         """How it is now."""
@@ -107,15 +107,15 @@ class Reporting:
         for family in self._registry.restricted_registry(names).collect():
             for sample in family.samples:
                 counted.setdefault(sample.name, []).append((sample.labels, sample.value))
-        calls = {who: _by_operation(counted.get(name, ())) for who, (name, _) in self._called.items()}
-        calls |= {who: count() for who, count in self._otherwise.items() if not calls.get(who)}
+        calls = {who: _calls_by_operation(counted.get(name, ())) for who, (name, _) in self._called.items()}
+        calls |= {who: count() for who, count in self._uncounted_calls.items() if not calls.get(who)}
         throttled = {
             who: int(sum(value for _, value in counted.get(name, ()))) for who, (_, name) in self._called.items()
         }
         return {who: made for who, made in calls.items() if made}, {who: n for who, n in throttled.items() if n}
 
 
-def _by_operation(samples: Iterable[tuple[dict[str, str], float]]) -> dict[str, dict[str, int]]:
+def _calls_by_operation(samples: Iterable[tuple[dict[str, str], float]]) -> dict[str, dict[str, int]]:
     made: dict[str, dict[str, int]] = {}
     for labels, value in samples:
         if value:

@@ -7,61 +7,76 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lcm.cml.errors import CMLError, Conflict, Invalid, NotFound, OutcomeUnknown, ProtocolError
-from lcm.controllers.common.actions import SHORTLY, Interrupted, Nature, uninterrupted
-from lcm.controllers.common.base import told
-from lcm.controllers.lablet.decide.decision import ChangeLab, ImportLab, LabCall, Release, WriteStatus
-from lcm.controllers.lablet.decide.instantiating import import_refused, imported
-from lcm.controllers.lablet.decide.predicates import lost, reachable
+from lcm.cml.errors import (
+    CMLConflictError,
+    CMLError,
+    CMLInvalidRequestError,
+    CMLNotFoundError,
+    CMLOutcomeUnknownError,
+    CMLProtocolError,
+)
+from lcm.controllers.common.actions import (
+    REQUEUE_SOON_SECONDS,
+    ActionKind,
+    PassInterruptedError,
+    requeue_if_interrupted,
+)
+from lcm.controllers.common.base import as_stale_term
+from lcm.controllers.lablet.decide.decision import ChangeLab, ImportLab, LabOperation, ReleaseReservation, WriteStatus
+from lcm.controllers.lablet.decide.instantiating import import_rejected, lab_imported
+from lcm.controllers.lablet.decide.predicates import is_reachable, worker_lost_reason
 from lcm.core import clock
-from lcm.core.controller.effects import EffectTimeout
-from lcm.core.controller.leader_election import NotLeader
+from lcm.core.controller.effects import EffectTimeoutError
+from lcm.core.controller.leader_election import NotLeaderError
 from lcm.core.controller.resources import ReconciliationResult
-from lcm.core.text import one_line
-from lcm.model.lablet.record import LabletRelease, LabletStatusWrite
-from lcm.model.lablet.status import FINAL, LabletStatus
-from lcm.model.lablet.urgency import HELD
+from lcm.core.text import single_line
+from lcm.model.lablet.record import LabletStatusUpdate, ReleaseLabletRequest
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
+from lcm.model.lablet.urgency import HELD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lcm.client.base import Leader
-    from lcm.client.resources.client_internal import Internal
+    from lcm.client.resources.internal import InternalApi
     from lcm.controllers.common.actions import Effect
     from lcm.controllers.lablet.decide.decision import Action, Decision
-    from lcm.controllers.lablet.lab_client import LabServers
-    from lcm.controllers.lablet.memory import Note
-    from lcm.controllers.lablet.metrics import Counters
+    from lcm.controllers.lablet.lab_client import WorkerLabClient
+    from lcm.controllers.lablet.memory import LabletMemory
+    from lcm.controllers.lablet.metrics import LabletCounters
     from lcm.model.fleet.state import FleetState
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
 
-_REASON, _MESSAGE = 500, 1000
-_LANDED_OR_NOT = (OutcomeUnknown, ProtocolError)  # the request may have taken effect, or its answer says nothing
+_MAX_REASON, _MAX_MESSAGE = 500, 1000
+_OUTCOME_UNKNOWN_ERRORS = (
+    CMLOutcomeUnknownError,
+    CMLProtocolError,
+)  # the request may have taken effect, or its answer says nothing
 
 
 @dataclass(slots=True)
-class Work:
+class LabletReconcilePass:
     """One pass: the lablet as it is now, its worker, and what is remembered of it."""
 
     lablet: Lablet
     worker: Worker | None
-    note: Note
+    note: LabletMemory
 
 
-class Acting:
+class LabletActionExecutor:
     """The hands of the controller."""
 
     def __init__(
         self,
         *,
-        internal: Internal,
+        internal: InternalApi,
         leader: Callable[[], Leader],
-        servers: LabServers,
+        servers: WorkerLabClient,
         effect: Effect,
-        counters: Counters,
+        counters: LabletCounters,
         heard: Callable[[FleetState, Worker], None],
     ) -> None:
         self._internal = internal
@@ -71,21 +86,21 @@ class Acting:
         self._counters = counters
         self._heard = heard  # whoever decides next must know what was heard here, or it would be decided again
 
-    async def carry_out(self, work: Work, decision: Decision) -> ReconciliationResult | None:
+    async def carry_out(self, work: LabletReconcilePass, decision: Decision) -> ReconciliationResult | None:
         """Do what was decided; None: what follows may be decided at once."""
-        return await uninterrupted(self._run(work, decision))
+        return await requeue_if_interrupted(self._run(work, decision))
 
-    async def _run(self, work: Work, decision: Decision) -> ReconciliationResult | None:
-        told_by = _last_write(decision)
+    async def _run(self, work: LabletReconcilePass, decision: Decision) -> ReconciliationResult | None:
+        told_by = _last_status_write(decision)
         if told_by is None:
             await self._say(work, decision.message)
         for action in decision.actions:
-            if action.nature is not Nature.RECORD:
-                await self._make_sure(work, dials=action.nature is Nature.WORLD)
+            if action.nature is not ActionKind.RECORD:
+                await self._make_sure(work, dials=action.nature is ActionKind.WORLD)
             match action:
                 case WriteStatus():
                     await self._write(work, action, decision.message if action is told_by else None)
-                case Release():
+                case ReleaseReservation():
                     await self._release(work, action)
                 case ImportLab():
                     return await self._import(work, action)
@@ -99,36 +114,36 @@ class Acting:
 
     # The record
 
-    async def _write(self, work: Work, action: WriteStatus, message: str | None) -> None:
+    async def _write(self, work: LabletReconcilePass, action: WriteStatus, message: str | None) -> None:
         before = work.lablet
         fields: dict[str, Any] = dict(action.fields)
         if message is not None:
-            fields["message"] = one_line(message, _MESSAGE)
-        body = LabletStatusWrite(
-            status=action.status, version=before.version, reason=one_line(action.reason, _REASON), **fields
+            fields["message"] = single_line(message, _MAX_MESSAGE)
+        body = LabletStatusUpdate(
+            status=action.status, version=before.version, reason=single_line(action.reason, _MAX_REASON), **fields
         )
-        work.lablet = await told(self._internal.lablet_status(self._leader(), before.id, body))
+        work.lablet = await as_stale_term(self._internal.lablet_status(self._leader(), before.id, body))
         if "lab_id" in fields:
             work.note.refusal = ""  # whatever was said of the import: the lab is there
         if work.lablet.status is not before.status:
             self._note_step(before, work.lablet, action.reason)
 
-    async def _release(self, work: Work, action: Release) -> None:
+    async def _release(self, work: LabletReconcilePass, action: ReleaseReservation) -> None:
         before = work.lablet
-        body = LabletRelease(
+        body = ReleaseLabletRequest(
             status=action.status,
             version=before.version,
-            reason=one_line(action.reason, _REASON),
+            reason=single_line(action.reason, _MAX_REASON),
             left_behind=action.left_behind,
         )
-        work.lablet = await told(self._internal.release_lablet(self._leader(), before.id, body))
+        work.lablet = await as_stale_term(self._internal.release_lablet(self._leader(), before.id, body))
         self._note_step(before, work.lablet, action.reason)
 
-    async def _say(self, work: Work, message: str | None) -> None:
+    async def _say(self, work: LabletReconcilePass, message: str | None) -> None:
         """What stands in the way, for people; only when it is news."""
-        if message is None or work.lablet.status in FINAL:
+        if message is None or work.lablet.status in FINAL_LABLET_STATUSES:
             return
-        text = one_line(message, _MESSAGE)
+        text = single_line(message, _MAX_MESSAGE)
         if text != work.lablet.message:
             await self._write(work, WriteStatus(work.lablet.status, text or "nothing stands in the way"), text)
 
@@ -145,7 +160,7 @@ class Acting:
 
     # The world
 
-    async def _make_sure(self, work: Work, *, dials: bool) -> None:
+    async def _make_sure(self, work: LabletReconcilePass, *, dials: bool) -> None:
         """Up to a moment ago nobody has asked for anything else, and what is dialled is still to be dialled."""
         fleet = await self._internal.fleet()
         if work.worker is None:
@@ -155,18 +170,18 @@ class Acting:
         now = clock.now()
         for hold in (fleet.hold, worker.hold):
             if hold is not None and hold.active(now):
-                raise Interrupted(f"{HELD}{hold.by}: {hold.reason}")
+                raise PassInterruptedError(f"{HELD_PREFIX}{hold.by}: {hold.reason}")
         if not dials:
             return
         stopping = work.lablet.status is LabletStatus.STOPPING
-        if lost(work.lablet, worker) or not (reachable(worker) if stopping else worker.ready):
-            raise Interrupted(f"worker {worker.name} is not to be dialled any more")
+        if worker_lost_reason(work.lablet, worker) or not (is_reachable(worker) if stopping else worker.ready):
+            raise PassInterruptedError(f"worker {worker.name} is not to be dialled any more")
         current = await self._internal.lablet(work.lablet.id)
         if current.version != work.lablet.version:
-            raise Interrupted("it was changed meanwhile")
+            raise PassInterruptedError("it was changed meanwhile")
         work.worker = worker
 
-    async def _import(self, work: Work, action: ImportLab) -> ReconciliationResult | None:
+    async def _import(self, work: LabletReconcilePass, action: ImportLab) -> ReconciliationResult | None:
         """Make the lab and remember which one it is, in the same pass. An answer that is lost is looked for later."""
         worker, note = work.worker, work.note
         assert worker is not None
@@ -179,57 +194,57 @@ class Acting:
             finally:
                 note.import_ended = clock.boottime()
             for warning in made.warnings[:5]:
-                log.warning("CML warns of a lab", lablet=work.lablet.id, lab=made.id, warning=one_line(warning, 300))
+                log.warning("CML warns of a lab", lablet=work.lablet.id, lab=made.id, warning=single_line(warning, 300))
             return made.id
 
         note.unsure = True  # until an answer says otherwise: this pass may be cut off before it hears one
         try:
             lab_id = await self._effect(make)
-        except NotLeader:
+        except NotLeaderError:
             note.unsure = before
             raise
-        except EffectTimeout as error:
+        except EffectTimeoutError as error:
             return self._refused(work, "import", str(error))
         except CMLError as error:
-            if not isinstance(error, _LANDED_OR_NOT):
+            if not isinstance(error, _OUTCOME_UNKNOWN_ERRORS):
                 note.unsure = before
-            if isinstance(error, Invalid):
-                return await self._run(work, import_refused(work.lablet, error.cause))
+            if isinstance(error, CMLInvalidRequestError):
+                return await self._run(work, import_rejected(work.lablet, error.cause))
             return self._refused(work, "import", error.cause)
         note.unsure, note.refusal = False, ""
         self._counters.labs_imported_count += 1
         log.info("lab imported", lablet=work.lablet.id, worker=worker.id, lab=lab_id)
-        return await self._run(work, imported(work.lablet, worker, lab_id, clock.now()))
+        return await self._run(work, lab_imported(work.lablet, worker, lab_id, clock.now()))
 
-    async def _change(self, work: Work, action: ChangeLab) -> ReconciliationResult | None:
+    async def _change(self, work: LabletReconcilePass, action: ChangeLab) -> ReconciliationResult | None:
         worker, call = work.worker, action.call
         assert worker is not None
         try:
             await self._effect(lambda: self._servers.change(worker, call, action.lab_id))
-        except NotLeader:
+        except NotLeaderError:
             raise
-        except EffectTimeout as error:
+        except EffectTimeoutError as error:
             return self._refused(work, call.value, str(error))
-        except NotFound:
-            return ReconciliationResult.requeue("the lab is not there any more", after=SHORTLY)
-        except (Invalid, Conflict) as error:
+        except CMLNotFoundError:
+            return ReconciliationResult.requeue("the lab is not there any more", after=REQUEUE_SOON_SECONDS)
+        except (CMLInvalidRequestError, CMLConflictError) as error:
             self._refused(work, call.value, error.cause)
             return ReconciliationResult.retry(f"CML does not {call.value} the lab now: {error.cause}")
         except CMLError as error:
             return self._refused(work, call.value, error.cause)
         work.note.took(call)
-        if call is LabCall.DELETE:
+        if call is LabOperation.DELETE:
             self._counters.labs_deleted_count += 1
         log.info("lab told", lablet=work.lablet.id, worker=worker.id, call=call.value, lab=action.lab_id)
         return None
 
-    def _refused(self, work: Work, call: str, cause: str) -> ReconciliationResult:
-        work.note.refusal = one_line(cause, 300)
+    def _refused(self, work: LabletReconcilePass, call: str, cause: str) -> ReconciliationResult:
+        work.note.refusal = single_line(cause, 300)
         log.warning("call to CML failed", lablet=work.lablet.id, call=call, error=work.note.refusal)
         return ReconciliationResult.retry(work.note.refusal)
 
 
-def _last_write(decision: Decision) -> Action | None:
+def _last_status_write(decision: Decision) -> Action | None:
     """The action whose write tells the message along."""
-    writes = [action for action in decision.actions if isinstance(action, WriteStatus | Release)]
+    writes = [action for action in decision.actions if isinstance(action, WriteStatus | ReleaseReservation)]
     return writes[-1] if writes else None

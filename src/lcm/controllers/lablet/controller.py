@@ -10,34 +10,32 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.client.errors import NotFound
+from lcm.client.errors import NotFoundError
 from lcm.controllers.common.accounts import CmlAccounts
-from lcm.controllers.common.leading import Controller
-from lcm.controllers.common.stats import CounterExport
-from lcm.controllers.common.status_report import Reporting
-from lcm.controllers.lablet.act import Acting, Work
+from lcm.controllers.common.base import Controller
+from lcm.controllers.common.stats import CounterCollector
+from lcm.controllers.common.status_report import StatusReporter
+from lcm.controllers.lablet.act import LabletActionExecutor, LabletReconcilePass
 from lcm.controllers.lablet.decide import decide
-from lcm.controllers.lablet.decide.predicates import lost
-from lcm.controllers.lablet.fleet_cache import Workers
-from lcm.controllers.lablet.lab_client import LabServers
-from lcm.controllers.lablet.lablet_controller_observe import Observing
-from lcm.controllers.lablet.memory import Notes
-from lcm.controllers.lablet.metrics import PREFIX, Counters
-from lcm.controllers.lablet.observe import Topologies
-from lcm.controllers.lablet.stray_labs import Strays
+from lcm.controllers.lablet.decide.predicates import worker_lost_reason
+from lcm.controllers.lablet.fleet_cache import FleetCache
+from lcm.controllers.lablet.lab_client import WorkerLabClient
+from lcm.controllers.lablet.memory import LabletMemories
+from lcm.controllers.lablet.metrics import METRIC_PREFIX, LabletCounters
+from lcm.controllers.lablet.observe import LabObserver, TopologyCache
+from lcm.controllers.lablet.stray_labs import StrayLabSweeper
 from lcm.core import clock
 from lcm.core.controller.resources import Outcome, ReconciliationResult
-from lcm.model.lablet.status import ASSIGNED, FINAL, LabletStatus
-from lcm.model.lablet.urgency import STUCK
+from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES, FINAL_LABLET_STATUSES, LabletStatus
+from lcm.model.lablet.urgency import STUCK_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lcm.controllers.lablet.deps import Policy
-    from lcm.controllers.lablet.given import Outside, Rules
+    from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
     from lcm.core.controller.leader_election import LeaderElectionConfig
     from lcm.core.controller.resources import ReconciliationConfig
-    from lcm.core.controller.watching import WatchConfig
+    from lcm.core.controller.watch import WatchConfig
     from lcm.core.coordination import Coordination
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
@@ -45,9 +43,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
-MOST_STEPS: Final = 8
+MAX_STEPS_PER_PASS: Final = 8
 """Steps in one pass: from SCHEDULED to a started lab, or from STOPPING to the end, there are fewer."""
-_NOT_OURS: Final = (*sorted(FINAL), LabletStatus.PENDING_SCHEDULING)
+_UNMANAGED_STATUSES: Final = (*sorted(FINAL_LABLET_STATUSES), LabletStatus.PENDING_SCHEDULING)
 
 
 class LabletReconciler(Controller["Lablet"]):
@@ -59,22 +57,22 @@ class LabletReconciler(Controller["Lablet"]):
         election: LeaderElectionConfig,
         watch: WatchConfig,
         config: ReconciliationConfig,
-        outside: Outside,
-        rules: Rules,
+        outside: LabletDependencies,
+        rules: LabletControllerConfig,
         *,
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
         super().__init__(coordination, election, watch, config, outside.control, registry)
-        self.counters = Counters()
+        self.counters = LabletCounters()
         self.records: dict[str, Lablet] = {}
         self._rules = rules
-        self._notes = Notes()
-        self._workers = Workers(self.internal)
-        servers = LabServers(
+        self._notes = LabletMemories()
+        self._workers = FleetCache(self.internal)
+        servers = WorkerLabClient(
             outside.session, CmlAccounts(self.internal, rules.account), rules.address_of, outside.forget
         )
-        self._observing = Observing(servers, Topologies(self.internal))
-        self._acting = Acting(
+        self._observing = LabObserver(servers, TopologyCache(self.internal))
+        self._acting = LabletActionExecutor(
             internal=self.internal,
             leader=self._leader,
             servers=servers,
@@ -82,18 +80,18 @@ class LabletReconciler(Controller["Lablet"]):
             counters=self.counters,
             heard=self._workers.heard,
         )
-        self.strays = Strays(
+        self.strays = StrayLabSweeper(
             servers=servers,
             internal=self.internal,
             leader=self._leader,
             workers=self._workers.all,
             policy=self._policy,
-            effect=self._effect_on,
+            effect=self._effect_outside_pass,
             counters=self.counters,
             every=rules.sweep_interval,
         )
-        CounterExport(PREFIX, self.stats, registry)
-        self._reporting = Reporting(
+        CounterCollector(METRIC_PREFIX, self.stats, registry)
+        self._reporting = StatusReporter(
             self.internal,
             self._leader,
             self,
@@ -106,7 +104,7 @@ class LabletReconciler(Controller["Lablet"]):
 
     async def list_resources(self) -> Sequence[Lablet]:
         """All lablets that have a worker."""
-        lablets = [lablet async for lablet in self.internal.lablets(exclude_statuses=_NOT_OURS)]
+        lablets = [lablet async for lablet in self.internal.lablets(exclude_statuses=_UNMANAGED_STATUSES)]
         await self._workers.read()
         self.records = {lablet.id: lablet for lablet in lablets}
         self._notes.keep_only(self.records)
@@ -116,7 +114,7 @@ class LabletReconciler(Controller["Lablet"]):
         """One lablet as it is now."""
         try:
             lablet = await self.internal.lablet(resource_id)
-        except NotFound:
+        except NotFoundError:
             self.records.pop(resource_id, None)
             return None
         self._remember(lablet)
@@ -132,17 +130,17 @@ class LabletReconciler(Controller["Lablet"]):
 
     async def reconcile_resource(self, resource: Lablet) -> ReconciliationResult:
         """Observe, decide, act, and once more as long as one step follows from the other."""
-        if resource.status not in ASSIGNED:
+        if resource.status not in ASSIGNED_LABLET_STATUSES:
             return ReconciliationResult.success(f"nothing is done for a lablet that is {resource.status}")
-        work = Work(resource, None, self._notes.of(resource))
-        for _ in range(MOST_STEPS):
+        work = LabletReconcilePass(resource, None, self._notes.of(resource))
+        for _ in range(MAX_STEPS_PER_PASS):
             result = await self._step(work)
             self._remember(work.lablet)
             if result is not None:
                 return result
         return ReconciliationResult.requeue("there is more to do", after=0.0)
 
-    async def _step(self, work: Work) -> ReconciliationResult | None:
+    async def _step(self, work: LabletReconcilePass) -> ReconciliationResult | None:
         lablet = work.lablet
         policy = await self._policy()
         work.worker = await self._worker_of(lablet)
@@ -158,9 +156,9 @@ class LabletReconciler(Controller["Lablet"]):
         if lablet.worker_id is None:
             return None
         worker = await self._workers.get(lablet.worker_id)
-        return await self._workers.get(lablet.worker_id, max_age=0.0) if lost(lablet, worker) else worker
+        return await self._workers.get(lablet.worker_id, max_age=0.0) if worker_lost_reason(lablet, worker) else worker
 
-    async def _policy(self) -> Policy:
+    async def _policy(self) -> LabletPolicy:
         verified = await self._workers.verified()
         return replace(self._rules.policy, fleet_hold=await self._workers.hold(), workers_verified=verified)
 
@@ -170,13 +168,13 @@ class LabletReconciler(Controller["Lablet"]):
         """Announce the term, and begin with a clean memory: what was seen before may be outdated."""
         await super().announce_leadership(term)
         await self._workers.read()
-        self._notes = Notes()
+        self._notes = LabletMemories()
         self.strays.forget()
 
     def start_leader_loops(self) -> None:
         """The look for labs that no lablet has, and reports, beside the passes."""
-        self._duty("strays", partial(self._stepping_down, self.strays.run))
-        self._duty("report", partial(self._stepping_down, self._reporting.run))
+        self._spawn_loop("strays", partial(self._step_down_if_stale, self.strays.run))
+        self._spawn_loop("report", partial(self._step_down_if_stale, self._reporting.run))
 
     # What is known
 
@@ -188,11 +186,13 @@ class LabletReconciler(Controller["Lablet"]):
 
     def by_status(self) -> Mapping[LabletStatus, int]:
         """How many lablets are in each status in which they have a worker."""
-        return Counter(dict.fromkeys(sorted(ASSIGNED), 0) | Counter(r.status for r in self.records.values()))
+        return Counter(
+            dict.fromkeys(sorted(ASSIGNED_LABLET_STATUSES), 0) | Counter(r.status for r in self.records.values())
+        )
 
     def stuck(self) -> int:
         """How many lablets have a lab that is not removed in time."""
-        return sum(1 for lablet in self.records.values() if lablet.message.startswith(STUCK))
+        return sum(1 for lablet in self.records.values() if lablet.message.startswith(STUCK_PREFIX))
 
     def health(self) -> dict[str, object]:
         """What the machinery says, and how many lablets are looked after: by a standby, none."""

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lcm.client.errors import NotFound
+from lcm.client.errors import NotFoundError
 from lcm.core import clock
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
-    from lcm.client.resources.client_internal import Internal
+    from lcm.client.resources.internal import InternalApi
     from lcm.model.fleet.state import FleetState
     from lcm.model.worker.record import Hold, Worker
 
-FRESH_SECONDS: Final = 5.0
-VERDICT_SECONDS: Final = 2.0
-LISTED_SECONDS: Final = 120.0
+MAX_WORKER_AGE_SECONDS: Final = 5.0
+MAX_VERIFIED_AGE_SECONDS: Final = 2.0
+MAX_LIST_AGE_SECONDS: Final = 120.0
 WORKER_CONTROLLER: Final = "worker-controller"
 
 
-class Workers:
+class FleetCache:
     """Workers that are not TERMINATED, the fleet's hold, and whether the worker controller has verified its workers."""
 
-    def __init__(self, internal: Internal) -> None:
+    def __init__(self, internal: InternalApi) -> None:
         self._internal = internal
         self._known: dict[str, tuple[Worker, float]] = {}
         self._verified = (False, float("-inf"))
@@ -31,7 +31,7 @@ class Workers:
 
     async def all(self) -> list[Worker]:
         """All of them, by a list that is not too old: those that come with the polls may be switched off."""
-        if clock.boottime() - self._listed_at > LISTED_SECONDS:
+        if clock.boottime() - self._listed_at > MAX_LIST_AGE_SECONDS:
             await self.read()
         return [worker for worker, _ in self._known.values()]
 
@@ -46,11 +46,11 @@ class Workers:
 
     async def hold(self) -> Hold | None:
         """The fleet's hold. One that was heard of a while ago may be over, and lists may be switched off."""
-        if self._hold is not None and clock.boottime() - self._heard_at > FRESH_SECONDS:
+        if self._hold is not None and clock.boottime() - self._heard_at > MAX_WORKER_AGE_SECONDS:
             self._hear(await self._internal.fleet())
         return self._hold
 
-    async def get(self, worker_id: str, *, max_age: float = FRESH_SECONDS) -> Worker | None:
+    async def get(self, worker_id: str, *, max_age: float = MAX_WORKER_AGE_SECONDS) -> Worker | None:
         """One worker, as it was at most so many seconds ago; None: there is none."""
         known = self._known.get(worker_id)
         began = clock.boottime()
@@ -58,7 +58,7 @@ class Workers:
             return known[0]
         try:
             worker = await self._internal.worker(worker_id)
-        except NotFound:
+        except NotFoundError:
             self._known.pop(worker_id, None)
             return None
         self._known[worker_id] = (worker, began)
@@ -73,7 +73,7 @@ class Workers:
         """Whether the worker controller's present leader has verified all workers: only then records count."""
         done, at = self._verified
         now = clock.boottime()
-        if now - at > VERDICT_SECONDS:
+        if now - at > MAX_VERIFIED_AGE_SECONDS:
             leaders = await self._internal.leaders()
             done = any(leader.controller == WORKER_CONTROLLER and leader.startup_sweep_done for leader in leaders)
             self._verified = (done, now)

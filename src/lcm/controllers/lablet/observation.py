@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from lcm.model.lablet.record import NodeEndpoint
     from lcm.model.worker.record import Worker
 
-NEW: Final = "DEFINED_ON_CORE"
-STARTED: Final = "STARTED"
-STOPPED: Final = "STOPPED"
+LAB_DEFINED: Final = "DEFINED_ON_CORE"
+LAB_STARTED: Final = "STARTED"
+LAB_STOPPED: Final = "STOPPED"
 
 
 class Visibility(Enum):
@@ -26,7 +26,7 @@ class Visibility(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class LabSight:
+class LabObservation:
     """What CML shows of the lab. What was not asked is None."""
 
     visibility: Visibility
@@ -46,13 +46,13 @@ class LabSight:
     @property
     def progress(self) -> str:
         """How far it is, in words."""
-        if self.state != STARTED or self.nodes is None or self.booted is None:
+        if self.state != LAB_STARTED or self.nodes is None or self.booted is None:
             return f"the lab is {self.state}"
         return f"{self.booted} of {self.nodes} nodes have booted"
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class ResolvedTopology:
     """What the lab would be made of, or why that cannot be told. Lasting: trying again changes nothing."""
 
     topology: str = ""
@@ -65,9 +65,9 @@ class Observation:
     """All that a decision is made from besides the lablet, the policy and the time."""
 
     worker: Worker | None  # None: there is no such worker
-    lab: LabSight = LabSight(Visibility.NO_LOOK)
-    recipe: Recipe | None = None
+    lab: LabObservation = LabObservation(Visibility.NO_LOOK)
+    recipe: ResolvedTopology | None = None
     unready_since: datetime | None = None  # since when the worker cannot be used, as far as is known
-    may_land: bool = False  # whether an import whose answer nobody heard may still make a lab
+    import_may_complete: bool = False  # whether an import whose answer nobody heard may still make a lab
     refusal: str = ""  # what CML said last to a call of ours, as long as nothing has worked since
-    asked_recently: frozenset[str] = frozenset()  # calls that CML took a moment ago and may still be busy with
+    recent_operations: frozenset[str] = frozenset()  # calls that CML took a moment ago and may still be busy with

@@ -6,35 +6,37 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.controllers.common import surface
-from lcm.controllers.common.figures import machinery_figures
+from lcm.controllers.common import admin_api
+from lcm.controllers.common.stats import leadership_and_queue_stats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fastapi import FastAPI
 
-    from lcm.controllers.common.admin_auth import Doorkeeper
-    from lcm.controllers.scheduler.scheduler import SchedulerHostedService
+    from lcm.controllers.common.admin_auth import AdminAuthenticator
+    from lcm.controllers.scheduler.controller import SchedulerHostedService
     from lcm.core.hosting import HostedService
 
 
-def make_surface(
+def make_scheduler_admin_app(
     scheduler: SchedulerHostedService,
-    doorkeeper: Doorkeeper,
+    doorkeeper: AdminAuthenticator,
     services: Sequence[HostedService],
     info: Mapping[str, object],
     registry: CollectorRegistry = REGISTRY,
 ) -> FastAPI:
     """The app. `services` are those whose readiness counts, the scheduler among them."""
-    told = surface.Told("resource scheduler", "lablet", lambda: figures_of(scheduler), scheduler.internal.lablet)
-    return surface.make_surface(scheduler, doorkeeper, services, info, told, registry)
+    told = admin_api.AdminInfo(
+        "resource scheduler", "lablet", lambda: scheduler_stats(scheduler), scheduler.internal.lablet
+    )
+    return admin_api.make_admin_app(scheduler, doorkeeper, services, info, told, registry)
 
 
-def figures_of(scheduler: SchedulerHostedService) -> dict[str, Any]:
+def scheduler_stats(scheduler: SchedulerHostedService) -> dict[str, Any]:
     """The counters, and beside them how it stands with leading, the queue and the gate."""
     return {
         **scheduler.counters.as_dict(),
-        **machinery_figures(scheduler),
+        **leadership_and_queue_stats(scheduler),
         "standing_still": scheduler.rounds.closed or None,
     }

@@ -5,46 +5,47 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.core.text import one_line
-from lcm.model.lablet.record import LabletStatusWrite, Placement
+from lcm.core.text import single_line
+from lcm.model.lablet.record import MAX_PLACEMENTS, LabletStatusUpdate, Placement, PlacementBatch, PlacementRequest
 from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from lcm.controllers.scheduler.plan import Ended, Placed, Waiting
+    from lcm.controllers.scheduler.plan import PlannedPlacement, UnplaceableLablet, WaitingLablet
     from lcm.model.lablet.record import Rejection
 
-_REASON, _LONG = 500, 1000
-_REFRESH = timedelta(minutes=5)
+
+_MAX_REASON, _MAX_PLACEMENT_REASON = 500, 1000
+_REFRESH_INTERVAL = timedelta(minutes=5)
 """While the reason stays, the rejections behind it are brought up to date no more often than this."""
 
 
-def placement_of(placed: Placed, now: datetime) -> Placement:
+def placement_record(placed: PlannedPlacement, now: datetime) -> Placement:
     """How a worker was found."""
     before = placed.lablet.placement
     return Placement(
         at=now,
         worker_id=placed.worker_id,
         score=placed.score,
-        reason=one_line(placed.reason, _LONG),
+        reason=single_line(placed.reason, _MAX_PLACEMENT_REASON),
         rejections=tuple(placed.rejections),
         rejected=placed.rejected,
         scale_up_worker_id=None if before is None else before.scale_up_worker_id,
     )
 
 
-def wait_of(waiting: Waiting, now: datetime) -> LabletStatusWrite | None:
+def waiting_write(waiting: WaitingLablet, now: datetime) -> LabletStatusUpdate | None:
     """What to write of a lablet that waits; None: it is written already."""
     before = waiting.lablet.placement
     own = waiting.worker_id
     if own is None and before is not None:
         own = before.scale_up_worker_id  # it names the need, until a worker has come of it
-    reason = one_line(waiting.reason, _LONG)
+    reason = single_line(waiting.reason, _MAX_PLACEMENT_REASON)
     if before is not None and before.worker_id is None and (before.reason, before.scale_up_worker_id) == (reason, own):
-        old = now - before.at >= _REFRESH
-        if not old or _same(before.rejections, waiting.rejections):
+        old = now - before.at >= _REFRESH_INTERVAL
+        if not old or _same_rejections(before.rejections, waiting.rejections):
             return None
     placement = Placement(
         at=now,
@@ -53,22 +54,55 @@ def wait_of(waiting: Waiting, now: datetime) -> LabletStatusWrite | None:
         rejected=waiting.rejected,
         scale_up_worker_id=own,
     )
-    return LabletStatusWrite(
+    return LabletStatusUpdate(
         status=LabletStatus.PENDING_SCHEDULING,
         version=waiting.lablet.version,
-        reason=one_line(waiting.reason, _REASON),
+        reason=single_line(waiting.reason, _MAX_REASON),
         placement=placement,
     )
 
 
-def end_of(ended: Ended, status: LabletStatus, now: datetime) -> LabletStatusWrite:
+def ending_write(ended: UnplaceableLablet, status: LabletStatus, now: datetime) -> LabletStatusUpdate:
     """What to write of a lablet that no worker will have."""
-    reason = one_line(ended.reason, _REASON)
+    reason = single_line(ended.reason, _MAX_REASON)
     if status is LabletStatus.EXPIRED:  # what it waited for last stays with it
-        return LabletStatusWrite(status=status, version=ended.lablet.version, reason=reason)
+        return LabletStatusUpdate(status=status, version=ended.lablet.version, reason=reason)
     placement = Placement(at=now, reason=reason)
-    return LabletStatusWrite(status=status, version=ended.lablet.version, reason=reason, placement=placement)
+    return LabletStatusUpdate(status=status, version=ended.lablet.version, reason=reason, placement=placement)
 
 
-def _same(one: Sequence[Rejection], other: Sequence[Rejection]) -> bool:
+def _same_rejections(one: Sequence[Rejection], other: Sequence[Rejection]) -> bool:
     return {(each.worker_id, each.reason) for each in one} == {(each.worker_id, each.reason) for each in other}
+
+
+def reservation_batches(placed: Sequence[PlannedPlacement], size: int) -> list[list[PlannedPlacement]]:
+    """Batches of about this size, first come first served among workers.
+
+    Batches that are under way at once would else change the same worker, and one of them would have to begin anew.
+    """
+    by_worker: dict[str, list[PlannedPlacement]] = {}
+    for each in placed:
+        by_worker.setdefault(each.worker_id, []).append(each)
+    batches: list[list[PlannedPlacement]] = []
+    for group in by_worker.values():
+        for start in range(0, len(group), MAX_PLACEMENTS):
+            part = group[start : start + MAX_PLACEMENTS]
+            if batches and len(batches[-1]) + len(part) <= size:
+                batches[-1].extend(part)
+            else:
+                batches.append(part)
+    return batches
+
+
+def make_schedule_batch(part: Sequence[PlannedPlacement], now: datetime) -> PlacementBatch:
+    """What is asked of the control plane. It is checked there, so it is not checked here too."""
+    items = tuple(
+        PlacementRequest.model_construct(
+            lablet_id=each.lablet.id,
+            version=each.lablet.version,
+            worker_id=each.worker_id,
+            placement=placement_record(each, now),
+        )
+        for each in part
+    )
+    return PlacementBatch.model_construct(items=items)

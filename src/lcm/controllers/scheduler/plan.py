@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SchedulerConfig:
     """What the scheduler is told once."""
 
     ports: PortRange = DEFAULT_PORTS
@@ -27,7 +27,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlannedPlacement:
     """A lablet that fits on a ready worker."""
 
     lablet: Lablet
@@ -39,7 +39,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingLablet:
     """A lablet that has to wait, for what and why nobody was chosen."""
 
     lablet: Lablet
@@ -51,7 +51,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class UnplaceableLablet:
     """A lablet that no worker will ever have: its time has passed, or no machine is large enough."""
 
     lablet: Lablet
@@ -59,14 +59,14 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Need:
+class CapacityNeed:
     """One more worker, for the lablet that named it and those that will fit beside it."""
 
     key: str
     template: str
     aws_region: str | None
     reason: str
-    lablets: list[Waiting] = field(default_factory=list)
+    lablets: list[WaitingLablet] = field(default_factory=list)
 
     @property
     def licensed(self) -> bool:
@@ -75,18 +75,18 @@ class Need:
 
 
 @dataclass(slots=True)
-class Plan:
+class SchedulingPlan:
     """What to do with all that wait."""
 
-    placed: list[Placed] = field(default_factory=list)
-    waiting: list[Waiting] = field(default_factory=list)
-    needs: list[Need] = field(default_factory=list)
-    expired: list[Ended] = field(default_factory=list)
-    hopeless: list[Ended] = field(default_factory=list)
+    placed: list[PlannedPlacement] = field(default_factory=list)
+    waiting: list[WaitingLablet] = field(default_factory=list)
+    needs: list[CapacityNeed] = field(default_factory=list)
+    expired: list[UnplaceableLablet] = field(default_factory=list)
+    hopeless: list[UnplaceableLablet] = field(default_factory=list)
     next_look: float | None = None
     """Seconds until a moment that changes something by itself: a start that comes near, an end."""
 
-    def look_at(self, moment: datetime | None, now: datetime) -> None:
+    def wake_at(self, moment: datetime | None, now: datetime) -> None:
         """Look again at that moment, if not before."""
         if moment is not None:
             seconds = (moment - now).total_seconds()

@@ -12,23 +12,23 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.model.lablet.placement import (
-    holds_whole,
-    missing_definitions,
-    no_template,
-    wrong_version,
+    check_cml_version,
+    check_node_definitions,
+    check_template,
+    no_template_reason,
 )
-from lcm.model.worker.status import LicenseStatus, Origin, WorkerStatus
+from lcm.model.worker.status import LicenseStatus, WorkerOrigin, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from lcm.model.lablet.ports import PortRange
-    from lcm.model.lablet.record import Requirements
+    from lcm.model.lablet.record import LabletRequirements
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import WorkerTemplate
 
-FAILED_LAUNCH_COUNTS_FOR = timedelta(minutes=10)
+FAILED_LAUNCH_WINDOW = timedelta(minutes=10)
 """For so long a worker that could not be launched speaks against another of the same template."""
 
 
@@ -40,7 +40,7 @@ def will_be_licensed(worker: Worker) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TemplateChoice:
     """The template, or why there is none: for good, or only as things are."""
 
     template: WorkerTemplate | None
@@ -48,7 +48,7 @@ class Choice:
     hopeless: bool = False
 
 
-class Launchable:
+class TemplateSelector:
     """The enabled templates, cheapest first, with what is known of their workers."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Launchable:
         for worker in sorted(workers, key=lambda each: (each.created_at, each.id), reverse=True):
             if worker.template_name is not None:
                 self._made_from[worker.template_name].append(worker)
-        launched = [worker for worker in workers if worker.origin is Origin.SCALE_UP]
+        launched = [worker for worker in workers if worker.origin is WorkerOrigin.SCALE_UP]
         self._newest = max(launched, key=lambda each: (each.created_at, each.id), default=None)
 
     @property
@@ -71,15 +71,17 @@ class Launchable:
         """Those that may be launched."""
         return self._enabled
 
-    def choose(self, requirements: Requirements, aws_region: str | None) -> Choice:
+    def choose(self, requirements: LabletRequirements, aws_region: str | None) -> TemplateChoice:
         """The cheapest enabled template that holds the lablet, as far as can be known."""
-        holding = [each for each in self._enabled if holds_whole(each, requirements, ports=self._ports) is None]
+        holding = [each for each in self._enabled if check_template(each, requirements, ports=self._ports) is None]
         if not holding:
             # One that is only disabled may be enabled again; a larger machine than there is does not come by waiting.
-            hopeless = all(holds_whole(each, requirements, ports=self._ports) is not None for each in self._all)
-            return Choice(None, no_template(self._all, requirements, ports=self._ports), hopeless=hopeless)
+            hopeless = all(check_template(each, requirements, ports=self._ports) is not None for each in self._all)
+            return TemplateChoice(
+                None, no_template_reason(self._all, requirements, ports=self._ports), hopeless=hopeless
+            )
         if (unlicensable := self._no_licence(requirements)) is not None:
-            return Choice(None, unlicensable)
+            return TemplateChoice(None, unlicensable)
         doubts = []
         for template in holding:
             doubt = self._doubt(template, requirements, aws_region)
@@ -87,10 +89,10 @@ class Launchable:
                 doubts.append(f"template {template.name}: {doubt}")
                 continue
             failed = self._failed_launch(template, aws_region)
-            return Choice(template) if failed is None else Choice(None, failed)
-        return Choice(None, f"a new worker would not do: {'; '.join(doubts)}"[:800])
+            return TemplateChoice(template) if failed is None else TemplateChoice(None, failed)
+        return TemplateChoice(None, f"a new worker would not do: {'; '.join(doubts)}"[:800])
 
-    def _no_licence(self, requirements: Requirements) -> str | None:
+    def _no_licence(self, requirements: LabletRequirements) -> str | None:
         """The newest that was launched has no licence and gets none: another would not either."""
         if not requirements.license or self._newest is None or will_be_licensed(self._newest):
             return None
@@ -100,23 +102,23 @@ class Launchable:
             "set SCALE_UP_LICENSE_TOKEN, or give it a licence token"
         )
 
-    def _doubt(self, template: WorkerTemplate, requirements: Requirements, aws_region: str | None) -> str | None:
+    def _doubt(self, template: WorkerTemplate, requirements: LabletRequirements, aws_region: str | None) -> str | None:
         """What the newest worker of the template that is known turned out to be."""
         made = [w for w in self._made_from[template.name] if aws_region is None or w.aws_region == aws_region]
         by_version = next((worker for worker in made if worker.cml_version is not None), None)
-        if by_version is not None and (wrong := wrong_version(by_version, requirements)) is not None:
+        if by_version is not None and (wrong := check_cml_version(by_version, requirements)) is not None:
             return f"{by_version.name} was made from it; {wrong}"
         by_nodes = next((worker for worker in made if worker.node_definitions is not None), None)
-        if by_nodes is not None and (missing := missing_definitions(by_nodes, requirements)) is not None:
+        if by_nodes is not None and (missing := check_node_definitions(by_nodes, requirements)) is not None:
             return f"{by_nodes.name} was made from it; {missing}"
         return None
 
     def _failed_launch(self, template: WorkerTemplate, aws_region: str | None) -> str | None:
         """A launch that was refused for good would be refused again: somebody has to see to it first."""
         for worker in self._made_from[template.name]:
-            if worker.origin is not Origin.SCALE_UP or aws_region not in (None, worker.aws_region):
+            if worker.origin is not WorkerOrigin.SCALE_UP or aws_region not in (None, worker.aws_region):
                 continue
-            if worker.status is WorkerStatus.FAILED and self._now - worker.status_since < FAILED_LAUNCH_COUNTS_FOR:
+            if worker.status is WorkerStatus.FAILED and self._now - worker.status_since < FAILED_LAUNCH_WINDOW:
                 return f"worker {worker.name} of template {template.name} was launched and failed; see its history"
             return None
         return None

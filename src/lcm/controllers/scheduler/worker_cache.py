@@ -11,19 +11,19 @@ from lcm.model.worker.status import WorkerStatus
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lcm.client.resources.client_internal import Internal
-    from lcm.model.lablet.record import Requirements
+    from lcm.client.resources.internal import InternalApi
+    from lcm.model.lablet.record import LabletRequirements
     from lcm.model.worker.record import Worker
 
-_FRESH_SECONDS = 1.0
-_SHARE = 5.0
+_MIN_FRESH_SECONDS = 1.0
+_READ_TIME_FACTOR = 5.0
 """A list counts for five times as long as it took: reading a large fleet must not be all that the scheduler does."""
 
 
-class WorkerView:
+class WorkerCache:
     """All workers but TERMINATED ones."""
 
-    def __init__(self, internal: Internal) -> None:
+    def __init__(self, internal: InternalApi) -> None:
         self._internal = internal
         self._workers: dict[str, Worker] = {}
         self._good_until: float | None = None
@@ -35,10 +35,10 @@ class WorkerView:
         if self._good_until is None or began >= self._good_until:
             found = [worker async for worker in self._internal.workers(exclude_statuses=[WorkerStatus.TERMINATED])]
             self._workers = {worker.id: worker for worker in found}
-            self._good_until = loop.time() + max(_FRESH_SECONDS, _SHARE * (loop.time() - began))
+            self._good_until = loop.time() + max(_MIN_FRESH_SECONDS, _READ_TIME_FACTOR * (loop.time() - began))
         return list(self._workers.values())
 
-    def outdate(self) -> None:
+    def invalidate(self) -> None:
         """Something is not as it was thought to be: read again before the next plan."""
         self._good_until = None
 
@@ -46,7 +46,7 @@ class WorkerView:
         """One more, or one that has changed."""
         self._workers[worker.id] = worker
 
-    def reserve(self, worker_id: str, requirements: Requirements, ports: Iterable[int]) -> None:
+    def reserve(self, worker_id: str, requirements: LabletRequirements, ports: Iterable[int]) -> None:
         """A reservation was made."""
         worker = self._workers.get(worker_id)
         if worker is not None:

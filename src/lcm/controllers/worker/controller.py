@@ -10,32 +10,29 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.client.errors import ClientError, NotFound
+from lcm.client.errors import ClientError, NotFoundError
 from lcm.cloud.errors import CloudError
-from lcm.cloud.region_cache import RegionObserver
+from lcm.cloud.region_cache import RegionCache
 from lcm.controllers.common.accounts import CmlAccounts
-from lcm.controllers.common.base import told
-from lcm.controllers.common.leading import Controller
-from lcm.controllers.common.stats import CounterExport
-from lcm.controllers.common.status_report import Reporting
-from lcm.controllers.worker.act.control_plane_writer import Writes
-from lcm.controllers.worker.act.decision_reporter import Telling
-from lcm.controllers.worker.act.executor import Acting
-from lcm.controllers.worker.act.idle_check import Idleness
-from lcm.controllers.worker.act.license_tasks import Licences
+from lcm.controllers.common.base import Controller, as_stale_term
+from lcm.controllers.common.stats import CounterCollector
+from lcm.controllers.common.status_report import StatusReporter
+from lcm.controllers.worker.act.control_plane_writer import ControlPlaneWriter
+from lcm.controllers.worker.act.decision_reporter import DecisionReporter
+from lcm.controllers.worker.act.executor import ActionExecutor
+from lcm.controllers.worker.act.idle_check import IdleChecker
+from lcm.controllers.worker.act.license_tasks import LicenseTasks
 from lcm.controllers.worker.decide import decide
-from lcm.controllers.worker.discovery.region_monitor import RegionWatch
-from lcm.controllers.worker.discovery.scan import Discovery, Surroundings
-from lcm.controllers.worker.discovery.sweeping import Sweeping
-from lcm.controllers.worker.fleet_cache import Known
-from lcm.controllers.worker.memory import Notes
+from lcm.controllers.worker.discovery.region_monitor import RegionMonitor, RegionSweeper
+from lcm.controllers.worker.discovery.scan import Discovery, DiscoveryDependencies
+from lcm.controllers.worker.fleet_cache import FleetCache
+from lcm.controllers.worker.memory import LeaderMemory
 from lcm.controllers.worker.metrics.collector import MetricsCollector
-from lcm.controllers.worker.metrics.gauges import gauges_of
-from lcm.controllers.worker.metrics.prometheus import PREFIX, Counters
-from lcm.controllers.worker.observe.cml_monitor import CmlWatch
-from lcm.controllers.worker.observe.launch_resolver import Launching
-from lcm.controllers.worker.observe.observer import Observing
-from lcm.controllers.worker.status_report import CALLED, details, looks
+from lcm.controllers.worker.metrics.prometheus import METRIC_PREFIX, Counters, per_worker_metrics
+from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
+from lcm.controllers.worker.observe.launch_resolver import LaunchResolver
+from lcm.controllers.worker.observe.observer import WorkerObserver
+from lcm.controllers.worker.status_report import CALLED_SERVICES, simulated_cloud_calls, status_details
 from lcm.core import clock
 from lcm.core.controller.resources import Outcome, ReconciliationResult
 from lcm.core.workqueue import Priority
@@ -46,11 +43,11 @@ if TYPE_CHECKING:
 
     from lcm.cloud.types import Instance
     from lcm.controllers.worker.decision import Decision
-    from lcm.controllers.worker.deps import Outside, Rules
+    from lcm.controllers.worker.deps import ControllerConfig, Dependencies
     from lcm.controllers.worker.policy import Policy
     from lcm.core.controller.leader_election import LeaderElectionConfig
     from lcm.core.controller.resources import ReconciliationConfig
-    from lcm.core.controller.watching import WatchConfig
+    from lcm.core.controller.watch import WatchConfig
     from lcm.core.coordination import Coordination
     from lcm.model.worker.metrics import BatchResult
     from lcm.model.worker.record import Worker
@@ -71,34 +68,34 @@ class WorkerReconciler(Controller["Worker"]):
         election: LeaderElectionConfig,
         watch: WatchConfig,
         config: ReconciliationConfig,
-        outside: Outside,
-        rules: Rules,
+        outside: Dependencies,
+        rules: ControllerConfig,
         *,
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
         super().__init__(coordination, election, watch, config, outside.control, registry)
         self.counters = Counters()
-        self.known = Known(self.internal)
+        self.known = FleetCache(self.internal)
         self.installation = ""  # whose instances are ours; known from the first term on
         self.startup_sweep_done = False  # whether all workers were verified in this term
         self._outside = outside
         self._rules = rules
-        self._gauges = gauges_of(registry)
-        self._notes = Notes()
+        self._gauges = per_worker_metrics(registry)
+        self._notes = LeaderMemory()
         self.regions = {region: self._watch_region(region) for region in outside.sites}
         pause = None if config.polling_enabled else config.interval_seconds
-        self._sweeping = Sweeping(self.regions, self.known, self._wake_known, pause)
+        self._sweeping = RegionSweeper(self.regions, self.known, self._wake_known, pause)
         accounts = CmlAccounts(self.internal, rules.account)
-        self._cml = CmlWatch(outside.cml, accounts, rules.address_of, dedicated=rules.dedicated_account)
-        self._licences = Licences(
+        self._cml = CmlMonitor(outside.cml, accounts, rules.address_of, dedicated=rules.dedicated_account)
+        self._licences = LicenseTasks(
             outside.cml, accounts, self.internal, rules.address_of, on_end=self._news, notes=self._cml
         )
-        self._launching = Launching(self.internal, outside.cloud, outside.sites, rules.images)
-        self._telling = Telling(self.internal, self._leader)
-        called = partial(details, self), CALLED, {"aws": partial(looks, self)}
-        self._reporting = Reporting(self.internal, self._leader, self, registry, *called)
-        self._observing = self._make_eyes()
-        self._acting = self._make_hands()
+        self._launch_resolver = LaunchResolver(self.internal, outside.cloud, outside.sites, rules.images)
+        self._decision_reporter = DecisionReporter(self.internal, self._leader)
+        called = partial(status_details, self), CALLED_SERVICES, {"aws": partial(simulated_cloud_calls, self)}
+        self._reporting = StatusReporter(self.internal, self._leader, self, registry, *called)
+        self._observing = self._create_observer()
+        self._acting = self._create_executor()
         self.discovery: Discovery | None = None  # from the first term on: it needs to know whose instances are ours
         self.metrics = MetricsCollector(
             outside.metrics,
@@ -108,45 +105,45 @@ class WorkerReconciler(Controller["Worker"]):
             rules.metrics_interval,
             on_stale=self.step_down,
         )
-        CounterExport(PREFIX, self.stats, registry)
+        CounterCollector(METRIC_PREFIX, self.stats, registry)
 
-    def _watch_region(self, region: str) -> RegionWatch:
-        observer = RegionObserver(self._outside.cloud, region)
+    def _watch_region(self, region: str) -> RegionMonitor:
+        observer = RegionCache(self._outside.cloud, region)
         observer.on_change(self._instances_changed)
-        return RegionWatch(observer, self.internal, leader=self._leader, settings=lambda: self.known.settings)
+        return RegionMonitor(observer, self.internal, leader=self._leader, settings=lambda: self.known.settings)
 
-    def _make_eyes(self) -> Observing:
-        return Observing(
+    def _create_observer(self) -> WorkerObserver:
+        return WorkerObserver(
             regions=self.regions,
             watch=self._cml,
             licences=self._licences,
-            launching=self._launching,
+            launching=self._launch_resolver,
             settings=lambda: self.known.settings,
             on_news=self._news,
         )
 
-    def _make_hands(self) -> Acting:
-        writes = Writes(self.internal, self._leader)
-        idleness = Idleness(
+    def _create_executor(self) -> ActionExecutor:
+        writes = ControlPlaneWriter(self.internal, self._leader)
+        idleness = IdleChecker(
             internal=self.internal,
             writes=writes,
             watch=self._cml,
             counters=self.counters,
-            settings=self.known.settings_to_act_by,
-            running=self.known.in_service,
+            settings=self.known.settings_unless_held,
+            running=self.known.count_in_service,
         )
-        return Acting(
+        return ActionExecutor(
             internal=self.internal,
             writes=writes,
             cloud=self._outside.cloud,
             effect=self.effect,
             licences=self._licences,
             idleness=idleness,
-            telling=self._telling,
+            telling=self._decision_reporter,
             counters=self.counters,
             track=self._track,
             began=lambda: self._notes.began,
-            standstill=lambda: self.known.standstill,
+            local_hold=lambda: self.known.local_hold,
             heard=self.known.hear,
         )
 
@@ -173,7 +170,7 @@ class WorkerReconciler(Controller["Worker"]):
         """One worker as it is now."""
         try:
             worker = await self.internal.worker(resource_id)
-        except NotFound:
+        except NotFoundError:
             return None
         if not self.known.remember(worker):
             self._forget({worker.id})
@@ -194,7 +191,7 @@ class WorkerReconciler(Controller["Worker"]):
         seen = await self._observing.observe(resource, note, self._notes)
         decision = decide(resource, seen, self._policy(), clock.now())
         self._gauges.seen(resource, seen)
-        self._note_drift(resource, decision)
+        self._record_drift(resource, decision)
         try:
             if decision.outcome is Outcome.SKIP:
                 log.warning("skipped", worker=resource.id, status=resource.status.value, reason=decision.reason)
@@ -206,7 +203,7 @@ class WorkerReconciler(Controller["Worker"]):
     def _policy(self) -> Policy:
         return replace(self._rules.policy, settings=self.known.settings, fleet_hold=self.known.hold)
 
-    def _note_drift(self, worker: Worker, decision: Decision) -> None:
+    def _record_drift(self, worker: Worker, decision: Decision) -> None:
         note = self._notes.of(worker)
         drift = decision.drift or ("stopped" if worker.drifted else "")
         if drift and not note.drift:
@@ -220,10 +217,10 @@ class WorkerReconciler(Controller["Worker"]):
         """Announce the term, and begin with a clean memory: what was seen before may be outdated."""
         await super().announce_leadership(term)
         self.startup_sweep_done = False
-        self.installation = await self._launching.installation()
+        self.installation = await self._launch_resolver.installation()
         await self.known.read_fleet()
-        self._notes = Notes()
-        self._telling.forget()
+        self._notes = LeaderMemory()
+        self._decision_reporter.forget()
         for region in self.regions.values():
             region.begin()
 
@@ -239,32 +236,32 @@ class WorkerReconciler(Controller["Worker"]):
 
     def start_leader_loops(self) -> None:
         """Metrics, then sweeps and discovery, beside the passes."""
-        self._duty("metrics", self.metrics.run)
-        self._duty("decisions", partial(self._stepping_down, self._telling.run))
-        self._duty("report", partial(self._stepping_down, self._reporting.run))
-        self._duty("licences", self._until_cut_off)
-        self._duty("discovery", partial(self._stepping_down, self._discover))
+        self._spawn_loop("metrics", self.metrics.run)
+        self._spawn_loop("decisions", partial(self._step_down_if_stale, self._decision_reporter.run))
+        self._spawn_loop("report", partial(self._step_down_if_stale, self._reporting.run))
+        self._spawn_loop("licences", self._stop_tasks_at_end)
+        self._spawn_loop("discovery", partial(self._step_down_if_stale, self._discover))
         for region in self.regions:
-            self._duty(f"sweeps-{region}", partial(self._stepping_down, partial(self._sweeping.run, region)))
+            self._spawn_loop(f"sweeps-{region}", partial(self._step_down_if_stale, partial(self._sweeping.run, region)))
 
     async def _discover(self) -> None:
         if self.discovery is None:
-            around = Surroundings(
+            around = DiscoveryDependencies(
                 cloud=self._outside.cloud,
                 probe=self._outside.cml,
                 internal=self.internal,
                 leader=self._leader,
-                settings=self.known.settings_to_act_by,
+                settings=self.known.settings_unless_held,
                 wake=self._wake_known,
-                effect=self._effect_on,
-                installation=await self._launching.installation(),
+                effect=self._effect_outside_pass,
+                installation=await self._launch_resolver.installation(),
                 ami_owners=self._rules.images.owners,
                 private_addresses=self._rules.private_addresses,
             )
             self.discovery = Discovery(around, self.regions)
         await self.discovery.run()
 
-    async def _until_cut_off(self) -> None:
+    async def _stop_tasks_at_end(self) -> None:
         try:
             await asyncio.Event().wait()
         finally:
@@ -277,7 +274,7 @@ class WorkerReconciler(Controller["Worker"]):
         if not self.is_leader:
             return
         for instance in instances:
-            worker_id = self.known.on_instance(instance.id)
+            worker_id = self.known.worker_id_on_instance(instance.id)
             if worker_id is not None:
                 self._wake_known(worker_id)
 
@@ -301,7 +298,7 @@ class WorkerReconciler(Controller["Worker"]):
             self._licences.forget(worker_id)
 
     async def _write_metrics(self, batch: MetricsBatch) -> BatchResult:
-        return await told(self.internal.write_metrics(self._leader(), batch))
+        return await as_stale_term(self.internal.write_metrics(self._leader(), batch))
 
     def _track(self, region: str, instance_id: str) -> None:
         self.regions[region].observer.track(instance_id)

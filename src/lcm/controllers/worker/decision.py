@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from lcm.controllers.common.actions import Nature
+from lcm.controllers.common.actions import ActionKind
 from lcm.core.controller.resources import Outcome
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class WriteStatus:
 
     status: WorkerStatus
     reason: str
-    nature: Nature = Nature.RECORD
+    nature: ActionKind = ActionKind.RECORD
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class WriteStatus:
 class ChangeInstance:
     """Start, stop or terminate the worker's instance."""
 
-    nature: ClassVar[Nature] = Nature.WORLD
+    nature: ClassVar[ActionKind] = ActionKind.WORLD
     call: CloudCall
 
     def __str__(self) -> str:
@@ -50,10 +50,10 @@ class ChangeInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreIntent:
+class StoreLaunchIntent:
     """Keep what is about to be launched, before the call."""
 
-    nature: ClassVar[Nature] = Nature.INTENT
+    nature: ClassVar[ActionKind] = ActionKind.INTENT
     attempt: int
     parameters: LaunchParameters
 
@@ -65,7 +65,7 @@ class StoreIntent:
 class Launch:
     """Launch with exactly the stored parameters."""
 
-    nature: ClassVar[Nature] = Nature.WORLD
+    nature: ClassVar[ActionKind] = ActionKind.WORLD
     attempt: int
     parameters: LaunchParameters
 
@@ -74,44 +74,44 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterLicence:
+class RegisterLicense:
     """Ask CML to register with the stored token."""
 
-    nature: ClassVar[Nature] = Nature.WORLD
+    nature: ClassVar[ActionKind] = ActionKind.WORLD
 
     def __str__(self) -> str:
         return "register the licence"
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseLicence:
+class DeregisterLicense:
     """Give the licence back."""
 
-    nature: ClassVar[Nature] = Nature.WORLD
+    nature: ClassVar[ActionKind] = ActionKind.WORLD
 
     def __str__(self) -> str:
         return "give the licence back"
 
 
 @dataclass(frozen=True, slots=True)
-class WriteLicence:
+class WriteLicenseStatus:
     """Write down where the licence stands."""
 
     status: LicenseStatus
     message: str = ""
     clear_pending: bool = False
     leaked: bool = False
-    nature: Nature = Nature.RECORD
+    nature: ActionKind = ActionKind.RECORD
 
     def __str__(self) -> str:
         return f"record licence {self.status}"
 
 
 @dataclass(frozen=True, slots=True)
-class DetectIdle:
+class CheckIdle:
     """Send the activity of the worker, and let the control plane judge it."""
 
-    nature: ClassVar[Nature] = Nature.RECORD
+    nature: ClassVar[ActionKind] = ActionKind.RECORD
 
     def __str__(self) -> str:
         return "check for idleness"
@@ -121,7 +121,7 @@ class DetectIdle:
 class Drain:
     """Scale-down takes the worker out of service."""
 
-    nature: ClassVar[Nature] = Nature.WORLD
+    nature: ClassVar[ActionKind] = ActionKind.WORLD
     reason: str
 
     def __str__(self) -> str:
@@ -129,10 +129,10 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class WriteAuditEntry:
     """Keep a decision that changes no record."""
 
-    nature: ClassVar[Nature] = Nature.RECORD
+    nature: ClassVar[ActionKind] = ActionKind.RECORD
     label: str
     reason: str = ""
 
@@ -143,19 +143,19 @@ class Audit:
 Action: TypeAlias = (
     WriteStatus
     | ChangeInstance
-    | StoreIntent
+    | StoreLaunchIntent
     | Launch
-    | RegisterLicence
-    | ReleaseLicence
-    | WriteLicence
-    | DetectIdle
+    | RegisterLicense
+    | DeregisterLicense
+    | WriteLicenseStatus
+    | CheckIdle
     | Drain
-    | Audit
+    | WriteAuditEntry
 )
 
 
 @dataclass(frozen=True, slots=True)
-class WantedCondition:
+class ConditionUpdate:
     """What is to be said of a worker; no status: nothing any more."""
 
     type: ConditionType
@@ -171,13 +171,13 @@ class Decision:
     rule: str
     reason: str
     actions: tuple[Action, ...] = ()
-    conditions: tuple[WantedCondition, ...] = ()
+    conditions: tuple[ConditionUpdate, ...] = ()
     outcome: Outcome = Outcome.SUCCESS
     after: float | None = None  # seconds until the next look, with REQUEUE
     inputs: Mapping[str, Any] = field(default_factory=dict)
     drift: str = ""  # how reality differs from the record: an EC2 state, or "missing"
 
-    def adding(self, *actions: Action, conditions: Iterable[WantedCondition] = ()) -> Decision:
+    def adding(self, *actions: Action, conditions: Iterable[ConditionUpdate] = ()) -> Decision:
         """The same with more to do or to say; what is said later of a condition counts."""
         said = {condition.type: condition for condition in (*self.conditions, *conditions)}
         return replace(self, actions=(*self.actions, *actions), conditions=tuple(said.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lcm.controllers.worker.observe.launch_resolver import Images
+from lcm.controllers.worker.observe.launch_resolver import ImageFilter
 from lcm.controllers.worker.policy import Policy
 
 if TYPE_CHECKING:
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
     from lcm.client.client import Client
     from lcm.cloud.spi import CloudProviderSPI, MetricsSPI
-    from lcm.cloud.types import LaunchSite
+    from lcm.cloud.types import RegionLaunchSettings
     from lcm.cml.spi import CMLSystemSPI
     from lcm.cml.types import Credentials
     from lcm.model.worker.record import Worker
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Dependencies:
     """What the controller works with: the control plane, the cloud and the CML servers."""
 
     control: Client
     cloud: CloudProviderSPI
     metrics: MetricsSPI
     cml: CMLSystemSPI
-    sites: Mapping[str, LaunchSite]
+    sites: Mapping[str, RegionLaunchSettings]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ControllerConfig:
     """What it is told once, at the start."""
 
     account: Credentials
     policy: Policy = field(default_factory=Policy)
-    images: Images = field(default_factory=Images)
+    images: ImageFilter = field(default_factory=ImageFilter)
     metrics_interval: float = 60.0
     private_addresses: bool = False
     dedicated_account: bool = False

@@ -12,7 +12,7 @@ from lcm.model.worker.status import DesiredStatus, WorkerStatus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.client.resources.client_internal import Internal
+    from lcm.client.resources.internal import InternalApi
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.fleet.state import FleetState
     from lcm.model.worker.record import Hold, Worker
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-class Known:
+class FleetCache:
     """All workers that are not TERMINATED, and the fleet."""
 
-    def __init__(self, internal: Internal) -> None:
+    def __init__(self, internal: InternalApi) -> None:
         self._internal = internal
         self.records: dict[str, Worker] = {}
         self.settings: FleetSettings | None = None
         self.fleet: FleetState | None = None
-        self.standstill: Hold | None = None  # until it is lifted here, all is looked at and decided and nothing done
+        self.local_hold: Hold | None = None  # until it is lifted here, all is looked at and decided and nothing done
         self._by_instance: dict[str, str] = {}
 
     # Workers
@@ -50,7 +50,7 @@ class Known:
             self._by_instance[worker.instance_id] = worker.id
         return True
 
-    def on_instance(self, instance_id: str) -> str | None:
+    def worker_id_on_instance(self, instance_id: str) -> str | None:
         """The id of the worker whose instance this is."""
         return self._by_instance.get(instance_id)
 
@@ -58,7 +58,7 @@ class Known:
         """All workers of a region, as far as is known."""
         return [worker for worker in self.records.values() if worker.aws_region == region]
 
-    def in_service(self) -> int:
+    def count_in_service(self) -> int:
         """How many run and are to run."""
         return sum(
             1
@@ -83,8 +83,8 @@ class Known:
     @property
     def hold(self) -> Hold | None:
         """What keeps the whole fleet as it is."""
-        return self.standstill or (None if self.fleet is None else self.fleet.hold)
+        return self.local_hold or (None if self.fleet is None else self.fleet.hold)
 
-    def settings_to_act_by(self) -> FleetSettings | None:
+    def settings_unless_held(self) -> FleetSettings | None:
         """None during a standstill: as long as nobody has read what is wanted, nobody is paused, imported or marked."""
-        return self.settings if self.standstill is None else None
+        return self.settings if self.local_hold is None else None

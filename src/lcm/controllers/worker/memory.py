@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.cloud.errors import CloudError
-    from lcm.controllers.worker.observe.observation import Sight
+    from lcm.controllers.worker.observe.observation import InstanceObservation
     from lcm.model.worker.record import Worker
     from lcm.model.worker.status import WorkerStatus
 
-MOVED = (InstanceState.PENDING, InstanceState.RUNNING)
+_STARTED_STATES = (InstanceState.PENDING, InstanceState.RUNNING)
 
 
 @dataclass(slots=True)
-class Calls:
+class AttemptCalls:
     """The launch calls of one attempt. Without memory of an attempt it must be assumed that a call was made."""
 
     attempt: int
@@ -37,33 +37,33 @@ class Calls:
 
 
 @dataclass(slots=True)
-class Note:
+class WorkerMemory:
     """One worker's memory. Moments are of the boot-time clock."""
 
     touched: float  # an observation that began earlier decides nothing
     status: WorkerStatus
     since: datetime
     moved: bool = False
-    calls: Calls | None = None
-    idle_checked: float = float("-inf")
+    calls: AttemptCalls | None = None
+    idle_checked_at: float = float("-inf")
     drift: str = ""
     unseen: bool = False  # whether the cloud could not be asked for its instance in the last pass
     reported: tuple[str, ...] = field(default=())
 
 
-class Notes:
+class LeaderMemory:
     """The memory of one term. `began` is when it began: whatever earlier leaders did was over by then."""
 
     def __init__(self) -> None:
         self.began = clock.boottime()
-        self._notes: dict[str, Note] = {}
+        self._notes: dict[str, WorkerMemory] = {}
 
-    def of(self, worker: Worker, at: float | None = None) -> Note:
+    def of(self, worker: Worker, at: float | None = None) -> WorkerMemory:
         """The note on a worker. A status that somebody else wrote outdates what was seen before `at`."""
         moment = clock.boottime() if at is None else at
         note = self._notes.get(worker.id)
         if note is None:
-            note = self._notes[worker.id] = Note(moment, worker.status, worker.status_since)
+            note = self._notes[worker.id] = WorkerMemory(moment, worker.status, worker.status_since)
         elif (note.status, note.since) != (worker.status, worker.status_since):
             self.entered(note, worker, moment)
         return note
@@ -78,17 +78,17 @@ class Notes:
             del self._notes[worker_id]
 
     @staticmethod
-    def entered(note: Note, worker: Worker, at: float) -> None:
+    def entered(note: WorkerMemory, worker: Worker, at: float) -> None:
         """The worker is in another status than before."""
         note.status, note.since, note.moved = worker.status, worker.status_since, False
         note.touched = max(note.touched, at)
 
-    def saw(self, note: Note, sight: Sight) -> None:
+    def saw(self, note: WorkerMemory, sight: InstanceObservation) -> None:
         """Remember what matters of a sight later on."""
-        if sight.state in MOVED:
+        if sight.state in _STARTED_STATES:
             note.moved = True
 
-    def calls(self, worker: Worker, note: Note) -> LaunchCalls:
+    def calls(self, worker: Worker, note: WorkerMemory) -> LaunchCalls:
         """What is known of the launch calls of the worker's current attempt."""
         intent = worker.launch_intent
         if intent is not None and note.calls is not None and note.calls.attempt == intent.attempt:

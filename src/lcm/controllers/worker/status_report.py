@@ -6,39 +6,39 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.core import clock
-from lcm.core.text import one_line
-from lcm.model.system import LeakReport, RegionReport
+from lcm.core.text import single_line
+from lcm.model.system import LeakedInstanceReport, RegionReport
 
 if TYPE_CHECKING:
     from lcm.controllers.worker.controller import WorkerReconciler
-    from lcm.controllers.worker.discovery.region_monitor import RegionWatch
+    from lcm.controllers.worker.discovery.region_monitor import RegionMonitor
 
-CALLED = ("aws", "cml", "control-plane")
-MOST_LEAKS = 100
-_LINE = 500
+CALLED_SERVICES = ("aws", "cml", "control-plane")
+MAX_LEAKS = 100
+_MAX_LINE = 500
 
 
-def details(reconciler: WorkerReconciler) -> dict[str, Any]:
+def status_details(reconciler: WorkerReconciler) -> dict[str, Any]:
     """How it stands with what it looks after."""
     leaks = () if reconciler.discovery is None else reconciler.discovery.leaks.current
     return {
         "resources": len(reconciler.known.records),
         "counters": {name: max(0, value) for name, value in reconciler.stats().items()},
-        "regions": tuple(_region(name, watch) for name, watch in sorted(reconciler.regions.items())),
+        "regions": tuple(_region_report(name, watch) for name, watch in sorted(reconciler.regions.items())),
         "leaks": tuple(
-            LeakReport(
+            LeakedInstanceReport(
                 instance_id=leak.instance_id,
                 region=leak.region,
                 since=leak.since,
-                reason=one_line(leak.reason, _LINE),
+                reason=single_line(leak.reason, _MAX_LINE),
             )
-            for leak in leaks[:MOST_LEAKS]
+            for leak in leaks[:MAX_LEAKS]
         ),
         "leaks_total": len(leaks),
     }
 
 
-def looks(reconciler: WorkerReconciler) -> dict[str, dict[str, int]]:
+def simulated_cloud_calls(reconciler: WorkerReconciler) -> dict[str, dict[str, int]]:
     """What a simulated cloud was asked for: it counts by purpose, and nowhere else."""
     made: dict[str, int] = {}
     for watch in reconciler.regions.values():
@@ -47,7 +47,7 @@ def looks(reconciler: WorkerReconciler) -> dict[str, dict[str, int]]:
     return {purpose: {"made": count} for purpose, count in sorted(made.items())}
 
 
-def _region(name: str, watch: RegionWatch) -> RegionReport:
+def _region_report(name: str, watch: RegionMonitor) -> RegionReport:
     sweep = watch.observer.latest
     if sweep is None:
         return RegionReport(name=name, breaker_open=watch.breaker.is_open)
@@ -57,5 +57,5 @@ def _region(name: str, watch: RegionWatch) -> RegionReport:
         complete=sweep.complete,
         instances=len(sweep.instances),
         breaker_open=watch.breaker.is_open,
-        trouble=one_line(sweep.trouble or "", _LINE),
+        trouble=single_line(sweep.trouble or "", _MAX_LINE),
     )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from grpc.aio import AioRpcError
 
-from lcm.coordination.etcd.errors import Meaning, NotDone, in_words, meaning
-from lcm.coordination.etcd.messages import new
-from lcm.core.coordination import Denied
+from lcm.coordination.etcd.errors import FailureKind, NotDoneError, classify_error, describe_error
+from lcm.coordination.etcd.messages import new_message
+from lcm.core.coordination import CoordinationDeniedError
 
 if TYPE_CHECKING:
     from lcm.coordination.etcd.config import EtcdConfig
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from lcm.coordination.etcd.endpoints import Endpoint
 
 # A server cut off from its quorum refuses at once, instead of holding a call or a watch that cannot be served.
-_NEEDS_LEADER = ("hasleader", "true")
+_REQUIRE_LEADER = ("hasleader", "true")
 
 
-class SignIn:
+class EtcdAuthenticator:
     """Keeps the token; a restarted server forgets it, so it may have to be fetched anew at any time."""
 
     def __init__(self, config: EtcdConfig) -> None:
@@ -39,7 +39,7 @@ class SignIn:
         """What goes with a call; signs in first if that has not been done."""
         if self.possible and self.token is None:
             await self.renew(None, endpoint, connection, wait=wait)
-        return (_NEEDS_LEADER, ("token", self.token)) if self.token else (_NEEDS_LEADER,)
+        return (_REQUIRE_LEADER, ("token", self.token)) if self.token else (_REQUIRE_LEADER,)
 
     async def renew(self, refused: str | None, endpoint: Endpoint, connection: Connection, *, wait: float) -> None:
         """Replace the token `refused`, unless another caller already has."""
@@ -50,8 +50,8 @@ class SignIn:
         fetching = self._fetching
         await asyncio.wait({fetching}, timeout=wait)
         if not fetching.done():
-            raise NotDone(endpoint.says("signing in took too long"))
-        failure = NotDone("closed") if fetching.cancelled() else fetching.result()
+            raise NotDoneError(endpoint.says("signing in took too long"))
+        failure = NotDoneError("closed") if fetching.cancelled() else fetching.result()
         if failure is not None:
             raise failure
 
@@ -63,10 +63,10 @@ class SignIn:
 
     async def _fetch(self, endpoint: Endpoint, connection: Connection) -> Exception | None:
         """Fetch a token; a failure is returned, since everyone who waits must get it and perhaps no one does."""
-        request = new("AuthenticateRequest", name=self._user, password=self._password)
+        request = new_message("AuthenticateRequest", name=self._user, password=self._password)
         try:
-            reply = await connection.unary("Authenticate", request, metadata=(_NEEDS_LEADER,), timeout=self._timeout)
-        except NotDone as failure:
+            reply = await connection.unary("Authenticate", request, metadata=(_REQUIRE_LEADER,), timeout=self._timeout)
+        except NotDoneError as failure:
             return failure
         except AioRpcError as error:
             return self._failure(endpoint, error)
@@ -80,7 +80,7 @@ class SignIn:
             # Not yet: calls work without a token, and once it is enabled they are refused and come back here.
             self.token = ""
             return None
-        if meaning(error) in (Meaning.DENIED, Meaning.REFUSED):
-            return Denied(endpoint.says(f"sign-in as {self._user} refused: {in_words(error)}"))
+        if classify_error(error) in (FailureKind.DENIED, FailureKind.REFUSED):
+            return CoordinationDeniedError(endpoint.says(f"sign-in as {self._user} refused: {describe_error(error)}"))
         # No effect worth the name: at worst a token that nobody uses.
-        return NotDone(endpoint.says(f"sign-in failed: {in_words(error)}"))
+        return NotDoneError(endpoint.says(f"sign-in failed: {describe_error(error)}"))

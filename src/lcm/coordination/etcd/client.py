@@ -5,21 +5,27 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from lcm.coordination.etcd.calls import Caller, Repeat
-from lcm.coordination.etcd.errors import TooLarge
-from lcm.coordination.etcd.etcd_watch import WatchStream
-from lcm.coordination.etcd.keys import key_value, prefix_range, to_bytes
-from lcm.coordination.etcd.messages import COMPARE_EQUAL, COMPARE_MOD_REVISION, new
+from lcm.coordination.etcd.calls import EtcdCaller, RetryPolicy
+from lcm.coordination.etcd.errors import MessageTooLargeError
+from lcm.coordination.etcd.messages import (
+    COMPARE_EQUAL,
+    COMPARE_MOD_REVISION,
+    key_to_bytes,
+    new_message,
+    prefix_range,
+    to_key_value,
+)
+from lcm.coordination.etcd.watch import WatchStream
 from lcm.core.coordination import (
     NO_LEASE,
-    Compacted,
-    Denied,
+    CompactedError,
+    CoordinationDeniedError,
+    CoordinationUnavailableError,
     KeyValue,
     LeaseGrant,
-    LeaseNotFound,
+    LeaseNotFoundError,
     Listing,
-    Swap,
-    Unavailable,
+    SwapResult,
     WatchBatch,
 )
 
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
 KEYS_PER_PAGE = 1000
 
-_LISTINGS_OUTRUN_BY_COMPACTION = 3
+_MAX_LISTING_ATTEMPTS = 3
 
 
 class EtcdCoordination:
@@ -40,7 +46,7 @@ class EtcdCoordination:
 
     def __init__(self, config: EtcdConfig) -> None:
         self._config = config
-        self._caller = Caller(config)
+        self._caller = EtcdCaller(config)
 
     @property
     def description(self) -> str:
@@ -52,69 +58,75 @@ class EtcdCoordination:
         return self._caller.endpoints.reconnects
 
     async def get(self, key: str) -> KeyValue | None:
-        reply = await self._read(new("RangeRequest", key=to_bytes(key)))
-        return key_value(reply.kvs[0]) if reply.kvs else None
+        reply = await self._read(new_message("RangeRequest", key=key_to_bytes(key)))
+        return to_key_value(reply.kvs[0]) if reply.kvs else None
 
     async def list_prefix(self, prefix: str) -> Listing:
-        for _ in range(_LISTINGS_OUTRUN_BY_COMPACTION):
+        for _ in range(_MAX_LISTING_ATTEMPTS):
             try:
                 return await self._list(prefix)
-            except Compacted:
+            except CompactedError:
                 # Compaction passed our revision between two pages: begin again at a newer one.
                 continue
-        raise Unavailable(f"{self.description}: listing {prefix} was outrun by compaction each time")
+        raise CoordinationUnavailableError(f"{self.description}: listing {prefix} was outrun by compaction each time")
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
-        request = new("PutRequest", key=to_bytes(key), value=value, lease=lease_id)
-        reply = await self._caller.unary("Put", request, repeat=Repeat.NEVER, lease_id=lease_id)
+        request = new_message("PutRequest", key=key_to_bytes(key), value=value, lease=lease_id)
+        reply = await self._caller.unary("Put", request, repeat=RetryPolicy.NEVER, lease_id=lease_id)
         return int(reply.header.revision)
 
-    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> Swap:
+    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> SwapResult:
         return await self.compare_and_swap(key, value, mod_revision=0, lease_id=lease_id)
 
-    async def compare_and_swap(self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE) -> Swap:
-        name = to_bytes(key)
-        put = new("RequestOp", request_put=new("PutRequest", key=name, value=value, lease=lease_id))
-        read = new("RequestOp", request_range=new("RangeRequest", key=name))
-        request = new("TxnRequest", compare=[_unchanged_since(name, mod_revision)], success=[put, read], failure=[read])
-        reply = await self._caller.unary("Txn", request, repeat=Repeat.NEVER, lease_id=lease_id)
+    async def compare_and_swap(
+        self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE
+    ) -> SwapResult:
+        name = key_to_bytes(key)
+        put = new_message("RequestOp", request_put=new_message("PutRequest", key=name, value=value, lease=lease_id))
+        read = new_message("RequestOp", request_range=new_message("RangeRequest", key=name))
+        request = new_message(
+            "TxnRequest", compare=[_compare_mod_revision(name, mod_revision)], success=[put, read], failure=[read]
+        )
+        reply = await self._caller.unary("Txn", request, repeat=RetryPolicy.NEVER, lease_id=lease_id)
         kvs = reply.responses[-1].response_range.kvs
-        return Swap(reply.succeeded, key_value(kvs[0]) if kvs else None)
+        return SwapResult(reply.succeeded, to_key_value(kvs[0]) if kvs else None)
 
     async def delete(self, key: str, *, mod_revision: int | None = None) -> bool:
-        name = to_bytes(key)
-        delete = new("DeleteRangeRequest", key=name)
+        name = key_to_bytes(key)
+        delete = new_message("DeleteRangeRequest", key=name)
         if mod_revision is None:
-            reply = await self._caller.unary("DeleteRange", delete, repeat=Repeat.NEVER)
+            reply = await self._caller.unary("DeleteRange", delete, repeat=RetryPolicy.NEVER)
             return bool(reply.deleted)
-        request = new(
+        request = new_message(
             "TxnRequest",
-            compare=[_unchanged_since(name, mod_revision)],
-            success=[new("RequestOp", request_delete_range=delete)],
+            compare=[_compare_mod_revision(name, mod_revision)],
+            success=[new_message("RequestOp", request_delete_range=delete)],
         )
-        reply = await self._caller.unary("Txn", request, repeat=Repeat.NEVER)
+        reply = await self._caller.unary("Txn", request, repeat=RetryPolicy.NEVER)
         return bool(reply.succeeded and reply.responses[0].response_delete_range.deleted)
 
     async def grant_lease(self, ttl: int) -> LeaseGrant:
         if ttl < 1:
             raise ValueError(f"a lease lasts at least 1 second, not {ttl}")
-        reply = await self._caller.unary("LeaseGrant", new("LeaseGrantRequest", TTL=ttl), repeat=Repeat.NEVER)
+        reply = await self._caller.unary(
+            "LeaseGrant", new_message("LeaseGrantRequest", TTL=ttl), repeat=RetryPolicy.NEVER
+        )
         return LeaseGrant(reply.ID, float(reply.TTL))
 
     async def keep_alive(self, lease_id: int) -> float:
-        request = new("LeaseKeepAliveRequest", ID=lease_id)
+        request = new_message("LeaseKeepAliveRequest", ID=lease_id)
         reply = await self._caller.exchange("LeaseKeepAlive", request, lease_id=lease_id)
         if reply is None:
-            raise Unavailable(f"{self.description}: the server ended a keepalive without an answer")
+            raise CoordinationUnavailableError(f"{self.description}: the server ended a keepalive without an answer")
         if reply.TTL <= 0:
-            raise LeaseNotFound(lease_id)
+            raise LeaseNotFoundError(lease_id)
         return float(reply.TTL)
 
     async def revoke_lease(self, lease_id: int) -> None:
-        request = new("LeaseRevokeRequest", ID=lease_id)
+        request = new_message("LeaseRevokeRequest", ID=lease_id)
         try:
-            await self._caller.unary("LeaseRevoke", request, repeat=Repeat.SAFE, lease_id=lease_id)
-        except LeaseNotFound:
+            await self._caller.unary("LeaseRevoke", request, repeat=RetryPolicy.SAFE, lease_id=lease_id)
+        except LeaseNotFoundError:
             return
 
     @asynccontextmanager
@@ -129,8 +141,8 @@ class EtcdCoordination:
 
     async def check(self) -> None:
         try:
-            await self._read(new("RangeRequest", key=b"lcm", count_only=True))
-        except Denied as denied:
+            await self._read(new_message("RangeRequest", key=b"lcm", count_only=True))
+        except CoordinationDeniedError as denied:
             # The quorum has been asked before the permission to read this very key is looked up.
             if "permission denied" not in str(denied):
                 raise
@@ -139,22 +151,22 @@ class EtcdCoordination:
         await self._caller.close()
 
     async def _read(self, request: Any) -> Any:
-        return await self._caller.unary("Range", request, repeat=Repeat.SAFE)
+        return await self._caller.unary("Range", request, repeat=RetryPolicy.SAFE)
 
     async def _list(self, prefix: str) -> Listing:
         start, end = prefix_range(prefix)
         items: list[KeyValue] = []
         revision, limit = 0, KEYS_PER_PAGE
         while True:
-            request = new("RangeRequest", key=start, range_end=end, limit=limit, revision=revision)
+            request = new_message("RangeRequest", key=start, range_end=end, limit=limit, revision=revision)
             try:
                 page = await self._read(request)
-            except TooLarge:
+            except MessageTooLargeError:
                 if limit == 1:
                     raise
                 limit = max(1, limit // 10)
                 continue
-            items.extend(map(key_value, page.kvs))
+            items.extend(map(to_key_value, page.kvs))
             # All further pages are read as of the first one's revision.
             revision = revision or page.header.revision
             if not page.more:
@@ -170,16 +182,16 @@ class EtcdCoordination:
         sign_in = self._caller.sign_in
         token = sign_in.token
         try:
-            return await self._caller.visit(visit, repeat=Repeat.SAFE)
-        except Denied:
+            return await self._caller.visit(visit, repeat=RetryPolicy.SAFE)
+        except CoordinationDeniedError:
             if not sign_in.possible:
                 raise
             # Servers call a forgotten token "permission denied" on a watch. A read tells the two apart, and signs in.
-            await self._read(new("RangeRequest", key=key, range_end=range_end, count_only=True))
+            await self._read(new_message("RangeRequest", key=key, range_end=range_end, count_only=True))
             if sign_in.token == token:
                 raise
-        return await self._caller.visit(visit, repeat=Repeat.SAFE)
+        return await self._caller.visit(visit, repeat=RetryPolicy.SAFE)
 
 
-def _unchanged_since(key: bytes, mod_revision: int) -> Any:
-    return new("Compare", result=COMPARE_EQUAL, target=COMPARE_MOD_REVISION, key=key, mod_revision=mod_revision)
+def _compare_mod_revision(key: bytes, mod_revision: int) -> Any:
+    return new_message("Compare", result=COMPARE_EQUAL, target=COMPARE_MOD_REVISION, key=key, mod_revision=mod_revision)

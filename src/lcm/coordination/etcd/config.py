@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SCHEMES = {"http://": False, "https://": True}
-_HIGHEST_PORT = 65535
+_TLS_BY_SCHEME = {"http://": False, "https://": True}
+_MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class EndpointAddress:
     """One endpoint: `text` is host and port as people write them."""
 
     text: str
@@ -50,7 +50,7 @@ class EtcdConfig:
             raise ValueError(f"etcd endpoints: one is named twice in {', '.join(self.endpoints)}")
 
     @property
-    def addresses(self) -> tuple[Address, ...]:
+    def addresses(self) -> tuple[EndpointAddress, ...]:
         """The endpoints, checked."""
         return tuple(self._address(endpoint) for endpoint in self.endpoints)
 
@@ -59,10 +59,10 @@ class EtcdConfig:
         """Seconds within which every call has ended, whatever the network does; a list takes this for each page."""
         return 2 * self.call_timeout
 
-    def _address(self, endpoint: str) -> Address:
+    def _address(self, endpoint: str) -> EndpointAddress:
         tls = self.ca_file is not None or self.cert_file is not None
         text = endpoint.strip()
-        for scheme, wants_tls in _SCHEMES.items():
+        for scheme, wants_tls in _TLS_BY_SCHEME.items():
             if text.startswith(scheme):
                 text, tls = text.removeprefix(scheme).removesuffix("/"), wants_tls
         host, _, port = text.rpartition(":")
@@ -70,6 +70,6 @@ class EtcdConfig:
         bracketed = bare != host
         if not bare or set(bare) & set("/@[] ,") or (":" in bare) != bracketed:
             raise ValueError(f"etcd endpoint {endpoint!r}: expected host:port, with an IPv6 address in brackets")
-        if not (port.isascii() and port.isdigit() and 1 <= int(port) <= _HIGHEST_PORT):
-            raise ValueError(f"etcd endpoint {endpoint!r}: the port must be a number from 1 to {_HIGHEST_PORT}")
-        return Address(f"{host}:{int(port)}", tls)
+        if not (port.isascii() and port.isdigit() and 1 <= int(port) <= _MAX_PORT):
+            raise ValueError(f"etcd endpoint {endpoint!r}: the port must be a number from 1 to {_MAX_PORT}")
+        return EndpointAddress(f"{host}:{int(port)}", tls)

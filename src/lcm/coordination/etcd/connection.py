@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc.aio import AioRpcError
 
-from lcm.coordination.etcd.errors import NotDone, blames_certificate, in_words
-from lcm.coordination.etcd.messages import message_class, new
+from lcm.coordination.etcd.errors import NotDoneError, describe_error, is_certificate_error
+from lcm.coordination.etcd.messages import message_class, new_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from lcm.coordination.etcd.config import Address, EtcdConfig
+    from lcm.coordination.etcd.config import EndpointAddress, EtcdConfig
 
 Metadata = Sequence[tuple[str, str]]
 
-LARGEST_MESSAGE = 64 * 1024 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 # One channel makes one attempt to connect: the next is ours to time, not gRPC's.
-_NEVER_BY_ITSELF_MS = 3_600_000
+_NO_AUTOMATIC_RECONNECT_MS = 3_600_000
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
+_CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     # etcd takes pings on an idle connection for an attack and closes it after the third.
@@ -35,18 +35,18 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # Without this one a dead peer is noticed after a minute, whatever the keepalive timeout says.
     ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-    ("grpc.max_send_message_length", LARGEST_MESSAGE),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # gRPC would repeat a write whose fate it does not know.
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
-    ("grpc.initial_reconnect_backoff_ms", _NEVER_BY_ITSELF_MS),
-    ("grpc.min_reconnect_backoff_ms", _NEVER_BY_ITSELF_MS),
-    ("grpc.max_reconnect_backoff_ms", _NEVER_BY_ITSELF_MS),
+    ("grpc.initial_reconnect_backoff_ms", _NO_AUTOMATIC_RECONNECT_MS),
+    ("grpc.min_reconnect_backoff_ms", _NO_AUTOMATIC_RECONNECT_MS),
+    ("grpc.max_reconnect_backoff_ms", _NO_AUTOMATIC_RECONNECT_MS),
 )
 
-_UNARY = {
+_UNARY_METHODS = {
     "Range": "/etcdserverpb.KV/Range",
     "Put": "/etcdserverpb.KV/Put",
     "DeleteRange": "/etcdserverpb.KV/DeleteRange",
@@ -55,7 +55,7 @@ _UNARY = {
     "LeaseRevoke": "/etcdserverpb.Lease/LeaseRevoke",
     "Authenticate": "/etcdserverpb.Auth/Authenticate",
 }
-_STREAMS = {
+_STREAM_METHODS = {
     "LeaseKeepAlive": "/etcdserverpb.Lease/LeaseKeepAlive",
     "Watch": "/etcdserverpb.Watch/Watch",
 }
@@ -67,7 +67,7 @@ class Connection:
     def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
         self.lost: str | None = None
         self._address = address
-        self.heard_at = asyncio.get_running_loop().time()
+        self.last_heard_at = asyncio.get_running_loop().time()
         self._channel = channel
         self._methods: dict[str, Any] = {}
         self._calls = 0
@@ -82,17 +82,17 @@ class Connection:
 
     async def unary(self, method: str, request: Any, *, metadata: Metadata, timeout: float) -> Any:
         """One request, one reply; `AioRpcError` as gRPC raises it."""
-        self._call_begins()
+        self._begin_call()
         try:
             reply = await self._method(method)(request, metadata=metadata, timeout=timeout, wait_for_ready=False)
         finally:
-            self._call_ends()
+            self._end_call()
         self.heard()
         return reply
 
     async def exchange(self, method: str, request: Any, *, metadata: Metadata, timeout: float) -> Any:
         """One request and one reply on a method that is a stream; None if it ended without a reply."""
-        self._call_begins()
+        self._begin_call()
         call = self._method(method)(metadata=metadata, timeout=timeout, wait_for_ready=False)
         try:
             # If the call is over already, reading tells why.
@@ -101,24 +101,24 @@ class Connection:
             reply = await call.read()
         finally:
             call.cancel()
-            self._call_ends()
+            self._end_call()
         self.heard()
         return None if reply is grpc.aio.EOF else reply
 
     def stream(self, method: str, *, metadata: Metadata, on_loss: Callable[[], object]) -> Any:
         """A stream without an end; `on_loss` is called if the connection is given up. `release` it when done."""
-        self._call_begins()
+        self._begin_call()
         self._on_loss[on_loss] = None
         return self._method(method)(metadata=metadata, wait_for_ready=False)
 
     def release(self, on_loss: Callable[[], object]) -> None:
         """The stream opened with `on_loss` is over."""
         del self._on_loss[on_loss]
-        self._call_ends()
+        self._end_call()
 
     def heard(self) -> None:
         """The server has said something."""
-        self.heard_at = asyncio.get_running_loop().time()
+        self.last_heard_at = asyncio.get_running_loop().time()
 
     def give_up(self, why: str) -> None:
         """Start no more calls and end the streams; `close` does the rest."""
@@ -135,91 +135,91 @@ class Connection:
         await self._unused.wait()
         await self._channel.close()
 
-    def _call_begins(self) -> None:
+    def _begin_call(self) -> None:
         # Given up since the caller got hold of it: a call now would keep it from closing, a stream for ever.
         if self.lost is not None:
-            raise NotDone(f"etcd {self._address}: {self.lost}")
+            raise NotDoneError(f"etcd {self._address}: {self.lost}")
         self._calls += 1
         self._unused.clear()
 
-    def _call_ends(self) -> None:
+    def _end_call(self) -> None:
         self._calls -= 1
         if self._calls == 0:
             self._unused.set()
 
     def _method(self, name: str) -> Any:
         if name not in self._methods:
-            make: Any = self._channel.unary_unary if name in _UNARY else self._channel.stream_stream
+            make: Any = self._channel.unary_unary if name in _UNARY_METHODS else self._channel.stream_stream
             self._methods[name] = make(
-                _UNARY.get(name) or _STREAMS[name],
+                _UNARY_METHODS.get(name) or _STREAM_METHODS[name],
                 request_serializer=message_class(f"{name}Request").SerializeToString,
                 response_deserializer=message_class(f"{name}Response").FromString,
             )
         return self._methods[name]
 
 
-async def dial(address: Address, config: EtcdConfig) -> Connection:
-    """Make exactly one attempt to connect; `NotDone` says why it failed."""
+async def dial(address: EndpointAddress, config: EtcdConfig) -> Connection:
+    """Make exactly one attempt to connect; `NotDoneError` says why it failed."""
     channel = _new_channel(address, config)
     try:
         async with asyncio.timeout(config.call_timeout):
-            await _until_ready(channel, tls=address.tls)
+            await _wait_until_ready(channel, tls=address.tls)
     except TimeoutError:
         await channel.close()
-        raise NotDone(f"connecting took longer than {config.call_timeout:g} s") from None
+        raise NotDoneError(f"connecting took longer than {config.call_timeout:g} s") from None
     except BaseException:
         await channel.close()
         raise
     return Connection(address.text, channel)
 
 
-async def _until_ready(channel: grpc.aio.Channel, *, tls: bool) -> None:
+async def _wait_until_ready(channel: grpc.aio.Channel, *, tls: bool) -> None:
     state = channel.get_state(try_to_connect=True)
     attempted = False
     while state is not grpc.ChannelConnectivity.READY:
         # Idle again after the attempt: it connected and was cut off. Asking once more would be a second attempt.
         if attempted and state is not grpc.ChannelConnectivity.CONNECTING:
-            raise await _why_not_connected(channel, state, tls=tls)
+            raise await _connect_error(channel, state, tls=tls)
         await channel.wait_for_state_change(state)
         attempted = True
         state = channel.get_state()
 
 
-async def _why_not_connected(channel: grpc.aio.Channel, state: grpc.ChannelConnectivity, *, tls: bool) -> NotDone:
+async def _connect_error(channel: grpc.aio.Channel, state: grpc.ChannelConnectivity, *, tls: bool) -> NotDoneError:
     """gRPC tells the reason only to a call: make one, which fails at once without being sent."""
-    closed = NotDone("the server closed the connection")
+    closed = NotDoneError("the server closed the connection")
     if state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
         return closed
     ask = channel.unary_unary(
-        _UNARY["Range"],
+        _UNARY_METHODS["Range"],
         request_serializer=message_class("RangeRequest").SerializeToString,
         response_deserializer=message_class("RangeResponse").FromString,
     )
     try:
-        await ask(new("RangeRequest"), timeout=1.0, wait_for_ready=False)
+        await ask(new_message("RangeRequest"), timeout=1.0, wait_for_ready=False)
     except AioRpcError as error:
-        why = in_words(error)
+        why = describe_error(error)
         # What a server that wants TLS does to a client that speaks without it.
         hint = " (does it want TLS?)" if why == str(closed) and not tls else ""
-        return NotDone(why + hint, refused=blames_certificate(error))
+        return NotDoneError(why + hint, refused=is_certificate_error(error))
     return closed
 
 
-def _new_channel(address: Address, config: EtcdConfig) -> grpc.aio.Channel:
+def _new_channel(address: EndpointAddress, config: EtcdConfig) -> grpc.aio.Channel:
     target = f"dns:///{address.text}"
     if not address.tls:
-        return grpc.aio.insecure_channel(target, options=_OPTIONS)
+        return grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
     # Read for every connection, so that renewed certificates are taken up without a restart.
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=_content("CA", config.ca_file),
-        private_key=_content("client key", config.key_file),
-        certificate_chain=_content("client certificate", config.cert_file),
+        root_certificates=_read_file("CA", config.ca_file),
+        private_key=_read_file("client key", config.key_file),
+        certificate_chain=_read_file("client certificate", config.cert_file),
     )
-    return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
+    return grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
 
 
-def _content(what: str, path: Path | None) -> bytes | None:
+def _read_file(what: str, path: Path | None) -> bytes | None:
     try:
         return path.read_bytes() if path else None
     except OSError as error:
-        raise NotDone(f"cannot read the {what} file {path}: {error.strerror}", refused=True) from error
+        raise NotDoneError(f"cannot read the {what} file {path}: {error.strerror}", refused=True) from error

@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.coordination.etcd.connection import Connection, dial
-from lcm.coordination.etcd.errors import NotDone
+from lcm.coordination.etcd.errors import NotDoneError
 
 if TYPE_CHECKING:
-    from lcm.coordination.etcd.config import Address, EtcdConfig
+    from lcm.coordination.etcd.config import EndpointAddress, EtcdConfig
 
-_log = structlog.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 # An endpoint that is down is tried at most this often, whatever the number of callers.
-SECONDS_BETWEEN_ATTEMPTS = 1.0
+REDIAL_INTERVAL = 1.0
 
 
 class Endpoint:
     """One server, and the one connection to it."""
 
-    def __init__(self, address: Address, config: EtcdConfig) -> None:
+    def __init__(self, address: EndpointAddress, config: EtcdConfig) -> None:
         self.address = address.text
         self.connections = 0
         self.down: bool = False
         self._config = config
         self._dial_to = address
         self._current: Connection | None = None
-        self._dialling: asyncio.Task[Connection | NotDone] | None = None
+        self._dialling: asyncio.Task[Connection | NotDoneError] | None = None
         self._next_attempt = 0.0
-        self._last_error = NotDone("not tried yet")
+        self._last_error = NotDoneError("not tried yet")
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -41,7 +41,7 @@ class Endpoint:
         return self._current is not None and self._current.ready
 
     async def connection(self, wait: float) -> Connection:
-        """The connection, made within `wait` seconds if need be; `NotDone` at once while it is too early to dial."""
+        """The connection, made within `wait` seconds if need be; `NotDoneError` at once while it is too early to dial."""
         current = self._current
         if current is not None:
             if current.ready:
@@ -58,9 +58,9 @@ class Endpoint:
         if not dialling.done():
             why = f"still connecting after {wait:.3g} s"
             self.failed(why)
-            raise NotDone(self.says(why))
-        result = NotDone("closed") if dialling.cancelled() else dialling.result()
-        if isinstance(result, NotDone):
+            raise NotDoneError(self.says(why))
+        result = NotDoneError("closed") if dialling.cancelled() else dialling.result()
+        if isinstance(result, NotDoneError):
             raise self._named(result)
         return result
 
@@ -73,17 +73,17 @@ class Endpoint:
         """A call was served."""
         if self.down:
             self.down = False
-            _log.info("etcd endpoint answers again", endpoint=self.address)
+            log.info("etcd endpoint answers again", endpoint=self.address)
 
     def failed(self, why: str) -> None:
         """A call was not served; told once, until it is served again."""
         if not self.down:
             self.down = True
-            _log.warning("etcd endpoint does not answer", endpoint=self.address, error=why)
+            log.warning("etcd endpoint does not answer", endpoint=self.address, error=why)
 
-    def dialled_by_call(self, connection: Connection, why: str) -> None:
+    def note_failed_dial(self, connection: Connection, why: str) -> None:
         """gRPC has just tried to connect on behalf of a call, and failed: that was this second's attempt."""
-        self._next_attempt = asyncio.get_running_loop().time() + SECONDS_BETWEEN_ATTEMPTS
+        self._next_attempt = asyncio.get_running_loop().time() + REDIAL_INTERVAL
         self._drop(connection, why)
 
     def says(self, why: str) -> str:
@@ -104,15 +104,15 @@ class Endpoint:
     def _begin_to_dial(self) -> None:
         now = asyncio.get_running_loop().time()
         if self._closed:
-            self._last_error = NotDone("closed")
+            self._last_error = NotDoneError("closed")
         elif now >= self._next_attempt:
-            self._next_attempt = now + SECONDS_BETWEEN_ATTEMPTS
+            self._next_attempt = now + REDIAL_INTERVAL
             self._dialling = asyncio.get_running_loop().create_task(self._dial())
 
-    async def _dial(self) -> Connection | NotDone:
+    async def _dial(self) -> Connection | NotDoneError:
         try:
             self._current = await dial(self._dial_to, self._config)
-        except NotDone as why:
+        except NotDoneError as why:
             self._last_error = why
             self.failed(str(why))
             return why
@@ -125,14 +125,14 @@ class Endpoint:
         # Several streams may find the same connection dead: only the first finding counts.
         if self._current is connection:
             self._current = None
-            self._last_error = NotDone(why)
+            self._last_error = NotDoneError(why)
             connection.give_up(why)
             task = asyncio.get_running_loop().create_task(connection.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    def _named(self, error: NotDone) -> NotDone:
-        return NotDone(self.says(str(error)), refused=error.refused)
+    def _named(self, error: NotDoneError) -> NotDoneError:
+        return NotDoneError(self.says(str(error)), refused=error.refused)
 
 
 class Endpoints:

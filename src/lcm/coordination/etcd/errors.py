@@ -1,6 +1,6 @@
 """What an error of gRPC or etcd means for the caller, and how to say it.
 
-Two kinds of failure matter more than their many causes: `NotDone` (the request certainly had no effect) and `MaybeDone`
+Two kinds of failure matter more than their many causes: `NotDoneError` (the request certainly had no effect) and `MaybeDoneError`
 (it was handed to gRPC and no answer of etcd says what became of it).
 """
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from lcm.core.coordination import CoordinationError, Denied, Unavailable
+from lcm.core.coordination import CoordinationDeniedError, CoordinationError, CoordinationUnavailableError
 
 if TYPE_CHECKING:
     from grpc.aio import AioRpcError
 
 
-class NotDone(Exception):
+class NotDoneError(Exception):
     """One endpoint could not be asked; nothing happened there. `refused` marks certificates and files at fault."""
 
     def __init__(self, text: str, *, refused: bool = False) -> None:
@@ -25,15 +25,15 @@ class NotDone(Exception):
         self.refused = refused
 
 
-class MaybeDone(Exception):
+class MaybeDoneError(Exception):
     """One endpoint was asked and its answer is missing."""
 
 
-class TooLarge(CoordinationError):
+class MessageTooLargeError(CoordinationError):
     """The request or its answer is longer than a message may be."""
 
 
-class Meaning(Enum):
+class FailureKind(Enum):
     """What an RPC's error says."""
 
     SIGN_IN_AGAIN = "the token is missing or no longer known"
@@ -47,11 +47,11 @@ class Meaning(Enum):
 
 
 # etcd's own words; the status code alone often fits several cases.
-_SIGN_IN_AGAIN = ("invalid auth token", "revision of auth store is old", "user name is empty")
-_NOT_DONE = ("etcdserver: no leader", "etcdserver: too many requests")
-_CONNECT_FAILED = ("failed to connect to all addresses", "DNS resolution failed", "errors resolving")
+_REAUTHENTICATE_DETAILS = ("invalid auth token", "revision of auth store is old", "user name is empty")
+_NOT_DONE_DETAILS = ("etcdserver: no leader", "etcdserver: too many requests")
+_CONNECT_FAILURE_DETAILS = ("failed to connect to all addresses", "DNS resolution failed", "errors resolving")
 
-_DEFINITE = {
+_DEFINITE_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.NOT_FOUND,
@@ -61,31 +61,31 @@ _DEFINITE = {
 }
 
 
-def connect_failed(error: AioRpcError) -> bool:
+def is_connect_failure(error: AioRpcError) -> bool:
     """Whether the call died waiting for a connection: gRPC tells this by text alone."""
-    return any(words in (error.details() or "") for words in _CONNECT_FAILED)
+    return any(words in (error.details() or "") for words in _CONNECT_FAILURE_DETAILS)
 
 
-def meaning(error: AioRpcError) -> Meaning:
+def classify_error(error: AioRpcError) -> FailureKind:
     """Sort an RPC's error."""
     code, details = error.code(), error.details() or ""
-    if code is grpc.StatusCode.UNAUTHENTICATED or any(words in details for words in _SIGN_IN_AGAIN):
-        return Meaning.SIGN_IN_AGAIN
+    if code is grpc.StatusCode.UNAUTHENTICATED or any(words in details for words in _REAUTHENTICATE_DETAILS):
+        return FailureKind.SIGN_IN_AGAIN
     if code is grpc.StatusCode.PERMISSION_DENIED or "authentication failed" in details:
-        return Meaning.DENIED
+        return FailureKind.DENIED
     if "required revision has been compacted" in details:
-        return Meaning.COMPACTED
+        return FailureKind.COMPACTED
     if "requested lease not found" in details:
-        return Meaning.LEASE_NOT_FOUND
-    if connect_failed(error) or any(details.startswith(words) for words in _NOT_DONE):
-        return Meaning.NOT_DONE
+        return FailureKind.LEASE_NOT_FOUND
+    if is_connect_failure(error) or any(details.startswith(words) for words in _NOT_DONE_DETAILS):
+        return FailureKind.NOT_DONE
     if not details.startswith("etcdserver:") and code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return Meaning.TOO_LARGE
-    return Meaning.REFUSED if code in _DEFINITE else Meaning.UNKNOWN
+        return FailureKind.TOO_LARGE
+    return FailureKind.REFUSED if code in _DEFINITE_CODES else FailureKind.UNKNOWN
 
 
 # Parts of gRPC's error texts → what to tell the operator; the first that fits.
-_IN_WORDS = (
+_DESCRIPTIONS = (
     ("Connection refused", "connection refused"),
     ("WRONG_VERSION_NUMBER", "TLS mismatch: we speak TLS, the server answers without it"),
     ("Handshake read failed", "TLS mismatch: the server broke off the handshake (does it speak TLS?)"),
@@ -108,27 +108,27 @@ _IN_WORDS = (
     ("Deadline Exceeded", "no answer in time"),
 )
 
-_CERTIFICATE_WORDS = ("CERTIFICATE", "Hostname Verification", "UNKNOWN_CA", "create security handshaker")
+_CERTIFICATE_DETAILS = ("CERTIFICATE", "Hostname Verification", "UNKNOWN_CA", "create security handshaker")
 
 
-def in_words(error: AioRpcError) -> str:
+def describe_error(error: AioRpcError) -> str:
     """The cause, for a tired operator."""
     details = error.details() or ""
-    for part, words in _IN_WORDS:
+    for part, words in _DESCRIPTIONS:
         if part in details:
             return words
     code = error.code().name.replace("_", " ").lower()
     return details.removeprefix("etcdserver: ") or code
 
 
-def blames_certificate(error: AioRpcError) -> bool:
+def is_certificate_error(error: AioRpcError) -> bool:
     """Whether a certificate, theirs or ours, was refused."""
-    return any(words in (error.details() or "") for words in _CERTIFICATE_WORDS)
+    return any(words in (error.details() or "") for words in _CERTIFICATE_DETAILS)
 
 
-def all_failed(failures: list[NotDone | MaybeDone]) -> CoordinationError:
+def combine_failures(failures: list[NotDoneError | MaybeDoneError]) -> CoordinationError:
     """The error to raise when no endpoint did what was asked and nothing has changed."""
     text = "; ".join(str(failure) for failure in failures)
-    if failures and all(isinstance(failure, NotDone) and failure.refused for failure in failures):
-        return Denied(text)
-    return Unavailable(text)
+    if failures and all(isinstance(failure, NotDoneError) and failure.refused for failure in failures):
+        return CoordinationDeniedError(text)
+    return CoordinationUnavailableError(text)

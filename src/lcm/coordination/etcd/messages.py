@@ -13,10 +13,12 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from lcm.core.coordination import KeyValue
+
 _PACKAGE = "etcdserverpb"
 
 # message → its fields as "type name=number"; a type may be one of these messages, `*` marks a repeated field.
-_TABLE = {
+_MESSAGE_FIELDS = {
     "KeyValue": "bytes key=1, int64 create_revision=2, int64 mod_revision=3, bytes value=5, int64 lease=6",
     "Event": "int32 type=1, KeyValue kv=2",
     "ResponseHeader": "int64 revision=3",
@@ -53,7 +55,7 @@ EVENT_DELETE = 1
 COMPARE_EQUAL = 0
 COMPARE_MOD_REVISION = 2
 
-_SCALARS = {
+_SCALAR_TYPES = {
     "bool": FieldDescriptorProto.TYPE_BOOL,
     "bytes": FieldDescriptorProto.TYPE_BYTES,
     "int32": FieldDescriptorProto.TYPE_INT32,
@@ -62,7 +64,7 @@ _SCALARS = {
 }
 
 
-def _field(text: str) -> FieldDescriptorProto:
+def _field_descriptor(text: str) -> FieldDescriptorProto:
     kind, _, rest = text.strip().partition(" ")
     name, _, number = rest.partition("=")
     repeated = kind.endswith("*")
@@ -71,31 +73,62 @@ def _field(text: str) -> FieldDescriptorProto:
         name=name,
         number=int(number),
         label=FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL,
-        type=_SCALARS.get(kind, FieldDescriptorProto.TYPE_MESSAGE),
+        type=_SCALAR_TYPES.get(kind, FieldDescriptorProto.TYPE_MESSAGE),
     )
-    if kind not in _SCALARS:
+    if kind not in _SCALAR_TYPES:
         declared.type_name = f".{_PACKAGE}.{kind}"
     return declared
 
 
-def _load() -> dict[str, Any]:
+def _load_message_classes() -> dict[str, Any]:
     file = FileDescriptorProto(name="lcm/etcd", package=_PACKAGE, syntax="proto3")
-    for name, fields in _TABLE.items():
-        declared = [_field(text) for text in fields.split(",") if text]
+    for name, fields in _MESSAGE_FIELDS.items():
+        declared = [_field_descriptor(text) for text in fields.split(",") if text]
         file.message_type.append(DescriptorProto(name=name, field=declared))
     pool = DescriptorPool()
     pool.Add(file)
-    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _TABLE}
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGE_FIELDS}
 
 
-_CLASSES = _load()
+_MESSAGE_CLASSES = _load_message_classes()
 
 
 def message_class(name: str) -> Any:
     """The class of the message of that name."""
-    return _CLASSES[name]
+    return _MESSAGE_CLASSES[name]
 
 
-def new(message: str, /, **fields: Any) -> Any:
+def new_message(message: str, /, **fields: Any) -> Any:
     """A message with these fields set."""
-    return _CLASSES[message](**fields)
+    return _MESSAGE_CLASSES[message](**fields)
+
+
+# A single zero byte means "from the first key" as a start and "to the last key" as an end.
+_UNBOUNDED = b"\0"
+
+# Others may have written keys that are not UTF-8: they survive the way to text and back.
+_NON_UTF8 = "surrogateescape"
+
+
+def key_to_bytes(key: str) -> bytes:
+    """The key as etcd has it."""
+    if not key:
+        raise ValueError("a key must not be empty")
+    return key.encode(errors=_NON_UTF8)
+
+
+def key_to_text(key: bytes) -> str:
+    """The key as we have it."""
+    return key.decode(errors=_NON_UTF8)
+
+
+def prefix_range(prefix: str) -> tuple[bytes, bytes]:
+    """First key and end (exclusive) of all keys that start with `prefix`."""
+    start = prefix.encode(errors=_NON_UTF8)
+    stem = start.rstrip(b"\xff")
+    return start or _UNBOUNDED, stem[:-1] + bytes([stem[-1] + 1]) if stem else _UNBOUNDED
+
+
+def to_key_value(kv: Any) -> KeyValue:
+    """etcd's record as ours."""
+    return KeyValue(key_to_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)

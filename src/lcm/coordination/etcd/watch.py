@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lcm.coordination.etcd.keys import to_text
-from lcm.coordination.etcd.messages import EVENT_DELETE
-from lcm.core.coordination import Compacted, Denied, EventKind, WatchBatch, WatchEvent, WatchLost
+import grpc
+from grpc.aio import AioRpcError
+
+from lcm.coordination.etcd.errors import FailureKind, NotDoneError, classify_error, describe_error
+from lcm.coordination.etcd.messages import EVENT_DELETE, key_to_text, new_message
+from lcm.core.coordination import (
+    CompactedError,
+    CoordinationDeniedError,
+    CoordinationError,
+    EventKind,
+    WatchBatch,
+    WatchEvent,
+    WatchLostError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
-_REFUSED = ("permission denied", "PermissionDenied", "Unauthenticated", "invalid auth token", "user name is empty")
+    from lcm.coordination.etcd.connection import Connection, Metadata
+    from lcm.coordination.etcd.endpoints import Endpoint
+
+
+_DENIED_REASONS = (
+    "permission denied",
+    "PermissionDenied",
+    "Unauthenticated",
+    "invalid auth token",
+    "user name is empty",
+)
 
 
 def raise_if_cancelled(message: Any, says: Callable[[str], str]) -> None:
@@ -19,14 +43,14 @@ def raise_if_cancelled(message: Any, says: Callable[[str], str]) -> None:
     if not message.canceled:
         return
     if message.compact_revision:
-        raise Compacted(message.compact_revision)
+        raise CompactedError(message.compact_revision)
     reason = message.cancel_reason or "no reason given"
-    if any(words in reason for words in _REFUSED):
-        raise Denied(says(f"watch refused: {reason}"))
-    raise WatchLost(says(f"the server cancelled the watch: {reason}"))
+    if any(words in reason for words in _DENIED_REASONS):
+        raise CoordinationDeniedError(says(f"watch refused: {reason}"))
+    raise WatchLostError(says(f"the server cancelled the watch: {reason}"))
 
 
-class Cursor:
+class WatchCursor:
     """The next revision to deliver. It never goes back, and only the watch's own messages move it."""
 
     def __init__(self, next_revision: int) -> None:
@@ -45,7 +69,9 @@ class Cursor:
             return None
         if not message.events and not self._fragments and not message.fragment:
             return self._progress(message.header.revision)
-        self._fragments.extend(_event(event) for event in message.events if event.kv.mod_revision >= self._next)
+        self._fragments.extend(
+            _to_watch_event(event) for event in message.events if event.kv.mod_revision >= self._next
+        )
         if message.fragment:
             return None
         events, self._fragments = tuple(self._fragments), []
@@ -62,6 +88,198 @@ class Cursor:
         return WatchBatch((), revision)
 
 
-def _event(event: Any) -> WatchEvent:
+def _to_watch_event(event: Any) -> WatchEvent:
     kind = EventKind.DELETE if event.type == EVENT_DELETE else EventKind.PUT
-    return WatchEvent(kind, to_text(event.kv.key), event.kv.value, event.kv.mod_revision)
+    return WatchEvent(kind, key_to_text(event.kv.key), event.kv.value, event.kv.mod_revision)
+
+
+# Batches held for a slow reader; beyond them we stop reading, and flow control makes the server wait.
+_MAX_BUFFERED_BATCHES = 16
+
+# So many probes in a row without an answer, and the stream is dead.
+_MAX_UNANSWERED_PROBES = 3
+
+_UNREACHABLE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+
+
+class WatchStream:
+    """One watch on one connection. Iterating gives its batches; it ends by an exception only.
+
+    All waiting on gRPC is done by two tasks of its own: gRPC reports a stream cut off by us as a cancellation of
+    whoever waits for it, and that must never be the caller's task.
+    """
+
+    def __init__(self, endpoint: Endpoint, connection: Connection, metadata: Metadata, interval: float) -> None:
+        self._endpoint = endpoint
+        self._connection = connection
+        self._metadata = metadata
+        self._interval = interval
+        self._opened = asyncio.Event()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._batches: deque[WatchBatch] = deque()
+        self._unanswered = 0
+        self._end: Exception | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._prober: asyncio.Task[None] | None = None
+
+    async def open(self, key: bytes, range_end: bytes, revision: int, *, timeout: float) -> None:
+        """Begin, and wait until the server has confirmed."""
+        create = new_message(
+            "WatchCreateRequest",
+            key=key,
+            range_end=range_end,
+            start_revision=revision,
+            progress_notify=True,
+            fragment=True,
+        )
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        self._reader = loop.create_task(self._read(create, revision))
+        try:
+            async with asyncio.timeout(timeout):
+                await self._opened.wait()
+        except TimeoutError:
+            await self.close()
+            raise self._unanswered_since(started) from None
+        except BaseException:
+            await self.close()
+            raise
+        if self._end is not None:
+            await self.close()
+            # Before the first batch this is no more than an endpoint that does not serve: another may.
+            raise NotDoneError(str(self._end)) if isinstance(self._end, WatchLostError) else self._end
+
+    async def close(self) -> None:
+        """End the stream here and on the server."""
+        tasks = [task for task in (self._reader, self._prober) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    def __aiter__(self) -> AsyncIterator[WatchBatch]:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        while not self._batches:
+            if self._end is not None:
+                raise self._in_our_words(self._end)
+            self._news.clear()
+            await self._news.wait()
+        self._room.set()
+        return self._batches.popleft()
+
+    async def _read(self, create: Any, revision: int) -> None:
+        try:
+            call = self._connection.stream("Watch", metadata=self._metadata, on_loss=self._cut)
+        except NotDoneError as lost:
+            self._end = lost
+            self._opened.set()
+            return
+        cursor = WatchCursor(revision)
+        try:
+            # If the call is over already, reading tells why.
+            with suppress(asyncio.InvalidStateError):
+                await call.write(new_message("WatchRequest", create_request=create))
+            while True:
+                message = await call.read()
+                if message is grpc.aio.EOF:
+                    raise WatchLostError(self._endpoint.says("the server ended the watch"))
+                self._unanswered = 0
+                self._connection.heard()
+                # Before `created`: a refused watch is both created and cancelled.
+                raise_if_cancelled(message, self._endpoint.says)
+                if message.created:
+                    cursor.created(message.watch_id)
+                    self._prober = asyncio.get_running_loop().create_task(self._probe(call, create.key))
+                    self._opened.set()
+                elif batch := cursor.take(message):
+                    await self._hand_over(batch)
+        except asyncio.CancelledError:
+            self._end = WatchLostError(self._endpoint.says(self._connection.lost or "the watch was closed"))
+        except (AioRpcError, CoordinationError) as end:
+            self._end = end
+        finally:
+            self._wind_up(call)
+
+    async def _hand_over(self, batch: WatchBatch) -> None:
+        while len(self._batches) >= _MAX_BUFFERED_BATCHES:
+            self._room.clear()
+            await self._room.wait()
+        self._batches.append(batch)
+        self._news.set()
+
+    def _wind_up(self, call: Any) -> None:
+        # Cancelling tells the server at once, and it drops its side of the watch.
+        call.cancel()
+        self._connection.release(self._cut)
+        if self._prober is not None:
+            self._prober.cancel()
+        # Whatever happened, nobody may be left waiting.
+        self._end = self._end or WatchLostError(self._endpoint.says("the watch failed"))
+        self._opened.set()
+        self._news.set()
+
+    def _cut(self) -> None:
+        """The connection was given up."""
+        if self._reader is not None:
+            self._reader.cancel()
+
+    async def _probe(self, call: Any, key: bytes) -> None:
+        """Make the server say something now and then; if it does not, give up the connection."""
+        loop = asyncio.get_running_loop()
+        while True:
+            tick = loop.time() + self._interval
+            if self._unanswered:
+                await self._probe_by_read(key)
+            await asyncio.sleep(tick - loop.time())
+            if not self._room.is_set():
+                # We are the silent one: our reader is behind.
+                self._unanswered = 0
+            elif self._unanswered >= _MAX_UNANSWERED_PROBES or not await self._request_progress(call):
+                silence = loop.time() - self._connection.last_heard_at
+                self._endpoint.replace(self._connection, f"silent for {silence:.3g} s")
+                return
+
+    async def _request_progress(self, call: Any) -> bool:
+        self._unanswered += 1
+        try:
+            async with asyncio.timeout(self._interval):
+                await call.write(new_message("WatchRequest", progress_request=new_message("WatchProgressRequest")))
+        except TimeoutError:
+            return False
+        except (AioRpcError, asyncio.InvalidStateError):
+            # The stream is over; the reader says how.
+            return True
+        return True
+
+    async def _probe_by_read(self, key: bytes) -> None:
+        """Ask by a read of the server's own copy.
+
+        Newer servers answer no request for progress while a watch is still before its first revision, as every watch
+        from a fresh listing is until the next write.
+        """
+        request = new_message("RangeRequest", key=key, serializable=True, count_only=True)
+        try:
+            await self._connection.unary("Range", request, metadata=self._metadata, timeout=self._interval)
+        except NotDoneError:
+            return
+        except AioRpcError as error:
+            if error.code() in _UNREACHABLE_CODES:
+                return
+        self._unanswered = 0
+
+    def _unanswered_since(self, started: float) -> NotDoneError:
+        why = "no answer to a watch in time"
+        if self._connection.last_heard_at < started:
+            self._endpoint.replace(self._connection, why)
+        else:
+            self._endpoint.failed(why)
+        return NotDoneError(self._endpoint.says(why))
+
+    def _in_our_words(self, end: Exception) -> Exception:
+        if not isinstance(end, AioRpcError):
+            return end
+        text = self._endpoint.says(describe_error(end))
+        return CoordinationDeniedError(text) if classify_error(end) is FailureKind.DENIED else WatchLostError(text)

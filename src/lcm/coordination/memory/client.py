@@ -11,7 +11,16 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from lcm.coordination.memory.server import MemoryServer
-from lcm.core.coordination import NO_LEASE, KeyValue, LeaseGrant, Listing, Swap, Unavailable, WatchBatch, WatchLost
+from lcm.core.coordination import (
+    NO_LEASE,
+    CoordinationUnavailableError,
+    KeyValue,
+    LeaseGrant,
+    Listing,
+    SwapResult,
+    WatchBatch,
+    WatchLostError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,15 +52,17 @@ class MemoryCoordination:
         await self._turn(key)
         return self._server.put(key, value, lease_id).mod_revision
 
-    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> Swap:
+    async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> SwapResult:
         return await self.compare_and_swap(key, value, mod_revision=0, lease_id=lease_id)
 
-    async def compare_and_swap(self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE) -> Swap:
+    async def compare_and_swap(
+        self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE
+    ) -> SwapResult:
         await self._turn(key)
         current = self._server.get(key)
         if _mod_revision(current) != mod_revision:
-            return Swap(False, current)
-        return Swap(True, self._server.put(key, value, lease_id))
+            return SwapResult(False, current)
+        return SwapResult(True, self._server.put(key, value, lease_id))
 
     async def delete(self, key: str, *, mod_revision: int | None = None) -> bool:
         await self._turn(key)
@@ -103,7 +114,7 @@ class MemoryCoordination:
             raise ValueError("a key must not be empty")
         await asyncio.sleep(0)
         if self._closed:
-            raise Unavailable(f"{self.description}: closed")
+            raise CoordinationUnavailableError(f"{self.description}: closed")
 
 
 class _MemoryWatch:
@@ -117,7 +128,7 @@ class _MemoryWatch:
         self.changed = asyncio.Event()
 
     def end(self, why: str) -> None:
-        """Whoever reads on gets `WatchLost`."""
+        """Whoever reads on gets `WatchLostError`."""
         self._server.detach(self)
         self._ended = self._ended or why
         self.changed.set()
@@ -128,7 +139,7 @@ class _MemoryWatch:
     async def __anext__(self) -> WatchBatch:
         while True:
             if self._ended:
-                raise WatchLost(f"memory of this process: {self._ended}")
+                raise WatchLostError(f"memory of this process: {self._ended}")
             self.changed.clear()
             batch = self._server.events_since(self._next, self._prefix)
             self._next = max(self._next, batch.revision + 1)

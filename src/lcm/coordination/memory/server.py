@@ -15,11 +15,11 @@ from typing import Protocol
 from lcm.core import clock
 from lcm.core.coordination import (
     NO_LEASE,
-    Compacted,
+    CompactedError,
     EventKind,
     KeyValue,
     LeaseGrant,
-    LeaseNotFound,
+    LeaseNotFoundError,
     WatchBatch,
     WatchEvent,
 )
@@ -27,12 +27,12 @@ from lcm.core.coordination import (
 _revision_of = attrgetter("revision")
 
 # Seconds within which a lease counts as due: sums of floats may put its timer a hair before its end.
-_DUE = 1e-6
+_EXPIRY_TOLERANCE = 1e-6
 
-_MOST_EVENTS_IN_A_BATCH = 1000
+_MAX_EVENTS_PER_BATCH = 1000
 
 
-class Watcher(Protocol):
+class ChangeListener(Protocol):
     """Whoever wants to know that something has changed."""
 
     changed: asyncio.Event
@@ -62,7 +62,7 @@ class MemoryServer:
         self._keys: dict[str, KeyValue] = {}
         self._leases: dict[int, _Lease] = {}
         self._next_lease = 1
-        self._watches: dict[Watcher, None] = {}
+        self._watches: dict[ChangeListener, None] = {}
         # Leases are measured by the server's own clock, not by that of whichever client happens to call.
         self._context = copy_context()
 
@@ -84,7 +84,7 @@ class MemoryServer:
         """Write the key at a new revision."""
         self._expire()
         if lease_id != NO_LEASE and lease_id not in self._leases:
-            raise LeaseNotFound(lease_id)
+            raise LeaseNotFoundError(lease_id)
         old = self._keys.get(key)
         self._detach(old)
         revision = self.revision + 1
@@ -120,7 +120,7 @@ class MemoryServer:
         """Let the lease run anew from now."""
         self._expire()
         if lease_id not in self._leases:
-            raise LeaseNotFound(lease_id)
+            raise LeaseNotFoundError(lease_id)
         self._renew(lease_id)
         return float(self._leases[lease_id].ttl)
 
@@ -137,21 +137,21 @@ class MemoryServer:
     def events_since(self, revision: int, prefix: str) -> WatchBatch:
         """What happened under `prefix` from `revision` on, cut between revisions where it is long."""
         if revision < self._compacted:
-            raise Compacted(self._compacted)
+            raise CompactedError(self._compacted)
         events: list[WatchEvent] = []
         for position in range(bisect_left(self._history, revision, key=_revision_of), len(self._history)):
             event = self._history[position]
-            if len(events) >= _MOST_EVENTS_IN_A_BATCH and event.revision != events[-1].revision:
+            if len(events) >= _MAX_EVENTS_PER_BATCH and event.revision != events[-1].revision:
                 return WatchBatch(tuple(events), events[-1].revision)
             if event.key.startswith(prefix):
                 events.append(event)
         return WatchBatch(tuple(events), self.revision)
 
-    def attach(self, watch: Watcher) -> None:
+    def attach(self, watch: ChangeListener) -> None:
         """Wake the watch at every change."""
         self._watches[watch] = None
 
-    def detach(self, watch: Watcher) -> None:
+    def detach(self, watch: ChangeListener) -> None:
         """Forget the watch."""
         self._watches.pop(watch, None)
 
@@ -193,5 +193,5 @@ class MemoryServer:
     def _expire(self) -> None:
         """End what is due: after a suspend the clock is past a lease's end before its timer has fired."""
         now = self._now()
-        for lease_id in [i for i, lease in self._leases.items() if lease.expires_at - now <= _DUE]:
+        for lease_id in [i for i, lease in self._leases.items() if lease.expires_at - now <= _EXPIRY_TOLERANCE]:
             self.revoke(lease_id)

@@ -19,11 +19,11 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 
-class EffectTimeout(TimeoutError):
+class EffectTimeoutError(TimeoutError):
     """The call did not end in time. It may still take effect: look before trying again."""
 
 
-class Effects:
+class EffectTracker:
     """The calls under way, by key."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Effects:
         done, _ = await asyncio.wait([task], timeout=limit)
         if not done:
             log.warning("call outlives its deadline", key=key, limit_seconds=limit)
-            raise EffectTimeout(f"no answer within {limit:g} s; the call may still take effect")
+            raise EffectTimeoutError(f"no answer within {limit:g} s; the call may still take effect")
         return task.result()
 
     def pending(self, key: str) -> bool:

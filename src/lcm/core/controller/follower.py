@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lcm.core.coordination import Compacted, Coordination, CoordinationError, EventKind, Listing, WatchBatch, WatchEvent
+from lcm.core.coordination import (
+    CompactedError,
+    Coordination,
+    CoordinationError,
+    EventKind,
+    Listing,
+    WatchBatch,
+    WatchEvent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,26 +58,26 @@ class Follower:
         while True:
             try:
                 if self._next_revision is None:
-                    self._take_list(await self._coordination.list_prefix(self._prefix))
+                    self._apply_listing(await self._coordination.list_prefix(self._prefix))
                 await self._watch_once()
-            except Compacted as error:
+            except CompactedError as error:
                 log.info("history was compacted; listing again", prefix=self._prefix, reason=str(error))
                 self._next_revision = None
             except CoordinationError as error:
-                self._note_lost(str(error))
+                self._log_lost(str(error))
                 await asyncio.sleep(self._reconnect_delay * min(self._attempts, self._max_attempts))
 
     async def _watch_once(self) -> None:
         assert self._next_revision is not None
         try:
             async with self._coordination.watch(self._prefix, from_revision=self._next_revision) as batches:
-                self._note_connected()
+                self._log_connected()
                 async for batch in batches:
-                    self._take_batch(batch)
+                    self._apply_batch(batch)
         finally:
             self.connected = False
 
-    def _take_list(self, listing: Listing) -> None:
+    def _apply_listing(self, listing: Listing) -> None:
         fresh = {item.key: item.mod_revision for item in listing.items}
         known, self._known = self._known, fresh
         self._next_revision = listing.revision + 1
@@ -82,7 +90,7 @@ class Follower:
         for key in sorted(known.keys() - fresh.keys()):
             self._changed(WatchEvent(EventKind.DELETE, key, b"", listing.revision))
 
-    def _take_batch(self, batch: WatchBatch) -> None:
+    def _apply_batch(self, batch: WatchBatch) -> None:
         assert self._known is not None
         assert self._next_revision is not None
         for event in batch.events:
@@ -95,13 +103,13 @@ class Follower:
             self._changed(event)
         self._next_revision = max(self._next_revision, batch.revision + 1)
 
-    def _note_connected(self) -> None:
+    def _log_connected(self) -> None:
         if self._attempts:
             log.info("watch resumed", prefix=self._prefix, after_attempts=self._attempts)
         self._attempts = 0
         self.connected = True
 
-    def _note_lost(self, error: str) -> None:
+    def _log_lost(self, error: str) -> None:
         self._attempts += 1
         self._lost()
         if self._attempts == 1:

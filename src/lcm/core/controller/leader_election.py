@@ -26,15 +26,15 @@ from lcm.core.controller.reconciliation import (
     T,
 )
 from lcm.core.coordination import (
-    Compacted,
+    CompactedError,
     Coordination,
     CoordinationError,
+    CoordinationOutcomeUnknownError,
     EventKind,
     KeyValue,
-    OutcomeUnknown,
-    Swap,
+    SwapResult,
     WatchBatch,
-    WatchLost,
+    WatchLostError,
 )
 from lcm.core.hosting import cancel_and_wait, keep_running
 
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_WATCH_AGAIN_AFTER = 1.0
-_LONGEST_PAUSE = 60.0
+_REWATCH_DELAY = 1.0
+_MAX_CAMPAIGN_PAUSE = 60.0
 
 
-class NotLeader(Exception):
+class NotLeaderError(Exception):
     """This process cannot prove that it leads, or not for long enough: the action was not started."""
 
 
-class StaleTerm(Exception):
+class StaleTermError(Exception):
     """The control plane knows a newer leader than us; it changed nothing."""
 
 
@@ -92,14 +92,14 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
         super().__init__(election.service_name, config, registry=registry)
         self.coordination = coordination
         self.election = election
-        self.leader_seen: str | None = None  # who leads, as far as this process knows
+        self.known_leader: str | None = None  # who leads, as far as this process knows
         self._leadership: _Leadership | None = None
         self._trouble = "has not reached coordination yet"
-        self._trouble_said = False
+        self._unready_logged = False
         self._leave = asyncio.Event()
         self._stopping = False
         self._refusals = 0  # terms in a row that the control plane called stale
-        self._campaigner: asyncio.Task[None] | None = None
+        self._campaign_task: asyncio.Task[None] | None = None
 
     # For subclasses and wiring
 
@@ -131,16 +131,16 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
 
     async def start(self) -> None:
         """Begin to campaign."""
-        self._campaigner = self._spawn(self._campaign_for_ever(), "election")
+        self._campaign_task = self._spawn(self._campaign_forever(), "election")
 
     async def stop(self) -> None:
         """Finish what is under way, hand over, and end."""
         self._stopping = True
         self._leave.set()
-        if self._campaigner is not None:
+        if self._campaign_task is not None:
             if self._leadership is None:
-                self._campaigner.cancel()
-            await asyncio.wait([self._campaigner])
+                self._campaign_task.cancel()
+            await asyncio.wait([self._campaign_task])
 
     def resign(self) -> bool:
         """Hand leadership over in good order, then stand by; says whether there was any to hand over."""
@@ -149,88 +149,88 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
         self._leave.set()
         return True
 
-    def step_down(self, refusal: StaleTerm) -> None:
+    def step_down(self, refusal: StaleTermError) -> None:
         """Stop acting because a write was refused as stale, and campaign for a newer term."""
         if self._leadership is not None and not self._leave.is_set():
             log.error("our term is stale; stepping down", controller=self.name, term=self.term, error=str(refusal))
             self._refusals += 1
             self._leave.set()
 
-    def _longest_effect(self) -> float:
+    def _max_effect_seconds(self) -> float:
         return min(self.election.lease_ttl / 2, self.config.reconcile_timeout)
 
-    def _authorise(self, limit: float) -> None:
+    def _check_may_act(self, limit: float) -> None:
         left = self._leadership.session.remaining() if self._leadership is not None else 0.0
         if left <= limit:
-            raise NotLeader(f"the lease is proven for {left:.1f} s and the call may take {limit:.1f} s")
+            raise NotLeaderError(f"the lease is proven for {left:.1f} s and the call may take {limit:.1f} s")
 
     def _failed(self, key: str, error: Exception) -> ReconciliationResult:
-        if isinstance(error, StaleTerm):
+        if isinstance(error, StaleTermError):
             self.step_down(error)
             return ReconciliationResult.skip(str(error))
-        if isinstance(error, NotLeader):
+        if isinstance(error, NotLeaderError):
             return ReconciliationResult.retry(str(error))
         return super()._failed(key, error)
 
     # Campaigning
 
-    async def _campaign_for_ever(self) -> None:
+    async def _campaign_forever(self) -> None:
         while not self._stopping:
-            session, term = await self._win()
+            session, term = await self._wait_until_elected()
             await self._lead(session, term)
             if self._leave.is_set() and not self._stopping:
                 self._leave.clear()
                 # Who resigned lets others go first; who keeps being refused (etcd was replaced) takes its time.
-                pause = Backoff(self.election.retry_interval, longest=_LONGEST_PAUSE)
+                pause = Backoff(self.election.retry_interval, longest=_MAX_CAMPAIGN_PAUSE)
                 await asyncio.sleep(pause.exact(max(0, self._refusals - 1)))
 
-    async def _win(self) -> tuple[LeaseSession, int]:
+    async def _wait_until_elected(self) -> tuple[LeaseSession, int]:
         """Returns once this process holds the election key."""
         key = self.election.election_key
         while True:
             try:
                 holder = await self.coordination.get(key)
-                self._note_trouble("")
+                self._log_coordination_state("")
                 if holder is None:
-                    won = await self._try_to_win(key)
+                    won = await self._try_acquire(key)
                     if won is not None:
                         return won
                 else:
-                    self._note_standby(holder)
-                    await self._vacancy(holder)
+                    self._log_standby(holder)
+                    await self._wait_for_vacancy(holder)
             except CoordinationError as error:
-                self._note_trouble(str(error))
+                self._log_coordination_state(str(error))
                 await asyncio.sleep(self.election.retry_interval)
 
-    async def _try_to_win(self, key: str) -> tuple[LeaseSession, int] | None:
+    async def _try_acquire(self, key: str) -> tuple[LeaseSession, int] | None:
         session = await LeaseSession.open(self.coordination, self.election.lease_ttl)
         won: KeyValue | None = None
         try:
-            won = await self._take_key(key, session)
+            won = await self._acquire_key(key, session)
         finally:
             if won is None:
                 await session.close()
         return (session, won.create_revision) if won is not None else None
 
-    async def _take_key(self, key: str, session: LeaseSession) -> KeyValue | None:
+    async def _acquire_key(self, key: str, session: LeaseSession) -> KeyValue | None:
         try:
             swap = await self.coordination.put_if_absent(key, self.election.instance_id.encode(), lease_id=session.id)
-        except OutcomeUnknown:
+        except CoordinationOutcomeUnknownError:
             # The answer was lost, the key may be ours: only the lease on it tells, never the name.
             current = await self.coordination.get(key)
-            swap = Swap(current is not None and current.lease_id == session.id, current)
+            swap = SwapResult(current is not None and current.lease_id == session.id, current)
         return swap.current if swap.succeeded else None
 
-    async def _vacancy(self, holder: KeyValue) -> None:
+    async def _wait_for_vacancy(self, holder: KeyValue) -> None:
         """Returns when the holder's key may be gone: its deletion is watched, asking again is the fallback."""
         try:
             async with self.coordination.watch(holder.key, from_revision=holder.mod_revision + 1) as batches:
-                await self._deletion_or_change(batches, holder)
-        except (WatchLost, Compacted):
-            await asyncio.sleep(min(_WATCH_AGAIN_AFTER, self.election.retry_interval))
+                await self._wait_for_holder_change(batches, holder)
+        except (WatchLostError, CompactedError):
+            await asyncio.sleep(min(_REWATCH_DELAY, self.election.retry_interval))
 
-    async def _deletion_or_change(self, batches: AsyncIterator[WatchBatch], holder: KeyValue) -> None:
-        deletion = asyncio.ensure_future(_first_deletion(batches, holder.key))
+    async def _wait_for_holder_change(self, batches: AsyncIterator[WatchBatch], holder: KeyValue) -> None:
+        deletion = asyncio.ensure_future(_wait_for_deletion(batches, holder.key))
         try:
             while True:
                 await asyncio.wait([deletion], timeout=self.election.retry_interval)
@@ -247,11 +247,13 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
 
     async def _lead(self, session: LeaseSession, term: int) -> None:
         self._leadership = _Leadership(session, term)
-        self.leader_seen = self.election.instance_id
-        self._note_change("leader", "leadership won", term=term)
+        self.known_leader = self.election.instance_id
+        self._log_leadership_change("leader", "leadership won", term=term)
         keeper = asyncio.create_task(session.keep(), name=f"{self.name}:lease")
         label = f"{self.name}:take-office"
-        duties = asyncio.create_task(keep_running(label, lambda: self._take_office(term), self._backoff), name=label)
+        duties = asyncio.create_task(
+            keep_running(label, lambda: self._assume_leadership(term), self._backoff), name=label
+        )
         leave = asyncio.create_task(self._leave.wait())
         try:
             await asyncio.wait([keeper, leave], return_when=asyncio.FIRST_COMPLETED)
@@ -260,22 +262,24 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
                 await self._hand_over(keeper)
         finally:
             self._leadership = None  # from here on nothing starts; only then is anything stopped
-            self.leader_seen = None
+            self.known_leader = None
             lost = keeper.result() if keeper.done() and not keeper.cancelled() else ""
-            self._note_change("standby", "leadership lost" if lost else "leadership handed over", term=term, why=lost)
+            self._log_leadership_change(
+                "standby", "leadership lost" if lost else "leadership handed over", term=term, why=lost
+            )
             await cancel_and_wait([leave, duties])
-            await self._cut_off()
+            await self._abort()
             await cancel_and_wait([keeper])
             if not lost:
                 await session.close()
 
     async def _hand_over(self, keeper: asyncio.Task[str]) -> None:
         """Finish passes under way while the lease is still kept; if it is lost meanwhile, stop waiting."""
-        finishing = asyncio.ensure_future(self._wind_down(STOP_GRACE_SECONDS))
+        finishing = asyncio.ensure_future(self._drain_and_stop(STOP_GRACE_SECONDS))
         await asyncio.wait([finishing, keeper], return_when=asyncio.FIRST_COMPLETED)
         await cancel_and_wait([finishing])
 
-    async def _take_office(self, term: int) -> None:
+    async def _assume_leadership(self, term: int) -> None:
         """Announce the term until it is heard, then begin to act."""
         attempt = 0
         while True:
@@ -283,7 +287,7 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
                 async with asyncio.timeout(self.config.reconcile_timeout):
                     await self.announce_leadership(term)
                 break
-            except StaleTerm as error:
+            except StaleTermError as error:
                 self.step_down(error)
                 return
             except Exception as error:  # noqa: BLE001 - whatever it is, the term must be heard before we act
@@ -296,29 +300,29 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
 
     # Saying it, once per change
 
-    def _note_trouble(self, trouble: str) -> None:
-        if trouble and not self._trouble_said:
+    def _log_coordination_state(self, trouble: str) -> None:
+        if trouble and not self._unready_logged:
             log.warning("coordination unavailable: nobody is elected here", controller=self.name, error=trouble)
-            self._trouble_said = True
-        elif not trouble and self._trouble_said:
+            self._unready_logged = True
+        elif not trouble and self._unready_logged:
             log.info("coordination is back", controller=self.name, at=self.coordination.description)
-            self._trouble_said = False
+            self._unready_logged = False
         self._trouble = trouble
 
-    def _note_standby(self, holder: KeyValue) -> None:
+    def _log_standby(self, holder: KeyValue) -> None:
         leader = holder.value.decode(errors="replace")
-        if self.leader_seen != leader:
-            self.leader_seen = leader
+        if self.known_leader != leader:
+            self.known_leader = leader
             log.info("standing by", controller=self.name, instance=self.election.instance_id, leader=leader)
 
-    def _note_change(self, to: str, event: str, **facts: object) -> None:
+    def _log_leadership_change(self, to: str, event: str, **facts: object) -> None:
         self._families.leader_changes.labels(self.name, to).inc()
         facts = {name: value for name, value in facts.items() if value != ""}
         say = log.warning if "why" in facts else log.info
         say(event, controller=self.name, instance=self.election.instance_id, **facts)
 
 
-async def _first_deletion(batches: AsyncIterator[WatchBatch], key: str) -> None:
+async def _wait_for_deletion(batches: AsyncIterator[WatchBatch], key: str) -> None:
     async for batch in batches:
         if any(event.kind is EventKind.DELETE and event.key == key for event in batch.events):
             return

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 
 from lcm.core import clock
-from lcm.core.coordination import Coordination, CoordinationError, LeaseNotFound
+from lcm.core.coordination import Coordination, CoordinationError, LeaseNotFoundError
 
 RENEWALS_PER_TTL = 3
 _RETRIES_PER_TTL = 15
-_LAST_WORD_SECONDS = 2.0
+_REVOKE_TIMEOUT = 2.0
 
 
 class LeaseSession:
@@ -57,7 +57,7 @@ class LeaseSession:
             try:
                 async with asyncio.timeout(min(self.ttl / RENEWALS_PER_TTL, self.remaining())):
                     ttl = await self._coordination.keep_alive(self.id)
-            except LeaseNotFound:
+            except LeaseNotFoundError:
                 self._over = True
                 return "the server no longer knows the lease"
             except (CoordinationError, TimeoutError) as error:
@@ -72,7 +72,7 @@ class LeaseSession:
         """Give the lease back, so that others need not wait for its end. Best effort: it ends by itself anyway."""
         self._over = True
         try:
-            async with asyncio.timeout(_LAST_WORD_SECONDS):
+            async with asyncio.timeout(_REVOKE_TIMEOUT):
                 await self._coordination.revoke_lease(self.id)
         except (CoordinationError, TimeoutError):
             return

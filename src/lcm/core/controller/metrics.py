@@ -24,7 +24,7 @@ DURATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 _LABEL = "controller"
 
 
-class Observed(Protocol):
+class ObservedController(Protocol):
     """What is read off a controller at scrape time."""
 
     name: str
@@ -37,12 +37,12 @@ class Observed(Protocol):
     def term(self) -> int: ...
 
 
-class MetricFamilies(Collector):
+class ControllerMetrics(Collector):
     """The families of one prefix in one registry, shared by all controllers that use them."""
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         self._prefix = prefix
-        self._controllers: WeakSet[Observed] = WeakSet()
+        self._controllers: WeakSet[ObservedController] = WeakSet()
         self.reconciles = Counter(
             f"{prefix}_reconcile_total", "Reconciliations by result", [_LABEL, "result"], registry=registry
         )
@@ -61,7 +61,7 @@ class MetricFamilies(Collector):
         )
         registry.register(self)
 
-    def attach(self, controller: Observed) -> None:
+    def attach(self, controller: ObservedController) -> None:
         """Show this controller's queue and leadership from now on, as long as it lives."""
         self._controllers.add(controller)
 
@@ -77,7 +77,7 @@ class MetricFamilies(Collector):
             f"{self._prefix}_queue_wait_seconds", "How long a key waited for its turn", labels=[_LABEL]
         )
         for controller in controllers:
-            waits.add_metric([controller.name], *_cumulative(controller.queue))
+            waits.add_metric([controller.name], *_cumulative_buckets(controller.queue))
         yield waits
 
     def describe(self) -> Iterator[Metric]:
@@ -87,7 +87,7 @@ class MetricFamilies(Collector):
         yield HistogramMetricFamily(f"{self._prefix}_queue_wait_seconds", "", labels=[_LABEL])
 
 
-_GAUGES: tuple[tuple[str, str, Callable[[Observed], float]], ...] = (
+_GAUGES: tuple[tuple[str, str, Callable[[ObservedController], float]], ...] = (
     ("active_reconciles", "Reconciliations in progress", lambda controller: controller.queue.busy),
     (
         "resources_pending",
@@ -99,18 +99,18 @@ _GAUGES: tuple[tuple[str, str, Callable[[Observed], float]], ...] = (
     ("leader_term", "The term it leads in, 0 when it does not", lambda controller: controller.term),
 )
 
-_families: WeakKeyDictionary[CollectorRegistry, dict[str, MetricFamilies]] = WeakKeyDictionary()
+_metrics_by_registry: WeakKeyDictionary[CollectorRegistry, dict[str, ControllerMetrics]] = WeakKeyDictionary()
 
 
-def metric_families(prefix: str, registry: CollectorRegistry = REGISTRY) -> MetricFamilies:
+def controller_metrics(prefix: str, registry: CollectorRegistry = REGISTRY) -> ControllerMetrics:
     """The families of a prefix, made on first use."""
-    known = _families.setdefault(registry, {})
+    known = _metrics_by_registry.setdefault(registry, {})
     if prefix not in known:
-        known[prefix] = MetricFamilies(prefix, registry)
+        known[prefix] = ControllerMetrics(prefix, registry)
     return known[prefix]
 
 
-def _cumulative(queue: WorkQueue[str]) -> tuple[list[tuple[str, float]], float]:
+def _cumulative_buckets(queue: WorkQueue[str]) -> tuple[list[tuple[str, float]], float]:
     buckets: list[tuple[str, float]] = []
     running = 0
     for bound, count in zip((*map(str, WAIT_BUCKETS), "+Inf"), queue.wait_counts, strict=True):

@@ -15,8 +15,8 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from lcm.core import clock
-from lcm.core.controller.effects import Effects
-from lcm.core.controller.metrics import metric_families
+from lcm.core.controller.effects import EffectTracker
+from lcm.core.controller.metrics import controller_metrics
 from lcm.core.controller.resources import (
     Outcome,
     ReconciliationConfig,
@@ -24,7 +24,7 @@ from lcm.core.controller.resources import (
     ResourceState,
     ResourceStatus,
 )
-from lcm.core.hosting import HostedService, cancel_and_wait, keep_running, wait_for
+from lcm.core.hosting import HostedService, cancel_and_wait, keep_running, wait_for_event
 from lcm.core.workqueue import Priority, WorkQueue
 
 if TYPE_CHECKING:
@@ -63,19 +63,19 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self._backoff = self.config.backoff
         self._states: dict[str, ResourceState] = {}
         self._listed: dict[str, T] = {}  # what the last list showed and nothing has outdated since
-        self._outdated: set[str] | None = None  # while a list is under way: what has changed since it was asked for
+        self._invalidated: set[str] | None = None  # while a list is under way: what has changed since it was asked for
         self._next_cycle: set[str] = set()
-        self._effects = Effects()
-        self._duties: list[asyncio.Task[None]] = []
-        self._late_ends: set[asyncio.Task[None]] = set()
+        self._effects = EffectTracker()
+        self._loops: list[asyncio.Task[None]] = []
+        self._late_finishes: set[asyncio.Task[None]] = set()
         self._poll_now = asyncio.Event()
         self._polled = False  # whether anything was listed since this process began to act
         self._epoch = 0  # moves whenever this process stops acting; what belongs to an earlier one decides nothing
-        self._list_trouble = ""
+        self._list_error = ""
         self.listed_at: datetime | None = None  # when everything was last listed, and how long that took
         self.listing_seconds: float | None = None
         self._registry = registry
-        self._families = metric_families(self.config.metric_prefix, registry)
+        self._families = controller_metrics(self.config.metric_prefix, registry)
         self._families.attach(self)
         self._duration = self._families.duration.labels(name)
         self._totals = {outcome: self._families.reconciles.labels(name, outcome.value) for outcome in Outcome}
@@ -110,7 +110,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     async def stop(self) -> None:
         """Take no more keys, let passes under way finish within the grace, then end."""
-        await self._wind_down(STOP_GRACE_SECONDS)
+        await self._drain_and_stop(STOP_GRACE_SECONDS)
 
     @property
     def is_leader(self) -> bool:
@@ -138,7 +138,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         known = self._states.get(resource_id)
         if known is not None:
             self._end_backoff(known)
-        self._outdate(resource_id)
+        self._invalidate(resource_id)
         self.queue.add(resource_id, Priority.HIGH)
 
     async def effect(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
@@ -150,14 +150,14 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         key = _current_key.get()
         if key is None:
             raise RuntimeError("an effect belongs to a pass: call it from reconcile_resource")
-        limit = self._longest_effect() if timeout is None else min(timeout, self._longest_effect())
-        self._authorise(limit)
+        limit = self._max_effect_seconds() if timeout is None else min(timeout, self._max_effect_seconds())
+        self._check_may_act(limit)
         return await self._effects.run(key, call, limit)
 
-    def _longest_effect(self) -> float:
+    def _max_effect_seconds(self) -> float:
         return self.config.reconcile_timeout
 
-    def _authorise(self, limit: float) -> None:
+    def _check_may_act(self, limit: float) -> None:
         """Raise if this process may not act for the next `limit` seconds."""
 
     # Waking resources
@@ -168,10 +168,10 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         if state is not None:
             state.hear(generation)
             if state.next_retry_at is not None:
-                if generation is not None and not state.asked_anew:
+                if generation is not None and not state.has_new_generation:
                     return
                 self._end_backoff(state)
-            if state.asked_anew:
+            if state.has_new_generation:
                 state.retry_count = 0
         self.queue.add(resource_id, priority)
 
@@ -186,7 +186,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         pause = self._first_poll_delay()
         failures = 0
         while True:
-            await wait_for(self._poll_now, pause)
+            await wait_for_event(self._poll_now, pause)
             self._poll_now.clear()
             began = loop.time()
             if not await self._poll_once():
@@ -202,7 +202,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     async def _poll_once(self) -> bool:
         self._polled = True
-        self._outdated = set()
+        self._invalidated = set()
         began = clock.boottime()
         try:
             async with asyncio.timeout(self.config.reconcile_timeout):
@@ -210,24 +210,24 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             self.listed_at, self.listing_seconds = clock.now(), clock.boottime() - began
             self._take_in(resources)
         except Exception as error:  # noqa: BLE001 - a list may fail in any way; polling goes on
-            self._note_list_trouble(str(error) or type(error).__name__)
+            self._log_list_state(str(error) or type(error).__name__)
             return False
         finally:
-            self._outdated = None
-        self._note_list_trouble("")
+            self._invalidated = None
+        self._log_list_state("")
         return True
 
-    def _outdate(self, resource_id: str) -> None:
+    def _invalidate(self, resource_id: str) -> None:
         """What a list shows, or is just about to show, of this resource may be older than what has happened to it."""
         self._listed.pop(resource_id, None)
-        if self._outdated is not None:
-            self._outdated.add(resource_id)
+        if self._invalidated is not None:
+            self._invalidated.add(resource_id)
 
     def _take_in(self, resources: Sequence[T]) -> None:
         listed = {self.get_resource_id(resource): resource for resource in resources}
         for resource_id in [known for known in self._states if known not in listed]:
             self._forget_if_idle(resource_id)
-        outdated = self._outdated or ()
+        outdated = self._invalidated or ()
         self._listed = {key: resource for key, resource in listed.items() if key not in outdated}
         for resource_id, resource in listed.items():
             self._wake(resource_id, self.get_generation(resource), Priority.LOW)
@@ -241,12 +241,12 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         if not self.queue.is_busy(resource_id) and state.next_retry_at is None and resource_id not in self._next_cycle:
             del self._states[resource_id]
 
-    def _note_list_trouble(self, trouble: str) -> None:
-        if trouble and not self._list_trouble:
+    def _log_list_state(self, trouble: str) -> None:
+        if trouble and not self._list_error:
             log.warning("cannot list resources; trying again", controller=self.name, error=trouble)
-        elif self._list_trouble and not trouble:
+        elif self._list_error and not trouble:
             log.info("resources can be listed again", controller=self.name)
-        self._list_trouble = trouble
+        self._list_error = trouble
 
     # Reconciling
 
@@ -277,8 +277,8 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             result = await self._reconcile(key, state)
         finally:
             _current_key.reset(token)
-            if result is None or not result.only_looked:
-                self._outdate(key)
+            if result is None or not result.read_only:
+                self._invalidate(key)
             if result is not None:
                 self._duration.observe(loop.time() - began)
                 self._totals[result.outcome].inc()
@@ -293,7 +293,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 resource = self._listed.pop(key, None)
                 if resource is None:
                     resource = await self.fetch_single_resource(key)
-                    self._outdate(key)  # a list that is under way may show it as it was before
+                    self._invalidate(key)  # a list that is under way may show it as it was before
                 if resource is None:
                     self._states.pop(key, None)
                     return ReconciliationResult.skip("it no longer exists")
@@ -335,7 +335,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     def _finish_retry(self, key: str, state: ResourceState, result: ReconciliationResult) -> None:
         state.status, state.last_error = ResourceStatus.FAILED, result.reason
-        if state.asked_anew:
+        if state.has_new_generation:
             state.retry_count = 0  # somebody asked for something else while this pass failed: that is tried at once
             self.queue.add(key, Priority.HIGH)
             self.queue.done(key)
@@ -356,8 +356,8 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             self._finish(key, state, result if epoch == self._epoch else None)
 
         task = asyncio.create_task(finish(), name=f"{self.name}:late-end:{key}")
-        self._late_ends.add(task)
-        task.add_done_callback(self._late_ends.discard)
+        self._late_finishes.add(task)
+        task.add_done_callback(self._late_finishes.discard)
 
     # Beginning and ending to act
 
@@ -366,22 +366,22 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self._polled = False
         self._poll_now.clear()
         for number in range(self.config.max_concurrent):
-            self._duty(f"worker-{number}", self._work_loop)
+            self._spawn_loop(f"worker-{number}", self._work_loop)
         self._start_loops()
-        self._duty("poll", self._poll_loop)
+        self._spawn_loop("poll", self._poll_loop)
 
     def _start_loops(self) -> None:
         """Loops that run beside the workers and are under way before the first list."""
 
-    def _duty(self, name: str, run: Callable[[], Coroutine[object, object, None]]) -> None:
+    def _spawn_loop(self, name: str, run: Callable[[], Coroutine[object, object, None]]) -> None:
         """Run a loop for as long as this process acts."""
         label = f"{self.name}:{name}"
-        self._duties.append(asyncio.create_task(keep_running(label, run, self._backoff), name=label))
+        self._loops.append(asyncio.create_task(keep_running(label, run, self._backoff), name=label))
 
-    async def _wind_down(self, grace: float) -> None:
+    async def _drain_and_stop(self, grace: float) -> None:
         """Stop in good order: nothing new begins, passes under way get `grace` seconds, the rest is cut off."""
-        if self._duties:
-            others = [duty for duty in self._duties if ":worker-" not in duty.get_name()]
+        if self._loops:
+            others = [duty for duty in self._loops if ":worker-" not in duty.get_name()]
             await cancel_and_wait(others)
             self.queue.clear()
             try:
@@ -389,13 +389,13 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                     await self.queue.drained()
             except TimeoutError:
                 log.warning("passes cut off", controller=self.name, busy=self.queue.busy)
-        await self._cut_off()
+        await self._abort()
 
-    async def _cut_off(self) -> None:
+    async def _abort(self) -> None:
         """Stop at once: waiting keys are dropped, passes cancelled. Calls already sent go on to their end."""
         self._epoch += 1
         self.queue.clear()
-        duties, self._duties = self._duties, []
+        duties, self._loops = self._loops, []
         await cancel_and_wait(duties)
         self.queue.clear()
         self._next_cycle.clear()

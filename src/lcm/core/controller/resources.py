@@ -51,7 +51,7 @@ class ReconciliationResult:
     outcome: Outcome
     reason: str = ""
     after: float | None = None
-    only_looked: bool = False  # nothing was written and nobody called: what others have read of it still holds
+    read_only: bool = False  # nothing was written and nobody called: what others have read of it still holds
 
     @classmethod
     def success(cls, reason: str = "") -> ReconciliationResult:
@@ -94,22 +94,22 @@ class ResourceState:
     last_reconciled_at: datetime | None = None
     generation: int | None = None
     last_error: str = ""
-    heard_generation: int | None = None  # the newest that anybody told us of since the last pass began
+    latest_generation: int | None = None  # the newest that anybody told us of since the last pass began
 
     @property
-    def asked_anew(self) -> bool:
+    def has_new_generation(self) -> bool:
         """Whether somebody has asked for something else than what the last pass saw."""
-        return _newer(self.heard_generation, self.generation)
+        return _is_newer(self.latest_generation, self.generation)
 
     def begin_pass(self) -> None:
         """What was heard so far is what this pass answers; only what is heard from now on is news."""
-        self.status, self.next_retry_at, self.heard_generation = ResourceStatus.IN_PROGRESS, None, None
+        self.status, self.next_retry_at, self.latest_generation = ResourceStatus.IN_PROGRESS, None, None
 
     def hear(self, generation: int | None) -> None:
         """Take note of a generation; news that come late never take it back."""
-        if self.heard_generation is None or _newer(generation, self.heard_generation):
-            self.heard_generation = generation
+        if self.latest_generation is None or _is_newer(generation, self.latest_generation):
+            self.latest_generation = generation
 
 
-def _newer(generation: int | None, than: int | None) -> bool:
+def _is_newer(generation: int | None, than: int | None) -> bool:
     return generation is not None and (than is None or generation > than)

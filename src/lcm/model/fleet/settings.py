@@ -6,60 +6,60 @@ from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
-from lcm.model.base import WHOLE, Answer, Choice, Data, Flag, Text
+from lcm.model.base import WHOLE_NUMBER, CaseInsensitiveEnum, LenientModel, SingleLineText, StrictBool, StrictModel
 
 Minutes = Annotated[float, Field(gt=0, le=60 * 24 * 365, strict=True)]
-MinutesOrNone = Annotated[float, Field(ge=0, le=60 * 24 * 365, strict=True)]
+MinutesOrZero = Annotated[float, Field(ge=0, le=60 * 24 * 365, strict=True)]
 Seconds = Annotated[float, Field(gt=0, le=60 * 60 * 24 * 365, strict=True)]
-SecondsOrNone = Annotated[float, Field(ge=0, le=60 * 60 * 24 * 365, strict=True)]
+SecondsOrZero = Annotated[float, Field(ge=0, le=60 * 60 * 24 * 365, strict=True)]
 
 
-class IdleAction(Choice):
+class IdleAction(CaseInsensitiveEnum):
     """Who acts on an idle worker when both auto-pause and scale-down are switched on."""
 
     PAUSE = "pause"
     DRAIN = "drain"
 
 
-class DriftPolicy(Choice):
+class DriftPolicy(CaseInsensitiveEnum):
     """What follows when somebody stops an instance that should run."""
 
     RESTORE = "restore"
     ACCEPT = "accept"
 
 
-class IdleSettings(Answer):
+class IdleSettings(LenientModel):
     """When a worker counts as idle, and whether it is then paused."""
 
     worker_idle_timeout_minutes: Minutes = 60
-    worker_auto_pause_enabled: Flag = True
-    worker_auto_pause_snooze_minutes: MinutesOrNone = 60
+    worker_auto_pause_enabled: StrictBool = True
+    worker_auto_pause_snooze_minutes: MinutesOrZero = 60
     idle_detection_interval: Seconds = 300
     idle_action: IdleAction = IdleAction.PAUSE
 
 
-class DiscoverySettings(Answer):
+class DiscoverySettings(LenientModel):
     """How instances that are not ours yet are found."""
 
-    worker_discovery_enabled: Flag = True
+    worker_discovery_enabled: StrictBool = True
     discovery_interval: Seconds = 300
-    worker_discovery_tag_filter: Annotated[Text, Field(max_length=256)] | None = None
-    worker_discovery_ami_filter: Annotated[Text, Field(max_length=128)] = ""
-    terminate_leaked_instances: Flag = False
-    breaker_enabled: Flag = True
+    worker_discovery_tag_filter: Annotated[SingleLineText, Field(max_length=256)] | None = None
+    worker_discovery_ami_filter: Annotated[SingleLineText, Field(max_length=128)] = ""
+    terminate_leaked_instances: StrictBool = False
+    breaker_enabled: StrictBool = True
     drift_policy: DriftPolicy = DriftPolicy.RESTORE
 
 
-class ScalingSettings(Answer):
+class ScalingSettings(LenientModel):
     """How the fleet shrinks and grows by itself."""
 
-    scale_down_enabled: Flag = False
-    min_workers: Annotated[int, Field(ge=0, le=100_000), WHOLE] = 0
-    scale_down_cooldown_seconds: SecondsOrNone = 600
-    max_workers_per_region: Annotated[int, Field(ge=0, le=100_000), WHOLE] = 10
+    scale_down_enabled: StrictBool = False
+    min_workers: Annotated[int, Field(ge=0, le=100_000), WHOLE_NUMBER] = 0
+    scale_down_cooldown_seconds: SecondsOrZero = 600
+    max_workers_per_region: Annotated[int, Field(ge=0, le=100_000), WHOLE_NUMBER] = 10
 
 
-class FleetSettings(Answer):
+class FleetSettings(LenientModel):
     """All of them."""
 
     idle: IdleSettings = IdleSettings()
@@ -67,29 +67,29 @@ class FleetSettings(Answer):
     scaling: ScalingSettings = ScalingSettings()
 
 
-def _patch_of(group: type[Answer]) -> type[Data]:
+def _make_patch_model(group: type[LenientModel]) -> type[StrictModel]:
     """The group with every value optional: only what is given counts, and null takes a stored value back."""
     fields: dict[str, Any] = {}
     for name, info in group.model_fields.items():
         kind: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
         fields[name] = (kind | None, None)
-    made: type[Data] = create_model(f"{group.__name__}Patch", __base__=Data, **fields)
+    made: type[StrictModel] = create_model(f"{group.__name__}Patch", __base__=StrictModel, **fields)
     return made
 
 
-IdlePatch = _patch_of(IdleSettings)
-DiscoveryPatch = _patch_of(DiscoverySettings)
-ScalingPatch = _patch_of(ScalingSettings)
+IdleSettingsPatch = _make_patch_model(IdleSettings)
+DiscoverySettingsPatch = _make_patch_model(DiscoverySettings)
+ScalingSettingsPatch = _make_patch_model(ScalingSettings)
 
 
-class SettingsPatch(Data):
+class FleetSettingsPatch(StrictModel):
     """Values to store, by group and name; null takes a stored value back."""
 
-    idle: IdlePatch = Field(default_factory=IdlePatch)  # type: ignore[valid-type]
-    discovery: DiscoveryPatch = Field(default_factory=DiscoveryPatch)  # type: ignore[valid-type]
-    scaling: ScalingPatch = Field(default_factory=ScalingPatch)  # type: ignore[valid-type]
+    idle: IdleSettingsPatch = Field(default_factory=IdleSettingsPatch)  # type: ignore[valid-type]
+    discovery: DiscoverySettingsPatch = Field(default_factory=DiscoverySettingsPatch)  # type: ignore[valid-type]
+    scaling: ScalingSettingsPatch = Field(default_factory=ScalingSettingsPatch)  # type: ignore[valid-type]
 
     def given(self, group: str) -> dict[str, Any]:
         """What is given for a group, as it is stored."""
-        part: Data = getattr(self, group)
+        part: StrictModel = getattr(self, group)
         return part.model_dump(mode="json", include=part.model_fields_set)

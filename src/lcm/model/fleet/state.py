@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lcm.model.base import Answer, Moment
+from lcm.model.base import LenientModel, UtcDatetime
 from lcm.model.decision import DecisionReport
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Hold
@@ -16,13 +16,13 @@ InstallationId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{2,62}$", exam
 """The value of the tag lcm:installation: 3 to 63 lower-case letters, digits and dashes, the first no dash."""
 
 
-class Installation(Answer):
+class Installation(LenientModel):
     """Which installation this is. Only instances that carry its id are adopted, called leaked, or ended."""
 
     installation_id: InstallationId
 
 
-class FleetCapacity(Answer):
+class FleetCapacity(LenientModel):
     """What running workers offer together."""
 
     cpu_cores: int = 0
@@ -31,18 +31,18 @@ class FleetCapacity(Answer):
     max_nodes: int = 0
 
 
-class Breaker(Answer):
+class Breaker(LenientModel):
     """Whether marking workers as lost is suspended in a region, and why."""
 
     region: str
     open: bool
     reason: str
-    since: Moment
+    since: UtcDatetime
     affected: int = 0
     only_a_person_closes: bool = False
 
 
-class FleetState(Answer):
+class FleetState(LenientModel):
     """What holds for the fleet as a whole.
 
     It changes with every worker that leaves service, so that whoever counts
@@ -51,20 +51,20 @@ class FleetState(Answer):
 
     hold: Hold | None = None
     breakers: dict[str, Breaker] = Field(default_factory=dict)
-    last_scale_down_at: Moment | None = None
+    last_scale_down_at: UtcDatetime | None = None
     departures: int = 0
 
 
-class LeaderSeen(Answer):
+class LeadershipTerm(LenientModel):
     """The newest term that a controller has announced."""
 
     controller: str
     term: int
-    announced_at: Moment
+    announced_at: UtcDatetime
     startup_sweep_done: bool = False
 
 
-class FleetSummary(Answer):
+class FleetSummary(LenientModel):
     """Counts, capacity and cost; what is suspended; who leads."""
 
     workers: int
@@ -80,10 +80,10 @@ class FleetSummary(Answer):
     hold: Hold | None = None
     held_workers: int = 0
     breakers: tuple[Breaker, ...] = ()
-    leaders: tuple[LeaderSeen, ...] = ()
+    leaders: tuple[LeadershipTerm, ...] = ()
 
 
-class PlannedWorker(Answer):
+class PlannedWorker(LenientModel):
     """What would be done now for one worker, and why."""
 
     worker_id: str
@@ -93,7 +93,7 @@ class PlannedWorker(Answer):
     decision: DecisionReport | None = None
 
 
-class FleetPlan(Answer):
+class FleetPlan(LenientModel):
     """What would be done now."""
 
     items: tuple[PlannedWorker, ...]

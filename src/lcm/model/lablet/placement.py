@@ -6,36 +6,39 @@ the same in the same words. A worker that is not `ready` by its own record is ne
 
 from __future__ import annotations
 
+import operator
+import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lcm.model.formatting import quoted
-from lcm.model.lablet.cml_versions import in_range
+from lcm.model.formatting import as_clause
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
-from lcm.model.worker.allocation import Allocation
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from lcm.model.lablet.record import Requirements
+    from lcm.model.lablet.record import LabletRequirements
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import Capacity, WorkerTemplate
 
-_DIGITS = 9
+
+_ROUNDING_DIGITS = 9
 """Sums of shares such as 0.1 are rounded: what is given back leaves exactly what was there before."""
 
-_MOST_NAMED = 5
-_MOST_BONUS = 0.05
-_BONUS = 0.01
+_MAX_NAMED = 5
+_MAX_LABLET_BONUS = 0.05
+_LABLET_BONUS = 0.01
 
 
 # Filters
 
 
-def why_not(
+def rejection_reason(
     worker: Worker,
-    requirements: Requirements,
+    requirements: LabletRequirements,
     *,
     now: datetime,
     aws_region: str | None = None,
@@ -48,18 +51,18 @@ def why_not(
     """
     used = worker.allocation if taken is None else taken
     return (
-        not_serving(worker)
-        or held(worker, now)
-        or unlicensed(worker, requirements)
-        or shortage(worker.capacity, used, requirements)
-        or wrong_version(worker, requirements)
-        or missing_definitions(worker, requirements)
-        or too_few_ports(used, requirements, ports)
-        or elsewhere(worker, aws_region)
+        check_ready(worker)
+        or check_hold(worker, now)
+        or check_license(worker, requirements)
+        or check_capacity(worker.capacity, used, requirements)
+        or check_cml_version(worker, requirements)
+        or check_node_definitions(worker, requirements)
+        or check_ports(used, requirements, ports)
+        or check_region(worker, aws_region)
     )
 
 
-def not_serving(worker: Worker) -> str | None:
+def check_ready(worker: Worker) -> str | None:
     """Not `ready`: running, wanted so, and CML answers."""
     if worker.ready:
         return None
@@ -70,47 +73,47 @@ def not_serving(worker: Worker) -> str | None:
     return "it is running, but its CML is not ready"
 
 
-def held(worker: Worker, now: datetime) -> str | None:
+def check_hold(worker: Worker, now: datetime) -> str | None:
     """On hold by a person."""
     if worker.hold is None or not worker.hold.active(now):
         return None
-    return f"it is on hold by {worker.hold.by}: {quoted(worker.hold.reason)}"[:300]
+    return f"it is on hold by {worker.hold.by}: {as_clause(worker.hold.reason)}"[:300]
 
 
-def unlicensed(worker: Worker, requirements: Requirements) -> str | None:
+def check_license(worker: Worker, requirements: LabletRequirements) -> str | None:
     """A licence is needed, and its CML is not registered."""
     if not requirements.license or worker.license_status is LicenseStatus.REGISTERED:
         return None
     return f"needs a licence, its CML is {worker.license_status}"
 
 
-def shortage(capacity: Capacity | None, taken: Allocation, requirements: Requirements) -> str | None:
+def check_capacity(capacity: Capacity | None, taken: Allocation, requirements: LabletRequirements) -> str | None:
     """Which of CPU, memory, storage and nodes is not left in the amount needed; the first of them."""
     if capacity is None:
         return "its capacity is not known: it has no template"
-    if _sum(taken.cpu_cores, requirements.cpu_cores) > capacity.cpu_cores:
-        return _short(requirements.cpu_cores, capacity.cpu_cores - taken.cpu_cores, "CPU cores", "CPU core")
-    if _sum(taken.memory_gb, requirements.memory_gb) > capacity.memory_gb:
-        return _short(requirements.memory_gb, capacity.memory_gb - taken.memory_gb, "GB of memory")
-    if _sum(taken.storage_gb, requirements.storage_gb) > capacity.storage_gb:
-        return _short(requirements.storage_gb, capacity.storage_gb - taken.storage_gb, "GB of storage")
+    if _rounded_sum(taken.cpu_cores, requirements.cpu_cores) > capacity.cpu_cores:
+        return _shortage_reason(requirements.cpu_cores, capacity.cpu_cores - taken.cpu_cores, "CPU cores", "CPU core")
+    if _rounded_sum(taken.memory_gb, requirements.memory_gb) > capacity.memory_gb:
+        return _shortage_reason(requirements.memory_gb, capacity.memory_gb - taken.memory_gb, "GB of memory")
+    if _rounded_sum(taken.storage_gb, requirements.storage_gb) > capacity.storage_gb:
+        return _shortage_reason(requirements.storage_gb, capacity.storage_gb - taken.storage_gb, "GB of storage")
     if taken.nodes + requirements.nodes > capacity.max_nodes:
-        return _short(requirements.nodes, capacity.max_nodes - taken.nodes, "nodes", "node")
+        return _shortage_reason(requirements.nodes, capacity.max_nodes - taken.nodes, "nodes", "node")
     return None
 
 
-def wrong_version(worker: Worker, requirements: Requirements) -> str | None:
+def check_cml_version(worker: Worker, requirements: LabletRequirements) -> str | None:
     """Its CML is not of a version that was asked for, or nobody knows its version."""
     if requirements.cml_version is None:
         return None
     if worker.cml_version is None:
         return f"needs CML {requirements.cml_version}, its version is not known yet"
-    if in_range(worker.cml_version, requirements.cml_version):
+    if version_in_range(worker.cml_version, requirements.cml_version):
         return None
     return f"needs CML {requirements.cml_version}, it runs {worker.cml_version}"
 
 
-def missing_definitions(worker: Worker, requirements: Requirements) -> str | None:
+def check_node_definitions(worker: Worker, requirements: LabletRequirements) -> str | None:
     """Its CML does not offer a node definition that the topology uses, or nobody knows what it offers."""
     if not requirements.node_definitions:
         return None
@@ -119,19 +122,19 @@ def missing_definitions(worker: Worker, requirements: Requirements) -> str | Non
     missing = sorted(set(requirements.node_definitions).difference(worker.node_definitions))
     if not missing:
         return None
-    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-    return f"its CML lacks node definition {', '.join(missing[:_MOST_NAMED])}{more}"[:300]
+    more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    return f"its CML lacks node definition {', '.join(missing[:_MAX_NAMED])}{more}"[:300]
 
 
-def too_few_ports(taken: Allocation, requirements: Requirements, ports: PortRange) -> str | None:
+def check_ports(taken: Allocation, requirements: LabletRequirements, ports: PortRange) -> str | None:
     """Not as many ports are free as are named."""
     wanted = len(requirements.ports)
     if wanted and (free := ports.count_free(taken.ports)) < wanted:
-        return _short(wanted, free, "ports", "port")
+        return _shortage_reason(wanted, free, "ports", "port")
     return None
 
 
-def elsewhere(worker: Worker, aws_region: str | None) -> str | None:
+def check_region(worker: Worker, aws_region: str | None) -> str | None:
     """In another region than was asked for."""
     if aws_region is None or worker.aws_region == aws_region:
         return None
@@ -141,36 +144,36 @@ def elsewhere(worker: Worker, aws_region: str | None) -> str | None:
 # The score
 
 
-def score(capacity: Capacity, taken: Allocation) -> float:
+def placement_score(capacity: Capacity, taken: Allocation) -> float:
     """How full a worker is before the new lablet comes: the fullest that still fits is the best.
 
     The mean of what is taken of CPU and memory, and a little for each lablet that is there already.
     """
     share = (taken.cpu_cores / capacity.cpu_cores + taken.memory_gb / capacity.memory_gb) / 2
-    return share + min(_MOST_BONUS, _BONUS * taken.lablets)
+    return share + min(_MAX_LABLET_BONUS, _LABLET_BONUS * taken.lablets)
 
 
 # What a reservation changes
 
 
-def with_lablet(taken: Allocation, requirements: Requirements, ports: Iterable[int] = ()) -> Allocation:
+def with_lablet(taken: Allocation, requirements: LabletRequirements, ports: Iterable[int] = ()) -> Allocation:
     """What is taken once the lablet is placed."""
     return Allocation(
-        cpu_cores=_sum(taken.cpu_cores, requirements.cpu_cores),
-        memory_gb=_sum(taken.memory_gb, requirements.memory_gb),
-        storage_gb=_sum(taken.storage_gb, requirements.storage_gb),
+        cpu_cores=_rounded_sum(taken.cpu_cores, requirements.cpu_cores),
+        memory_gb=_rounded_sum(taken.memory_gb, requirements.memory_gb),
+        storage_gb=_rounded_sum(taken.storage_gb, requirements.storage_gb),
         nodes=taken.nodes + requirements.nodes,
         lablets=taken.lablets + 1,
         ports=tuple(sorted({*taken.ports, *ports})),
     )
 
 
-def without_lablet(taken: Allocation, requirements: Requirements, ports: Iterable[int] = ()) -> Allocation:
+def without_lablet(taken: Allocation, requirements: LabletRequirements, ports: Iterable[int] = ()) -> Allocation:
     """What is taken once the lablet is gone; never less than nothing."""
     return Allocation(
-        cpu_cores=max(0.0, _sum(taken.cpu_cores, -requirements.cpu_cores)),
-        memory_gb=max(0.0, _sum(taken.memory_gb, -requirements.memory_gb)),
-        storage_gb=max(0.0, _sum(taken.storage_gb, -requirements.storage_gb)),
+        cpu_cores=max(0.0, _rounded_sum(taken.cpu_cores, -requirements.cpu_cores)),
+        memory_gb=max(0.0, _rounded_sum(taken.memory_gb, -requirements.memory_gb)),
+        storage_gb=max(0.0, _rounded_sum(taken.storage_gb, -requirements.storage_gb)),
         nodes=max(0, taken.nodes - requirements.nodes),
         lablets=max(0, taken.lablets - 1),
         ports=tuple(sorted(set(taken.ports).difference(ports))),
@@ -181,42 +184,86 @@ def without_lablet(taken: Allocation, requirements: Requirements, ports: Iterabl
 
 
 def cheapest_template(
-    templates: Iterable[WorkerTemplate], requirements: Requirements, *, ports: PortRange = DEFAULT_PORTS
+    templates: Iterable[WorkerTemplate], requirements: LabletRequirements, *, ports: PortRange = DEFAULT_PORTS
 ) -> WorkerTemplate | None:
     """The cheapest enabled template whose whole capacity holds the lablet, ties by name; None: there is none."""
     fitting = [
         template
         for template in templates
-        if template.enabled and holds_whole(template, requirements, ports=ports) is None
+        if template.enabled and check_template(template, requirements, ports=ports) is None
     ]
     return min(fitting, key=lambda template: (template.cost_per_hour_usd, template.name), default=None)
 
 
-def holds_whole(
-    template: WorkerTemplate, requirements: Requirements, *, ports: PortRange = DEFAULT_PORTS
+def check_template(
+    template: WorkerTemplate, requirements: LabletRequirements, *, ports: PortRange = DEFAULT_PORTS
 ) -> str | None:
     """Why an empty worker of the template would not hold the lablet; None: it would."""
     nothing = Allocation()
-    return shortage(template.capacity, nothing, requirements) or too_few_ports(nothing, requirements, ports)
+    return check_capacity(template.capacity, nothing, requirements) or check_ports(nothing, requirements, ports)
 
 
-def no_template(
-    templates: Iterable[WorkerTemplate], requirements: Requirements, *, ports: PortRange = DEFAULT_PORTS
+def no_template_reason(
+    templates: Iterable[WorkerTemplate], requirements: LabletRequirements, *, ports: PortRange = DEFAULT_PORTS
 ) -> str:
     """Why no worker that could be launched would ever hold the lablet."""
     told = []
     for template in sorted(templates, key=lambda template: template.name):
-        why = "it is disabled" if not template.enabled else holds_whole(template, requirements, ports=ports)
+        why = "it is disabled" if not template.enabled else check_template(template, requirements, ports=ports)
         if why is not None:
             told.append(f"{template.name}: {why}")
     return f"no worker template can hold it ({'; '.join(told)})"[:500] if told else "there is no worker template"
 
 
-def _sum(one: float, other: float) -> float:
-    return round(one + other, _DIGITS)
+def _rounded_sum(one: float, other: float) -> float:
+    return round(one + other, _ROUNDING_DIGITS)
 
 
-def _short(needed: float, left: float, unit: str, one_unit: str | None = None) -> str:
+def _shortage_reason(needed: float, left: float, unit: str, one_unit: str | None = None) -> str:
     named = one_unit if one_unit is not None and needed == 1 else unit
     left = max(0.0, round(left, 3))
     return f"needs {needed:g} {named}, {left:g} {'is' if left == 1 else 'are'} left"
+
+
+VersionNumbers = tuple[int, ...]
+
+_VERSION_PARTS = 4
+_LEADING_NUMBERS = re.compile(r"\s*v?(\d{1,9}(?:\.\d{1,9}){0,3})")
+_COMPARISON = re.compile(r"\s*(==|!=|>=|<=|>|<)\s*(\d{1,9}(?:\.\d{1,9}){0,3})\s*")
+_OPERATORS: dict[str, Callable[[VersionNumbers, VersionNumbers], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+@lru_cache(maxsize=1024)
+def version_in_range(version: str, wanted: str) -> bool:
+    """Whether a version that CML tells (`2.7.0+build.4`) meets every comparison; what has no number meets none.
+
+    Parts that are not written are nought: 2.6 is 2.6.0. What follows the numbers (a build) is not compared.
+    """
+    release = _parse_version(version)
+    if release is None:
+        return False
+    for comparison in wanted.split(","):
+        found = _COMPARISON.fullmatch(comparison)
+        if found is None:
+            return False
+        bound = _pad_version(found.group(2))
+        if not _OPERATORS[found.group(1)](release, bound):
+            return False
+    return True
+
+
+def _parse_version(version: str) -> VersionNumbers | None:
+    found = _LEADING_NUMBERS.match(version)
+    return None if found is None else _pad_version(found.group(1))
+
+
+def _pad_version(numbers: str) -> VersionNumbers:
+    parts = tuple(int(part) for part in numbers.split("."))
+    return parts + (0,) * (_VERSION_PARTS - len(parts))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-_HIGHEST = 65_535
+_MAX_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class PortRange:
     last: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.first <= self.last <= _HIGHEST:
+        if not 1 <= self.first <= self.last <= _MAX_PORT:
             raise ValueError(f"must be two ports, the lower one first, such as 20000-29999, not {self}")
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class PortRange:
 DEFAULT_PORTS = PortRange(20_000, 29_999)
 
 
-def port_range(text: str) -> PortRange:
+def parse_port_range(text: str) -> PortRange:
     """`20000-29999` as a range; ValueError where it is none."""
     first, dash, last = text.strip().partition("-")
     if not (dash and first.strip().isdecimal() and last.strip().isdecimal()):

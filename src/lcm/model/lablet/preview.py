@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lcm.model.base import Answer, Choice, Text
-from lcm.model.lablet.record import MOST_REJECTIONS, Rejection, Requirements
+from lcm.model.base import CaseInsensitiveEnum, LenientModel, SingleLineText
+from lcm.model.lablet.record import MAX_REJECTIONS, LabletRequirements, Rejection
 
 
-class PreviewOutcome(Choice):
+class PreviewOutcome(CaseInsensitiveEnum):
     """What would be done with it now."""
 
     PLACE = "place"
@@ -20,7 +20,7 @@ class PreviewOutcome(Choice):
     REFUSE = "refuse"
 
 
-class Candidate(Answer):
+class PlacementCandidate(LenientModel):
     """A worker that could take it."""
 
     worker_id: str
@@ -28,18 +28,18 @@ class Candidate(Answer):
     score: float
 
 
-class LabletPreview(Answer):
+class LabletPreview(LenientModel):
     """A dry run: nothing is reserved, launched or written."""
 
     definition: str = Field(description="name@version")
-    requirements: Requirements
+    requirements: LabletRequirements
     outcome: PreviewOutcome
-    reason: Annotated[Text, Field(max_length=1000)]
-    candidates: Annotated[tuple[Candidate, ...], Field(max_length=MOST_REJECTIONS)] = Field(
+    reason: Annotated[SingleLineText, Field(max_length=1000)]
+    candidates: Annotated[tuple[PlacementCandidate, ...], Field(max_length=MAX_REJECTIONS)] = Field(
         default=(), description="The best first."
     )
     candidates_in_all: int = 0
-    rejections: Annotated[tuple[Rejection, ...], Field(max_length=MOST_REJECTIONS)] = ()
+    rejections: Annotated[tuple[Rejection, ...], Field(max_length=MAX_REJECTIONS)] = ()
     rejected: int = Field(default=0, description="How many in all; the list may be cut.")
     template: str | None = Field(default=None, description="What would be launched or resumed.")
     worker_id: str | None = Field(default=None, description="Who would take it, be waited for or be resumed.")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lcm.model.base import Choice
+from lcm.model.base import CaseInsensitiveEnum
 
 
-class LabletStatus(Choice):
+class LabletStatus(CaseInsensitiveEnum):
     """Where a lablet is."""
 
     PENDING_SCHEDULING = "PENDING_SCHEDULING"
@@ -18,7 +18,7 @@ class LabletStatus(Choice):
     EXPIRED = "EXPIRED"
 
 
-class LostWorkerPolicy(Choice):
+class LostWorkerPolicy(CaseInsensitiveEnum):
     """What becomes of a lablet whose worker was lost."""
 
     RESCHEDULE = "reschedule"
@@ -28,29 +28,29 @@ class LostWorkerPolicy(Choice):
 _PENDING, _SCHEDULED = LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED
 _INSTANTIATING, _RUNNING, _STOPPING = LabletStatus.INSTANTIATING, LabletStatus.RUNNING, LabletStatus.STOPPING
 
-FINAL = frozenset({LabletStatus.TERMINATED, LabletStatus.FAILED, LabletStatus.EXPIRED})
+FINAL_LABLET_STATUSES = frozenset({LabletStatus.TERMINATED, LabletStatus.FAILED, LabletStatus.EXPIRED})
 """Nothing of it is left on any worker, and nothing is reserved for it."""
 
-ASSIGNED = frozenset({_SCHEDULED, _INSTANTIATING, _RUNNING, _STOPPING})
+ASSIGNED_LABLET_STATUSES = frozenset({_SCHEDULED, _INSTANTIATING, _RUNNING, _STOPPING})
 """It has a worker, and a reservation there."""
 
-LABLET_LEGAL: dict[LabletStatus, frozenset[LabletStatus]] = {
-    _PENDING: frozenset({_SCHEDULED}) | FINAL,
+ALLOWED_LABLET_TRANSITIONS: dict[LabletStatus, frozenset[LabletStatus]] = {
+    _PENDING: frozenset({_SCHEDULED}) | FINAL_LABLET_STATUSES,
     # Until it is INSTANTIATING nothing was asked of CML: it may end, or look for another worker, at once.
-    _SCHEDULED: frozenset({_INSTANTIATING, _PENDING}) | FINAL,
+    _SCHEDULED: frozenset({_INSTANTIATING, _PENDING}) | FINAL_LABLET_STATUSES,
     # What may have left a lab behind ends by way of STOPPING, unless the whole worker is gone.
-    _INSTANTIATING: frozenset({_RUNNING, _STOPPING, _PENDING}) | FINAL,
-    _RUNNING: frozenset({_STOPPING, _PENDING}) | FINAL,
-    _STOPPING: frozenset(FINAL | {_PENDING}),
-    **{final: frozenset() for final in sorted(FINAL)},
+    _INSTANTIATING: frozenset({_RUNNING, _STOPPING, _PENDING}) | FINAL_LABLET_STATUSES,
+    _RUNNING: frozenset({_STOPPING, _PENDING}) | FINAL_LABLET_STATUSES,
+    _STOPPING: frozenset(FINAL_LABLET_STATUSES | {_PENDING}),
+    **{final: frozenset() for final in sorted(FINAL_LABLET_STATUSES)},
 }
 
 
-class IllegalLabletTransition(Exception):
+class IllegalLabletTransitionError(Exception):
     """The table has no way from the one to the other."""
 
     def __init__(self, current: LabletStatus, wanted: LabletStatus) -> None:
-        ways = ", ".join(sorted(LABLET_LEGAL[current])) or "nothing, it is final"
+        ways = ", ".join(sorted(ALLOWED_LABLET_TRANSITIONS[current])) or "nothing, it is final"
         super().__init__(f"a lablet that is {current} cannot become {wanted}; from there it can become {ways}")
         self.current = current
         self.wanted = wanted
@@ -58,5 +58,5 @@ class IllegalLabletTransition(Exception):
 
 def check_lablet_transition(current: LabletStatus, wanted: LabletStatus) -> None:
     """Raise unless the transition is legal; to stay is always allowed."""
-    if wanted is not current and wanted not in LABLET_LEGAL[current]:
-        raise IllegalLabletTransition(current, wanted)
+    if wanted is not current and wanted not in ALLOWED_LABLET_TRANSITIONS[current]:
+        raise IllegalLabletTransitionError(current, wanted)

@@ -6,19 +6,19 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from lcm.model.formatting import quoted
-from lcm.model.lablet.status import FINAL, LabletStatus
+from lcm.model.formatting import as_clause
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 
 if TYPE_CHECKING:
     from lcm.model.lablet.record import Lablet
 
-STUCK: Final = "Stuck: "
+STUCK_PREFIX: Final = "Stuck: "
 """How the message of a lablet begins that does not come on, and about which somebody has to do something."""
 
-HELD: Final = "on hold by "
+HELD_PREFIX: Final = "on hold by "
 """How the message of a lablet begins whose lab is left as it is because somebody wants it so: no problem."""
 
-REMEMBERED: Final = timedelta(hours=24)
+FAILED_SHOWN_FOR: Final = timedelta(hours=24)
 """For how long a lablet that failed is shown among the present ones."""
 
 _NEVER, _ALWAYS = "0", "9999"  # before and after every moment of ours
@@ -44,41 +44,41 @@ def lablet_urgency(lablet: Lablet) -> LabletUrgency:
     """Where it stands in the order of attention. From the record alone, so that a store can sort by it."""
     if lablet.status is LabletStatus.FAILED:
         return LabletUrgency.FAILED
-    if lablet.status in FINAL:
+    if lablet.status in FINAL_LABLET_STATUSES:
         return LabletUrgency.ENDED
-    if lablet.message.startswith(STUCK):
+    if lablet.message.startswith(STUCK_PREFIX):
         return LabletUrgency.STUCK
     if lablet.status is LabletStatus.RUNNING:
-        troubled = lablet.message and not lablet.message.startswith(HELD)
+        troubled = lablet.message and not lablet.message.startswith(HELD_PREFIX)
         return LabletUrgency.TROUBLED if troubled else LabletUrgency.FINE
     if lablet.status is LabletStatus.PENDING_SCHEDULING:
-        return _of_one_that_waits(lablet)
+        return _pending_urgency(lablet)
     return LabletUrgency.MOVING
 
 
 def lablet_problem(lablet: Lablet) -> str | None:
     """What is wrong with it, in a few words; None: nothing is."""
     urgency = lablet_urgency(lablet)
-    return why_lablet(lablet) or "it failed" if urgency <= LAST_LABLET_PROBLEM else None
+    return lablet_reason(lablet) or "it failed" if urgency <= LAST_LABLET_PROBLEM else None
 
 
-def why_lablet(lablet: Lablet) -> str:
+def lablet_reason(lablet: Lablet) -> str:
     """Why it is as it is, as a controller told it last."""
-    if lablet.status in FINAL:
-        return quoted(lablet.ending_reason or lablet.message)
+    if lablet.status in FINAL_LABLET_STATUSES:
+        return as_clause(lablet.ending_reason or lablet.message)
     if lablet.status is LabletStatus.PENDING_SCHEDULING:
-        return "" if lablet.placement is None else quoted(lablet.placement.reason)
-    return quoted(lablet.message.removeprefix(STUCK))
+        return "" if lablet.placement is None else as_clause(lablet.placement.reason)
+    return as_clause(lablet.message.removeprefix(STUCK_PREFIX))
 
 
 def shown_until(lablet: Lablet) -> str:
     """Until when it belongs to the present, as a text that sorts: one that failed is remembered for a while."""
     if lablet.status is LabletStatus.FAILED:
-        return (lablet.status_since + REMEMBERED).isoformat()
-    return _NEVER if lablet.status in FINAL else _ALWAYS
+        return (lablet.status_since + FAILED_SHOWN_FOR).isoformat()
+    return _NEVER if lablet.status in FINAL_LABLET_STATUSES else _ALWAYS
 
 
-def _of_one_that_waits(lablet: Lablet) -> LabletUrgency:
+def _pending_urgency(lablet: Lablet) -> LabletUrgency:
     looked = lablet.placement
     if lablet.starts_at is not None and (looked is None or looked.at < lablet.starts_at):
         return LabletUrgency.PLANNED

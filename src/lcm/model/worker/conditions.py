@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from lcm.model.base import Answer, Choice, Moment, Text
+from lcm.model.base import CaseInsensitiveEnum, LenientModel, SingleLineText, UtcDatetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
 
-class ConditionType(Choice):
+class ConditionType(CaseInsensitiveEnum):
     """What can be said of a worker beside its status."""
 
     INSTANCE_READY = "InstanceReady"
@@ -24,7 +24,7 @@ class ConditionType(Choice):
     STUCK = "Stuck"
 
 
-class ConditionStatus(Choice):
+class ConditionStatus(CaseInsensitiveEnum):
     """Whether it holds; what could not be found out is Unknown."""
 
     TRUE = "True"
@@ -32,14 +32,14 @@ class ConditionStatus(Choice):
     UNKNOWN = "Unknown"
 
 
-class Condition(Answer):
+class Condition(LenientModel):
     """One condition. `since` moves when its status does, not when only the words change."""
 
     type: ConditionType
     status: ConditionStatus
-    reason: Annotated[Text, Field(max_length=100)] = ""
-    message: Annotated[Text, Field(max_length=1000)] = ""
-    since: Moment
+    reason: Annotated[SingleLineText, Field(max_length=100)] = ""
+    message: Annotated[SingleLineText, Field(max_length=1000)] = ""
+    since: UtcDatetime
 
 
 def with_condition(
@@ -69,7 +69,7 @@ def find_condition(conditions: Iterable[Condition], kind: ConditionType) -> Cond
     return next((condition for condition in conditions if condition.type is kind), None)
 
 
-def holds(conditions: Iterable[Condition], kind: ConditionType) -> bool:
+def is_condition_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
     """Whether the condition is known to be true."""
     found = find_condition(conditions, kind)
     return found is not None and found.status is ConditionStatus.TRUE

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from lcm.model.base import Answer, Moment
+from lcm.model.base import LenientModel, UtcDatetime
 from lcm.model.fleet.settings import IdleAction
-from lcm.model.formatting import are
+from lcm.model.formatting import count_with_verb
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
@@ -38,22 +38,22 @@ ACTIVITY_CATEGORIES = frozenset(
 """Events that show a person's intent; the rest is the server talking to itself."""
 
 
-_NO_SPARE = "no more than the minimum number of workers is running"
+_AT_MINIMUM_WORKERS = "no more than the minimum number of workers is running"
 
 
-class ActivityEvent(Answer):
+class ActivityEvent(LenientModel):
     """Something that happened on a worker, as CML tells it."""
 
     category: Annotated[str, Field(max_length=64)]
-    at: Moment
+    at: UtcDatetime
     user_id: Annotated[str, Field(max_length=128)] | None = None
 
 
-class DetectionResult(Answer):
+class IdleDetectionResult(LenientModel):
     """What an idle check found and did."""
 
     worker_id: str
-    checked_at: Moment
+    checked_at: UtcDatetime
     telemetry_fetched: bool = False
     activity_updated: bool = False
     idle_check_performed: bool = False
@@ -66,7 +66,7 @@ class DetectionResult(Answer):
     error: str | None = None
 
 
-class IdleVerdict(Answer):
+class IdleAssessment(LenientModel):
     """How idle a worker is, and what keeps it from being paused."""
 
     is_idle: bool
@@ -91,9 +91,9 @@ def latest_activity(events: Iterable[ActivityEvent]) -> datetime | None:
     return max((event.at for event in events if event.category in ACTIVITY_CATEGORIES), default=None)
 
 
-def judge_idle(
+def assess_idle(
     worker: Worker, idle: IdleSettings, scaling: ScalingSettings, *, now: datetime, running: int, lablets: int
-) -> IdleVerdict:
+) -> IdleAssessment:
     """How idle a worker is and whether it may be stopped; `running` counts the whole fleet, this one included."""
     since = worker.last_activity_at or worker.last_resumed_at or worker.created_at
     idle_for = max(timedelta(0), now - since)
@@ -104,11 +104,11 @@ def judge_idle(
     to_pause = () if idle.worker_auto_pause_enabled else ("auto-pause is switched off",)
     if idle.worker_auto_pause_enabled and scaling.scale_down_enabled and idle.idle_action is IdleAction.DRAIN:
         to_pause = ("idle workers are drained by scale-down",)
-    return IdleVerdict(
+    return IdleAssessment(
         is_idle=is_idle,
         idle_minutes=idle_for.total_seconds() / 60,
         in_snooze_period=snoozing,
-        obstacles=(*to_pause, *to_drain, *(() if running > scaling.min_workers else (_NO_SPARE,))),
+        obstacles=(*to_pause, *to_drain, *(() if running > scaling.min_workers else (_AT_MINIMUM_WORKERS,))),
         obstacles_to_drain=to_drain,
     )
 
@@ -118,7 +118,7 @@ def _obstacles(worker: Worker, *, snoozing: bool, lablets: int, now: datetime) -
         (worker.status is not WorkerStatus.RUNNING, f"it is {worker.status}"),
         (not worker.idle_detection_enabled, "idle detection is switched off for this worker"),
         (snoozing, "it was resumed a short while ago"),
-        (lablets > 0, f"{are(lablets, 'lablet')} assigned to it"),
+        (lablets > 0, f"{count_with_verb(lablets, 'lablet')} assigned to it"),
         (worker.hold is not None and worker.hold.active(now), "it is on hold"),
     )
     return tuple(text for applies, text in found if applies)

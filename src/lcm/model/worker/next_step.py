@@ -14,7 +14,7 @@ _RUNNING, _STOPPED, _TERMINATED = DesiredStatus.RUNNING, DesiredStatus.STOPPED, 
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class NextStep:
     """What happens next, as a clause. `acts`: it takes a change of the world outside, which a hold keeps back."""
 
     clause: str
@@ -22,93 +22,93 @@ class Course:
     rests: bool = False  # nothing happens until somebody asks for something
 
 
-def _acts(clause: str) -> Course:
-    return Course(clause, acts=True)
+def _action(clause: str) -> NextStep:
+    return NextStep(clause, acts=True)
 
 
-def _waits(clause: str) -> Course:
-    return Course(clause)
+def _wait(clause: str) -> NextStep:
+    return NextStep(clause)
 
 
-def _rests(clause: str) -> Course:
-    return Course(clause, rests=True)
+def _settled(clause: str) -> NextStep:
+    return NextStep(clause, rests=True)
 
 
-_LAUNCHING = {
-    _RUNNING: _acts("an instance is launched for it in {region}"),
-    _STOPPED: _rests("nothing is launched until somebody wants it running: lcm workers start {name}"),
-    _TERMINATED: _waits("it becomes TERMINATED, as nothing was launched for it"),
+_LAUNCH_STEPS = {
+    _RUNNING: _action("an instance is launched for it in {region}"),
+    _STOPPED: _settled("nothing is launched until somebody wants it running: lcm workers start {name}"),
+    _TERMINATED: _wait("it becomes TERMINATED, as nothing was launched for it"),
 }
-_SETTLING = {
-    _RUNNING: _acts("launch attempt {attempt} is settled: its instance is found and taken over, or launched"),
-    _STOPPED: _acts("launch attempt {attempt} is settled, and an instance that turns up is stopped"),
-    _TERMINATED: _acts("launch attempt {attempt} is settled, and an instance that turns up is terminated"),
+_LAUNCH_INTENT_STEPS = {
+    _RUNNING: _action("launch attempt {attempt} is settled: its instance is found and taken over, or launched"),
+    _STOPPED: _action("launch attempt {attempt} is settled, and an instance that turns up is stopped"),
+    _TERMINATED: _action("launch attempt {attempt} is settled, and an instance that turns up is terminated"),
 }
 
-COURSES: dict[WorkerStatus, dict[DesiredStatus, Course]] = {
-    WorkerStatus.PENDING: _LAUNCHING,
+NEXT_STEPS: dict[WorkerStatus, dict[DesiredStatus, NextStep]] = {
+    WorkerStatus.PENDING: _LAUNCH_STEPS,
     WorkerStatus.PROVISIONING: {
-        _RUNNING: _waits("it becomes STARTING as soon as EC2 says that {instance} is running"),
-        _STOPPED: _acts("{instance} is stopped as soon as EC2 allows it"),
-        _TERMINATED: _acts("{instance} is terminated"),
+        _RUNNING: _wait("it becomes STARTING as soon as EC2 says that {instance} is running"),
+        _STOPPED: _action("{instance} is stopped as soon as EC2 allows it"),
+        _TERMINATED: _action("{instance} is terminated"),
     },
     WorkerStatus.STARTING: {
-        _RUNNING: _waits("it becomes RUNNING as soon as {instance} is running and has an address"),
-        _STOPPED: _acts("{instance} is stopped"),
-        _TERMINATED: _acts("{instance} is terminated"),
+        _RUNNING: _wait("it becomes RUNNING as soon as {instance} is running and has an address"),
+        _STOPPED: _action("{instance} is stopped"),
+        _TERMINATED: _action("{instance} is terminated"),
     },
     WorkerStatus.RUNNING: {
-        _RUNNING: _waits("it takes lablets as soon as CML answers"),
-        _STOPPED: _acts("{instance} is stopped"),
-        _TERMINATED: _acts("{instance} is terminated{licence}"),
+        _RUNNING: _wait("it takes lablets as soon as CML answers"),
+        _STOPPED: _action("{instance} is stopped"),
+        _TERMINATED: _action("{instance} is terminated{licence}"),
     },
     WorkerStatus.DRAINING: {
-        _RUNNING: _waits("it goes back to RUNNING"),
-        _STOPPED: _acts(
+        _RUNNING: _wait("it goes back to RUNNING"),
+        _STOPPED: _action(
             "it takes no new lablets, and {instance} is stopped once no node runs and no lablet is assigned to it,"
             " or when the drain has taken too long"
         ),
-        _TERMINATED: _acts("{instance} is terminated{licence}"),
+        _TERMINATED: _action("{instance} is terminated{licence}"),
     },
     WorkerStatus.STOPPING: {
-        _RUNNING: _acts("{instance} is started again once it has stopped"),
-        _STOPPED: _waits("it becomes STOPPED as soon as EC2 says that {instance} has stopped"),
-        _TERMINATED: _acts("{instance} is terminated{licence}"),
+        _RUNNING: _action("{instance} is started again once it has stopped"),
+        _STOPPED: _wait("it becomes STOPPED as soon as EC2 says that {instance} has stopped"),
+        _TERMINATED: _action("{instance} is terminated{licence}"),
     },
     WorkerStatus.STOPPED: {
-        _RUNNING: _acts("{instance} is started"),
-        _STOPPED: _rests("it stays stopped until somebody wants it running{needed}: lcm workers start {name}"),
-        _TERMINATED: _acts("{instance} is terminated"),
+        _RUNNING: _action("{instance} is started"),
+        _STOPPED: _settled("it stays stopped until somebody wants it running{needed}: lcm workers start {name}"),
+        _TERMINATED: _action("{instance} is terminated"),
     },
     WorkerStatus.TERMINATING: dict.fromkeys(
-        DesiredStatus, _waits("it becomes TERMINATED as soon as EC2 says that {instance} has ended{licence}")
+        DesiredStatus, _wait("it becomes TERMINATED as soon as EC2 says that {instance} has ended{licence}")
     ),
     WorkerStatus.TERMINATED: dict.fromkeys(
-        DesiredStatus, _rests("nothing more happens: this is final, and the record is kept as history")
+        DesiredStatus, _settled("nothing more happens: this is final, and the record is kept as history")
     ),
     WorkerStatus.FAILED: {
         **dict.fromkeys(
             (_RUNNING, _STOPPED),
-            _rests(
+            _settled(
                 "nothing is tried until somebody asks for it: mend the cause and run lcm workers retry {name},"
                 " or give it up with lcm workers terminate {name}"
             ),
         ),
-        _TERMINATED: _acts("{remains}"),
+        _TERMINATED: _action("{remains}"),
     },
     WorkerStatus.UNKNOWN: {
-        _RUNNING: _waits("the record follows as soon as EC2 names a state that is known"),
-        _STOPPED: _waits("{instance} is stopped as soon as EC2 names a state that allows it"),
-        _TERMINATED: _acts("{instance} is terminated"),
+        _RUNNING: _wait("the record follows as soon as EC2 names a state that is known"),
+        _STOPPED: _wait("{instance} is stopped as soon as EC2 names a state that allows it"),
+        _TERMINATED: _action("{instance} is terminated"),
     },
 }
 
 
-def course_of(worker: Worker) -> Course:
+def next_step_of(worker: Worker) -> NextStep:
     """What happens next if nobody interferes."""
-    courses = COURSES[worker.status]
+    courses = NEXT_STEPS[worker.status]
     if worker.status is WorkerStatus.PENDING and worker.launch_intent is not None:
-        courses = _SETTLING
+        courses = _LAUNCH_INTENT_STEPS
     course = courses[worker.desired_status]
     instance = f"instance {worker.instance_id}" if worker.instance_id else "its instance"
     clause = course.clause.format(
@@ -116,12 +116,12 @@ def course_of(worker: Worker) -> Course:
         region=worker.aws_region,
         instance=instance,
         attempt=worker.launch_attempt,
-        licence=_licence(worker),
+        licence=_license_clause(worker),
         needed=" or scale-up needs it" if worker.paused_by_policy else "",
         remains=f"{instance} is terminated" if worker.instance_id else "it becomes TERMINATED, as it has no instance",
     )
-    return Course(clause, course.acts, course.rests)
+    return NextStep(clause, course.acts, course.rests)
 
 
-def _licence(worker: Worker) -> str:
+def _license_clause(worker: Worker) -> str:
     return "; its licence is given back first" if worker.license_status is LicenseStatus.REGISTERED else ""

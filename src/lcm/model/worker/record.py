@@ -6,94 +6,93 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field, computed_field
 
-from lcm.model.base import Answer, Moment, Name, Reason, Region, Text
-from lcm.model.worker.allocation import Allocation
-from lcm.model.worker.conditions import Condition, ConditionType, holds
+from lcm.model.base import LenientModel, Reason, RegionName, ResourceName, SingleLineText, UtcDatetime
+from lcm.model.worker.conditions import Condition, ConditionType, is_condition_true
 from lcm.model.worker.status import (
     DesiredStatus,
     LicenseOperation,
     LicenseStatus,
     LostInstancePolicy,
-    Origin,
+    WorkerOrigin,
     WorkerStatus,
 )
-from lcm.model.worker.template import Capacity
+from lcm.model.worker.template import Allocation, Capacity
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-MOST_TAGS = 40
-_RESERVED_TAGS = ("lcm:", "aws:")
+MAX_TAGS = 40
+_RESERVED_TAG_PREFIXES = ("lcm:", "aws:")
 
 
-def _tags_allowed(tags: dict[str, str]) -> dict[str, str]:
-    if len(tags) > MOST_TAGS:
-        raise ValueError(f"at most {MOST_TAGS} tags, not {len(tags)}")
+def _check_tags(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > MAX_TAGS:
+        raise ValueError(f"at most {MAX_TAGS} tags, not {len(tags)}")
     for key in tags:
-        if key.lower().startswith(_RESERVED_TAGS):
+        if key.lower().startswith(_RESERVED_TAG_PREFIXES):
             raise ValueError(f"tag {key!r}: names that start with lcm: or aws: are reserved")
     return tags
 
 
-TagKey = Annotated[Text, Field(min_length=1, max_length=127)]
-TagValue = Annotated[Text, Field(max_length=255)]
-Tags = Annotated[dict[TagKey, TagValue], AfterValidator(_tags_allowed)]
+TagKey = Annotated[SingleLineText, Field(min_length=1, max_length=127)]
+TagValue = Annotated[SingleLineText, Field(max_length=255)]
+Tags = Annotated[dict[TagKey, TagValue], AfterValidator(_check_tags)]
 """A worker's own tags: nobody overrides those of the platform."""
 
 
-class Hold(Answer):
+class Hold(LenientModel):
     """A person's word that nothing is to be changed, until taken back or until a moment."""
 
     reason: Reason
     by: str
-    since: Moment
-    until: Moment | None = None
+    since: UtcDatetime
+    until: UtcDatetime | None = None
 
     def active(self, now: datetime) -> bool:
         """Whether it still counts."""
         return self.until is None or now < self.until
 
 
-class PendingLicenseOperation(Answer):
+class PendingLicenseOperation(LenientModel):
     """What a person asked to be done with the licence."""
 
     operation: LicenseOperation
-    requested_at: Moment
+    requested_at: UtcDatetime
     requested_by: str
 
 
-class LaunchIntent(Answer):
+class LaunchIntent(LenientModel):
     """An attempt to launch, stored before the call is made."""
 
     attempt: Annotated[int, Field(ge=1)]
     parameters: dict[str, Any]
-    stored_at: Moment
+    stored_at: UtcDatetime
 
 
-class Worker(Answer):
+class Worker(LenientModel):
     """A worker. `version` moves with each write of the record, `generation` when somebody asks for something else."""
 
     id: str
-    name: Name
+    name: ResourceName
     template_name: str | None
-    aws_region: Region
+    aws_region: RegionName
     aws_account_id: str | None = None
     status: WorkerStatus = WorkerStatus.PENDING
-    status_since: Moment
+    status_since: UtcDatetime
     desired_status: DesiredStatus = DesiredStatus.RUNNING
     conditions: tuple[Condition, ...] = ()
     instance_id: str | None = None
-    instance_since: Moment | None = None
+    instance_since: UtcDatetime | None = None
     instance_type: str | None = None
     ami_id: str | None = None
     public_ip: str | None = None
     private_ip: str | None = None
     launch_attempt: int = 0
     launch_intent: LaunchIntent | None = None
-    replaced_at: tuple[Moment, ...] = ()
+    replaced_at: tuple[UtcDatetime, ...] = ()
     drifted: bool = False
-    drifted_at: tuple[Moment, ...] = ()
-    origin: Origin = Origin.CREATED
+    drifted_at: tuple[UtcDatetime, ...] = ()
+    origin: WorkerOrigin = WorkerOrigin.CREATED
     previous_worker_id: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     hold: Hold | None = None
@@ -103,10 +102,10 @@ class Worker(Answer):
     pending_license_operation: PendingLicenseOperation | None = None
     lost_instance_policy: LostInstancePolicy = LostInstancePolicy.TERMINATE
     idle_detection_enabled: bool = True
-    last_activity_at: Moment | None = None
-    last_idle_check_at: Moment | None = None
-    last_resumed_at: Moment | None = None
-    last_paused_at: Moment | None = None
+    last_activity_at: UtcDatetime | None = None
+    last_idle_check_at: UtcDatetime | None = None
+    last_resumed_at: UtcDatetime | None = None
+    last_paused_at: UtcDatetime | None = None
     pause_reason: str | None = None
     paused_by_policy: bool = False
     stopped_by_policy: bool = False
@@ -127,8 +126,8 @@ class Worker(Answer):
     requested_for: str | None = None
     version: int = 1
     generation: int = 1
-    created_at: Moment
-    updated_at: Moment
+    created_at: UtcDatetime
+    updated_at: UtcDatetime
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -137,7 +136,7 @@ class Worker(Answer):
         return (
             self.status is WorkerStatus.RUNNING
             and self.desired_status is DesiredStatus.RUNNING
-            and holds(self.conditions, ConditionType.CML_READY)
+            and is_condition_true(self.conditions, ConditionType.CML_READY)
         )
 
     @property

@@ -6,28 +6,28 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lcm.model.base import WHOLE, Answer, Flag, Name, Text
+from lcm.model.base import WHOLE_NUMBER, LenientModel, ResourceName, SingleLineText, StrictBool
 
 
-class Capacity(Answer):
+class Capacity(LenientModel):
     """What a worker offers to lablets."""
 
-    cpu_cores: Annotated[int, Field(ge=1, le=1024), WHOLE]
+    cpu_cores: Annotated[int, Field(ge=1, le=1024), WHOLE_NUMBER]
     memory_gb: Annotated[float, Field(gt=0, le=65536, strict=True)]
     storage_gb: Annotated[float, Field(gt=0, le=1_000_000, strict=True)]
-    max_nodes: Annotated[int, Field(ge=1, le=10_000), WHOLE]
+    max_nodes: Annotated[int, Field(ge=1, le=10_000), WHOLE_NUMBER]
 
 
-class WorkerTemplate(Answer):
+class WorkerTemplate(LenientModel):
     """A kind of worker, by name."""
 
-    name: Name
-    description: Annotated[Text, Field(max_length=500)] = ""
+    name: ResourceName
+    description: Annotated[SingleLineText, Field(max_length=500)] = ""
     instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", max_length=64)]
-    ami_name_pattern: Annotated[Text, Field(max_length=128)] | None = None
+    ami_name_pattern: Annotated[SingleLineText, Field(max_length=128)] | None = None
     capacity: Capacity
     cost_per_hour_usd: Annotated[float, Field(ge=0, le=10_000, strict=True)]
-    enabled: Flag = True
+    enabled: StrictBool = True
 
 
 def _template(name: str, instance_type: str, capacity: tuple[int, float, float, int], cost: float) -> WorkerTemplate:
@@ -46,3 +46,14 @@ DEFAULT_TEMPLATES = (
     _template("large", "t3.large", (2, 8, 200, 30), 0.0832),
     _template("metal", "m5zn.metal", (48, 192, 1000, 200), 3.9641),
 )
+
+
+class Allocation(LenientModel):
+    """What lablets have taken of a worker. It moves with the worker's version, in the commit that reserves."""
+
+    cpu_cores: float = 0
+    memory_gb: float = 0
+    storage_gb: float = 0
+    nodes: int = 0
+    lablets: int = 0
+    ports: tuple[int, ...] = ()

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
-from lcm.settings.base import Conflict, Settings
-from lcm.settings.describe import Allowed, variable_of
+from lcm.settings.base import Settings, SettingsConflict
+from lcm.settings.describe import Allowed, env_variable
 from lcm.settings.types import (
     Endpoint,
     Folder,
@@ -18,11 +18,11 @@ from lcm.settings.types import (
     KeyPrefix,
     KeyPrefixOrEmpty,
     MetricName,
+    NonBlankText,
     Port,
     ReadableFile,
     Seconds,
-    SecondsOrNone,
-    Word,
+    SecondsOrZero,
 )
 
 
@@ -52,7 +52,7 @@ class CoordinationSettings(Settings):
     etcd_key_file: ReadableFile | None = Field(
         default=None, description="The private key, in PEM form, of the client certificate."
     )
-    etcd_user: Word | None = Field(default=None, description="The user to sign in to etcd as.")
+    etcd_user: NonBlankText | None = Field(default=None, description="The user to sign in to etcd as.")
     etcd_password: SecretStr | None = Field(default=None, description="The password of the etcd user.")
     etcd_namespace: KeyPrefixOrEmpty = Field(
         default="", description="A prefix of all keys in etcd, for a cluster that is shared with others."
@@ -66,11 +66,11 @@ class CoordinationSettings(Settings):
         host = f"[{self.etcd_host}]" if ":" in self.etcd_host else self.etcd_host
         return (f"{host}:{self.etcd_port}",)
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[SettingsConflict]:
         yield from super().conflicts()
         for one, other in (("etcd_cert_file", "etcd_key_file"), ("etcd_user", "etcd_password")):
             if (getattr(self, one) is None) != (getattr(self, other) is None):
-                yield Conflict(one, other, rule="must be given together, or neither")
+                yield SettingsConflict(one, other, rule="must be given together, or neither")
 
 
 class ElectionSettings(Settings):
@@ -88,10 +88,10 @@ class ElectionSettings(Settings):
     )
 
 
-class InstanceSettings(Settings):
+class InstanceIdSettings(Settings):
     """Which of several equal processes this one is."""
 
-    worker_controller_instance_id: Word | None = Field(
+    worker_controller_instance_id: NonBlankText | None = Field(
         default=None,
         description="The name of this worker controller among several; if unset, one is made up at each start.",
     )
@@ -106,7 +106,7 @@ class ReconcileSettings(Settings):
         default=True,
         description="Whether all resources are looked at once when leadership begins, even without polling.",
     )
-    initial_delay: SecondsOrNone = Field(
+    initial_delay: SecondsOrZero = Field(
         default=5.0, description="Seconds from the start to the first look at all resources."
     )
     max_concurrent_reconciles: int = Field(
@@ -124,11 +124,11 @@ class ReconcileSettings(Settings):
         default="reconciliation", description="What the names of reconcile metrics begin with."
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[SettingsConflict]:
         yield from super().conflicts()
         if self.max_backoff < self.backoff_base:
-            rule = f"{variable_of('max_backoff')} must be at least {variable_of('backoff_base')}"
-            yield Conflict("max_backoff", "backoff_base", rule=rule)
+            rule = f"{env_variable('max_backoff')} must be at least {env_variable('backoff_base')}"
+            yield SettingsConflict("max_backoff", "backoff_base", rule=rule)
 
 
 class WatchSettings(Settings):
@@ -147,7 +147,7 @@ class WatchSettings(Settings):
         ge=1,
         description="After how many failed reconnects a watch reports itself broken and stops waiting longer.",
     )
-    watch_debounce_seconds: SecondsOrNone = Field(
+    watch_debounce_seconds: SecondsOrZero = Field(
         default=0.5, description="Seconds for which changes that follow a first one are gathered into one."
     )
 
@@ -171,7 +171,7 @@ class ControllerTokenSettings(Settings):
 class RegionSettings(Settings):
     """Where workers may be."""
 
-    aws_default_region: Word = Field(
+    aws_default_region: NonBlankText = Field(
         default="us-east-1",
         description="The region of workers that name none; the only one without AWS_REGION_CONFIGS.",
     )

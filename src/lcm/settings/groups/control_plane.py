@@ -5,12 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from lcm.settings.base import Conflict, Settings
-from lcm.settings.describe import Allowed, AlsoCalled
-from lcm.settings.types import ReadableFile, Seconds, SecondsOrNone, Word
+from lcm.settings.base import Settings, SettingsConflict
+from lcm.settings.describe import Allowed, SettingAlias
+from lcm.settings.types import NonBlankText, ReadableFile, Seconds, SecondsOrZero
 
 Minutes = Annotated[float, Field(gt=0, le=525_600)]
-MinutesOrNone = Annotated[float, Field(ge=0, le=525_600)]
+MinutesOrZero = Annotated[float, Field(ge=0, le=525_600)]
 Count = Annotated[int, Field(ge=0, le=100_000)]
 StoreUrl = Annotated[
     str,
@@ -72,38 +72,40 @@ class StoreSettings(Settings):
         default=24.0, description="Hours for which the event stream can be resumed without reading everything again."
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[SettingsConflict]:
         yield from super().conflicts()
         if self.lcm_secret_key is not None and self.lcm_secret_key_file is not None:
-            yield Conflict("lcm_secret_key", "lcm_secret_key_file", rule="only one of the two may be given")
+            yield SettingsConflict("lcm_secret_key", "lcm_secret_key_file", rule="only one of the two may be given")
 
 
-class AccessSettings(Settings):
+class AuthSettings(Settings):
     """Who is let in."""
 
     lcm_bootstrap_token: SecretStr | None = Field(
         default=None, description="An admin token that is accepted from the first start."
     )
     oidc_issuer: HttpUrl | None = Field(default=None, description="Whose sign-ins are accepted besides tokens.")
-    oidc_audience: Word | None = Field(default=None, description="For whom those sign-ins must have been made.")
+    oidc_audience: NonBlankText | None = Field(default=None, description="For whom those sign-ins must have been made.")
     oidc_jwks_url: HttpUrl | None = Field(default=None, description="Where the issuer's public keys are.")
-    oidc_role_claim: Word = Field(default="role", description="Which claim of a sign-in names the role.")
+    oidc_role_claim: NonBlankText = Field(default="role", description="Which claim of a sign-in names the role.")
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[SettingsConflict]:
         yield from super().conflicts()
         given = [self.oidc_issuer, self.oidc_audience, self.oidc_jwks_url]
         if any(given) and not all(given):
-            yield Conflict("oidc_issuer", "oidc_audience", "oidc_jwks_url", rule="must be given together, or none")
+            yield SettingsConflict(
+                "oidc_issuer", "oidc_audience", "oidc_jwks_url", rule="must be given together, or none"
+            )
 
 
-class FleetDefaults(Settings):
+class FleetDefaultSettings(Settings):
     """What counts as long as nobody has stored another value at run time."""
 
     worker_idle_timeout_minutes: Minutes = Field(
         default=60, description="Minutes without activity after which a worker counts as idle."
     )
     worker_auto_pause_enabled: bool = Field(default=True, description="Whether idle workers are stopped.")
-    worker_auto_pause_snooze_minutes: MinutesOrNone = Field(
+    worker_auto_pause_snooze_minutes: MinutesOrZero = Field(
         default=60, description="Minutes after a resume during which a worker is not paused."
     )
     idle_detection_interval: Seconds = Field(
@@ -112,7 +114,7 @@ class FleetDefaults(Settings):
     idle_action: Literal["pause", "drain"] = Field(
         default="pause", description="Who acts on an idle worker when both auto-pause and scale-down are on."
     )
-    worker_discovery_enabled: Annotated[bool, AlsoCalled("auto_import_enabled")] = Field(
+    worker_discovery_enabled: Annotated[bool, SettingAlias("auto_import_enabled")] = Field(
         default=True, description="Whether instances that are not ours yet are looked for, and lost ones marked."
     )
     discovery_interval: Seconds = Field(default=300, description="Seconds between two discoveries.")
@@ -133,7 +135,7 @@ class FleetDefaults(Settings):
     )
     scale_down_enabled: bool = Field(default=False, description="Whether idle workers are drained.")
     min_workers: Count = Field(default=0, description="How many running workers automation always leaves.")
-    scale_down_cooldown_seconds: SecondsOrNone = Field(
+    scale_down_cooldown_seconds: SecondsOrZero = Field(
         default=600, description="The least seconds between two scale-downs."
     )
     max_workers_per_region: Count = Field(
@@ -141,7 +143,7 @@ class FleetDefaults(Settings):
     )
 
 
-class FleetSources(Settings):
+class FleetSourceSettings(Settings):
     """What the fleet may be made of."""
 
     worker_templates_config_path: ReadableFile | None = Field(
@@ -153,7 +155,7 @@ class FleetSources(Settings):
     )
 
 
-class LabletPorts(Settings):
+class LabletPortSettings(Settings):
     """Where lablets can be reached."""
 
     lablet_port_range: PortRange = Field(

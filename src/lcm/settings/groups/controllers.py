@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
-from lcm.settings.base import Conflict, Settings
+from lcm.settings.base import Settings, SettingsConflict
 from lcm.settings.describe import Allowed
-from lcm.settings.types import ReadableFile, Seconds, SecondsOrNone
+from lcm.settings.types import ReadableFile, Seconds, SecondsOrZero
 
-PlaneUrl = Annotated[
+ControlPlaneUrl = Annotated[
     str,
     Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$"),
     Allowed("an address that starts with http:// or https:// and names no user"),
@@ -33,10 +33,10 @@ ImageOwner = Annotated[
 AccountName = Annotated[str, Field(pattern=r"^[^\s:]{1,64}$"), Allowed("text without spaces and colons")]
 
 
-class PlaneAddressSettings(Settings):
+class ControlPlaneAddressSettings(Settings):
     """Where controllers find the control plane."""
 
-    control_plane_api_url: PlaneUrl = Field(
+    control_plane_api_url: ControlPlaneUrl = Field(
         default="http://localhost:8080", description="Where the API of the control plane is."
     )
 
@@ -60,10 +60,10 @@ class WorkerControllerSettings(Settings):
     cml_ready_timeout: Seconds = Field(
         default=1800.0, description="Seconds that CML may take to become ready on a running worker."
     )
-    drain_timeout: SecondsOrNone = Field(
+    drain_timeout: SecondsOrZero = Field(
         default=600.0, description="Seconds for which a draining worker waits for what runs on it."
     )
-    license_release_timeout: SecondsOrNone = Field(
+    license_release_timeout: SecondsOrZero = Field(
         default=120.0, description="Seconds for which termination waits until a licence is given back."
     )
 
@@ -71,10 +71,10 @@ class WorkerControllerSettings(Settings):
 class ResourceSchedulerSettings(Settings):
     """How far ahead workers are found for lablets, and how fast the fleet grows."""
 
-    lablet_lead_time: SecondsOrNone = Field(
+    lablet_lead_time: SecondsOrZero = Field(
         default=900.0, description="Seconds before the start of a lablet at which a worker is looked for."
     )
-    scale_up_cooldown_seconds: SecondsOrNone = Field(
+    scale_up_cooldown_seconds: SecondsOrZero = Field(
         default=30.0, description="The least seconds between two rounds of requests for more workers."
     )
 
@@ -125,10 +125,10 @@ class CmlSettings(Settings):
         default=None, description="A proxy through which CML servers are reached, by CONNECT; if unset, directly."
     )
 
-    def conflicts(self) -> Iterator[Conflict]:
+    def conflicts(self) -> Iterator[SettingsConflict]:
         yield from super().conflicts()
         if self.cml_ca_file is not None and self.cml_tls != "ca":
-            yield Conflict("cml_tls", "cml_ca_file", rule="CML_CA_FILE counts only with CML_TLS=ca")
+            yield SettingsConflict("cml_tls", "cml_ca_file", rule="CML_CA_FILE counts only with CML_TLS=ca")
 
 
 class CloudSettings(Settings):

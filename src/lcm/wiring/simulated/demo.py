@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from pydantic import SecretStr
 
-from lcm.client.errors import NameTaken
-from lcm.cloud.simulated.faults import Action, Disturb
+from lcm.client.errors import NameTakenError
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange
 from lcm.cloud.types import LaunchParameters
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
-from lcm.model.lablet.record import CreateDefinition, CreateLablet, Requirements
-from lcm.model.lablet.status import FINAL
-from lcm.model.worker.requests import CreateWorker
+from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, LabletRequirements
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
+from lcm.model.worker.requests import CreateWorkerRequest
 from lcm.model.worker.status import DesiredStatus, LostInstancePolicy, WorkerStatus
 
 if TYPE_CHECKING:
@@ -25,53 +25,55 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 PEOPLE: Final = ("ada", "grace", "edsger", "barbara", "ken")
-LICENCE: Final = "demo-licence-token"
-_SOMETHING_EVERY: Final = (15.0, 45.0)
-_BACK_EVERY: Final = (90.0, 240.0)
-_DISTURBED_EVERY: Final = (300.0, 600.0)
-_AN_HOUR: Final = 3600.0
-_LABLET_EVERY: Final = (40.0, 120.0)
+LICENSE_TOKEN: Final = "demo-license-token"  # noqa: S105
+_LAB_ACTIVITY_SECONDS: Final = (15.0, 45.0)
+_RESUME_SECONDS: Final = (90.0, 240.0)
+_OUTSIDE_STOP_SECONDS: Final = (300.0, 600.0)
+_HOUR_SECONDS: Final = 3600.0
+_LABLET_SECONDS: Final = (40.0, 120.0)
 _LABLET_MINUTES: Final = (4.0, 12.0)
-_MOST_LABLETS: Final = 5
-_MOST_GOING: Final = 3
-_MOST_LEFT: Final = 4
-_MOST_DISTURBED: Final = 2  # an hour: one that is stopped more often is no longer started again by itself
-_MARKER: Final = "[lcm:"  # in the titles of lablets' labs, which people leave alone
-_UNMANAGED: Final = "found-by-discovery"
+_MAX_LABLETS: Final = 5
+_MAX_RUNNING_LABS: Final = 3
+_MAX_STOPPED_LABS: Final = 4
+_MAX_STOPS_PER_HOUR: Final = 2  # an hour: one that is stopped more often is no longer started again by itself
+_LABLET_TITLE_MARKER: Final = "[lcm:"  # in the titles of lablets' labs, which people leave alone
+_UNMANAGED_NAME: Final = "found-by-discovery"
 
 
-def _definition(name: str, nodes: int, needs: Requirements) -> CreateDefinition:
+def _definition(name: str, nodes: int, needs: LabletRequirements) -> CreateDefinitionRequest:
     entries = "".join(
         f"  - {{id: n{number}, label: r{number + 1}, node_definition: iosv, x: {100 * number}, y: 0, interfaces: []}}\n"
         for number in range(nodes)
     )
     topology = f"lab: {{version: 0.2.2, title: {name}}}\nnodes:\n{entries}links: []\n"
-    return CreateDefinition(name=name, version="1", topology=topology, requirements=needs)
+    return CreateDefinitionRequest(name=name, version="1", topology=topology, requirements=needs)
 
 
 DEFINITIONS: Final = (
-    _definition("two-routers", 2, Requirements(cpu_cores=0.5, memory_gb=0.8, storage_gb=5, nodes=2)),
-    _definition("campus", 5, Requirements(cpu_cores=1.5, memory_gb=3, storage_gb=20, nodes=5)),
+    _definition("two-routers", 2, LabletRequirements(cpu_cores=0.5, memory_gb=0.8, storage_gb=5, nodes=2)),
+    _definition("campus", 5, LabletRequirements(cpu_cores=1.5, memory_gb=3, storage_gb=20, nodes=5)),
 )
 """What people of the demo make lablets from."""
 
 
-def first_workers(regions: tuple[str, ...]) -> list[CreateWorker]:
+def first_workers(regions: tuple[str, ...]) -> list[CreateWorkerRequest]:
     """Who is there on the first start: several regions, sizes and wishes."""
     home, second, third = (regions * 3)[:3]
-    licence = SecretStr(LICENCE)
+    licence = SecretStr(LICENSE_TOKEN)
     return [
-        CreateWorker(name="alpha", template_name="small", aws_region=home, license_token=licence),
-        CreateWorker(name="bravo", template_name="medium", aws_region=second, license_token=licence),
-        CreateWorker(
+        CreateWorkerRequest(name="alpha", template_name="small", aws_region=home, license_token=licence),
+        CreateWorkerRequest(name="bravo", template_name="medium", aws_region=second, license_token=licence),
+        CreateWorkerRequest(
             name="charlie",
             template_name="large",
             aws_region=second,
             lost_instance_policy=LostInstancePolicy.REPLACE,
             tags={"course": "routing-101"},
         ),
-        CreateWorker(name="delta", template_name="small", aws_region=third, desired_status=DesiredStatus.STOPPED),
-        CreateWorker(name="echo", template_name="metal", aws_region=home),
+        CreateWorkerRequest(
+            name="delta", template_name="small", aws_region=third, desired_status=DesiredStatus.STOPPED
+        ),
+        CreateWorkerRequest(name="echo", template_name="metal", aws_region=home),
     ]
 
 
@@ -106,7 +108,7 @@ class Demo(HostedService):
         for wanted in first_workers(self._regions):
             try:
                 await self._control.workers.create(wanted)
-            except NameTaken:
+            except NameTakenError:
                 continue
         self._launch_unmanaged()
 
@@ -118,13 +120,15 @@ class Demo(HostedService):
     async def _lablets(self) -> None:
         """People want a lab of their own for some minutes; where there is no room for it, a worker is launched."""
         while True:
-            await self._pause(_LABLET_EVERY)
-            present = [lablet async for lablet in self._control.lablets.list(exclude_statuses=sorted(FINAL))]
-            if len(present) >= _MOST_LABLETS:
+            await self._pause(_LABLET_SECONDS)
+            present = [
+                lablet async for lablet in self._control.lablets.list(exclude_statuses=sorted(FINAL_LABLET_STATUSES))
+            ]
+            if len(present) >= _MAX_LABLETS:
                 continue
-            chance = clock.chance()
+            chance = clock.rng()
             minutes = chance.uniform(*_LABLET_MINUTES) / self._speed
-            wanted = CreateLablet(
+            wanted = CreateLabletRequest(
                 definition=chance.choice(DEFINITIONS).name,
                 owner=chance.choice(PEOPLE),
                 time_to_live_minutes=max(0.2, minutes),
@@ -142,63 +146,63 @@ class Demo(HostedService):
             subnet_id=None,
             security_group_ids=(),
             key_name=None,
-            tags={"Name": _UNMANAGED, "cml-managed": "true", "cml-environment": "demo"},
+            tags={"Name": _UNMANAGED_NAME, "cml-managed": "true", "cml-environment": "demo"},
         )
         region.run_instance(parameters, self._world.cloud.time())
 
     async def _people(self) -> None:
         """People start labs, and leave them or stop them."""
         while True:
-            await self._pause(_SOMETHING_EVERY)
-            chance = clock.chance()
+            await self._pause(_LAB_ACTIVITY_SECONDS)
+            chance = clock.rng()
             ready = [server for _, _, server in self._world.running() if server.world.boot.listens]
             if not ready:
                 continue
             world = chance.choice(ready).world
             world.time.advance()
-            theirs = [lab for lab in world.labs.all if _MARKER not in lab.plan.title]
+            theirs = [lab for lab in world.labs.all if _LABLET_TITLE_MARKER not in lab.plan.title]
             going = [lab for lab in theirs if lab.state == "STARTED"]
             if going and chance.random() < 0.6:
                 lab = chance.choice(going)
                 world.labs.stop(lab, lab.owner)
-            elif len(going) < _MOST_GOING:
+            elif len(going) < _MAX_RUNNING_LABS:
                 left = [lab for lab in theirs if lab.state != "STARTED"]
-                if len(left) >= _MOST_LEFT:
+                if len(left) >= _MAX_STOPPED_LABS:
                     lab = chance.choice(left)
                     world.labs.start(lab, lab.owner)
                 else:
-                    world.person_starts_lab(chance.choice(PEOPLE))
+                    world.start_user_lab(chance.choice(PEOPLE))
 
     async def _returning(self) -> None:
         """Somebody comes back to a worker that was paused because nobody used it."""
         while True:
-            await self._pause(_BACK_EVERY)
+            await self._pause(_RESUME_SECONDS)
             paused = [
                 worker
                 async for worker in self._control.workers.list(status=[WorkerStatus.STOPPED])
                 if worker.paused_by_policy
             ]
             if paused:
-                worker = clock.chance().choice(paused)
-                await self._control.workers.start(worker.id, f"{clock.chance().choice(PEOPLE)} needs it again")
+                worker = clock.rng().choice(paused)
+                await self._control.workers.start(worker.id, f"{clock.rng().choice(PEOPLE)} needs it again")
 
     async def _disturbances(self) -> None:
         """Now and then somebody stops an instance from outside."""
         while True:
-            await self._pause(_DISTURBED_EVERY)
+            await self._pause(_OUTSIDE_STOP_SECONDS)
             now = asyncio.get_running_loop().time()
             for machine_id, moments in self._disturbed.items():
-                self._disturbed[machine_id] = [moment for moment in moments if now - moment < _AN_HOUR]
+                self._disturbed[machine_id] = [moment for moment in moments if now - moment < _HOUR_SECONDS]
             running = [
                 (region, machine)
                 for region, machine, _ in self._world.running()
-                if len(self._disturbed.get(machine.id, [])) < _MOST_DISTURBED
+                if len(self._disturbed.get(machine.id, [])) < _MAX_STOPS_PER_HOUR
             ]
             if running:
-                region, machine = clock.chance().choice(running)
+                region, machine = clock.rng().choice(running)
                 self._disturbed.setdefault(machine.id, []).append(now)
                 log.info("demo: somebody stops an instance from outside", instance=machine.id, region=region)
-                self._world.cloud.strike(region, Disturb(Action.STOP, machine.id))
+                self._world.cloud.strike(region, ExternalChange(ExternalAction.STOP, machine.id))
 
     async def _pause(self, span: tuple[float, float]) -> None:
-        await asyncio.sleep(clock.chance().uniform(*span) / self._speed)
+        await asyncio.sleep(clock.rng().uniform(*span) / self._speed)

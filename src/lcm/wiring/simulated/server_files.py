@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-LARGEST: Final = 4 * 1024 * 1024
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 _ACCOUNT: Final = "account"
 # What reading a file that somebody damaged, or that another version wrote, may raise.
 _UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
-class KeptServers:
+class ServerFiles:
     """The files, by the ids of machines. A file that cannot be used is told in a line, and its server begins anew."""
 
     def __init__(self, folder: Path) -> None:
@@ -72,15 +72,15 @@ class KeptServers:
     def save(self, worlds: Mapping[str, World], account: SmartAccount) -> None:
         """Write what has changed, and drop what belongs to nobody any more."""
         for machine_id, world in worlds.items():
-            self._save(machine_id, self._bounded(machine_id, persistence.keep(world)))
-        self._save(_ACCOUNT, _text({"holders": sorted(account.holders), "ever": account.ever}))
+            self._save(machine_id, self._bounded(machine_id, persistence.snapshot(world)))
+        self._save(_ACCOUNT, _to_json({"holders": sorted(account.holders), "ever": account.ever}))
         for machine_id in self._written.keys() - worlds.keys() - {_ACCOUNT}:
             self._path(machine_id).unlink(missing_ok=True)
             del self._written[machine_id]
 
     def _bounded(self, machine_id: str, kept: dict[str, Any]) -> str:
-        text = _text(kept)
-        if len(text) <= LARGEST:
+        text = _to_json(kept)
+        if len(text) <= MAX_FILE_BYTES:
             self._too_large.discard(machine_id)
             return text
         if machine_id not in self._too_large:
@@ -88,7 +88,7 @@ class KeptServers:
             log.warning(
                 "a simulated CML server has too much in its labs; these will not outlive a restart", id=machine_id
             )
-        return _text({**kept, "labs": []})
+        return _to_json({**kept, "labs": []})
 
     def _save(self, name: str, text: str) -> None:
         if self._written.get(name) == text:
@@ -104,8 +104,8 @@ class KeptServers:
 
     def _read(self, name: str) -> str:
         path = self._path(name)
-        if path.stat().st_size > LARGEST:
-            raise ValueError(f"larger than {LARGEST} bytes")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ValueError(f"larger than {MAX_FILE_BYTES} bytes")
         return path.read_text(encoding="utf-8")
 
     def _tell(self, name: str, error: Exception) -> None:
@@ -118,6 +118,6 @@ class KeptServers:
         return self._folder / f"{name}.json"
 
 
-def _text(stored: Mapping[str, Any]) -> str:
+def _to_json(stored: Mapping[str, Any]) -> str:
     """What YAML knows and JSON does not is written as text, or left out."""
     return json.dumps(stored, separators=(",", ":"), default=str, skipkeys=True)

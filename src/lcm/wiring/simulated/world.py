@@ -11,13 +11,13 @@ import structlog
 
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing, persistence
 from lcm.cloud.types import InstanceState
-from lcm.cml.simulator.listener import make_identity
+from lcm.cml.simulator.listener import make_server_identity
 from lcm.cml.simulator.server import CmlSimulator
 from lcm.cml.simulator.state.license import SmartAccount
-from lcm.cml.simulator.state.world import WorldSettings
+from lcm.cml.simulator.state.world import SimulatorSettings
 from lcm.core import clock
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running
-from lcm.wiring.simulated.server_files import KeptServers
+from lcm.wiring.simulated.server_files import ServerFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-IMAGE: Final = "cml-2.9.1-simulated"
-FOLDER: Final = "simulated-cml"
-_TEND_EVERY: Final = 0.5
-_BRISK: Final = Timing(pending=(4.0, 9.0), stopping=(6.0, 15.0), shutting_down=(5.0, 12.0), metal_factor=6.0)
+IMAGE_NAME: Final = "cml-2.9.1-simulated"
+SERVERS_FOLDER: Final = "simulated-cml"
+_SYNC_SECONDS: Final = 0.5
+_BASE_TIMING: Final = Timing(pending=(4.0, 9.0), stopping=(6.0, 15.0), shutting_down=(5.0, 12.0), metal_factor=6.0)
 
 
-def timing(speed: float) -> Timing:
+def scaled_timing(speed: float) -> Timing:
     """How long things take in a world that is so many times faster than real time; requests stay as they are."""
-    brisk = _BRISK
+    brisk = _BASE_TIMING
     return replace(
         brisk,
         pending=(brisk.pending[0] / speed, brisk.pending[1] / speed),
@@ -44,7 +44,7 @@ def timing(speed: float) -> Timing:
     )
 
 
-class WrongWorld(Exception):
+class SimulatedWorldError(Exception):
     """The file of the simulated world cannot be used; the text says why and what to do."""
 
 
@@ -53,14 +53,18 @@ class SimulatedWorld(HostedService):
 
     def __init__(self, path: Path, regions: Sequence[str], *, speed: float = 1.0, password: str = "") -> None:
         super().__init__("simulated world")
-        self.cloud = _restored(path, speed) if path.exists() else SimulatedCloud(seed=_seed(), timing=timing(speed))
+        self.cloud = (
+            _load_cloud(path, speed) if path.exists() else SimulatedCloud(seed=_new_seed(), timing=scaled_timing(speed))
+        )
         self.provider = SimulatedProvider(self.cloud)
         self.account = SmartAccount()
         self.servers: dict[str, CmlSimulator] = {}  # by machine
         self._path = path
-        self._kept = KeptServers(path.with_name(FOLDER))
-        self._settings = WorldSettings(speed=speed, boot_seconds=8.0, password=password or WorldSettings.password)
-        self._identity = make_identity()
+        self._kept = ServerFiles(path.with_name(SERVERS_FOLDER))
+        self._settings = SimulatorSettings(
+            speed=speed, boot_seconds=8.0, password=password or SimulatorSettings.password
+        )
+        self._identity = make_server_identity()
         self._addresses: dict[str, str] = {}  # which machine has an address
         self._powered: set[str] = set()
         self._saved = ""
@@ -68,7 +72,7 @@ class SimulatedWorld(HostedService):
         for region in regions:
             if region not in self.cloud.regions:
                 self.cloud.add_region(region)
-                self.cloud.add_image(region, IMAGE, created_at=clock.now())
+                self.cloud.add_image(region, IMAGE_NAME, created_at=clock.now())
 
     async def start(self) -> None:
         """Bring the servers up that should be up, and keep them in step with their machines."""
@@ -130,7 +134,7 @@ class SimulatedWorld(HostedService):
 
     async def _tend_on(self) -> None:
         while True:
-            await asyncio.sleep(_TEND_EVERY)
+            await asyncio.sleep(_SYNC_SECONDS)
             await self._tend()
             self._save()
 
@@ -173,17 +177,19 @@ class SimulatedWorld(HostedService):
         picture = self.cloud.to_json()
         text = json.dumps(picture, sort_keys=True)
         if text != self._saved:
-            persistence.write(self._path, picture)
+            persistence.save(self._path, picture)
             self._saved = text
         self._kept.save({name: server.world for name, server in self.servers.items()}, self.account)
 
 
-def _restored(path: Path, speed: float) -> SimulatedCloud:
+def _load_cloud(path: Path, speed: float) -> SimulatedCloud:
     try:
-        return SimulatedCloud.from_json(persistence.read(path), timing=timing(speed))
+        return SimulatedCloud.from_json(persistence.load(path), timing=scaled_timing(speed))
     except (ValueError, KeyError, TypeError) as error:
-        raise WrongWorld(f"{path} is no simulated cloud of this version ({error}); remove it to begin anew") from None
+        raise SimulatedWorldError(
+            f"{path} is no simulated cloud of this version ({error}); remove it to begin anew"
+        ) from None
 
 
-def _seed() -> int:
-    return clock.chance().randrange(2**31)
+def _new_seed() -> int:
+    return clock.rng().randrange(2**31)

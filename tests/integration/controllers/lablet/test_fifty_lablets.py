@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cml.client.labs import marker_of
+from lcm.cml.client.labs import marker_in_title
 from tests.support.real.full_platform import RealWhole, real_whole
 from tests.support.records.packing import first_fit_decreasing
 from tests.support.records.placement import needs
@@ -53,7 +53,7 @@ def test_fifty_lablets_from_an_empty_fleet_and_back(whole: RealWhole) -> None:
     wanted = [requirements for count, requirements in SIZES.values() for _ in range(count)]
     assert machines <= first_fit_decreasing(wanted) + 1
     assert len({worker["template_name"] for worker in whole.workers()}) > 1, "machines of several sizes"
-    markers = Counter(marker_of(lab.plan.title) for lab in whole.loop.run(whole.machines.labs()))
+    markers = Counter(marker_in_title(lab.plan.title) for lab in whole.loop.run(whole.machines.labs()))
     assert all(markers[f"{lablet_id}.1"] == 1 for lablet_id in staying)
 
     for lablet_id in sorted(staying):

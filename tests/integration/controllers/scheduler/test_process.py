@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.client import Client, Leader
-from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique
+from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.store.sqlite.store import SqliteStore
-from lcm.model.lablet.record import CreateDefinition, CreateLablet, Lablet
+from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet
 from lcm.model.lablet.status import LabletStatus
 from tests.support.records.placement import a_ready_worker, needs
 from tests.support.servers.etcd import EtcdServer, free_ports
@@ -60,7 +60,14 @@ class Platform:
         workers = [a_ready_worker(number, aws_region="us-east-1") for number in range(1, FLEET + 1)]
         await store.commit(
             [
-                Put(WORKERS, each.id, each.model_dump_json().encode(), None, worker_fields(each), worker_unique(each))
+                Put(
+                    WORKERS,
+                    each.id,
+                    each.model_dump_json().encode(),
+                    None,
+                    worker_fields(each),
+                    worker_unique_keys(each),
+                )
                 for each in workers
             ]
         )
@@ -71,7 +78,7 @@ class Platform:
             await client.internal.announce_leadership(Leader("worker-controller", 1), startup_sweep_done=True)
         async with self.client(ADMIN) as client:
             wish = needs(cpu=1, memory=1, ports=("SSH", "WEB"))
-            body = CreateDefinition(name="lab", version="1", topology=TOPOLOGY, requirements=wish)
+            body = CreateDefinitionRequest(name="lab", version="1", topology=TOPOLOGY, requirements=wish)
             await client.definitions.create(body)
 
     def client(self, token: str) -> Client:
@@ -91,7 +98,7 @@ class Platform:
 
             async def one() -> None:
                 async with slots:
-                    await client.lablets.create(CreateLablet(definition="lab"))
+                    await client.lablets.create(CreateLabletRequest(definition="lab"))
 
             await asyncio.gather(*(one() for _ in range(count)))
 

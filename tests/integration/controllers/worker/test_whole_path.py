@@ -81,7 +81,7 @@ def test_from_creation_to_termination(platform: RealPlatform) -> None:
     platform.change_settings(idle={"worker_idle_timeout_minutes": None, "worker_auto_pause_enabled": None})
     platform.command(worker_id, "start")
     platform.until(worker_id, status="RUNNING", ready=True)
-    lab_id = platform.loop.run(platform.machines.person_starts_lab(instance_id))
+    lab_id = platform.loop.run(platform.machines.start_user_lab(instance_id))
     wait_until(lambda: platform.loop.run(platform.machines.nodes_running(instance_id)) > 0, "nodes run")
     platform.command(worker_id, "drain")
     platform.until_condition(worker_id, "Draining", "nodes run on it")

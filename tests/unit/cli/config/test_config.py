@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cli.config.check import check_etcd, check_folder, check_keys, check_regions, check_store, findings
-from lcm.cli.config.commands import settings_of
+from lcm.cli.config.check import check_data_dir, check_etcd, check_regions, check_secret_keys, check_store, run_checks
+from lcm.cli.config.commands import setting_rows
 from lcm.settings import CoordinationSettings, RegionSettings, describe, load
-from lcm.wiring.control_plane import ControlPlaneSettings, PlaneSettings
+from lcm.wiring.control_plane import ControlPlaneComponentSettings, ControlPlaneProcessSettings
 from lcm.wiring.up import UpSettings
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def test_every_setting_with_its_source() -> None:
     env = {"ETCD_PORT": "4001", "LCM_BOOTSTRAP_TOKEN": "s3cret", "STORE_URL": "mongodb://me:s3cret@db/?replicaSet=a"}
-    shown = {each.name: each for each in settings_of(load(ControlPlaneSettings, env=env))}
-    assert set(shown) == {doc.variable for doc in describe(ControlPlaneSettings)}
+    shown = {each.name: each for each in setting_rows(load(ControlPlaneProcessSettings, env=env))}
+    assert set(shown) == {doc.variable for doc in describe(ControlPlaneProcessSettings)}
     assert (shown["ETCD_PORT"].value, shown["ETCD_PORT"].source) == ("4001", "environment ETCD_PORT")
     assert shown["ETCD_HOST"].source == "default"
     assert shown["LCM_BOOTSTRAP_TOKEN"].value == "***"
@@ -30,19 +30,19 @@ def test_every_setting_with_its_source() -> None:
 
 
 def test_a_secret_that_is_empty_is_not_set() -> None:
-    shown = {each.name: each for each in settings_of(load(UpSettings, env={}))}
+    shown = {each.name: each for each in setting_rows(load(UpSettings, env={}))}
     assert shown["CML_DEFAULT_PASSWORD"].value is None
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    assert check_folder(tmp_path / "deep" / "er").says.endswith("(it will be made)")
+    assert check_data_dir(tmp_path / "deep" / "er").says.endswith("(it will be made)")
     (tmp_path / "file").touch()
-    wrong = check_folder(tmp_path / "file" / "below")
+    wrong = check_data_dir(tmp_path / "file" / "below")
     assert (wrong.ok, "LCM_DATA_DIR" in wrong.remedy) == (False, True)
 
 
 async def test_a_store_file_is_looked_at_and_not_made(tmp_path: Path) -> None:
-    settings = PlaneSettings(lcm_data_dir=tmp_path)
+    settings = ControlPlaneComponentSettings(lcm_data_dir=tmp_path)
     assert (await check_store(settings)).says.endswith("lcm.db will be made")
     assert list(tmp_path.iterdir()) == []
     path = tmp_path / "lcm.db"
@@ -56,11 +56,11 @@ async def test_a_store_file_is_looked_at_and_not_made(tmp_path: Path) -> None:
 
 
 def test_keys(tmp_path: Path) -> None:
-    settings = PlaneSettings(lcm_data_dir=tmp_path)
-    assert "will be made" in check_keys(settings).says
+    settings = ControlPlaneComponentSettings(lcm_data_dir=tmp_path)
+    assert "will be made" in check_secret_keys(settings).says
     (tmp_path / "secret.key").write_text("short\n")
     (tmp_path / "secret.key").chmod(0o600)
-    assert not check_keys(settings).ok
+    assert not check_secret_keys(settings).ok
 
 
 def test_regions() -> None:
@@ -74,13 +74,13 @@ async def test_memory_needs_no_etcd() -> None:
 
 async def test_everything_of_lcm_up_in_a_fresh_folder(tmp_path: Path) -> None:
     told: list[str] = []
-    found = await findings(UpSettings(lcm_data_dir=tmp_path), lambda each: told.append(each.part))
+    found = await run_checks(UpSettings(lcm_data_dir=tmp_path), lambda each: told.append(each.part))
     assert all(each.ok for each in found), found
     assert told == ["settings", "etcd", "data folder", "store", "secret key", "regions", "AWS"]
 
 
 @pytest.mark.parametrize("url", ["mongodb://user:s3cret@", "mongodb://[::1"])
 async def test_an_address_of_mongodb_is_not_quoted(url: str, tmp_path: Path) -> None:
-    finding = await check_store(PlaneSettings(store_url=url, lcm_data_dir=tmp_path))
+    finding = await check_store(ControlPlaneComponentSettings(store_url=url, lcm_data_dir=tmp_path))
     assert not finding.ok
     assert "s3cret" not in repr(finding)

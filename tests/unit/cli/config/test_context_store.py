@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cli.commands.auth import context_name
+from lcm.cli.commands.auth import context_name_from_url
 from lcm.cli.config import context_store
 from lcm.cli.errors import CommandError
-from lcm.cli.runtime.target import DEFAULT_URL, reach
+from lcm.cli.runtime.target import DEFAULT_URL, resolve_target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_none_to_begin_with() -> None:
-    assert context_store.load() == context_store.Contexts()
+    assert context_store.load() == context_store.ContextFile()
     assert context_store.current() is None
 
 
@@ -48,78 +48,82 @@ def test_the_first_is_current_and_others_only_if_asked_for() -> None:
     context_store.use("two")
     assert context_store.load().current == "two"
     context_store.remove("two")
-    assert context_store.load() == context_store.Contexts({"one": context_store.Context("one", "http://one")}, None)
+    assert context_store.load() == context_store.ContextFile({"one": context_store.Context("one", "http://one")}, None)
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o666])
 def test_a_file_that_others_can_read_is_refused(mode: int) -> None:
     context_store.save("local", "http://x", "t")
     context_store.path().chmod(mode)
-    with pytest.raises(context_store.ContextsProblem, match="chmod 600"):
+    with pytest.raises(context_store.ContextStoreError, match="chmod 600"):
         context_store.load()
     with pytest.raises(CommandError, match="chmod 600"):
-        reach()
+        resolve_target()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"contexts": {"a": 5}}', '{"contexts": []}'])
 def test_a_damaged_file_is_told(content: str) -> None:
     context_store.save("local", "http://x", "t")
     context_store.path().write_text(content)
-    with pytest.raises(context_store.ContextsProblem, match="lcm login"):
+    with pytest.raises(context_store.ContextStoreError, match="lcm login"):
         context_store.load()
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", "-x", "x" * 64])
 def test_names_that_cannot_be(name: str) -> None:
-    with pytest.raises(context_store.ContextsProblem, match="cannot be called"):
+    with pytest.raises(context_store.ContextStoreError, match="cannot be called"):
         context_store.save(name, "http://x", None)
 
 
 def test_a_folder_that_cannot_be_written_is_told(home: Path) -> None:
     (home / "lcm").write_text("a file where the folder should be")
-    with pytest.raises(context_store.ContextsProblem, match="cannot be"):
+    with pytest.raises(context_store.ContextStoreError, match="cannot be"):
         context_store.save("local", "http://x", None)
 
 
 def test_flags_beat_the_environment_beats_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (reach().url, reach().token, reach().source) == (DEFAULT_URL, None, "default")
+    assert (resolve_target().url, resolve_target().token, resolve_target().source) == (DEFAULT_URL, None, "default")
     context_store.save("far", "http://far", "far-token")
-    assert (reach().url, reach().token, reach().source) == ("http://far", "far-token", "context far")
+    assert (resolve_target().url, resolve_target().token, resolve_target().source) == (
+        "http://far",
+        "far-token",
+        "context far",
+    )
     monkeypatch.setenv("LCM_URL", "http://env")
     monkeypatch.setenv("LCM_TOKEN", "env-token")
-    assert (reach().url, reach().token) == ("http://env", "env-token")
+    assert (resolve_target().url, resolve_target().token) == ("http://env", "env-token")
     file = tmp_path / "token"
     file.write_text("file-token\n")
-    told = reach("http://flag", str(file))
+    told = resolve_target("http://flag", str(file))
     assert (told.url, told.token) == ("http://flag", "file-token")
     assert "file-token" not in repr(told)
 
 
 def test_a_token_is_never_shown_to_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     context_store.save("far", "http://far", "far-token")
-    assert reach("http://elsewhere").token is None
-    assert reach("http://FAR/").token == "far-token"
+    assert resolve_target("http://elsewhere").token is None
+    assert resolve_target("http://FAR/").token == "far-token"
     monkeypatch.setenv("LCM_URL", "http://env")
-    assert reach().token is None
+    assert resolve_target().token is None
     monkeypatch.setenv("LCM_TOKEN", "env-token")
-    assert reach("http://elsewhere").token is None
+    assert resolve_target("http://elsewhere").token is None
     monkeypatch.delenv("LCM_URL")
-    assert reach("http://elsewhere").token == "env-token", "it was set for whatever is asked"
+    assert resolve_target("http://elsewhere").token == "env-token", "it was set for whatever is asked"
 
 
 def test_a_token_file_that_is_no_use(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="cannot be read"):
-        reach("http://x", str(tmp_path / "missing"))
+        resolve_target("http://x", str(tmp_path / "missing"))
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(CommandError, match="is empty"):
-        reach("http://x", str(tmp_path / "empty"))
+        resolve_target("http://x", str(tmp_path / "empty"))
 
 
 def test_names_from_addresses() -> None:
-    assert context_name("http://127.0.0.1:8080") == "local"
-    assert context_name("https://lcm.example.org/x") == "lcm.example.org"
+    assert context_name_from_url("http://127.0.0.1:8080") == "local"
+    assert context_name_from_url("https://lcm.example.org/x") == "lcm.example.org"
     with pytest.raises(CommandError, match="must begin with"):
-        context_name("lcm.example.org")
+        context_name_from_url("lcm.example.org")
 
 
 def test_the_file_is_plain_json() -> None:

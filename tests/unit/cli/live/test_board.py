@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lcm.cli.live.board import Board
-from lcm.cli.live.terminal import DOWN, ENTER, ERASE, ESCAPE, RESIZED, UP, keys_of
+from lcm.cli.live.terminal import DOWN, ENTER, ERASE, ESCAPE, RESIZED, UP, parse_keys
 from tests.support.records.workers import a_worker
 
 
@@ -103,7 +103,7 @@ def test_an_empty_board_survives_all_keys() -> None:
 
 
 def test_keys() -> None:
-    assert keys_of("a\x1b[A\x1b[Bq") == ["a", UP, DOWN, "q"]
-    assert keys_of("\r\x7f\x1b") == [ENTER, ERASE, ESCAPE]
-    assert keys_of("\x1b[Cx") == ["x"], "a key that means nothing here"
-    assert keys_of("\x00\x01") == []
+    assert parse_keys("a\x1b[A\x1b[Bq") == ["a", UP, DOWN, "q"]
+    assert parse_keys("\r\x7f\x1b") == [ENTER, ERASE, ESCAPE]
+    assert parse_keys("\x1b[Cx") == ["x"], "a key that means nothing here"
+    assert parse_keys("\x00\x01") == []

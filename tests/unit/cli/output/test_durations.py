@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lcm.cli.errors import WrongUsage
-from lcm.cli.output.durations import exact, parse_moment, parse_span, short, ticking
+from lcm.cli.errors import UsageError
+from lcm.cli.output.durations import format_duration, format_elapsed, format_timestamp_utc, parse_duration, parse_time
 
 NOW = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
 
@@ -17,21 +17,21 @@ NOW = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
     [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2d", 172_800), ("45", 45), (" 1W ", 604_800), ("0.5h", 1800)],
 )
 def test_spans(text: str, seconds: float) -> None:
-    assert parse_span(text).total_seconds() == seconds
+    assert parse_duration(text).total_seconds() == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "10 m", "m10", "-5m", "0s", "1h!", "99999d", "1e3s"])
 def test_what_is_no_span_is_told_with_examples(text: str) -> None:
-    with pytest.raises(WrongUsage, match="--timeout"):
-        parse_span(text, "--timeout")
+    with pytest.raises(UsageError, match="--timeout"):
+        parse_duration(text, "--timeout")
 
 
 def test_moments() -> None:
-    assert parse_moment("2h", NOW) == NOW + timedelta(hours=2)
-    assert parse_moment("2026-01-18T10:30Z", NOW) == NOW + timedelta(days=1)
-    assert parse_moment("2026-01-18 10:30", NOW) == NOW + timedelta(days=1)
-    with pytest.raises(WrongUsage):
-        parse_moment("2026-13-45", NOW)
+    assert parse_time("2h", NOW) == NOW + timedelta(hours=2)
+    assert parse_time("2026-01-18T10:30Z", NOW) == NOW + timedelta(days=1)
+    assert parse_time("2026-01-18 10:30", NOW) == NOW + timedelta(days=1)
+    with pytest.raises(UsageError):
+        parse_time("2026-13-45", NOW)
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_moments() -> None:
     ],
 )
 def test_short(seconds: float, words: str) -> None:
-    assert short(timedelta(seconds=seconds)) == words
+    assert format_duration(timedelta(seconds=seconds)) == words
 
 
 def test_clocks() -> None:
-    assert [ticking(timedelta(seconds=each)) for each in (7, 750, 3723)] == ["0:07", "12:30", "1:02:03"]
-    assert exact(NOW) == "2026-01-17 10:30:00 UTC"
+    assert [format_elapsed(timedelta(seconds=each)) for each in (7, 750, 3723)] == ["0:07", "12:30", "1:02:03"]
+    assert format_timestamp_utc(NOW) == "2026-01-17 10:30:00 UTC"

@@ -10,18 +10,18 @@ import pytest
 from lcm.cli.output.lablet_views import (
     lablet_columns,
     lablet_notes,
-    lablet_status_words,
-    needs_words,
+    lablet_status_text,
+    requirements_text,
     show_lablet,
     show_lablet_history,
     show_preview,
     show_rejections,
 )
-from lcm.cli.output.printer import Screen
-from lcm.cli.runtime.lablet_waiting import hopeless
-from lcm.cli.runtime.options import Format
-from lcm.model.lablet.preview import Candidate, LabletPreview, PreviewOutcome
-from lcm.model.lablet.record import NodeEndpoint, Placement, Rejection, Requirements
+from lcm.cli.output.printer import Printer
+from lcm.cli.runtime.options import OutputFormat
+from lcm.cli.runtime.waiting import lablet_wait_failure
+from lcm.model.lablet.preview import LabletPreview, PlacementCandidate, PreviewOutcome
+from lcm.model.lablet.record import LabletRequirements, NodeEndpoint, Placement, Rejection
 from lcm.model.lablet.status import LabletStatus
 from tests.support.records.lablet_records import a_lablet
 from tests.support.records.workers import NOW
@@ -40,7 +40,7 @@ REJECTIONS = tuple(
     ],
 )
 def test_the_status_says_how_it_ends(facts: dict[str, Any], words: str) -> None:
-    assert lablet_status_words(a_lablet(**facts)) == words
+    assert lablet_status_text(a_lablet(**facts)) == words
 
 
 def test_notes_say_what_one_line_should() -> None:
@@ -60,18 +60,18 @@ def test_a_line_of_the_list() -> None:
 
 
 def test_needs_on_one_line() -> None:
-    assert needs_words(Requirements(license=False)) == "1 CPU, 1 GB memory, 1 GB disk, 1 node"
-    all_of_them = Requirements(
+    assert requirements_text(LabletRequirements(license=False)) == "1 CPU, 1 GB memory, 1 GB disk, 1 node"
+    all_of_them = LabletRequirements(
         cpu_cores=0.5, nodes=3, cml_version=">=2.7", node_definitions=("iosv", "alpine"), ports=("CON",)
     )
-    assert needs_words(all_of_them) == (
+    assert requirements_text(all_of_them) == (
         "0.5 CPU, 1 GB memory, 1 GB disk, 3 nodes, a licence, CML >=2.7, node definitions iosv, alpine, ports CON"
     )
 
 
 def test_one_that_waits_says_who_was_not_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     placement = Placement(at=NOW, reason="none fits", rejections=REJECTIONS, rejected=30)
-    show_lablet(Screen(Format.TABLE), a_lablet(placement=placement), "")
+    show_lablet(Printer(OutputFormat.TABLE), a_lablet(placement=placement), "")
     told = capsys.readouterr().out
     assert "none fits" in told
     assert "lab-19" in told
@@ -87,7 +87,7 @@ def test_one_that_runs_says_where_it_is_reached(capsys: pytest.CaptureFixture[st
         endpoints=(NodeEndpoint(node="R1", addresses=("10.0.0.1",)), NodeEndpoint(node="R2")),
         placement=Placement(at=NOW, worker_id="w-1", score=0.5, reason="the best", rejections=REJECTIONS, rejected=25),
     )
-    show_lablet(Screen(Format.TABLE), running, "alpha")
+    show_lablet(Printer(OutputFormat.TABLE), running, "alpha")
     told = capsys.readouterr().out
     assert "alpha (w-1)" in told
     assert "the best" in told
@@ -99,16 +99,16 @@ def test_one_that_runs_says_where_it_is_reached(capsys: pytest.CaptureFixture[st
 def test_a_preview_says_the_answer_first(capsys: pytest.CaptureFixture[str]) -> None:
     preview = LabletPreview(
         definition="ospf@1",
-        requirements=Requirements(),
+        requirements=LabletRequirements(),
         outcome=PreviewOutcome.LAUNCH,
         reason="a small would be launched",
-        candidates=(Candidate(worker_id="w-1", worker_name="alpha", score=0.5),),
+        candidates=(PlacementCandidate(worker_id="w-1", worker_name="alpha", score=0.5),),
         rejections=REJECTIONS[:1],
         rejected=1,
         template="small",
         cost_per_hour_usd=0.02,
     )
-    show_preview(Screen(Format.TABLE), preview)
+    show_preview(Printer(OutputFormat.TABLE), preview)
     told = capsys.readouterr().out
     assert told.startswith("ospf@1: a small would be launched.")
     assert "$0.02 an hour more than now" in told
@@ -117,12 +117,12 @@ def test_a_preview_says_the_answer_first(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_nothing_more_is_said_where_all_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    show_rejections(Screen(Format.TABLE), REJECTIONS[:2], 2)
+    show_rejections(Printer(OutputFormat.TABLE), REJECTIONS[:2], 2)
     assert "more" not in capsys.readouterr().out
 
 
 def test_a_history_that_is_not_kept_any_more(capsys: pytest.CaptureFixture[str]) -> None:
-    show_lablet_history(Screen(Format.TABLE), "mine", [])
+    show_lablet_history(Printer(OutputFormat.TABLE), "mine", [])
     assert capsys.readouterr().out == "mine has no history that is still kept.\n"
 
 
@@ -140,5 +140,5 @@ def test_a_history_that_is_not_kept_any_more(capsys: pytest.CaptureFixture[str])
     ],
 )
 def test_waiting_ends_where_it_is_hopeless(facts: dict[str, Any], goal: str, why: str) -> None:
-    told = hopeless(a_lablet(**facts), LabletStatus(goal))
+    told = lablet_wait_failure(a_lablet(**facts), LabletStatus(goal))
     assert (why in told, bool(told)) == (True, bool(why))

@@ -9,30 +9,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from lcm.cli.output.tables import GAP, Column, fit, print_table
+from lcm.cli.output.tables import COLUMN_GAP, Column, fit_columns, print_table
 
 
 def test_all_is_shown_where_there_is_room() -> None:
-    assert fit([5, 7, 9], [0, 1, 2], [5, 7, 9], 25) == {0: 5, 1: 7, 2: 9}
+    assert fit_columns([5, 7, 9], [0, 1, 2], [5, 7, 9], 25) == {0: 5, 1: 7, 2: 9}
 
 
 def test_the_least_important_goes_first() -> None:
-    assert fit([5, 7, 9], [0, 2, 1], [5, 7, 9], 24) == {0: 5, 2: 9}
+    assert fit_columns([5, 7, 9], [0, 2, 1], [5, 7, 9], 24) == {0: 5, 2: 9}
 
 
 def test_cutting_comes_before_leaving_out() -> None:
-    assert fit([5, 40], [0, 1], [5, 10], 30) == {0: 5, 1: 23}
+    assert fit_columns([5, 40], [0, 1], [5, 10], 30) == {0: 5, 1: 23}
 
 
 def test_what_must_stay_stays_even_where_it_does_not_fit() -> None:
-    assert fit([30, 30], [0, 0], [30, 30], 10) == {0: 30, 1: 30}
+    assert fit_columns([30, 30], [0, 0], [30, 30], 10) == {0: 30, 1: 30}
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5), st.integers(1, 60)), min_size=1), st.integers(1, 200))
 def test_it_fits_or_only_the_indispensable_is_left(columns: list[tuple[int, int, int]], room: int) -> None:
     natural, ranks, least = ([each[part] for each in columns] for part in range(3))
-    widths = fit(natural, ranks, least, room)
-    total = sum(widths.values()) + GAP * (len(widths) - 1)
+    widths = fit_columns(natural, ranks, least, room)
+    total = sum(widths.values()) + COLUMN_GAP * (len(widths) - 1)
     assert total <= room or all(ranks[each] == 0 for each in widths)
     assert all(ranks[each] > 0 for each in range(len(columns)) if each not in widths)
     assert all(min(natural[each], least[each]) <= width <= natural[each] for each, width in widths.items())

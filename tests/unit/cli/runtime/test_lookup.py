@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lcm.cli.errors import CommandError
-from lcm.cli.runtime.lookup import Candidate, candidates_of, pick
+from lcm.cli.runtime.lookup import Candidate, pick_candidate, worker_candidates
 from tests.support.records.workers import a_worker
 
 FLEET = [
@@ -20,7 +20,7 @@ FLEET = [
 
 
 def meant(text: str) -> str:
-    return pick(text, FLEET, "worker", "lcm workers list")
+    return pick_candidate(text, FLEET, "worker", "lcm workers list")
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def test_a_slip_is_answered_with_what_was_meant() -> None:
 def test_many_are_not_all_listed() -> None:
     many = [Candidate(f"w-{number}", f"lab-{number:02}") for number in range(30)]
     with pytest.raises(CommandError, match=r"fits 30 workers: lab-00 .* and 22 more"):
-        pick("lab", many, "worker", "")
+        pick_candidate("lab", many, "worker", "")
 
 
 def test_workers_as_candidates() -> None:
     ended = a_worker(id="w-2", status="TERMINATED")
-    assert candidates_of([a_worker(instance_id="i-9"), ended]) == [
+    assert worker_candidates([a_worker(instance_id="i-9"), ended]) == [
         Candidate("w-1", "alpha", False, "i-9"),
         Candidate("w-2", "alpha", True, None),
     ]

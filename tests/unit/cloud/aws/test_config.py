@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.cloud.aws.config import AwsConfig, ConfigError
+from lcm.cloud.aws.config import AwsConfig, AwsConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,29 +92,29 @@ def inline(**fields: Any) -> str:
     ],
 )
 def test_what_is_wrong_is_said_on_one_line_with_its_field(text: str, says: str) -> None:
-    with pytest.raises(ConfigError) as wrong:
+    with pytest.raises(AwsConfigError) as wrong:
         AwsConfig.load(text)
     assert re.search(says, str(wrong.value)), str(wrong.value)
     assert "\n" not in str(wrong.value)
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"AWS_REGION_CONFIGS=/absent.yaml: must be JSON or a readable YAML file"):
+    with pytest.raises(AwsConfigError, match=r"AWS_REGION_CONFIGS=/absent.yaml: must be JSON or a readable YAML file"):
         AwsConfig.load("/absent.yaml")
     path = tmp_path / "regions.yaml"
     path.write_text("eu-central-1:\n  key_name: [\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"regions.yaml: not YAML at line 3"):
+    with pytest.raises(AwsConfigError, match=r"regions.yaml: not YAML at line 3"):
         AwsConfig.load(str(path))
     path.write_text("- eu-central-1\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"regions.yaml: must be a mapping"):
+    with pytest.raises(AwsConfigError, match=r"regions.yaml: must be a mapping"):
         AwsConfig.load(str(path))
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match=r"must be JSON or a readable YAML file: not text"):
+    with pytest.raises(AwsConfigError, match=r"must be JSON or a readable YAML file: not text"):
         AwsConfig.load(str(path))
 
 
 def test_no_region_at_all() -> None:
-    with pytest.raises(ConfigError, match="AWS_REGION_CONFIGS or AWS_DEFAULT_REGION"):
+    with pytest.raises(AwsConfigError, match="AWS_REGION_CONFIGS or AWS_DEFAULT_REGION"):
         AwsConfig.load(None, None)
-    with pytest.raises(ConfigError, match=r"AWS_DEFAULT_REGION: frankfurt.region"):
+    with pytest.raises(AwsConfigError, match=r"AWS_DEFAULT_REGION: frankfurt.region"):
         AwsConfig.load(None, "frankfurt")

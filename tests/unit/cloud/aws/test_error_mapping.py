@@ -10,44 +10,44 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from lcm.cloud import errors
-from lcm.cloud.aws.error_mapping import is_throttling, outcome_of, translate
+from lcm.cloud.aws.error_mapping import is_throttling, outcome_label, translate_error
 
 URL = "https://ec2.eu-central-1.amazonaws.com"
 
 CODES: list[tuple[str, int, type[errors.CloudError]]] = [
-    ("RequestLimitExceeded", 503, errors.Throttled),
-    ("Throttling", 400, errors.Throttled),
-    ("ThrottlingException", 400, errors.Throttled),
-    ("TooManyRequestsException", 429, errors.Throttled),
-    ("SomethingNew", 429, errors.Throttled),
-    ("InsufficientInstanceCapacity", 500, errors.CapacityLacking),
-    ("InsufficientHostCapacity", 400, errors.CapacityLacking),
-    ("InsufficientFreeAddressesInSubnet", 400, errors.CapacityLacking),
-    ("IdempotentInstanceTerminated", 400, errors.TokenSpent),
-    ("IdempotentParameterMismatch", 400, errors.TokenMismatch),
-    ("InvalidInstanceID.NotFound", 400, errors.InstanceNotFound),
-    ("InvalidInstanceID.Malformed", 400, errors.InvalidRequest),
-    ("IncorrectInstanceState", 400, errors.WrongState),
-    ("UnauthorizedOperation", 403, errors.Denied),
-    ("AuthFailure", 401, errors.Denied),
-    ("ExpiredToken", 403, errors.Denied),
-    ("RequestExpired", 400, errors.Denied),
-    ("InvalidClientTokenId", 403, errors.Denied),
-    ("SignatureDoesNotMatch", 403, errors.Denied),
-    ("OperationNotPermitted", 400, errors.Denied),
-    ("OptInRequired", 401, errors.Denied),
-    ("VcpuLimitExceeded", 400, errors.QuotaExceeded),
-    ("InstanceLimitExceeded", 400, errors.QuotaExceeded),
-    ("VolumeLimitExceeded", 400, errors.QuotaExceeded),
-    ("InvalidAMIID.NotFound", 400, errors.InvalidRequest),
-    ("InvalidSubnetID.NotFound", 400, errors.InvalidRequest),
-    ("InvalidParameterValue", 400, errors.InvalidRequest),
-    ("InvalidKeyPair.NotFound", 400, errors.InvalidRequest),
-    ("MissingParameter", 400, errors.InvalidRequest),
-    ("UnknownParameter", 400, errors.InvalidRequest),
-    ("Unsupported", 400, errors.InvalidRequest),
-    ("FilterLimitExceeded", 400, errors.InvalidRequest),
-    ("NobodyHasHeardOfIt", 400, errors.Refused),
+    ("RequestLimitExceeded", 503, errors.CloudThrottledError),
+    ("Throttling", 400, errors.CloudThrottledError),
+    ("ThrottlingException", 400, errors.CloudThrottledError),
+    ("TooManyRequestsException", 429, errors.CloudThrottledError),
+    ("SomethingNew", 429, errors.CloudThrottledError),
+    ("InsufficientInstanceCapacity", 500, errors.InsufficientCapacityError),
+    ("InsufficientHostCapacity", 400, errors.InsufficientCapacityError),
+    ("InsufficientFreeAddressesInSubnet", 400, errors.InsufficientCapacityError),
+    ("IdempotentInstanceTerminated", 400, errors.LaunchTokenSpentError),
+    ("IdempotentParameterMismatch", 400, errors.LaunchTokenMismatchError),
+    ("InvalidInstanceID.NotFound", 400, errors.InstanceNotFoundError),
+    ("InvalidInstanceID.Malformed", 400, errors.InvalidCloudRequestError),
+    ("IncorrectInstanceState", 400, errors.IncorrectInstanceStateError),
+    ("UnauthorizedOperation", 403, errors.CloudAccessDeniedError),
+    ("AuthFailure", 401, errors.CloudAccessDeniedError),
+    ("ExpiredToken", 403, errors.CloudAccessDeniedError),
+    ("RequestExpired", 400, errors.CloudAccessDeniedError),
+    ("InvalidClientTokenId", 403, errors.CloudAccessDeniedError),
+    ("SignatureDoesNotMatch", 403, errors.CloudAccessDeniedError),
+    ("OperationNotPermitted", 400, errors.CloudAccessDeniedError),
+    ("OptInRequired", 401, errors.CloudAccessDeniedError),
+    ("VcpuLimitExceeded", 400, errors.QuotaExceededError),
+    ("InstanceLimitExceeded", 400, errors.QuotaExceededError),
+    ("VolumeLimitExceeded", 400, errors.QuotaExceededError),
+    ("InvalidAMIID.NotFound", 400, errors.InvalidCloudRequestError),
+    ("InvalidSubnetID.NotFound", 400, errors.InvalidCloudRequestError),
+    ("InvalidParameterValue", 400, errors.InvalidCloudRequestError),
+    ("InvalidKeyPair.NotFound", 400, errors.InvalidCloudRequestError),
+    ("MissingParameter", 400, errors.InvalidCloudRequestError),
+    ("UnknownParameter", 400, errors.InvalidCloudRequestError),
+    ("Unsupported", 400, errors.InvalidCloudRequestError),
+    ("FilterLimitExceeded", 400, errors.InvalidCloudRequestError),
+    ("NobodyHasHeardOfIt", 400, errors.CloudRefusedError),
 ]
 SERVER_FAILURES = [("InternalError", 500), ("Unavailable", 503), ("ServiceUnavailable", 503), ("NewOne", 502)]
 
@@ -58,7 +58,7 @@ def refusal(code: str, status: int, operation: str = "RunInstances", message: st
 
 
 def kind_of(error: Exception, *, mutating: bool) -> type[errors.CloudError]:
-    return type(translate(error, operation="RunInstances", region="eu-central-1", mutating=mutating))
+    return type(translate_error(error, operation="RunInstances", region="eu-central-1", mutating=mutating))
 
 
 @pytest.mark.parametrize(("code", "status", "kind"), CODES)
@@ -69,8 +69,8 @@ def test_a_refusal_is_definite(code: str, status: int, kind: type[errors.CloudEr
 
 @pytest.mark.parametrize(("code", "status"), SERVER_FAILURES)
 def test_a_server_that_failed_may_have_done_it(code: str, status: int) -> None:
-    assert kind_of(refusal(code, status), mutating=True) is errors.OutcomeUnknown
-    assert kind_of(refusal(code, status), mutating=False) is errors.Unreachable
+    assert kind_of(refusal(code, status), mutating=True) is errors.CloudOutcomeUnknownError
+    assert kind_of(refusal(code, status), mutating=False) is errors.CloudUnreachableError
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_server_that_failed_may_have_done_it(code: str, status: int) -> None:
     ],
 )
 def test_what_was_never_sent_has_changed_nothing(error: Exception) -> None:
-    assert kind_of(error, mutating=True) is errors.Unreachable
-    assert kind_of(error, mutating=False) is errors.Unreachable
+    assert kind_of(error, mutating=True) is errors.CloudUnreachableError
+    assert kind_of(error, mutating=False) is errors.CloudUnreachableError
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_what_was_never_sent_has_changed_nothing(error: Exception) -> None:
     ],
 )
 def test_what_was_sent_and_not_answered_may_have_happened(error: Exception) -> None:
-    assert kind_of(error, mutating=True) is errors.OutcomeUnknown
-    assert kind_of(error, mutating=False) is errors.Unreachable
+    assert kind_of(error, mutating=True) is errors.CloudOutcomeUnknownError
+    assert kind_of(error, mutating=False) is errors.CloudUnreachableError
 
 
 @pytest.mark.parametrize(
@@ -115,25 +115,25 @@ def test_what_was_sent_and_not_answered_may_have_happened(error: Exception) -> N
     ],
 )
 def test_missing_credentials_are_a_denial(error: Exception) -> None:
-    assert kind_of(error, mutating=True) is errors.Denied
+    assert kind_of(error, mutating=True) is errors.CloudAccessDeniedError
 
 
 def test_parameters_that_do_not_fit_are_invalid() -> None:
-    assert kind_of(boto.ParamValidationError(report="no"), mutating=True) is errors.InvalidRequest
+    assert kind_of(boto.ParamValidationError(report="no"), mutating=True) is errors.InvalidCloudRequestError
 
 
 def test_a_failure_on_the_way_to_the_call_is_not_the_calls() -> None:
     """A role that cannot be assumed because its server failed: the launch itself was never sent."""
-    error = translate(
+    error = translate_error(
         refusal("InternalError", 500, operation="AssumeRole"), operation="RunInstances", region="r", mutating=True
     )
-    assert type(error) is errors.Unreachable
+    assert type(error) is errors.CloudUnreachableError
     assert "AssumeRole" in str(error)
 
 
 def test_the_message_says_what_where_and_why_on_one_line() -> None:
     message = "You are not authorized.\nEncoded authorization failure message: " + "x" * 5000
-    error = translate(
+    error = translate_error(
         refusal("UnauthorizedOperation", 403, operation="StopInstances", message=message),
         operation="StopInstances",
         region="eu-central-1",
@@ -155,4 +155,4 @@ def test_every_error_has_a_word_for_metrics() -> None:
     kinds = [
         value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.CloudError)
     ]
-    assert {outcome_of(kind("x")) for kind in kinds} >= {"throttled", "unreachable", "outcome_unknown", "refused"}
+    assert {outcome_label(kind("x")) for kind in kinds} >= {"throttled", "unreachable", "outcome_unknown", "refused"}

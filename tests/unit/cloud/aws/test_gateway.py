@@ -9,8 +9,7 @@ import pytest
 
 from lcm.cloud.aws.clients import client_config
 from lcm.cloud.aws.config import RegionConfig, Tuning
-from lcm.cloud.aws.gateway import Gateway
-from lcm.cloud.aws.telemetry import call_metrics
+from lcm.cloud.aws.gateway import AwsGateway, aws_call_metrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -33,8 +32,8 @@ def threads() -> NoThreads:
 
 
 @pytest.fixture
-def gateway(registry: CollectorRegistry, threads: NoThreads) -> Gateway:
-    return Gateway(RegionConfig(region="eu-central-1"), Tuning(), threads, call_metrics(registry))  # type: ignore[arg-type]
+def gateway(registry: CollectorRegistry, threads: NoThreads) -> AwsGateway:
+    return AwsGateway(RegionConfig(region="eu-central-1"), Tuning(), threads, aws_call_metrics(registry))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ def gateway(registry: CollectorRegistry, threads: NoThreads) -> Gateway:
     [("DescribeInstances", 90, 18), ("RunInstances", 4, 1.8), ("StopInstances", 45, 4.5), ("GetMetricData", 45, 45)],
 )
 async def test_calls_keep_to_nine_tenths_of_what_aws_allows(
-    gateway: Gateway, threads: NoThreads, operation: str, burst: int, a_second: float
+    gateway: AwsGateway, threads: NoThreads, operation: str, burst: int, a_second: float
 ) -> None:
     began = asyncio.get_running_loop().time()
     more = 20
@@ -52,7 +51,7 @@ async def test_calls_keep_to_nine_tenths_of_what_aws_allows(
     assert threads.at[-1] - began == pytest.approx(more / a_second, rel=0.05)
 
 
-async def test_operations_do_not_wait_for_one_another(gateway: Gateway, threads: NoThreads) -> None:
+async def test_operations_do_not_wait_for_one_another(gateway: AwsGateway, threads: NoThreads) -> None:
     began = asyncio.get_running_loop().time()
     launches = [asyncio.create_task(gateway.call("RunInstances", {})) for _ in range(10)]
     await gateway.call("DescribeInstances", {})
@@ -60,7 +59,7 @@ async def test_operations_do_not_wait_for_one_another(gateway: Gateway, threads:
     await asyncio.gather(*launches)
 
 
-async def test_a_call_given_up_before_its_turn_is_not_made(gateway: Gateway, threads: NoThreads) -> None:
+async def test_a_call_given_up_before_its_turn_is_not_made(gateway: AwsGateway, threads: NoThreads) -> None:
     calls = [asyncio.create_task(gateway.call("RunInstances", {})) for _ in range(10)]
     await asyncio.sleep(0)
     for call in calls[4:9]:
@@ -70,7 +69,7 @@ async def test_a_call_given_up_before_its_turn_is_not_made(gateway: Gateway, thr
     assert threads.at[-1] - threads.at[0] == pytest.approx(0.5 / 1.8, rel=0.05), "the last did not wait for the others"
 
 
-async def test_nothing_left_to_send_is_no_answer(gateway: Gateway) -> None:
+async def test_nothing_left_to_send_is_no_answer(gateway: AwsGateway) -> None:
     assert await gateway.call_prepared("StopInstances", lambda: None, instances=3) is None
 
 
@@ -82,4 +81,4 @@ def test_nothing_that_matters_is_left_to_botocores_defaults() -> None:
 
 
 def test_one_set_of_families_for_a_registry(registry: CollectorRegistry) -> None:
-    assert call_metrics(registry) is call_metrics(registry)
+    assert aws_call_metrics(registry) is aws_call_metrics(registry)

@@ -12,14 +12,13 @@ from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError
 
-from lcm.cloud.aws.clients import new_rehearsing_client
+from lcm.cloud.aws.clients import new_dry_run_client
 from lcm.cloud.aws.config import RegionConfig, Tuning
-from lcm.cloud.aws.error_mapping import translate
-from lcm.cloud.aws.gateway import Gateway
-from lcm.cloud.aws.launch import Launches
-from lcm.cloud.aws.permissions import CHANGES, Permissions, Verdict, judge
-from lcm.cloud.aws.telemetry import call_metrics
-from lcm.cloud.errors import CloudError, Refused, Unreachable
+from lcm.cloud.aws.error_mapping import translate_error
+from lcm.cloud.aws.gateway import AwsGateway, aws_call_metrics
+from lcm.cloud.aws.iam import CHECKED_OPERATIONS, DryRunOutcome, PermissionChecker, interpret_dry_run_error
+from lcm.cloud.aws.mutations import Launcher
+from lcm.cloud.errors import CloudError, CloudRefusedError, CloudUnreachableError
 from lcm.cloud.types import LaunchParameters
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def client(monkeypatch: pytest.MonkeyPatch, sent: list[dict[str, str]]) -> Any:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     session = botocore.session.Session()
     session.set_credentials("test", "test")
-    made = new_rehearsing_client(session, REGION, Tuning())
+    made = new_dry_run_client(session, REGION, Tuning())
 
     def send(request: Any, **_: Any) -> AWSResponse:
         sent.append(
@@ -120,15 +119,15 @@ class _NoThreads:
 async def test_the_gateway_asks_by_that_client_and_at_its_pace(
     registry: CollectorRegistry, client: Any, sent: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lcm.cloud.aws.gateway.new_rehearsing_client", lambda *_: client)
+    monkeypatch.setattr("lcm.cloud.aws.gateway.new_dry_run_client", lambda *_: client)
     threads = _NoThreads()
-    gateway = Gateway(REGION, Tuning(), threads, call_metrics(registry))  # type: ignore[arg-type]
-    permissions = Permissions(gateway, Launches(gateway, None))  # type: ignore[arg-type]
+    gateway = AwsGateway(REGION, Tuning(), threads, aws_call_metrics(registry))  # type: ignore[arg-type]
+    permissions = PermissionChecker(gateway, Launcher(gateway, None))  # type: ignore[arg-type]
     assert await permissions.tries() is None
     trials = [await permissions.launch(LAUNCH) for _ in range(6)]
     trials += await permissions.changes("i-1")
-    assert {trial.verdict for trial in trials} == {Verdict.ALLOWED}
-    assert [request["Action"] for request in sent] == ["DescribeInstances", *["RunInstances"] * 6, *CHANGES]
+    assert {trial.verdict for trial in trials} == {DryRunOutcome.ALLOWED}
+    assert [request["Action"] for request in sent] == ["DescribeInstances", *["RunInstances"] * 6, *CHECKED_OPERATIONS]
     assert all(request["DryRun"] == "true" for request in sent)
     # Four launches at once are nine tenths of what AWS allows; the others wait.
     assert threads.at[4] == threads.at[1] < threads.at[5] < threads.at[6]
@@ -141,16 +140,16 @@ class FakeGateway:
         self.asked: list[str] = []
         self._answers = answers
 
-    async def rehearse(self, operation: str, parameters: Mapping[str, Any], instances: int = 0) -> Mapping[str, Any]:
+    async def dry_run(self, operation: str, parameters: Mapping[str, Any], instances: int = 0) -> Mapping[str, Any]:
         self.asked.append(operation)
         code = self._answers.get(operation, "DryRunOperation")
         if code == "made":
             return {}
-        raise Refused(f"{operation} in eu-central-1: {code}: so it is", code=code, operation=operation)
+        raise CloudRefusedError(f"{operation} in eu-central-1: {code}: so it is", code=code, operation=operation)
 
 
-def permissions_of(gateway: FakeGateway) -> Permissions:
-    return Permissions(gateway, Launches(gateway, None))  # type: ignore[arg-type]
+def permissions_of(gateway: FakeGateway) -> PermissionChecker:
+    return PermissionChecker(gateway, Launcher(gateway, None))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answer", ["made", "UnauthorizedOperation", "RequestLimitExceeded"])
@@ -159,13 +158,13 @@ async def test_changes_are_tried_only_where_dry_runs_are_known(answer: str) -> N
     permissions = permissions_of(gateway)
     assert await permissions.tries() is not None
     trials = [await permissions.launch(LAUNCH), *await permissions.changes("i-1")]
-    assert {trial.verdict for trial in trials} == {Verdict.UNTOLD}
+    assert {trial.verdict for trial in trials} == {DryRunOutcome.UNTOLD}
     assert gateway.asked == ["DescribeInstances"]
 
 
 async def test_changes_are_not_tried_unasked() -> None:
     gateway = FakeGateway()
-    assert {trial.verdict for trial in await permissions_of(gateway).changes("i-1")} == {Verdict.UNTOLD}
+    assert {trial.verdict for trial in await permissions_of(gateway).changes("i-1")} == {DryRunOutcome.UNTOLD}
     assert gateway.asked == []
 
 
@@ -174,41 +173,41 @@ async def test_whoever_carries_one_out_is_asked_nothing_more() -> None:
     permissions = permissions_of(gateway)
     await permissions.tries()
     trials = [*await permissions.changes("i-1"), await permissions.launch(LAUNCH)]
-    assert [trial.verdict for trial in trials] == [Verdict.MADE, *[Verdict.UNTOLD] * 3]
+    assert [trial.verdict for trial in trials] == [DryRunOutcome.MADE, *[DryRunOutcome.UNTOLD] * 3]
     assert gateway.asked == ["DescribeInstances", "StartInstances"]
 
 
 @pytest.mark.parametrize(
     ("operation", "code", "text", "verdict", "lacking"),
     [
-        ("StopInstances", "DryRunOperation", "Request would have succeeded", Verdict.ALLOWED, ""),
-        ("StopInstances", "UnauthorizedOperation", "You are not", Verdict.FORBIDDEN, "ec2:StopInstances"),
-        ("StopInstances", "AccessDenied", "no", Verdict.FORBIDDEN, "ec2:StopInstances"),
+        ("StopInstances", "DryRunOperation", "Request would have succeeded", DryRunOutcome.ALLOWED, ""),
+        ("StopInstances", "UnauthorizedOperation", "You are not", DryRunOutcome.FORBIDDEN, "ec2:StopInstances"),
+        ("StopInstances", "AccessDenied", "no", DryRunOutcome.FORBIDDEN, "ec2:StopInstances"),
         (
             "RunInstances",
             "UnauthorizedOperation",
             "User: arn:aws:iam::1:user/x is not authorized to perform: ec2:CreateTags on resource: y because",
-            Verdict.FORBIDDEN,
+            DryRunOutcome.FORBIDDEN,
             "ec2:CreateTags",
         ),
-        ("StopInstances", "InvalidInstanceID.NotFound", "i-1", Verdict.UNTOLD, ""),
-        ("StopInstances", "IncorrectInstanceState", "i-1", Verdict.UNTOLD, ""),
-        ("RunInstances", "InvalidSubnetID.NotFound", "subnet-1", Verdict.WRONG, ""),
-        ("RunInstances", "InvalidGroup.NotFound", "sg-1", Verdict.WRONG, ""),
-        ("RunInstances", "InvalidKeyPair.NotFound", "key", Verdict.WRONG, ""),
-        ("RunInstances", "InvalidParameterValue", "Value (x) for iamInstanceProfile.name", Verdict.WRONG, ""),
-        ("RunInstances", "InvalidParameterValue", "something else", Verdict.UNTOLD, ""),
-        ("RunInstances", "RequestLimitExceeded", "slow down", Verdict.UNTOLD, ""),
+        ("StopInstances", "InvalidInstanceID.NotFound", "i-1", DryRunOutcome.UNTOLD, ""),
+        ("StopInstances", "IncorrectInstanceState", "i-1", DryRunOutcome.UNTOLD, ""),
+        ("RunInstances", "InvalidSubnetID.NotFound", "subnet-1", DryRunOutcome.WRONG, ""),
+        ("RunInstances", "InvalidGroup.NotFound", "sg-1", DryRunOutcome.WRONG, ""),
+        ("RunInstances", "InvalidKeyPair.NotFound", "key", DryRunOutcome.WRONG, ""),
+        ("RunInstances", "InvalidParameterValue", "Value (x) for iamInstanceProfile.name", DryRunOutcome.WRONG, ""),
+        ("RunInstances", "InvalidParameterValue", "something else", DryRunOutcome.UNTOLD, ""),
+        ("RunInstances", "RequestLimitExceeded", "slow down", DryRunOutcome.UNTOLD, ""),
     ],
 )
-def test_what_answers_mean(operation: str, code: str, text: str, verdict: Verdict, lacking: str) -> None:
+def test_what_answers_mean(operation: str, code: str, text: str, verdict: DryRunOutcome, lacking: str) -> None:
     answer: Any = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": 400}}
-    error = translate(ClientError(answer, operation), operation=operation, region="r", mutating=False)
-    trial = judge(operation, error)
+    error = translate_error(ClientError(answer, operation), operation=operation, region="r", mutating=False)
+    trial = interpret_dry_run_error(operation, error)
     assert (trial.verdict, trial.lacking) == (verdict, lacking)
     assert code in trial.answer
 
 
 def test_no_answer_tells_nothing() -> None:
-    for error in (Unreachable("gone"), CloudError("what")):
-        assert judge("RunInstances", error).verdict is Verdict.UNTOLD
+    for error in (CloudUnreachableError("gone"), CloudError("what")):
+        assert interpret_dry_run_error("RunInstances", error).verdict is DryRunOutcome.UNTOLD

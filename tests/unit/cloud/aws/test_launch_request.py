@@ -12,8 +12,8 @@ import botocore.session
 import pytest
 from botocore.stub import Stubber
 
-from lcm.cloud.aws.launch import run_request
-from lcm.cloud.aws.rows import instance_of, row_of
+from lcm.cloud.aws.mutations import run_instances_request
+from lcm.cloud.aws.rows import instance_from_row, row_from_description
 from lcm.cloud.types import InstanceState, LaunchParameters
 
 LAUNCHED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,12 +40,12 @@ def ec2(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_request_fits_botocores_model(ec2: Any) -> None:
-    request = run_request(PARAMETERS, "/dev/sda1")
+    request = run_instances_request(PARAMETERS, "/dev/sda1")
     described = {"InstanceId": "i-1", "State": {"Name": "pending", "Code": 0}, "LaunchTime": LAUNCHED}
     with Stubber(ec2) as stubber:
         stubber.add_response("run_instances", {"Instances": [described]}, request)
         answer = ec2.run_instances(**request)
-    assert instance_of(row_of(answer["Instances"][0])).state is InstanceState.PENDING
+    assert instance_from_row(row_from_description(answer["Instances"][0])).state is InstanceState.PENDING
     assert request["BlockDeviceMappings"] == [
         {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 200, "DeleteOnTermination": True}}
     ]
@@ -53,7 +53,7 @@ def test_the_request_fits_botocores_model(ec2: Any) -> None:
 
 
 def test_tags_are_sorted_and_the_same_for_instance_and_volume() -> None:
-    instance, volume = run_request(PARAMETERS, "/dev/sda1")["TagSpecifications"]
+    instance, volume = run_instances_request(PARAMETERS, "/dev/sda1")["TagSpecifications"]
     assert (instance["ResourceType"], volume["ResourceType"]) == ("instance", "volume")
     assert instance["Tags"] == volume["Tags"]
     assert [tag["Key"] for tag in instance["Tags"]] == ["Name", "lcm:attempt", "lcm:worker_id"]
@@ -68,7 +68,7 @@ def test_what_is_not_given_is_not_sent() -> None:
         root_volume_gb=None,
         instance_profile="arn:aws:iam::123456789012:instance-profile/cml",
     )
-    request = run_request(bare, None)
+    request = run_instances_request(bare, None)
     assert sorted(request) == [
         "ClientToken",
         "IamInstanceProfile",
@@ -82,7 +82,9 @@ def test_what_is_not_given_is_not_sent() -> None:
 
 
 def test_a_description_with_gaps_is_read() -> None:
-    instance = instance_of(row_of({"InstanceId": "i-1", "LaunchTime": LAUNCHED, "PublicIpAddress": ""}))
+    instance = instance_from_row(
+        row_from_description({"InstanceId": "i-1", "LaunchTime": LAUNCHED, "PublicIpAddress": ""})
+    )
     assert instance.state is InstanceState.UNKNOWN
     assert instance.public_ip is None
     assert instance.tags == {}
@@ -91,7 +93,7 @@ def test_a_description_with_gaps_is_read() -> None:
 
 def test_a_state_that_nobody_knows_is_unknown() -> None:
     described = {"InstanceId": "i-1", "LaunchTime": LAUNCHED, "State": {"Name": "hibernating-in-space"}}
-    assert instance_of(row_of(described)).state is InstanceState.UNKNOWN
+    assert instance_from_row(row_from_description(described)).state is InstanceState.UNKNOWN
 
 
 def test_the_interface_does_not_need_aws() -> None:

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.cloud.aws.config import Tuning
-from lcm.cloud.aws.mutations import Mutation
-from lcm.cloud.errors import CloudError, InstanceNotFound, OutcomeUnknown, Throttled, Unreachable, WrongState
+from lcm.cloud.aws.mutations import BatchedMutation
+from lcm.cloud.errors import (
+    CloudError,
+    CloudOutcomeUnknownError,
+    CloudThrottledError,
+    CloudUnreachableError,
+    IncorrectInstanceStateError,
+    InstanceNotFoundError,
+)
 from lcm.cloud.types import InstanceState
 
 if TYPE_CHECKING:
@@ -44,20 +51,20 @@ class FakeGateway:
         if self._whole is not None:
             raise self._whole
         if self._bad & set(ids):
-            raise InstanceNotFound("one of them", code="InvalidInstanceID.NotFound", operation=operation)
+            raise InstanceNotFoundError("one of them", code="InvalidInstanceID.NotFound", operation=operation)
         told = [one for one in ids if one not in self.silent_on]
         return {"StoppingInstances": [{"InstanceId": one, "CurrentState": {"Name": "stopping"}} for one in told]}
 
 
-def mutation(gateway: FakeGateway) -> Mutation:
-    return Mutation(gateway, "StopInstances", "StoppingInstances")  # type: ignore[arg-type]
+def mutation(gateway: FakeGateway) -> BatchedMutation:
+    return BatchedMutation(gateway, "StopInstances", "StoppingInstances")  # type: ignore[arg-type]
 
 
 def ids(count: int) -> list[str]:
     return [f"i-{number:03}" for number in range(count)]
 
 
-async def ask_all(stop: Mutation, wanted: Iterable[str]) -> list[Any]:
+async def ask_all(stop: BatchedMutation, wanted: Iterable[str]) -> list[Any]:
     return await asyncio.gather(*(stop.ask(one) for one in wanted), return_exceptions=True)
 
 
@@ -88,7 +95,7 @@ async def test_a_bad_one_does_not_fail_the_others() -> None:
     gateway = FakeGateway(bad=[BAD])
     *states, refused = await ask_all(mutation(gateway), [*ids(99), BAD])
     assert states == [InstanceState.STOPPING] * 99
-    assert isinstance(refused, InstanceNotFound)
+    assert isinstance(refused, InstanceNotFoundError)
     assert refused.code == "InvalidInstanceID.NotFound"
     # Two calls for each halving, and the first.
     assert len(gateway.sent) <= 15
@@ -98,13 +105,13 @@ async def test_several_bad_ones_each_fail_alone() -> None:
     bad = ids(64)[::9]
     gateway = FakeGateway(bad=bad)
     outcomes = dict(zip(ids(64), await ask_all(mutation(gateway), ids(64)), strict=True))
-    assert [one for one, outcome in outcomes.items() if isinstance(outcome, InstanceNotFound)] == bad
+    assert [one for one, outcome in outcomes.items() if isinstance(outcome, InstanceNotFoundError)] == bad
     assert sum(outcome is InstanceState.STOPPING for outcome in outcomes.values()) == 64 - len(bad)
     errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
     assert len({id(error) for error in errors}) == len(bad)
 
 
-@pytest.mark.parametrize("kind", [Throttled, Unreachable, OutcomeUnknown])
+@pytest.mark.parametrize("kind", [CloudThrottledError, CloudUnreachableError, CloudOutcomeUnknownError])
 async def test_a_failure_of_the_whole_call_is_everybodys_and_is_not_repeated(kind: type[CloudError]) -> None:
     gateway = FakeGateway(whole=kind("x", code="c", operation="StopInstances"))
     outcomes = await ask_all(mutation(gateway), ids(10))
@@ -113,8 +120,8 @@ async def test_a_failure_of_the_whole_call_is_everybodys_and_is_not_repeated(kin
 
 
 async def test_one_alone_gets_its_refusal_at_once() -> None:
-    gateway = FakeGateway(whole=WrongState("terminated", code="IncorrectInstanceState"))
-    with pytest.raises(WrongState, match="terminated"):
+    gateway = FakeGateway(whole=IncorrectInstanceStateError("terminated", code="IncorrectInstanceState"))
+    with pytest.raises(IncorrectInstanceStateError, match="terminated"):
         await mutation(gateway).ask("i-1")
     assert len(gateway.sent) == 1
 
@@ -123,7 +130,7 @@ async def test_an_instance_that_the_reply_does_not_name_is_unknown() -> None:
     gateway = FakeGateway()
     gateway.silent_on = {"i-001"}
     outcomes = await ask_all(mutation(gateway), ids(3))
-    assert [type(outcome) for outcome in outcomes] == [InstanceState, OutcomeUnknown, InstanceState]
+    assert [type(outcome) for outcome in outcomes] == [InstanceState, CloudOutcomeUnknownError, InstanceState]
 
 
 async def test_whoever_gives_up_before_the_call_has_asked_for_nothing() -> None:
@@ -166,5 +173,5 @@ async def test_closing_tells_everybody_who_waits() -> None:
     await asyncio.sleep(0)
     await stop.close()
     outcomes = await asyncio.gather(sent, gathering, return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown, Unreachable]
+    assert [type(outcome) for outcome in outcomes] == [CloudOutcomeUnknownError, CloudUnreachableError]
     assert gateway.sent == [["i-1"]]

@@ -7,23 +7,28 @@ from datetime import timedelta
 
 import pytest
 
-from lcm.cloud.errors import CapacityLacking, InvalidRequest, OutcomeUnknown, Throttled
+from lcm.cloud.errors import (
+    CloudOutcomeUnknownError,
+    CloudThrottledError,
+    InsufficientCapacityError,
+    InvalidCloudRequestError,
+)
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing
 from lcm.cloud.simulated.faults import (
-    Action,
-    Announce,
-    Disturb,
+    AnnounceMaintenance,
+    ExternalAction,
+    ExternalChange,
     FailPage,
-    HideNew,
-    Impair,
+    FailStatusCheck,
+    HideNewInstances,
     LagReads,
-    LoseReplies,
+    LoseResponses,
     Outage,
-    Refuse,
-    Step,
-    Throttle,
+    RefuseCalls,
+    ScriptedFault,
+    ThrottleCalls,
 )
-from lcm.cloud.types import HealthKind, InstanceState, Selection
+from lcm.cloud.types import HealthKind, InstanceSelection, InstanceState
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
 
@@ -32,7 +37,7 @@ TIMING = Timing(pending=(10.0, 10.0), stopping=(20.0, 20.0), visible_after=(0.0,
 
 
 class Scene:
-    def __init__(self, *steps: Step) -> None:
+    def __init__(self, *steps: ScriptedFault) -> None:
         self.world = SimulatedCloud(seed=2, timing=TIMING)
         self.world.add_region(REGION)
         self.image = self.world.add_image(REGION, "cml", created_at=clock.now() - timedelta(days=1))
@@ -48,69 +53,73 @@ class Scene:
 
 
 async def test_a_step_strikes_at_the_nth_call_and_once() -> None:
-    scene = Scene(Step(Refuse("RunInstances", "InsufficientInstanceCapacity"), REGION, operation="RunInstances", nth=2))
+    scene = Scene(
+        ScriptedFault(
+            RefuseCalls("RunInstances", "InsufficientInstanceCapacity"), REGION, operation="RunInstances", nth=2
+        )
+    )
     await scene.launch("w1")
-    with pytest.raises(CapacityLacking):
+    with pytest.raises(InsufficientCapacityError):
         await scene.launch("w2")
     await scene.launch("w2")
     assert scene.script.left == 0
 
 
 async def test_timed_steps_strike_at_their_moment_even_if_nobody_looks_then() -> None:
-    scene = Scene(Step(Disturb(Action.STOP), REGION, at=100))
+    scene = Scene(ScriptedFault(ExternalChange(ExternalAction.STOP), REGION, at=100))
     instance_id = await scene.launch()
     await asyncio.sleep(130)
     assert await scene.state(instance_id) is InstanceState.STOPPED
 
 
 async def test_an_outage_by_script_ends_by_itself() -> None:
-    scene = Scene(Step(Outage(60), REGION, at=30))
-    assert (await scene.provider.sweep(REGION, Selection())).complete
+    scene = Scene(ScriptedFault(Outage(60), REGION, at=30))
+    assert (await scene.provider.sweep(REGION, InstanceSelection())).complete
     await asyncio.sleep(40)
-    assert not (await scene.provider.sweep(REGION, Selection())).complete
+    assert not (await scene.provider.sweep(REGION, InstanceSelection())).complete
     await asyncio.sleep(60)
-    assert (await scene.provider.sweep(REGION, Selection())).complete
+    assert (await scene.provider.sweep(REGION, InstanceSelection())).complete
 
 
 async def test_a_step_that_finds_no_instance_to_strike_is_spent() -> None:
     scene = Scene(
-        Step(Disturb(Action.TERMINATE), REGION, at=1),
-        Step(Disturb(Action.START, "i-unknown"), REGION, at=1),
-        Step(Impair(HealthKind.SYSTEM_IMPAIRED, "i-unknown"), REGION, at=1),
+        ScriptedFault(ExternalChange(ExternalAction.TERMINATE), REGION, at=1),
+        ScriptedFault(ExternalChange(ExternalAction.START, "i-unknown"), REGION, at=1),
+        ScriptedFault(FailStatusCheck(HealthKind.SYSTEM_IMPAIRED, "i-unknown"), REGION, at=1),
     )
     await asyncio.sleep(2)
-    assert (await scene.provider.sweep(REGION, Selection())).complete
+    assert (await scene.provider.sweep(REGION, InstanceSelection())).complete
     assert scene.script.left == 0
 
 
 async def test_every_kind_of_fault_can_be_scripted() -> None:
     scene = Scene(
-        Step(Throttle("StopInstances"), REGION, at=20),
-        Step(LoseReplies(), REGION, operation="RunInstances", nth=2),
-        Step(HideNew(50), REGION, operation="RunInstances", nth=3),
-        Step(FailPage(1), REGION, at=40),
-        Step(Impair(HealthKind.INSTANCE_IMPAIRED), REGION, at=60),
-        Step(Announce("reboot", 3600), REGION, at=60),
+        ScriptedFault(ThrottleCalls("StopInstances"), REGION, at=20),
+        ScriptedFault(LoseResponses(), REGION, operation="RunInstances", nth=2),
+        ScriptedFault(HideNewInstances(50), REGION, operation="RunInstances", nth=3),
+        ScriptedFault(FailPage(1), REGION, at=40),
+        ScriptedFault(FailStatusCheck(HealthKind.INSTANCE_IMPAIRED), REGION, at=60),
+        ScriptedFault(AnnounceMaintenance("reboot", 3600), REGION, at=60),
     )
     first = await scene.launch("w1")
     await asyncio.sleep(25)
-    with pytest.raises(Throttled):
+    with pytest.raises(CloudThrottledError):
         await scene.provider.stop_instance(REGION, first)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CloudOutcomeUnknownError):
         await scene.launch("w2")
     third = await scene.launch("w3")
     assert third not in (await scene.provider.describe(REGION, [third])).instances
     await asyncio.sleep(20)
-    assert not (await scene.provider.sweep(REGION, Selection())).complete
+    assert not (await scene.provider.sweep(REGION, InstanceSelection())).complete
     await asyncio.sleep(40)
-    assert len((await scene.provider.sweep(REGION, Selection())).instances) == 3
+    assert len((await scene.provider.sweep(REGION, InstanceSelection())).instances) == 3
     kinds = {notice.kind for notice in await scene.provider.health(REGION)}
     assert kinds == {HealthKind.INSTANCE_IMPAIRED, HealthKind.MAINTENANCE}
     assert scene.script.left == 0
 
 
 async def test_reads_may_lag_behind_a_change() -> None:
-    scene = Scene(Step(LagReads(15), REGION, at=60), Step(LagReads(0), REGION, at=160))
+    scene = Scene(ScriptedFault(LagReads(15), REGION, at=60), ScriptedFault(LagReads(0), REGION, at=160))
     instance_id = await scene.launch()
     await asyncio.sleep(70)
     assert await scene.provider.stop_instance(REGION, instance_id) is InstanceState.STOPPING
@@ -124,11 +133,11 @@ async def test_reads_may_lag_behind_a_change() -> None:
 
 async def test_picks_are_seeded() -> None:
     async def victims() -> list[str]:
-        scene = Scene(*(Step(Disturb(Action.TERMINATE), REGION, at=100 + n) for n in range(3)))
+        scene = Scene(*(ScriptedFault(ExternalChange(ExternalAction.TERMINATE), REGION, at=100 + n) for n in range(3)))
         for number in range(8):
             await scene.launch(f"w{number}")
         await asyncio.sleep(120)
-        sweep = await scene.provider.sweep(REGION, Selection())
+        sweep = await scene.provider.sweep(REGION, InstanceSelection())
         return [each.tags["Name"] for each in sweep.instances.values() if not each.state.live]
 
     first = await victims()
@@ -137,12 +146,12 @@ async def test_picks_are_seeded() -> None:
 
 
 async def test_a_step_for_an_unknown_region_is_refused_when_the_script_begins() -> None:
-    with pytest.raises(InvalidRequest, match="nowhere-1"):
-        Scene(Step(Outage(1), "nowhere-1", at=1))
+    with pytest.raises(InvalidCloudRequestError, match="nowhere-1"):
+        Scene(ScriptedFault(Outage(1), "nowhere-1", at=1))
 
 
 def test_a_step_needs_one_time_to_strike() -> None:
     with pytest.raises(ValueError, match="either"):
-        Step(Outage(1), REGION)
+        ScriptedFault(Outage(1), REGION)
     with pytest.raises(ValueError, match="either"):
-        Step(Outage(1), REGION, at=1, operation="RunInstances")
+        ScriptedFault(Outage(1), REGION, at=1, operation="RunInstances")

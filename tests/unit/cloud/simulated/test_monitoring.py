@@ -8,7 +8,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
-from lcm.cloud.simulated.monitoring import figures
+from lcm.cloud.simulated.monitoring import simulated_metrics
 from lcm.cloud.types import InstanceMetrics
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
@@ -21,7 +21,7 @@ LONG_AGO = TUESDAY - 30 * 86400
 
 
 def cpu(instance_id: str, moment: float) -> float:
-    value = figures(1, instance_id, LONG_AGO, moment).cpu_utilization
+    value = simulated_metrics(1, instance_id, LONG_AGO, moment).cpu_utilization
     assert value is not None
     return value
 
@@ -31,15 +31,21 @@ def fleet(moment: float) -> float:
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    assert figures(1, IDS[0], LONG_AGO, TUESDAY + 40000) == figures(1, IDS[0], LONG_AGO, TUESDAY + 40000)
-    assert figures(1, IDS[0], LONG_AGO, TUESDAY + 40000) != figures(2, IDS[0], LONG_AGO, TUESDAY + 40000)
-    assert figures(1, IDS[0], LONG_AGO, TUESDAY + 40000) != figures(1, IDS[1], LONG_AGO, TUESDAY + 40000)
+    assert simulated_metrics(1, IDS[0], LONG_AGO, TUESDAY + 40000) == simulated_metrics(
+        1, IDS[0], LONG_AGO, TUESDAY + 40000
+    )
+    assert simulated_metrics(1, IDS[0], LONG_AGO, TUESDAY + 40000) != simulated_metrics(
+        2, IDS[0], LONG_AGO, TUESDAY + 40000
+    )
+    assert simulated_metrics(1, IDS[0], LONG_AGO, TUESDAY + 40000) != simulated_metrics(
+        1, IDS[1], LONG_AGO, TUESDAY + 40000
+    )
 
 
 def test_all_figures_are_within_reason() -> None:
     for instance_id in IDS:
         for hour in range(0, 7 * 24, 3):
-            found = figures(1, instance_id, LONG_AGO, TUESDAY + hour * 3600)
+            found = simulated_metrics(1, instance_id, LONG_AGO, TUESDAY + hour * 3600)
             for name in ("cpu_utilization", "memory_utilization", "disk_utilization"):
                 assert 0 < getattr(found, name) <= 100
             for name in ("network_in", "network_out", "disk_read", "disk_write"):
@@ -60,7 +66,7 @@ def test_machines_have_characters() -> None:
 
 
 def test_a_lab_takes_processor_and_memory_together() -> None:
-    found = [figures(1, each, LONG_AGO, TUESDAY + hour * 3600) for each in IDS[:10] for hour in range(24)]
+    found = [simulated_metrics(1, each, LONG_AGO, TUESDAY + hour * 3600) for each in IDS[:10] for hour in range(24)]
     pairs = [(one.cpu_utilization or 0.0, one.memory_utilization or 0.0) for one in found]
     assert statistics.correlation([a for a, _ in pairs], [b for _, b in pairs]) > 0.8
 
@@ -72,8 +78,8 @@ def test_neighbouring_minutes_are_alike() -> None:
 
 def test_a_booting_machine_is_busy() -> None:
     booted = TUESDAY + 3 * 3600
-    fresh = figures(1, IDS[0], booted, booted + 60).cpu_utilization
-    settled = figures(1, IDS[0], booted, booted + 1800).cpu_utilization
+    fresh = simulated_metrics(1, IDS[0], booted, booted + 60).cpu_utilization
+    settled = simulated_metrics(1, IDS[0], booted, booted + 1800).cpu_utilization
     assert fresh is not None
     assert settled is not None
     assert fresh > settled + 15

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import TokenSpent
+from lcm.cloud.errors import LaunchTokenSpentError
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing, persistence
-from lcm.cloud.simulated.faults import Announce, Impair
-from lcm.cloud.types import HealthKind, InstanceState, Selection
+from lcm.cloud.simulated.faults import AnnounceMaintenance, FailStatusCheck
+from lcm.cloud.types import HealthKind, InstanceSelection, InstanceState
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
 
@@ -37,8 +37,8 @@ async def busy_world() -> tuple[SimulatedCloud, SimulatedProvider, str, list[str
     await asyncio.sleep(60)
     await provider.terminate_instance(REGION, ids[3])
     await asyncio.sleep(120)
-    world.strike(REGION, Impair(HealthKind.SYSTEM_IMPAIRED, ids[0]))
-    world.strike(REGION, Announce("reboot", 3600, ids[0]))
+    world.strike(REGION, FailStatusCheck(HealthKind.SYSTEM_IMPAIRED, ids[0]))
+    world.strike(REGION, AnnounceMaintenance("reboot", 3600, ids[0]))
     await provider.stop_instance(REGION, ids[1])
     return world, provider, image, ids
 
@@ -52,17 +52,17 @@ async def test_the_picture_is_plain_json_and_comes_back_the_same() -> None:
 
 async def test_instances_go_on_with_their_ids_tokens_and_troubles() -> None:
     world, provider, image, ids = await busy_world()
-    before = (await provider.sweep(REGION, Selection())).instances
+    before = (await provider.sweep(REGION, InstanceSelection())).instances
     again = SimulatedCloud.from_json(world.to_json(), timing=TIMING)
     restarted = SimulatedProvider(again)
-    assert (await restarted.sweep(REGION, Selection())).instances == before
+    assert (await restarted.sweep(REGION, InstanceSelection())).instances == before
     assert {notice.kind for notice in await restarted.health(REGION)} == {
         HealthKind.SYSTEM_IMPAIRED,
         HealthKind.MAINTENANCE,
     }
     replay = launch_of("w2", 1, region=REGION, image_id=image, subnet_id="subnet-a")
     assert (await restarted.launch_instance(replay)).id == ids[2]
-    with pytest.raises(TokenSpent):
+    with pytest.raises(LaunchTokenSpentError):
         await restarted.launch_instance(
             launch_of("w3", 1, region=REGION, image_id=image, subnet_id="subnet-a"),
         )
@@ -86,13 +86,13 @@ async def test_what_fell_due_while_it_was_off_has_happened(virtual_clock: Virtua
 async def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     world, *_ = await busy_world()
     path = tmp_path / "cloud.json"
-    persistence.write(path, world.to_json())
+    persistence.save(path, world.to_json())
     first = path.read_bytes()
     with pytest.raises(TypeError):
-        persistence.write(path, {"format": object()})
+        persistence.save(path, {"format": object()})
     assert path.read_bytes() == first
-    persistence.write(path, world.to_json())
-    assert persistence.read(path) == world.to_json()
+    persistence.save(path, world.to_json())
+    assert persistence.load(path) == world.to_json()
 
 
 async def test_another_format_is_refused() -> None:

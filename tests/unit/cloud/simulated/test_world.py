@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import CloudError, InvalidRequest, OutcomeUnknown, Throttled, TokenSpent, Unreachable
+from lcm.cloud.errors import (
+    CloudError,
+    CloudOutcomeUnknownError,
+    CloudThrottledError,
+    CloudUnreachableError,
+    InvalidCloudRequestError,
+    LaunchTokenSpentError,
+)
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing, fault_injection
-from lcm.cloud.simulated.faults import LoseReplies
-from lcm.cloud.simulated.region import Filters
-from lcm.cloud.types import InstanceState, LaunchParameters, Selection
+from lcm.cloud.simulated.faults import LoseResponses
+from lcm.cloud.simulated.region import InstanceFilter
+from lcm.cloud.types import InstanceSelection, InstanceState, LaunchParameters
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
 from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
@@ -49,15 +56,15 @@ def history(seed: int) -> str:
                 *(provider.launch_instance(parameters(image, f"w{number}")) for number in range(20))
             )
             for turn in range(60):
-                chosen = launched[world.chance.randrange(20)].id
-                change = world.chance.choice(
+                chosen = launched[world.rng.randrange(20)].id
+                change = world.rng.choice(
                     [provider.stop_instance, provider.start_instance, provider.terminate_instance]
                 )
                 try:
                     answer: object = await change(REGION, chosen)
                 except CloudError as error:
                     answer = str(error)
-                sweep = await provider.sweep(REGION, Selection())
+                sweep = await provider.sweep(REGION, InstanceSelection())
                 lines.append(f"{turn} {world.time():.6f} {change.__name__} {chosen} {answer}")
                 lines.extend(f"{each.id} {each.state} {each.public_ip}" for each in sweep.instances.values())
                 await asyncio.sleep(60)
@@ -94,13 +101,13 @@ async def test_a_terminated_instance_is_shown_for_an_hour_and_its_token_spent_fo
     await asyncio.sleep(3000)
     assert (await provider.describe(REGION, [instance.id])).instances[instance.id].state is InstanceState.TERMINATED
     await asyncio.sleep(1000)
-    assert not (await provider.sweep(REGION, Selection())).instances
+    assert not (await provider.sweep(REGION, InstanceSelection())).instances
     assert not world.regions[REGION].machines
     await asyncio.sleep(80000)
-    with pytest.raises(TokenSpent):
+    with pytest.raises(LaunchTokenSpentError):
         await provider.launch_instance(parameters(image))
     await asyncio.sleep(10000)
-    await provider.sweep(REGION, Selection())
+    await provider.sweep(REGION, InstanceSelection())
     again = await provider.launch_instance(parameters(image))
     assert again.id != instance.id
 
@@ -112,7 +119,7 @@ async def test_a_hasty_client_is_throttled() -> None:
         *(hasty.launch_instance(parameters(image, f"w{number}")) for number in range(20)), return_exceptions=True
     )
     kinds = Counter(type(result) for result in results)
-    assert kinds[Throttled] == 15
+    assert kinds[CloudThrottledError] == 15
     assert len(world.live_instances()) == 5
 
 
@@ -130,9 +137,9 @@ async def test_a_request_that_was_sent_is_done_even_if_nobody_waits_for_the_answ
 
 async def test_a_silent_server_is_given_up_after_the_read_timeout() -> None:
     world, provider, image = build(timing=Timing(read_timeout=30.0))
-    world.strike(REGION, LoseReplies(1, silent=True))
+    world.strike(REGION, LoseResponses(1, silent=True))
     began = asyncio.get_running_loop().time()
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CloudOutcomeUnknownError):
         await provider.launch_instance(parameters(image))
     assert asyncio.get_running_loop().time() - began == pytest.approx(30, abs=1)
 
@@ -141,10 +148,10 @@ async def test_a_client_that_is_cut_off_is_alone_with_that() -> None:
     world, provider, image = build()
     other = SimulatedProvider(world)
     provider.cut = True
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await provider.launch_instance(parameters(image))
-    assert not (await provider.sweep(REGION, Selection())).complete
-    assert (await other.sweep(REGION, Selection())).complete
+    assert not (await provider.sweep(REGION, InstanceSelection())).complete
+    assert (await other.sweep(REGION, InstanceSelection())).complete
     assert world.live_instances() == []
 
 
@@ -155,11 +162,11 @@ async def test_being_cut_off_while_waiting_leaves_the_outcome_open() -> None:
         asyncio.get_running_loop().call_soon(setattr, provider, "cut", True)
         await call
 
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(CloudOutcomeUnknownError):
         await cut_during(provider.launch_instance(parameters(image)))
     assert len(world.live_instances()) == 1
     provider.cut = False
-    with pytest.raises(Unreachable):
+    with pytest.raises(CloudUnreachableError):
         await cut_during(provider.health(REGION))
 
 
@@ -170,10 +177,10 @@ async def test_regions_are_apart() -> None:
     await provider.launch_instance(parameters(image))
     await asyncio.sleep(10)
     assert await provider.account_id("us-east-1") == "210987654321"
-    elsewhere = await provider.sweep("us-east-1", Selection())
+    elsewhere = await provider.sweep("us-east-1", InstanceSelection())
     assert elsewhere.complete
     assert not elsewhere.instances
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidCloudRequestError):
         await provider.health("nowhere-1")
 
 
@@ -188,8 +195,8 @@ async def test_image_names_know_stars_and_question_marks_only() -> None:
 async def test_a_filter_takes_200_values() -> None:
     world, _, _ = build()
     ids = tuple(f"i-{number}" for number in range(201))
-    with pytest.raises(InvalidRequest, match="FilterLimitExceeded"):
-        world.regions[REGION].describe_page(Filters(instance_ids=ids), 0, 1, world.time())
+    with pytest.raises(InvalidCloudRequestError, match="FilterLimitExceeded"):
+        world.regions[REGION].describe_page(InstanceFilter(instance_ids=ids), 0, 1, world.time())
 
 
 async def test_public_addresses_come_from_the_given_network() -> None:
@@ -207,11 +214,11 @@ async def test_ten_thousand_instances() -> None:
     place = world.regions[REGION]
     for number in range(10_000):
         place.run_instance(parameters(image, f"w{number}"), world.time() - 600)
-    fault_injection.reveal(place, world.time())
-    sweep = await provider.sweep(REGION, Selection())
+    fault_injection.reveal_instances(place, world.time())
+    sweep = await provider.sweep(REGION, InstanceSelection())
     assert sweep.complete
     assert len(sweep.instances) == 10_000
     assert sweep.calls == 10
     assert {instance.state for instance in sweep.instances.values()} == {InstanceState.RUNNING}
-    again = await provider.sweep(REGION, Selection())
+    again = await provider.sweep(REGION, InstanceSelection())
     assert all(again.instances[key] is instance for key, instance in sweep.instances.items())

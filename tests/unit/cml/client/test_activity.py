@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.cml.client.json_values import Misshapen
-from lcm.cml.client.system import read_activity, read_event
+from lcm.cml.client.json_values import MalformedResponseError
+from lcm.cml.client.system import parse_activity, parse_event
 
 AT = datetime(2025, 11, 19, 21, 11, 59, tzinfo=UTC)
 
@@ -35,7 +35,7 @@ JSON = st.recursive(
     ],
 )
 def test_every_form_of_a_time_is_the_same_moment(stamp: str) -> None:
-    event = read_event({"category": "start_lab", "timestamp": stamp, "data": {}})
+    event = parse_event({"category": "start_lab", "timestamp": stamp, "data": {}})
     assert event is not None
     assert event.at == AT
     assert event.at.tzinfo is UTC
@@ -47,14 +47,14 @@ def test_every_form_of_a_time_is_the_same_moment(stamp: str) -> None:
 )
 def test_any_iso_time_survives(naive: datetime, zone: timezone | None) -> None:
     written = naive if zone is None else naive.replace(tzinfo=zone)
-    event = read_event({"category": "x", "timestamp": written.isoformat()})
+    event = parse_event({"category": "x", "timestamp": written.isoformat()})
     assert event is not None
     assert event.at == (naive.replace(tzinfo=UTC) if zone is None else written)
 
 
 @given(st.lists(JSON | st.fixed_dictionaries({"category": JSON, "timestamp": JSON, "data": JSON})))
 def test_nothing_in_the_list_can_break_the_reader(entries: list[Any]) -> None:
-    activity = read_activity(entries)
+    activity = parse_activity(entries)
     assert activity.total + activity.skipped == len(entries)
 
 
@@ -64,7 +64,7 @@ def test_who_and_where_are_kept_and_unknown_categories_too() -> None:
         "timestamp": "2025-11-19T21:11:59",
         "data": {"user_id": "u1", "lab_id": "l1", "more": 1},
     }
-    event = read_event(entry)
+    event = parse_event(entry)
     assert event is not None
     assert (event.category, event.user_id, event.lab_id) == ("quantum_leap", "u1", "l1")
 
@@ -87,7 +87,7 @@ def test_who_and_where_are_kept_and_unknown_categories_too() -> None:
 )
 def test_what_cannot_be_read_is_counted_and_hides_nothing(entry: Any) -> None:
     good = {"category": "stop_lab", "timestamp": "2025-11-19T21:11:59", "data": None}
-    activity = read_activity([entry, good])
+    activity = parse_activity([entry, good])
     assert [event.category for event in activity.events] == ["stop_lab"]
     assert (activity.total, activity.skipped) == (1, 1)
 
@@ -95,11 +95,11 @@ def test_what_cannot_be_read_is_counted_and_hides_nothing(entry: Any) -> None:
 def test_events_come_oldest_first_and_after_a_moment_only() -> None:
     entries = [{"category": f"c{hour}", "timestamp": f"2025-11-19T{hour:02d}:00:00"} for hour in (5, 3, 4)]
     since = datetime(2025, 11, 19, 3, tzinfo=UTC)
-    activity = read_activity(entries, since)
+    activity = parse_activity(entries, since)
     assert [event.category for event in activity.events] == ["c4", "c5"]
     assert activity.total == 3, "that there is telemetry at all must be seen although nothing is new"
 
 
 def test_no_list_is_no_telemetry() -> None:
-    with pytest.raises(Misshapen, match="not a list"):
-        read_activity({"events": []})
+    with pytest.raises(MalformedResponseError, match="not a list"):
+        parse_activity({"events": []})

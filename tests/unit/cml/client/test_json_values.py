@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from lcm.cml.client.json_values import (
-    DEEPEST,
-    Misshapen,
-    maybe_count,
-    maybe_flag,
-    maybe_number,
-    maybe_text,
-    parse,
-    text,
+    MAX_DEPTH,
+    MalformedResponseError,
+    get_text,
+    optional_bool,
+    optional_int,
+    optional_number,
+    optional_text,
+    parse_json,
 )
 
 
@@ -23,32 +23,32 @@ def nested(levels: int) -> bytes:
 
 
 def test_depth_is_bounded() -> None:
-    assert parse(nested(DEEPEST))
-    for levels in (DEEPEST + 2, 100_000):
-        with pytest.raises(Misshapen):
-            parse(nested(levels))
+    assert parse_json(nested(MAX_DEPTH))
+    for levels in (MAX_DEPTH + 2, 100_000):
+        with pytest.raises(MalformedResponseError):
+            parse_json(nested(levels))
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"NaN", b"[Infinity]", b'{"a": -Infinity}', b"\xff", b"1" * 5000, b"{}x"])
 def test_what_is_not_json_is_refused(body: bytes) -> None:
-    with pytest.raises(Misshapen, match="not JSON"):
-        parse(body)
+    with pytest.raises(MalformedResponseError, match="not JSON"):
+        parse_json(body)
 
 
-@pytest.mark.parametrize("value", [None, True, "7", [], {}, 10**400, parse(b"1e999")])
+@pytest.mark.parametrize("value", [None, True, "7", [], {}, 10**400, parse_json(b"1e999")])
 def test_what_is_no_number_is_unknown(value: Any) -> None:
-    assert maybe_number({"a": value}, "a") is None
-    assert maybe_count({"a": value}, "a") is None
+    assert optional_number({"a": value}, "a") is None
+    assert optional_int({"a": value}, "a") is None
 
 
 def test_numbers_may_come_as_fractions() -> None:
-    assert maybe_count({"a": 68719476736.0}, "a") == 64 * 1024**3
-    assert maybe_number({}, "a") is None
+    assert optional_int({"a": 68719476736.0}, "a") == 64 * 1024**3
+    assert optional_number({}, "a") is None
 
 
 def test_words_and_verdicts_are_of_their_kind_or_unknown() -> None:
-    assert maybe_text({"a": 1}, "a") is None
-    assert maybe_flag({"a": "true"}, "a") is None
-    assert text({}, "a", "default") == "default"
-    with pytest.raises(Misshapen, match="a is a number, not a string"):
-        text({"a": 1}, "a", "default")
+    assert optional_text({"a": 1}, "a") is None
+    assert optional_bool({"a": "true"}, "a") is None
+    assert get_text({}, "a", "default") == "default"
+    with pytest.raises(MalformedResponseError, match="a is a number, not a string"):
+        get_text({"a": 1}, "a", "default")

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from lcm.cml.client.tokens import ASSUMED_LIFE, TokenCache, useful_life
-from lcm.cml.errors import AuthFailed, NotReady, ProtocolError
+from lcm.cml.client.tokens import DEFAULT_TOKEN_LIFETIME, TokenCache, token_lifetime
+from lcm.cml.errors import CMLAuthenticationError, CMLNotReadyError, CMLProtocolError
 from lcm.cml.types import Credentials
 from lcm.core import clock
 
@@ -93,10 +93,10 @@ async def test_a_refused_token_is_replaced_but_a_newer_one_stays() -> None:
 
 async def test_a_wrong_password_is_not_tried_again_for_a_minute() -> None:
     server = Server()
-    server.failure = AuthFailed("a", "refused")
+    server.failure = CMLAuthenticationError("a", "refused")
     cache = TokenCache(server.log_in)
     for _ in range(5):
-        with pytest.raises(AuthFailed, match="refused"):
+        with pytest.raises(CMLAuthenticationError, match="refused"):
             await cache.get("a", ADMIN)
     assert len(server.logins) == 1
     server.failure = None
@@ -107,9 +107,9 @@ async def test_a_wrong_password_is_not_tried_again_for_a_minute() -> None:
 
 async def test_other_failures_are_not_remembered() -> None:
     server = Server()
-    server.failure = NotReady("a", "booting")
+    server.failure = CMLNotReadyError("a", "booting")
     cache = TokenCache(server.log_in)
-    with pytest.raises(NotReady):
+    with pytest.raises(CMLNotReadyError):
         await cache.get("a", ADMIN)
     server.failure = None
     assert await cache.get("a", ADMIN)
@@ -130,17 +130,17 @@ async def test_forgetting_drops_tokens_and_logins_under_way() -> None:
 async def test_a_token_that_is_none_is_refused() -> None:
     server = Server()
     server.token = "a\r\nb: c"
-    with pytest.raises(ProtocolError):
+    with pytest.raises(CMLProtocolError):
         await TokenCache(server.log_in).get("a", ADMIN)
 
 
 @pytest.mark.parametrize("token", ["", "opaque", "a.b.c", "e30.e30.x", "e30.W10.x", "e30.!!!!.x"])
 async def test_a_token_without_dates_is_used_for_a_while(token: str) -> None:
-    assert useful_life(token) == ASSUMED_LIFE
+    assert token_lifetime(token) == DEFAULT_TOKEN_LIFETIME
 
 
 async def test_short_and_endless_lives_are_bounded() -> None:
     now = clock.now().timestamp()
-    assert useful_life(jwt(iat=now, exp=now + 10)) == timedelta(seconds=5)
-    assert useful_life(jwt(iat=now, exp=now - 10)) == timedelta(0)
-    assert useful_life(jwt(exp=now + 1e15)) < timedelta(days=1)
+    assert token_lifetime(jwt(iat=now, exp=now + 10)) == timedelta(seconds=5)
+    assert token_lifetime(jwt(iat=now, exp=now - 10)) == timedelta(0)
+    assert token_lifetime(jwt(exp=now + 1e15)) < timedelta(days=1)

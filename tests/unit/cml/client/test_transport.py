@@ -13,25 +13,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from lcm.cml.client.cml_session import Session
-from lcm.cml.client.cml_system import CMLSystemClient
-from lcm.cml.client.responses import Answer, Reply, judge
-from lcm.cml.client.tls import Insecure, Pinned
-from lcm.cml.client.transport import Transport, dial_directly, is_address
+from lcm.cml.client.responses import CMLResponse, RawResponse, parse_response
+from lcm.cml.client.session import CMLSession
+from lcm.cml.client.system import CMLSystemClient
+from lcm.cml.client.tls import Insecure, PinnedCertificate
+from lcm.cml.client.transport import CMLTransport, https_base_url, is_address
 from lcm.cml.errors import (
-    AuthFailed,
+    CMLAuthenticationError,
+    CMLConflictError,
     CMLError,
-    Conflict,
-    Invalid,
-    NotFound,
-    NotReady,
-    OutcomeUnknown,
-    ProtocolError,
-    Throttled,
-    TlsError,
-    Unauthorized,
+    CMLInvalidRequestError,
+    CMLNotFoundError,
+    CMLNotReadyError,
+    CMLOutcomeUnknownError,
+    CMLProtocolError,
+    CMLThrottledError,
+    CMLTlsError,
+    CMLUnauthorizedError,
 )
-from lcm.cml.simulator.listener import make_identity
+from lcm.cml.simulator.listener import make_server_identity
 from lcm.cml.types import Credentials
 
 ADMIN = Credentials("admin", "secret")
@@ -39,8 +39,8 @@ Handler = Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]
 
 
 @asynccontextmanager
-async def transport(handler: Handler) -> AsyncIterator[Transport]:
-    made = Transport(Insecure(), wire=lambda _context: httpx.MockTransport(handler))
+async def transport(handler: Handler) -> AsyncIterator[CMLTransport]:
+    made = CMLTransport(Insecure(), wire=lambda _context: httpx.MockTransport(handler))
     yield made
     await made.aclose()
 
@@ -65,7 +65,7 @@ async def test_a_broken_get_is_sent_once_more_and_no_more() -> None:
     assert len(requests) == 2
     handler, requests = answering(httpx.ReadError("reset"))
     async with transport(handler) as wire:
-        with pytest.raises(NotReady):
+        with pytest.raises(CMLNotReadyError):
             await wire.exchange("10.0.0.1", "GET", "/x")
     assert len(requests) == 2
 
@@ -77,7 +77,7 @@ async def test_a_broken_get_is_sent_once_more_and_no_more() -> None:
 async def test_a_change_whose_answer_is_lost_is_never_repeated(method: str, failure: Exception) -> None:
     handler, requests = answering(failure)
     async with transport(handler) as wire:
-        with pytest.raises(OutcomeUnknown, match="may have taken effect"):
+        with pytest.raises(CMLOutcomeUnknownError, match="may have taken effect"):
             await wire.exchange("10.0.0.1", method, "/x")
     assert len(requests) == 1
 
@@ -86,9 +86,9 @@ async def test_a_change_whose_answer_is_lost_is_never_repeated(method: str, fail
 async def test_without_a_connection_nothing_happened(failure: Exception) -> None:
     handler, requests = answering(failure)
     async with transport(handler) as wire:
-        with pytest.raises(NotReady) as caught:
+        with pytest.raises(CMLNotReadyError) as caught:
             await wire.exchange("10.0.0.1", "POST", "/x")
-    assert not isinstance(caught.value, OutcomeUnknown)
+    assert not isinstance(caught.value, CMLOutcomeUnknownError)
     assert len(requests) == 1
 
 
@@ -96,13 +96,13 @@ async def test_a_tls_error_is_found_behind_others() -> None:
     error = httpx.ConnectError("bad handshake")
     error.__cause__ = ssl.SSLCertVerificationError("self-signed certificate")
     async with transport(answering(error)[0]) as wire:
-        with pytest.raises(TlsError, match="self-signed"):
+        with pytest.raises(CMLTlsError, match="self-signed"):
             await wire.exchange("10.0.0.1", "GET", "/x")
 
 
 async def test_a_server_that_talks_nonsense_is_no_server_that_starts() -> None:
     async with transport(answering(httpx.RemoteProtocolError("illegal status line"))[0]) as wire:
-        with pytest.raises(ProtocolError, match="illegal status line"):
+        with pytest.raises(CMLProtocolError, match="illegal status line"):
             await wire.exchange("10.0.0.1", "GET", "/x")
 
 
@@ -117,7 +117,7 @@ async def test_an_answer_that_never_ends_ends() -> None:
 
     began = asyncio.get_running_loop().time()
     async with transport(handler) as wire:
-        with pytest.raises(NotReady, match="35 s"):
+        with pytest.raises(CMLNotReadyError, match="35 s"):
             await wire.exchange("10.0.0.1", "GET", "/x")
     assert asyncio.get_running_loop().time() - began <= 40
 
@@ -135,7 +135,7 @@ async def test_an_endless_answer_is_cut_off_while_it_comes() -> None:
         return httpx.Response(200, content=flood())
 
     async with transport(handler) as wire:
-        with pytest.raises(ProtocolError, match="longer than 8192 KiB"):
+        with pytest.raises(CMLProtocolError, match="longer than 8192 KiB"):
             await wire.exchange("10.0.0.1", "GET", "/x")
     assert sent <= 9
 
@@ -143,7 +143,7 @@ async def test_an_endless_answer_is_cut_off_while_it_comes() -> None:
 async def test_a_packed_answer_is_refused_before_it_is_unpacked() -> None:
     packed = httpx.Response(200, headers={"content-encoding": "gzip"}, stream=httpx.ByteStream(b"\x1f\x8b"))
     async with transport(answering(packed)[0]) as wire:
-        with pytest.raises(ProtocolError, match="packed"):
+        with pytest.raises(CMLProtocolError, match="packed"):
             await wire.exchange("10.0.0.1", "GET", "/x")
 
 
@@ -169,7 +169,7 @@ async def test_a_packed_answer_is_refused_before_it_is_unpacked() -> None:
 async def test_what_is_no_address_is_not_dialled(address: str) -> None:
     handler, requests = answering(httpx.Response(200))
     async with transport(handler) as wire:
-        with pytest.raises(Invalid):
+        with pytest.raises(CMLInvalidRequestError):
             await wire.exchange(address, "GET", "/x")
     assert not requests
 
@@ -178,46 +178,48 @@ async def test_an_address_that_nobody_has_is_not_ready() -> None:
     def dial(_address: str) -> str:
         raise OSError("no machine there")
 
-    wire = Transport(Insecure(), dial=dial)
-    with pytest.raises(NotReady, match="no machine there"):
+    wire = CMLTransport(Insecure(), dial=dial)
+    with pytest.raises(CMLNotReadyError, match="no machine there"):
         await wire.exchange("10.0.0.1", "GET", "/x")
 
 
 async def test_a_pin_that_is_none_is_a_tls_error() -> None:
-    wire = Transport(Pinned("no certificate"))
-    with pytest.raises(TlsError, match="PEM"):
+    wire = CMLTransport(PinnedCertificate("no certificate"))
+    with pytest.raises(CMLTlsError, match="PEM"):
         await wire.exchange("10.0.0.1", "GET", "/x")
 
 
 def test_addresses_are_dialled_over_https() -> None:
-    assert dial_directly("10.0.0.1") == "https://10.0.0.1"
-    assert dial_directly("cml.example") == "https://cml.example"
-    assert dial_directly("fd00::1") == "https://[fd00::1]"
+    assert https_base_url("10.0.0.1") == "https://10.0.0.1"
+    assert https_base_url("cml.example") == "https://cml.example"
+    assert https_base_url("fd00::1") == "https://[fd00::1]"
     assert all(is_address(address) for address in ("10.0.0.1", "10.0.0.1:8443", "cml-1.example.", "fd00::1", "::1"))
 
 
 @pytest.mark.parametrize(
     ("status", "error"),
     [
-        (400, Invalid),
-        (401, Unauthorized),
-        (403, AuthFailed),
-        (404, NotFound),
-        (409, Conflict),
-        (422, Invalid),
-        (429, Throttled),
-        (500, ProtocolError),
-        (502, NotReady),
-        (503, NotReady),
-        (504, NotReady),
-        (301, ProtocolError),
-        (101, ProtocolError),
+        (400, CMLInvalidRequestError),
+        (401, CMLUnauthorizedError),
+        (403, CMLAuthenticationError),
+        (404, CMLNotFoundError),
+        (409, CMLConflictError),
+        (422, CMLInvalidRequestError),
+        (429, CMLThrottledError),
+        (500, CMLProtocolError),
+        (502, CMLNotReadyError),
+        (503, CMLNotReadyError),
+        (504, CMLNotReadyError),
+        (301, CMLProtocolError),
+        (101, CMLProtocolError),
     ],
 )
 def test_each_status_has_its_error(status: int, error: type[CMLError]) -> None:
-    answer = Answer(status, "application/json", b'{"code": 1, "description": "because"}', "https://elsewhere.invalid/")
+    answer = RawResponse(
+        status, "application/json", b'{"code": 1, "description": "because"}', "https://elsewhere.invalid/"
+    )
     with pytest.raises(error) as caught:
-        judge("10.0.0.1", "GET", answer)
+        parse_response("10.0.0.1", "GET", answer)
     assert type(caught.value) is error
     assert caught.value.address == "10.0.0.1"
     assert ("because" in caught.value.cause) is (status not in (502, 503, 504, 301))
@@ -226,33 +228,35 @@ def test_each_status_has_its_error(status: int, error: type[CMLError]) -> None:
 @pytest.mark.parametrize(
     ("method", "status", "error"),
     [
-        ("GET", 200, NotReady),
-        ("GET", 403, NotReady),
-        ("GET", 404, NotReady),
-        ("GET", 500, NotReady),
-        ("DELETE", 404, NotReady),
-        ("DELETE", 200, OutcomeUnknown),
-        ("PUT", 500, OutcomeUnknown),
-        ("POST", 413, Invalid),
-        ("POST", 429, Throttled),
+        ("GET", 200, CMLNotReadyError),
+        ("GET", 403, CMLNotReadyError),
+        ("GET", 404, CMLNotReadyError),
+        ("GET", 500, CMLNotReadyError),
+        ("DELETE", 404, CMLNotReadyError),
+        ("DELETE", 200, CMLOutcomeUnknownError),
+        ("PUT", 500, CMLOutcomeUnknownError),
+        ("POST", 413, CMLInvalidRequestError),
+        ("POST", 429, CMLThrottledError),
     ],
 )
 def test_a_web_page_is_not_the_word_of_cml(method: str, status: int, error: type[CMLError]) -> None:
     with pytest.raises(error) as caught:
-        judge("10.0.0.1", method, Answer(status, "text/html; charset=utf-8", b"<html>"))
+        parse_response("10.0.0.1", method, RawResponse(status, "text/html; charset=utf-8", b"<html>"))
     assert type(caught.value) is error
 
 
 def test_only_cml_itself_can_say_that_something_is_not_there() -> None:
     for kind in ("text/plain", ""):
-        with pytest.raises(ProtocolError, match="proves the absence of nothing"):
-            judge("10.0.0.1", "DELETE", Answer(404, kind, b"Not Found"))
+        with pytest.raises(CMLProtocolError, match="proves the absence of nothing"):
+            parse_response("10.0.0.1", "DELETE", RawResponse(404, kind, b"Not Found"))
 
 
-@pytest.mark.parametrize(("status", "error"), [(502, OutcomeUnknown), (503, NotReady), (504, OutcomeUnknown)])
+@pytest.mark.parametrize(
+    ("status", "error"), [(502, CMLOutcomeUnknownError), (503, CMLNotReadyError), (504, CMLOutcomeUnknownError)]
+)
 def test_a_gateway_may_have_passed_a_change_on(status: int, error: type[CMLError]) -> None:
-    with pytest.raises(NotReady) as caught:
-        judge("10.0.0.1", "POST", Answer(status, "text/html", b"<html>"))
+    with pytest.raises(CMLNotReadyError) as caught:
+        parse_response("10.0.0.1", "POST", RawResponse(status, "text/html", b"<html>"))
     assert type(caught.value) is error
 
 
@@ -264,7 +268,7 @@ def test_a_gateway_may_have_passed_a_change_on(status: int, error: type[CMLError
 def test_whatever_comes_is_a_reply_or_one_of_our_errors(status: int, kind: str, body: bytes) -> None:
     told = ""
     try:
-        assert isinstance(judge("a", "GET", Answer(status, kind, body)), Reply)
+        assert isinstance(parse_response("a", "GET", RawResponse(status, kind, body)), CMLResponse)
     except CMLError as error:
         told = str(error)
     assert told.isprintable()
@@ -282,8 +286,8 @@ async def test_a_session_that_ended_is_renewed_once() -> None:
 
     registry = CollectorRegistry()
     async with transport(handler) as wire:
-        client = CMLSystemClient(Session(wire, registry=registry))
-        with pytest.raises(Unauthorized):
+        client = CMLSystemClient(CMLSession(wire, registry=registry))
+        with pytest.raises(CMLUnauthorizedError):
             await client.get_license("10.0.0.1", ADMIN)
     assert logins == 2
     labels = {"operation": "license", "outcome": "unauthorized"}
@@ -300,15 +304,17 @@ async def test_labs_that_cannot_be_counted_hide_nothing_else() -> None:
         return httpx.Response(200, json={"computes": {}, "all": {"cpu": {"count": 4, "percent": 12.5}, "memory": None}})
 
     async with transport(handler) as wire:
-        stats = await CMLSystemClient(Session(wire, registry=CollectorRegistry())).get_system_stats("10.0.0.1", ADMIN)
+        stats = await CMLSystemClient(CMLSession(wire, registry=CollectorRegistry())).get_system_stats(
+            "10.0.0.1", ADMIN
+        )
     assert (stats.labs, stats.nodes, stats.cpu_count, stats.cpu_percent, stats.memory) == (None, None, 4, 12.5, None)
 
 
 async def test_a_password_is_shown_nowhere() -> None:
     assert "secret" not in repr(ADMIN)
     async with transport(answering(httpx.Response(403))[0]) as wire:
-        with pytest.raises(AuthFailed) as caught:
-            await CMLSystemClient(Session(wire, registry=CollectorRegistry())).get_license("10.0.0.1", ADMIN)
+        with pytest.raises(CMLAuthenticationError) as caught:
+            await CMLSystemClient(CMLSession(wire, registry=CollectorRegistry())).get_license("10.0.0.1", ADMIN)
     assert "secret" not in str(caught.value)
 
 
@@ -328,7 +334,7 @@ async def test_many_servers_are_spread_over_pools_and_each_stays_with_its_own() 
         return httpx.MockTransport(handler)
 
     pools: list[int] = []
-    made = Transport(Insecure(), wire=wire)
+    made = CMLTransport(Insecure(), wire=wire)
     addresses = [f"198.18.{number // 250}.{number % 250 + 1}" for number in range(1000)]
     for address in addresses + addresses:
         await made.exchange(address, "GET", "/api/v0/system_information")
@@ -351,7 +357,7 @@ async def test_a_pool_of_a_pinned_server_is_closed_when_another_machine_has_its_
     async def handler(_: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json={})
 
-    made = Transport(Pinned(make_identity().pem), wire=lambda _: Closing(handler))
+    made = CMLTransport(PinnedCertificate(make_server_identity().pem), wire=lambda _: Closing(handler))
     await made.exchange("198.18.0.1", "GET", "/")
     await made.exchange("198.18.0.2", "GET", "/")
     made.forget("198.18.0.1")

@@ -12,23 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcm.cml.simulator import persistence
-from lcm.cml.simulator.state.boot import Phase
+from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.faults import Fault, FaultKind
 from lcm.cml.simulator.state.license import LicensingMode, SmartAccount
-from lcm.cml.simulator.state.sessions import Account
-from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.simulator.state.sessions import CMLAccount
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 from lcm.core import clock
 
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 def world(account: SmartAccount | None = None, **settings: Any) -> World:
-    return World(WorldSettings(**settings), account)
+    return World(SimulatorSettings(**settings), account)
 
 
 def kept(of: World) -> Any:
     """As it comes back from the disk."""
-    return json.loads(json.dumps(persistence.keep(of)))
+    return json.loads(json.dumps(persistence.snapshot(of)))
 
 
 def restarted(of: World, **settings: Any) -> World:
@@ -40,9 +40,9 @@ def restarted(of: World, **settings: Any) -> World:
 async def test_labs_run_on() -> None:
     first = world(boot_seconds=5)
     first.power_on()
-    lab = first.person_starts_lab("ada", title="Mine")
+    lab = first.start_user_lab("ada", title="Mine")
     await asyncio.sleep(60)
-    other = first.person_starts_lab("grace")
+    other = first.start_user_lab("grace")
     first.labs.start(other, other.owner)
     await asyncio.sleep(60)
     first.time.advance()
@@ -64,7 +64,7 @@ async def test_labs_run_on() -> None:
 async def test_the_server_is_the_same_one() -> None:
     first = world()
     first.opt_in = False
-    first.sessions.accounts["ops"] = Account("ops", "word", admin=False)
+    first.sessions.accounts["ops"] = CMLAccount("ops", "word", admin=False)
     first.sessions.log_in("ops", "word")
     second = restarted(first)
     assert (second.compute_id, second.opt_in) == (first.compute_id, False)
@@ -75,7 +75,7 @@ async def test_the_server_is_the_same_one() -> None:
 
 async def test_it_goes_on_booting_where_it_was_and_what_is_off_stays_off() -> None:
     first = world(boot_seconds=100)
-    assert restarted(first, boot_seconds=100).boot.phase is Phase.OFF
+    assert restarted(first, boot_seconds=100).boot.phase is BootPhase.OFF
     first.power_on()
     await asyncio.sleep(50)
     stored = kept(first)
@@ -85,7 +85,7 @@ async def test_it_goes_on_booting_where_it_was_and_what_is_off_stays_off() -> No
     seen = [second.boot.phase]  # after seventy-five seconds, with those between
     second.power_on()
     await asyncio.sleep(25)
-    assert [*seen, second.boot.phase] == [Phase.STARTING, Phase.READY]
+    assert [*seen, second.boot.phase] == [BootPhase.STARTING, BootPhase.READY]
 
 
 async def test_a_licence_is_kept_and_not_counted_again() -> None:
@@ -128,8 +128,8 @@ async def test_a_registration_under_way_comes_to_its_end(token: str, ends: str) 
 @pytest.mark.parametrize("asleep", [0.0, 5.0, 600.0])
 async def test_nodes_on_their_way_arrive_at_their_time_though_nobody_looks(asleep: float) -> None:
     first = world(speed=2)
-    lab = first.person_starts_lab("ada")  # alpine boots in nine seconds, at this speed in four and a half
-    stopping = first.person_starts_lab("grace")
+    lab = first.start_user_lab("ada")  # alpine boots in nine seconds, at this speed in four and a half
+    stopping = first.start_user_lab("grace")
     began = clock.now()
     await asyncio.sleep(2)
     first.time.advance()
@@ -150,7 +150,7 @@ async def test_nodes_on_their_way_arrive_at_their_time_though_nobody_looks(aslee
 
 async def test_what_people_did_last_is_not_pushed_out_by_the_servers_own_events() -> None:
     first = world(speed=1000)
-    first.person_starts_lab("ada")
+    first.start_user_lab("ada")
     await asyncio.sleep(300)
     first.time.advance()
     assert len(first.telemetry.events) > 1000
@@ -160,21 +160,21 @@ async def test_what_people_did_last_is_not_pushed_out_by_the_servers_own_events(
         [event for event in each if "user_id" in event["data"]] for each in (first.telemetry.events, events)
     )
     assert after == before
-    assert len(events) == len(after) + persistence.OTHER_EVENTS
+    assert len(events) == len(after) + persistence.MAX_SYSTEM_EVENTS
     assert events[-1] == first.telemetry.events[-1]
     assert [event["timestamp"] for event in events] == sorted(event["timestamp"] for event in events)
 
 
 async def test_its_size_is_bounded() -> None:
     first = world(speed=100)
-    lab = first.person_starts_lab("ada")
+    lab = first.start_user_lab("ada")
     for _ in range(400):
         await asyncio.sleep(1)
         first.time.advance()
         (first.labs.stop if lab.state == "STARTED" else first.labs.start)(lab, lab.owner)
     stored = kept(first)
-    assert len(stored["events"]) <= persistence.PEOPLES_EVENTS + persistence.OTHER_EVENTS
-    assert len(stored["labs"][0]["events"]) == persistence.LAB_EVENTS
+    assert len(stored["events"]) <= persistence.MAX_USER_EVENTS + persistence.MAX_SYSTEM_EVENTS
+    assert len(stored["labs"][0]["events"]) == persistence.MAX_LAB_EVENTS
     assert len(json.dumps(stored)) < 100_000
 
 
@@ -182,7 +182,7 @@ async def test_nothing_changes_while_nothing_happens() -> None:
     """What is written to disk must not change with every look."""
     first = world()
     first.power_on()
-    first.person_starts_lab("ada")
+    first.start_user_lab("ada")
     await asyncio.sleep(30)
     before = kept(first)
     await asyncio.sleep(60)
@@ -217,9 +217,9 @@ async def take(on: World, step: str) -> None:
         elif step == "remove" and lab.state == "DEFINED_ON_CORE":
             on.labs.remove(lab)
     if step == "lab":
-        on.person_starts_lab("ada")
+        on.start_user_lab("ada")
     elif step == "power":
-        (on.power_on if on.boot.phase is Phase.OFF else on.power_off)()
+        (on.power_on if on.boot.phase is BootPhase.OFF else on.power_off)()
     elif step == "licence" and on.licensing.status == "NOT_REGISTERED":
         on.licensing.register("good-token", reregister=False)
         await asyncio.sleep(10)
@@ -262,7 +262,7 @@ async def test_what_is_not_what_it_seems_is_refused(change: dict[str, Any]) -> N
 async def test_damage_is_refused_or_harmless(data: st.DataObject) -> None:
     first = world()
     first.power_on()
-    first.person_starts_lab("ada")
+    first.start_user_lab("ada")
     stored = kept(first)
     place, key = stored, data.draw(st.sampled_from(sorted(stored)))
     while isinstance(place[key], dict | list) and place[key] and data.draw(st.booleans()):
@@ -274,4 +274,4 @@ async def test_damage_is_refused_or_harmless(data: st.DataObject) -> None:
         persistence.restore(second, stored)
     except DAMAGE:
         return
-    persistence.keep(second)
+    persistence.snapshot(second)

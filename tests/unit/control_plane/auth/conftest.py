@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.auth.sessions import SESSIONS
-from lcm.control_plane.auth.tokens import TOKENS, Tokens
+from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from tests.support.records.gated_store import GatedStore
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ async def store() -> GatedStore:
 
 
 @pytest.fixture
-async def tokens(store: GatedStore) -> AsyncIterator[Tokens]:
-    made = Tokens(store)
+async def tokens(store: GatedStore) -> AsyncIterator[TokenService]:
+    made = TokenService(store)
     yield made
     await made.close()

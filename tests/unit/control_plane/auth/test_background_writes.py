@@ -6,11 +6,11 @@ import asyncio
 
 import structlog
 
-from lcm.control_plane.auth.aside import Aside
+from lcm.control_plane.auth.cache import BackgroundWrites
 
 
 async def test_one_write_a_key_at_a_time() -> None:
-    aside = Aside()
+    aside = BackgroundWrites()
     written: list[str] = []
 
     async def write() -> None:
@@ -27,7 +27,7 @@ async def test_one_write_a_key_at_a_time() -> None:
 
 
 async def test_a_failure_is_logged_and_the_key_is_free_again() -> None:
-    aside = Aside()
+    aside = BackgroundWrites()
 
     async def fail() -> None:
         raise ValueError("no room")

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
-from lcm.control_plane.auth.headers import SecurityHeaders, security_headers
+from lcm.control_plane.auth.headers import SecurityHeadersMiddleware, security_headers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ def answers() -> FastAPI:
 
 
 async def asked(path: str, scheme: str = "http") -> httpx.Response:
-    transport = httpx.ASGITransport(SecurityHeaders(answers()))
+    transport = httpx.ASGITransport(SecurityHeadersMiddleware(answers()))
     async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://lcm.test") as client:
         return await client.get(path)
 
@@ -83,5 +83,5 @@ async def test_other_protocols_pass_untouched() -> None:
     async def nothing(*_: object) -> None:
         pass
 
-    await SecurityHeaders(app)({"type": "lifespan"}, nothing, nothing)  # type: ignore[arg-type]
+    await SecurityHeadersMiddleware(app)({"type": "lifespan"}, nothing, nothing)  # type: ignore[arg-type]
     assert seen == [nothing]

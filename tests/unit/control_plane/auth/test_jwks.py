@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from lcm.control_plane.auth import jwks
-from lcm.control_plane.auth.jwks import Jwks, JwksError, read_keys
+from lcm.control_plane.auth.jwks import JwksCache, JwksError, parse_jwks
 from tests.support.auth.issuer import document, entry, private_key
 
 if TYPE_CHECKING:
@@ -38,21 +38,21 @@ class Provider:
             raise httpx.ConnectError("connection refused")
         return httpx.Response(200, content=document(*self.entries))
 
-    def keys(self) -> Jwks:
-        return Jwks(URL, httpx.AsyncClient(transport=httpx.MockTransport(self)))
+    def keys(self) -> JwksCache:
+        return JwksCache(URL, httpx.AsyncClient(transport=httpx.MockTransport(self)))
 
 
-async def kids(keys: Jwks, kid: str | None) -> list[str | None]:
+async def kids(keys: JwksCache, kid: str | None) -> list[str | None]:
     return [key.kid for key in await keys.candidates(kid, "ES256")]
 
 
 async def test_known_keys_are_not_asked_for_again() -> None:
     provider = Provider(ONE)
     keys = provider.keys()
-    assert not keys.ever_read
+    assert not keys.has_keys
     for _ in range(100):
         assert await kids(keys, "one") == ["one"]
-    assert keys.ever_read
+    assert keys.has_keys
     assert provider.asked == 1
 
 
@@ -73,7 +73,7 @@ async def test_forged_names_make_no_storm() -> None:
         assert await kids(keys, f"forged-{number}") == []
         await asyncio.sleep(0.5)
     spent = asyncio.get_running_loop().time() - began
-    assert provider.asked == spent // jwks.REFRESH_EVERY
+    assert provider.asked == spent // jwks.MIN_REFRESH_INTERVAL
     assert await kids(keys, "one") == ["one"]
 
 
@@ -84,13 +84,13 @@ async def test_a_new_key_is_found_within_the_bound_and_a_withdrawn_one_is_gone()
     provider.entries = (TWO,)
     assert await kids(keys, "two") == []
     assert await kids(keys, "one") == ["one"]
-    await asyncio.sleep(jwks.REFRESH_EVERY)
+    await asyncio.sleep(jwks.MIN_REFRESH_INTERVAL)
     assert await kids(keys, "two") == ["two"]
     assert await kids(keys, "one") == []
 
 
 async def test_many_at_once_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jwks, "FIRST_EVERY", 0.0)
+    monkeypatch.setattr(jwks, "MIN_FIRST_REFRESH_INTERVAL", 0.0)
     provider = Provider(ONE, seconds=2)
     keys = provider.keys()
     found = await asyncio.gather(*(kids(keys, "one") for _ in range(50)))
@@ -113,11 +113,11 @@ async def test_while_the_provider_is_down_known_keys_go_on() -> None:
     await kids(keys, "one")
     provider.down = True
     for _ in range(100):
-        await asyncio.sleep(jwks.TOO_OLD)
+        await asyncio.sleep(jwks.BLOCKING_REFRESH_AGE)
         assert await kids(keys, "one") == ["one"]
     provider.down = False
     provider.entries = (TWO,)
-    await asyncio.sleep(jwks.REFRESH_EVERY)
+    await asyncio.sleep(jwks.MIN_REFRESH_INTERVAL)
     assert await kids(keys, "two") == ["two"]
 
 
@@ -127,9 +127,9 @@ async def test_a_provider_that_hangs_is_waited_for_within_bounds() -> None:
     began = asyncio.get_running_loop().time()
     assert await kids(keys, "one") == []
     assert asyncio.get_running_loop().time() - began == pytest.approx(jwks.TIMEOUT)
-    assert not keys.ever_read
+    assert not keys.has_keys
     provider.seconds = 0
-    await asyncio.sleep(jwks.FIRST_EVERY)
+    await asyncio.sleep(jwks.MIN_FIRST_REFRESH_INTERVAL)
     assert await kids(keys, "one") == ["one"]
 
 
@@ -138,7 +138,7 @@ async def test_keys_that_age_are_looked_at_again_without_anybody_waiting() -> No
     keys = provider.keys()
     await kids(keys, "one")
     provider.entries, provider.seconds = (TWO,), 1.0
-    await asyncio.sleep(jwks.LOOK_AGAIN + 1)
+    await asyncio.sleep(jwks.BACKGROUND_REFRESH_AGE + 1)
     began = asyncio.get_running_loop().time()
     assert await kids(keys, "one") == ["one"]
     assert asyncio.get_running_loop().time() == began
@@ -151,7 +151,7 @@ async def test_a_key_withdrawn_long_ago_is_not_accepted_once_more() -> None:
     keys = provider.keys()
     await kids(keys, "one")
     provider.entries, provider.seconds = (TWO,), 1.0
-    await asyncio.sleep(jwks.TOO_OLD + 1)
+    await asyncio.sleep(jwks.BLOCKING_REFRESH_AGE + 1)
     assert await kids(keys, "one") == []
 
 
@@ -192,9 +192,9 @@ def without(name: str) -> dict[str, Any]:
     ],
 )
 def test_keys_that_are_not_taken(refused: Any) -> None:
-    assert [key.kid for key in read_keys(document(refused, ONE))] == ["one"]
+    assert [key.kid for key in parse_jwks(document(refused, ONE))] == ["one"]
     with pytest.raises(JwksError, match="no key that signatures can be checked by"):
-        read_keys(document(refused))
+        parse_jwks(document(refused))
 
 
 @pytest.mark.parametrize("kind", ["RSA", "P-256", "Ed25519"])
@@ -202,7 +202,7 @@ def test_keys_that_are_not_taken(refused: Any) -> None:
 def test_no_odd_field_of_a_key_stops_the_others_from_being_read(kind: str, odd: object) -> None:
     whole = entry(private_key(kind, kind), "x", use="sig", alg=None)
     for field in whole:
-        assert "one" in [key.kid for key in read_keys(document(whole | {field: odd}, ONE))]
+        assert "one" in [key.kid for key in parse_jwks(document(whole | {field: odd}, ONE))]
 
 
 @pytest.mark.parametrize(
@@ -216,12 +216,12 @@ def test_no_odd_field_of_a_key_stops_the_others_from_being_read(kind: str, odd: 
     ],
 )
 def test_a_key_is_good_for_algorithms_of_its_type(kind: str, algorithms: set[str]) -> None:
-    (key,) = read_keys(document(entry(private_key(kind, kind), "x")))
+    (key,) = parse_jwks(document(entry(private_key(kind, kind), "x")))
     assert key.algorithms == algorithms
 
 
 def test_a_key_may_name_its_algorithm() -> None:
-    (key,) = read_keys(document(entry(private_key("rsa"), "x", alg="PS256", use="sig")))
+    (key,) = parse_jwks(document(entry(private_key("rsa"), "x", alg="PS256", use="sig")))
     assert key.algorithms == {"PS256"}
 
 
@@ -239,10 +239,10 @@ def test_a_key_may_name_its_algorithm() -> None:
 )
 def test_documents_that_are_none(body: bytes, why: str) -> None:
     with pytest.raises(JwksError, match=why):
-        read_keys(body)
+        parse_jwks(body)
 
 
-async def redirected(answer: Callable[[httpx.Request], httpx.Response]) -> tuple[list[str], Jwks]:
+async def redirected(answer: Callable[[httpx.Request], httpx.Response]) -> tuple[list[str], JwksCache]:
     seen: list[str] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
@@ -250,7 +250,7 @@ async def redirected(answer: Callable[[httpx.Request], httpx.Response]) -> tuple
         return answer(request)
 
     client = httpx.AsyncClient(transport=httpx.MockTransport(handle), follow_redirects=True)
-    keys = Jwks(URL, client)
+    keys = JwksCache(URL, client)
     await keys.candidates("one", "ES256")
     return seen, keys
 
@@ -270,7 +270,7 @@ async def test_redirects_elsewhere_are_not_followed(target: str) -> None:
         seen, keys = await redirected(lambda _: httpx.Response(302, headers={"location": target}))
     assert ["not read" in line["event"] for line in lines] == [True]
     assert seen == [URL]
-    assert not keys.ever_read
+    assert not keys.has_keys
 
 
 async def test_redirects_on_the_same_host_are_followed_a_few_times() -> None:
@@ -281,7 +281,7 @@ async def test_redirects_on_the_same_host_are_followed_a_few_times() -> None:
 
     seen, keys = await redirected(once)
     assert seen == [URL, "https://id.example/v2/keys"]
-    assert keys.ever_read
+    assert keys.has_keys
     seen, keys = await redirected(lambda _: httpx.Response(302, headers={"location": URL}))
     assert len(seen) == 4
-    assert not keys.ever_read
+    assert not keys.has_keys

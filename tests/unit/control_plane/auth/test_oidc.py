@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from lcm.control_plane.auth.jwks import Jwks
-from lcm.control_plane.auth.oidc import LEEWAY, Oidc, OidcConfig, looks_like_jwt
-from lcm.control_plane.auth.roles import CannotTell, Forbidden, Unauthenticated
+from lcm.control_plane.auth.jwks import JwksCache
+from lcm.control_plane.auth.oidc import LEEWAY, OidcConfig, OidcVerifier, looks_like_jwt
+from lcm.control_plane.auth.roles import ForbiddenError, IdentityProviderUnavailableError, UnauthenticatedError
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 from tests.support.auth.issuer import AUDIENCE, ISSUER, document, entry, private_key, signed
@@ -18,13 +18,13 @@ from tests.support.auth.issuer import AUDIENCE, ISSUER, document, entry, private
 KEY = private_key("one", "P-256")
 
 
-def provider(role_claim: str = "roles", *, status: int = 200) -> Oidc:
+def provider(role_claim: str = "roles", *, status: int = 200) -> OidcVerifier:
     def answer(_: httpx.Request) -> httpx.Response:
         return httpx.Response(status, content=document(entry(KEY, "one")))
 
     client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
     config = OidcConfig(issuer=ISSUER, audience=AUDIENCE, role_claim=role_claim)
-    return Oidc(config, Jwks("https://id.example/keys", client))
+    return OidcVerifier(config, JwksCache("https://id.example/keys", client))
 
 
 def token(**more: Any) -> str:
@@ -45,7 +45,7 @@ async def test_a_token_tells_who_and_which_role() -> None:
 async def test_the_name_is_the_subject_where_there_is_no_better() -> None:
     for name in (None, "", "evil\nname", "x" * 129, 5):
         assert (await provider().verify(token(preferred_username=name))).name == "u-1"
-    with pytest.raises(Unauthenticated, match="does not say whose"):
+    with pytest.raises(UnauthenticatedError, match="does not say whose"):
         await provider().verify(token(preferred_username=None, sub=None))
 
 
@@ -67,7 +67,7 @@ async def test_the_highest_known_role_counts(value: object, role: Role) -> None:
 
 @pytest.mark.parametrize("value", [None, "", [], "root", ["administrator"], {"admin": True}, 3, True, "controller"])
 async def test_without_a_known_role_nobody_comes_in(value: object) -> None:
-    with pytest.raises(Forbidden, match="ann is signed in but has no role here: the claim roles must hold"):
+    with pytest.raises(ForbiddenError, match="ann is signed in but has no role here: the claim roles must hold"):
         await provider().verify(token(roles=value))
 
 
@@ -76,7 +76,7 @@ async def test_the_role_may_be_deep_inside_or_have_dots_in_its_name() -> None:
     assert (await deep.verify(token(realm_access={"roles": ["admin"]}))).role is Role.ADMIN
     odd: list[object] = [["admin"], {"roles": {}}, None]
     for value in odd:
-        with pytest.raises(Forbidden):
+        with pytest.raises(ForbiddenError):
             await deep.verify(token(realm_access=value))
     dotted = provider("https://lcm.example/role")
     assert (await dotted.verify(token(**{"https://lcm.example/role": "viewer"}))).role is Role.VIEWER
@@ -87,37 +87,37 @@ async def test_times_hold_with_a_small_leeway() -> None:
     early = token(nbf=now() + LEEWAY, iat=now() + LEEWAY)
     await oidc.verify(early)
     for claim in ("nbf", "iat"):
-        with pytest.raises(Unauthenticated, match="not valid yet"):
+        with pytest.raises(UnauthenticatedError, match="not valid yet"):
             await oidc.verify(token(**{claim: now() + LEEWAY + 1}))
     short = token(exp=now() + 60)
     await asyncio.sleep(60 + LEEWAY - 1)
     await oidc.verify(short)
     await asyncio.sleep(1)
-    with pytest.raises(Unauthenticated, match="has expired"):
+    with pytest.raises(UnauthenticatedError, match="has expired"):
         await oidc.verify(short)
 
 
 async def test_a_token_needs_an_expiry_but_no_other_time() -> None:
     await provider().verify(token(nbf=None, iat=None))
-    with pytest.raises(Unauthenticated, match="no expiry"):
+    with pytest.raises(UnauthenticatedError, match="no expiry"):
         await provider().verify(token(exp=None))
 
 
 @pytest.mark.parametrize("value", ["tomorrow", True, [], float("nan"), float("inf"), 10**400, 1e300])
 async def test_what_is_no_time(value: object) -> None:
-    with pytest.raises(Unauthenticated, match="exp is not a time"):
+    with pytest.raises(UnauthenticatedError, match="exp is not a time"):
         await provider().verify(token(exp=value))
 
 
 @pytest.mark.parametrize("issuer", [None, "", ISSUER + "/", "https://evil.example", ISSUER.upper(), [ISSUER], 5])
 async def test_only_the_issuer(issuer: object) -> None:
-    with pytest.raises(Unauthenticated, match=r"is not from https://id\.example"):
+    with pytest.raises(UnauthenticatedError, match=r"is not from https://id\.example"):
         await provider().verify(token(iss=issuer))
 
 
 @pytest.mark.parametrize("audience", [None, "", "other", ["other"], [], {"lcm": 1}, "lcm2", 5])
 async def test_only_for_us(audience: object) -> None:
-    with pytest.raises(Unauthenticated, match="is not meant for lcm"):
+    with pytest.raises(UnauthenticatedError, match="is not meant for lcm"):
         await provider().verify(token(aud=audience))
 
 
@@ -126,7 +126,7 @@ async def test_for_us_among_others() -> None:
 
 
 async def test_before_the_keys_were_read_nobody_can_tell() -> None:
-    with pytest.raises(CannotTell, match="cannot be read now"):
+    with pytest.raises(IdentityProviderUnavailableError, match="cannot be read now"):
         await provider(status=503).verify(token())
 
 
@@ -138,5 +138,5 @@ def test_what_has_the_form_of_a_jwt() -> None:
 
 @pytest.mark.parametrize("text", ["", "a.b.c", "lcm_t-1_" + "0" * 64, "eyJ.x", "eyJx.eyJx.!!", "eyJx.e.x", "\ud800"])
 async def test_what_is_no_jwt(text: str) -> None:
-    with pytest.raises(Unauthenticated, match="not a valid token"):
+    with pytest.raises(UnauthenticatedError, match="not a valid token"):
         await provider().verify(text)

@@ -6,26 +6,26 @@ import asyncio
 
 import pytest
 
-from lcm.control_plane.auth.rate_limit import Throttle
-from lcm.control_plane.auth.roles import TooManyAttempts
+from lcm.control_plane.auth.rate_limit import SignInRateLimiter
+from lcm.control_plane.auth.roles import TooManyAttemptsError
 
 
-def fail(throttle: Throttle, address: str, token_id: str | None = None, *, times: int = 1) -> None:
+def fail(throttle: SignInRateLimiter, address: str, token_id: str | None = None, *, times: int = 1) -> None:
     for _ in range(times):
         throttle.failed(address, token_id)
 
 
-def closed(throttle: Throttle, address: str, token_id: str | None = None) -> int:
+def closed(throttle: SignInRateLimiter, address: str, token_id: str | None = None) -> int:
     """For how many seconds; 0 if it is open."""
     try:
         throttle.check(address, token_id)
-    except TooManyAttempts as refused:
+    except TooManyAttemptsError as refused:
         return refused.retry_after
     return 0
 
 
 async def test_the_window_slides() -> None:
-    throttle = Throttle(limit=3, window=60)
+    throttle = SignInRateLimiter(limit=3, window=60)
     for _ in range(3):
         assert not closed(throttle, "192.0.2.1")
         throttle.failed("192.0.2.1")
@@ -41,14 +41,14 @@ async def test_the_window_slides() -> None:
 
 
 async def test_the_refusal_says_when_to_come_back() -> None:
-    throttle = Throttle(limit=1)
+    throttle = SignInRateLimiter(limit=1)
     throttle.failed("192.0.2.1")
-    with pytest.raises(TooManyAttempts, match="Try again in 60 s"):
+    with pytest.raises(TooManyAttemptsError, match="Try again in 60 s"):
         throttle.check("192.0.2.1")
 
 
 async def test_a_token_guessed_at_from_many_addresses_is_closed_to_them_but_not_to_its_owner() -> None:
-    throttle = Throttle(limit=5)
+    throttle = SignInRateLimiter(limit=5)
     for number in range(5):
         throttle.failed(f"192.0.2.{number}", "t-1")
     assert closed(throttle, "192.0.2.0", "t-1")
@@ -69,13 +69,13 @@ async def test_a_token_guessed_at_from_many_addresses_is_closed_to_them_but_not_
     ],
 )
 async def test_who_counts_as_one_client(one: str, other: str, same: bool) -> None:
-    throttle = Throttle(limit=1)
+    throttle = SignInRateLimiter(limit=1)
     throttle.failed(one)
     assert bool(closed(throttle, other)) == same
 
 
 async def test_memory_is_bounded_and_given_back() -> None:
-    throttle = Throttle(limit=3, most=100)
+    throttle = SignInRateLimiter(limit=3, most=100)
     for number in range(1000):
         fail(throttle, f"10.0.{number // 256}.{number % 256}", f"t-{number}", times=4)
     assert len(throttle._addresses._times) == 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lcm.control_plane.auth.roles import Caller, Forbidden, allows
+from lcm.control_plane.auth.roles import Caller, ForbiddenError, allows
 from lcm.model.access import CallerKind, Role
 from lcm.model.audit import ActorKind
 
@@ -25,7 +25,7 @@ def test_every_pair(role: Role, needed: Role) -> None:
     if allowed:
         caller.require(needed)
     else:
-        with pytest.raises(Forbidden, match=f"needs the role {needed}; ann has the role {role}"):
+        with pytest.raises(ForbiddenError, match=f"needs the role {needed}; ann has the role {role}"):
             caller.require(needed)
 
 

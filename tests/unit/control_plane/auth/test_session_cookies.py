@@ -7,9 +7,8 @@ from http.cookies import SimpleCookie
 
 import pytest
 
-from lcm.control_plane.auth.cookies import cleared_cookie, cookie_name, session_cookie, session_id_in
 from lcm.control_plane.auth.roles import Caller
-from lcm.control_plane.auth.sessions import Session
+from lcm.control_plane.auth.sessions import BrowserSession, cookie_name, expired_cookie, session_cookie, session_id_from
 from lcm.control_plane.secrets.box import Secret
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
@@ -19,11 +18,11 @@ CALLER = Caller(name="ann", kind=CallerKind.SESSION, role=Role.VIEWER)
 
 @pytest.mark.parametrize("secure", [True, False])
 async def test_flags(secure: bool) -> None:
-    session = Session(Secret("a" * 64), Secret("b"), CALLER, expires_at=clock.after(3600))
+    session = BrowserSession(Secret("a" * 64), Secret("b"), CALLER, expires_at=clock.after(3600))
     await asyncio.sleep(600)
     for text, value, seconds in (
         (session_cookie(session, secure=secure), "a" * 64, "3000"),
-        (cleared_cookie(secure=secure), "", "0"),
+        (expired_cookie(secure=secure), "", "0"),
     ):
         ((name, cookie),) = SimpleCookie(text).items()
         assert (name, cookie.value, cookie["max-age"]) == (cookie_name(secure=secure), value, seconds)
@@ -35,6 +34,6 @@ async def test_flags(secure: bool) -> None:
 def test_over_tls_the_name_binds_the_host_and_a_plain_cookie_does_not_count() -> None:
     assert cookie_name(secure=True).startswith("__Host-")
     planted = {cookie_name(secure=False): "planted"}
-    assert session_id_in(planted, secure=True) is None
-    assert session_id_in(planted, secure=False) == "planted"
-    assert session_id_in({cookie_name(secure=True): "mine"} | planted, secure=True) == "mine"
+    assert session_id_from(planted, secure=True) is None
+    assert session_id_from(planted, secure=False) == "planted"
+    assert session_id_from({cookie_name(secure=True): "mine"} | planted, secure=True) == "mine"

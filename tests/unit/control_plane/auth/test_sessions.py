@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.auth import cache
-from lcm.control_plane.auth.roles import Caller, CsrfRefused, Forbidden, Unauthenticated
-from lcm.control_plane.auth.sessions import IDLE, LONGEST, SESSIONS, Sessions, check_csrf
-from lcm.control_plane.store.port import Conflict
+from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
+from lcm.control_plane.auth.sessions import SESSION_IDLE_TIMEOUT, SESSION_MAX_AGE, SESSIONS, SessionService, check_csrf
+from lcm.control_plane.store.port import RevisionConflictError
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.control_plane.auth.tokens import Tokens
+    from lcm.control_plane.auth.tokens import TokenService
     from tests.support.records.gated_store import GatedStore
 
 HOUR = 3600.0
@@ -27,27 +27,27 @@ LINK = Caller(name="local", kind=CallerKind.BOOTSTRAP, role=Role.ADMIN)
 
 
 @pytest.fixture
-async def sessions(store: GatedStore, tokens: Tokens) -> AsyncIterator[Sessions]:
-    made = Sessions(store, tokens)
+async def sessions(store: GatedStore, tokens: TokenService) -> AsyncIterator[SessionService]:
+    made = SessionService(store, tokens)
     yield made
     await made.close()
 
 
-async def signed_in(tokens: Tokens, *, lasts: float | None = None) -> Caller:
+async def signed_in(tokens: TokenService, *, lasts: float | None = None) -> Caller:
     expires_at = None if lasts is None else clock.after(lasts)
     _, secret = await tokens.create("ann", Role.OPERATOR, created_by="root", expires_at=expires_at)
     return await tokens.verify(secret.reveal())
 
 
-async def over(sessions: Sessions, session_id: str) -> bool:
+async def over(sessions: SessionService, session_id: str) -> bool:
     try:
         await sessions.resume(session_id)
-    except Unauthenticated:
+    except UnauthenticatedError:
         return True
     return False
 
 
-async def test_a_session_is_its_token_s_caller(sessions: Sessions, tokens: Tokens) -> None:
+async def test_a_session_is_its_token_s_caller(sessions: SessionService, tokens: TokenService) -> None:
     caller = await signed_in(tokens)
     session = await sessions.begin(caller)
     resumed = await sessions.resume(session.id.reveal())
@@ -57,7 +57,7 @@ async def test_a_session_is_its_token_s_caller(sessions: Sessions, tokens: Token
 
 
 async def test_every_sign_in_has_an_id_of_its_own_and_only_its_hash_is_stored(
-    store: GatedStore, sessions: Sessions
+    store: GatedStore, sessions: SessionService
 ) -> None:
     one, other = await sessions.begin(LINK), await sessions.begin(LINK)
     assert one.id != other.id
@@ -71,34 +71,34 @@ async def test_every_sign_in_has_an_id_of_its_own_and_only_its_hash_is_stored(
 
 
 @pytest.mark.parametrize("session_id", ["", "x", "0" * 64, "\ud800", "../" * 30])
-async def test_what_is_no_session(sessions: Sessions, session_id: str) -> None:
+async def test_what_is_no_session(sessions: SessionService, session_id: str) -> None:
     assert await over(sessions, session_id)
     await sessions.end(session_id)
 
 
-async def test_use_prolongs_and_disuse_ends(store: GatedStore, sessions: Sessions, tokens: Tokens) -> None:
+async def test_use_prolongs_and_disuse_ends(store: GatedStore, sessions: SessionService, tokens: TokenService) -> None:
     session_id = (await sessions.begin(LINK)).id.reveal()
     for _ in range(4):
         await asyncio.sleep(11 * HOUR)
-        assert (await sessions.resume(session_id)).expires_at == clock.now() + IDLE
+        assert (await sessions.resume(session_id)).expires_at == clock.now() + SESSION_IDLE_TIMEOUT
         await sessions.close()
-    restarted = Sessions(store, tokens)
-    await asyncio.sleep(IDLE.total_seconds() - 1)
+    restarted = SessionService(store, tokens)
+    await asyncio.sleep(SESSION_IDLE_TIMEOUT.total_seconds() - 1)
     assert not await over(restarted, session_id)
     await restarted.close()
-    await asyncio.sleep(IDLE.total_seconds())
+    await asyncio.sleep(SESSION_IDLE_TIMEOUT.total_seconds())
     assert await over(restarted, session_id)
 
 
-async def test_no_session_is_for_ever(sessions: Sessions) -> None:
+async def test_no_session_is_for_ever(sessions: SessionService) -> None:
     session_id = (await sessions.begin(LINK)).id.reveal()
     began = clock.now()
     while not await over(sessions, session_id):
         await asyncio.sleep(HOUR)
-    assert clock.now() - began == LONGEST
+    assert clock.now() - began == SESSION_MAX_AGE
 
 
-async def test_a_session_is_not_written_at_every_request(store: GatedStore, sessions: Sessions) -> None:
+async def test_a_session_is_not_written_at_every_request(store: GatedStore, sessions: SessionService) -> None:
     session_id = (await sessions.begin(LINK)).id.reveal()
     revisions = set()
     for _ in range(60):
@@ -108,12 +108,12 @@ async def test_a_session_is_not_written_at_every_request(store: GatedStore, sess
     assert len(revisions) == 2
 
 
-async def test_it_ends_with_its_token(sessions: Sessions, tokens: Tokens) -> None:
+async def test_it_ends_with_its_token(sessions: SessionService, tokens: TokenService) -> None:
     revoked = await signed_in(tokens)
     session_id = (await sessions.begin(revoked)).id.reveal()
     assert not await over(sessions, session_id)
     await tokens.revoke(revoked.token_id or "", revoked_by="root")
-    with pytest.raises(Unauthenticated, match="expired or was revoked"):
+    with pytest.raises(UnauthenticatedError, match="expired or was revoked"):
         await sessions.resume(session_id)
     session = await sessions.begin(await signed_in(tokens, lasts=HOUR))
     assert session.expires_at == session.caller.expires_at == clock.after(HOUR)
@@ -123,35 +123,35 @@ async def test_it_ends_with_its_token(sessions: Sessions, tokens: Tokens) -> Non
     assert await over(sessions, session.id.reveal())
 
 
-async def test_a_session_begun_by_a_session_does_not_last_longer(sessions: Sessions) -> None:
+async def test_a_session_begun_by_a_session_does_not_last_longer(sessions: SessionService) -> None:
     first = await sessions.begin(LINK)
     await asyncio.sleep(6 * HOUR)
     again = await sessions.begin((await sessions.resume(first.id.reveal())).caller)
     assert again.caller.expires_at == first.caller.expires_at
 
 
-async def test_a_controller_has_no_browser(store: GatedStore, sessions: Sessions) -> None:
-    with pytest.raises(Forbidden, match="cannot sign in a browser"):
+async def test_a_controller_has_no_browser(store: GatedStore, sessions: SessionService) -> None:
+    with pytest.raises(ForbiddenError, match="cannot sign in a browser"):
         await sessions.begin(Caller(name="c", kind=CallerKind.TOKEN, role=Role.CONTROLLER))
     assert not (await store.find(SESSIONS)).items
 
 
 async def test_signing_out_holds_at_once_here_and_soon_elsewhere(
-    store: GatedStore, sessions: Sessions, tokens: Tokens
+    store: GatedStore, sessions: SessionService, tokens: TokenService
 ) -> None:
-    elsewhere = Sessions(store, tokens)
+    elsewhere = SessionService(store, tokens)
     session_id, other_id = [(await sessions.begin(LINK)).id.reveal() for _ in range(2)]
     for place in (sessions, elsewhere):
         await place.resume(session_id)
     await sessions.end(session_id)
     assert await over(sessions, session_id)
-    await asyncio.sleep(cache.SECONDS)
+    await asyncio.sleep(cache.AUTH_CACHE_SECONDS)
     assert await over(elsewhere, session_id)
     assert not await over(sessions, other_id)
     await sessions.end(session_id)
 
 
-async def test_signing_out_does_not_lose_against_a_prolongation(store: GatedStore, sessions: Sessions) -> None:
+async def test_signing_out_does_not_lose_against_a_prolongation(store: GatedStore, sessions: SessionService) -> None:
     session_id = (await sessions.begin(LINK)).id.reveal()
     await asyncio.sleep(HOUR)
     await sessions.resume(session_id)
@@ -162,34 +162,36 @@ async def test_signing_out_does_not_lose_against_a_prolongation(store: GatedStor
     await sessions.close()
     assert await over(sessions, session_id)
     other_id = (await sessions.begin(LINK)).id.reveal()
-    store.failures = [Conflict("session", "", revision) for revision in range(5)]
+    store.failures = [RevisionConflictError("session", "", revision) for revision in range(5)]
     await sessions.end(other_id)
     assert await over(sessions, other_id)
 
 
-async def test_sessions_that_are_over_are_swept(store: GatedStore, sessions: Sessions) -> None:
+async def test_sessions_that_are_over_are_swept(store: GatedStore, sessions: SessionService) -> None:
     for _ in range(150):
         await sessions.begin(LINK)
     await asyncio.sleep(6 * HOUR)
     current = await sessions.begin(LINK)
     assert await sessions.sweep() == 0
     await asyncio.sleep(6 * HOUR + 1)
-    store.failures = [Conflict("session", "", 1)]  # prolonged at the last moment
+    store.failures = [RevisionConflictError("session", "", 1)]  # prolonged at the last moment
     assert await sessions.sweep() == 149
     assert await sessions.sweep() == 1
     assert len((await store.find(SESSIONS)).items) == 1
     assert not await over(sessions, current.id.reveal())
 
 
-async def test_a_change_needs_the_csrf_token_of_its_own_session(sessions: Sessions) -> None:
+async def test_a_change_needs_the_csrf_token_of_its_own_session(sessions: SessionService) -> None:
     session, other = await sessions.begin(LINK), await sessions.begin(LINK)
     check_csrf(session, session.csrf.reveal())
     for presented in (None, "", session.id.reveal(), other.csrf.reveal(), session.csrf.reveal()[:-1], "é", "\ud800"):
-        with pytest.raises(CsrfRefused, match="Reload the page"):
+        with pytest.raises(CsrfError, match="Reload the page"):
             check_csrf(session, presented)
 
 
-async def test_the_bound_of_prolonging_is_small(sessions: Sessions) -> None:
+async def test_the_bound_of_prolonging_is_small(sessions: SessionService) -> None:
     session = await sessions.begin(LINK)
     await asyncio.sleep(299)
-    assert clock.now() + IDLE - (await sessions.resume(session.id.reveal())).expires_at < timedelta(minutes=5)
+    assert clock.now() + SESSION_IDLE_TIMEOUT - (await sessions.resume(session.id.reveal())).expires_at < timedelta(
+        minutes=5
+    )

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from lcm.control_plane.auth.links import MOST, SignInLinks
-from lcm.control_plane.auth.roles import Caller, Unauthenticated
+from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
+from lcm.control_plane.auth.sessions import MAX_SIGN_IN_LINKS, SignInLinks
 from lcm.model.access import CallerKind, Role
 
 LOCAL = Caller(name="local", kind=CallerKind.BOOTSTRAP, role=Role.ADMIN)
@@ -17,7 +17,7 @@ async def test_a_code_is_good_once() -> None:
     links = SignInLinks()
     code = links.issue(LOCAL).reveal()
     assert links.redeem(code) is LOCAL
-    with pytest.raises(Unauthenticated, match="used already or is too old"):
+    with pytest.raises(UnauthenticatedError, match="used already or is too old"):
         links.redeem(code)
 
 
@@ -27,7 +27,7 @@ async def test_a_code_is_good_for_ten_minutes() -> None:
     await asyncio.sleep(599)
     assert links.redeem(one) is LOCAL
     await asyncio.sleep(1)
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedError):
         links.redeem(other)
 
 
@@ -35,15 +35,15 @@ async def test_a_code_is_good_for_ten_minutes() -> None:
 async def test_guesses_use_up_nothing(code: str) -> None:
     links = SignInLinks()
     right = links.issue(LOCAL).reveal()
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedError):
         links.redeem(code)
     assert links.redeem(right) is LOCAL
 
 
 async def test_codes_are_kept_as_hashes_and_not_without_end() -> None:
     links = SignInLinks()
-    codes = [links.issue(LOCAL).reveal() for _ in range(MOST + 1)]
+    codes = [links.issue(LOCAL).reveal() for _ in range(MAX_SIGN_IN_LINKS + 1)]
     assert not any(code.encode() in kept for code in codes for kept in links._open)
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedError):
         links.redeem(codes[0])
     assert links.redeem(codes[1]) is LOCAL

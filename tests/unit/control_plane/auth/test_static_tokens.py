@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from lcm.control_plane.auth.roles import Unauthenticated
-from lcm.control_plane.auth.static_tokens import settings_tokens
-from lcm.control_plane.auth.tokens import TOKENS, Tokens
+from lcm.control_plane.auth.roles import UnauthenticatedError
+from lcm.control_plane.auth.static_tokens import load_static_tokens
+from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.model.access import CallerKind, Role
 
 if TYPE_CHECKING:
@@ -20,40 +20,40 @@ CONTROLLER = "controller-token-for-tests-0123456789"
 
 
 async def test_each_gives_its_role(store: MemoryStore) -> None:
-    tokens = Tokens(store, settings_tokens(BOOTSTRAP, CONTROLLER))
+    tokens = TokenService(store, load_static_tokens(BOOTSTRAP, CONTROLLER))
     admin = await tokens.verify(BOOTSTRAP)
     assert (admin.name, admin.kind, admin.role) == ("bootstrap", CallerKind.BOOTSTRAP, Role.ADMIN)
     controller = await tokens.verify(CONTROLLER)
     assert (controller.name, controller.kind, controller.role) == ("controller", CallerKind.TOKEN, Role.CONTROLLER)
     for text in ("", BOOTSTRAP[:-1], BOOTSTRAP + " ", "é" * 20, "\ud800"):
-        with pytest.raises(Unauthenticated):
+        with pytest.raises(UnauthenticatedError):
             await tokens.verify(text)
     assert not (await store.find(TOKENS)).items
 
 
 def test_none_is_kept_in_clear() -> None:
-    made = settings_tokens(BOOTSTRAP, CONTROLLER)
+    made = load_static_tokens(BOOTSTRAP, CONTROLLER)
     assert BOOTSTRAP not in repr(made)
     held = b"".join(token.digest for token in made) + repr([token.caller for token in made]).encode()
     assert BOOTSTRAP.encode() not in held
 
 
 async def test_a_changed_token_no_longer_holds_what_was_begun_with_it(store: MemoryStore) -> None:
-    before = await Tokens(store, settings_tokens(BOOTSTRAP, None)).verify(BOOTSTRAP)
+    before = await TokenService(store, load_static_tokens(BOOTSTRAP, None)).verify(BOOTSTRAP)
     assert before.token_id is not None
-    same = Tokens(store, settings_tokens(BOOTSTRAP, CONTROLLER))
+    same = TokenService(store, load_static_tokens(BOOTSTRAP, CONTROLLER))
     assert await same.still_valid(before.token_id)
-    for other in (settings_tokens(BOOTSTRAP + "2", None), settings_tokens(None, CONTROLLER)):
-        assert not await Tokens(store, other).still_valid(before.token_id)
+    for other in (load_static_tokens(BOOTSTRAP + "2", None), load_static_tokens(None, CONTROLLER)):
+        assert not await TokenService(store, other).still_valid(before.token_id)
 
 
 def test_what_is_refused_and_what_is_warned_of() -> None:
-    assert settings_tokens(None, None) == ()
+    assert load_static_tokens(None, None) == ()
     with pytest.raises(ValueError, match="LCM_BOOTSTRAP_TOKEN must not be empty"):
-        settings_tokens("  ", None)
+        load_static_tokens("  ", None)
     with pytest.raises(ValueError, match="must differ"):
-        settings_tokens(BOOTSTRAP, BOOTSTRAP)
+        load_static_tokens(BOOTSTRAP, BOOTSTRAP)
     with structlog.testing.capture_logs() as lines:
-        settings_tokens("hunter2", CONTROLLER)
+        load_static_tokens("hunter2", CONTROLLER)
     assert [line["variable"] for line in lines] == ["LCM_BOOTSTRAP_TOKEN"]
     assert "hunter2" not in repr(lines)

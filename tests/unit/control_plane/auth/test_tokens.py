@@ -10,10 +10,15 @@ import pytest
 from pydantic import ValidationError
 
 from lcm.control_plane.auth import cache as recent
-from lcm.control_plane.auth.roles import Unauthenticated
-from lcm.control_plane.auth.tokens import TOKENS, Tokens, UnknownToken, token_id_of
+from lcm.control_plane.auth.roles import UnauthenticatedError
+from lcm.control_plane.auth.tokens import TOKENS, TokenService, UnknownTokenError, parse_token_id
 from lcm.control_plane.store.memory.store import MemoryStore
-from lcm.control_plane.store.port import Conflict, Entry, StoreUnavailable, Taken
+from lcm.control_plane.store.port import (
+    NewJournalEntry,
+    RevisionConflictError,
+    StoreUnavailableError,
+    UniqueViolationError,
+)
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role, TokenInfo
 
@@ -23,25 +28,25 @@ if TYPE_CHECKING:
     from tests.support.records.gated_store import GatedStore
 
 
-def note(info: TokenInfo) -> Sequence[Entry]:
-    return [Entry("audit", info.id, info.model_dump_json().encode(), clock.now())]
+def note(info: TokenInfo) -> Sequence[NewJournalEntry]:
+    return [NewJournalEntry("audit", info.id, info.model_dump_json().encode(), clock.now())]
 
 
-async def stored_info(tokens: Tokens, token_id: str) -> TokenInfo:
+async def stored_info(tokens: TokenService, token_id: str) -> TokenInfo:
     return next(info for info in (await tokens.page()).items if info.id == token_id)
 
 
-async def test_a_token_tells_who_and_which_role(tokens: Tokens) -> None:
+async def test_a_token_tells_who_and_which_role(tokens: TokenService) -> None:
     expires = clock.after(3600)
     info, secret = await tokens.create("ci", Role.OPERATOR, created_by="ann", expires_at=expires)
     caller = await tokens.verify(secret.reveal())
     assert (caller.name, caller.kind, caller.role) == ("ci", CallerKind.TOKEN, Role.OPERATOR)
     assert (caller.token_id, caller.expires_at) == (info.id, expires)
-    assert token_id_of(secret.reveal()) == info.id
+    assert parse_token_id(secret.reveal()) == info.id
     assert len(secret.reveal().rsplit("_", 1)[1]) * 4 == 256
 
 
-async def test_the_secret_is_nowhere_but_in_the_answer(store: GatedStore, tokens: Tokens) -> None:
+async def test_the_secret_is_nowhere_but_in_the_answer(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann", audit=note)
     bare = secret.reveal().rsplit("_", 1)[1]
     stored = await store.get(TOKENS, info.id)
@@ -53,83 +58,83 @@ async def test_the_secret_is_nowhere_but_in_the_answer(store: GatedStore, tokens
     assert bare not in repr((listed, info, secret, await store.journal()))
 
 
-async def test_unknown_and_wrong_are_told_alike(tokens: Tokens) -> None:
+async def test_unknown_and_wrong_are_told_alike(tokens: TokenService) -> None:
     _, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     right = secret.reveal()
     wrong_secret = right[:-1] + ("0" if right[-1] != "0" else "1")
     unknown_id = f"lcm_t-nobody_{right.rsplit('_', 1)[1]}"
     said = set()
     for text in (wrong_secret, unknown_id, "", "lcm_", "lcm__", right + "\n", right.upper(), "\ud800", "x" * 10_000):
-        with pytest.raises(Unauthenticated) as refused:
+        with pytest.raises(UnauthenticatedError) as refused:
             await tokens.verify(text)
         said.add(str(refused.value))
     assert len(said) == 1
 
 
-async def test_expired_and_revoked_are_told_only_to_who_has_the_secret(tokens: Tokens) -> None:
+async def test_expired_and_revoked_are_told_only_to_who_has_the_secret(tokens: TokenService) -> None:
     _, short = await tokens.create("short", Role.VIEWER, created_by="ann", expires_at=clock.after(60))
     gone, revoked = await tokens.create("gone", Role.VIEWER, created_by="ann")
     await tokens.revoke(gone.id, revoked_by="ann")
     await asyncio.sleep(60)
-    with pytest.raises(Unauthenticated, match="short expired at 2026-01-17 10:31 UTC"):
+    with pytest.raises(UnauthenticatedError, match="short expired at 2026-01-17 10:31 UTC"):
         await tokens.verify(short.reveal())
-    with pytest.raises(Unauthenticated, match="gone was revoked"):
+    with pytest.raises(UnauthenticatedError, match="gone was revoked"):
         await tokens.verify(revoked.reveal())
     for text in (short.reveal(), revoked.reveal()):
-        with pytest.raises(Unauthenticated, match="not known here"):
+        with pytest.raises(UnauthenticatedError, match="not known here"):
             await tokens.verify(text[:-2] + ("00" if text[-2:] != "00" else "11"))
     assert not await tokens.still_valid(gone.id)
     assert not await tokens.still_valid("t-nobody")
 
 
-async def test_bad_requests_make_nothing(tokens: Tokens) -> None:
+async def test_bad_requests_make_nothing(tokens: TokenService) -> None:
     await tokens.create("ci", Role.VIEWER, created_by="ann")
     with pytest.raises(ValueError, match="in the future"):
         await tokens.create("late", Role.VIEWER, created_by="ann", expires_at=clock.now())
     with pytest.raises(ValidationError):
         await tokens.create("no such\nname", Role.VIEWER, created_by="ann")
-    with pytest.raises(Taken):
+    with pytest.raises(UniqueViolationError):
         await tokens.create("ci", Role.ADMIN, created_by="ann")
     assert [(info.name, info.role) for info in (await tokens.page()).items] == [("ci", Role.VIEWER)]
 
 
-async def test_a_revoked_name_is_free_again_and_both_are_listed(tokens: Tokens) -> None:
+async def test_a_revoked_name_is_free_again_and_both_are_listed(tokens: TokenService) -> None:
     first, _ = await tokens.create("ci", Role.VIEWER, created_by="ann")
     await tokens.revoke(first.id, revoked_by="bob")
     await tokens.create("ci", Role.VIEWER, created_by="ann")
     page = await tokens.page(limit=1)
-    rest = await tokens.page(limit=1, after=page.next_after)
+    rest = await tokens.page(limit=1, after=page.next_cursor)
     assert {(one.name, one.revoked_by) for one in (*page.items, *rest.items)} == {("ci", "bob"), ("ci", None)}
-    assert rest.next_after is None
+    assert rest.next_cursor is None
 
 
-async def test_changes_are_committed_with_their_audit(store: GatedStore, tokens: Tokens) -> None:
+async def test_changes_are_committed_with_their_audit(store: GatedStore, tokens: TokenService) -> None:
     info, _ = await tokens.create("ci", Role.VIEWER, created_by="ann", audit=note)
     await tokens.revoke(info.id, revoked_by="bob", audit=note)
     await tokens.revoke(info.id, revoked_by="eve", audit=note)
     assert [line.subject for line in await store.journal()] == [info.id, info.id]
     assert (await stored_info(tokens, info.id)).revoked_by == "bob"
-    with pytest.raises(UnknownToken):
+    with pytest.raises(UnknownTokenError):
         await tokens.revoke("t-nobody", revoked_by="bob", audit=note)
 
 
-async def test_revoking_holds_at_once_here_and_soon_elsewhere(store: GatedStore, tokens: Tokens) -> None:
+async def test_revoking_holds_at_once_here_and_soon_elsewhere(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     elsewhere_store = MemoryStore(store.disk)
     await elsewhere_store.open([TOKENS])
-    elsewhere = Tokens(elsewhere_store)
+    elsewhere = TokenService(elsewhere_store)
     await tokens.verify(secret.reveal())
     await elsewhere.verify(secret.reveal())
     await tokens.revoke(info.id, revoked_by="ann")
-    with pytest.raises(Unauthenticated):
+    with pytest.raises(UnauthenticatedError):
         await tokens.verify(secret.reveal())
-    await asyncio.sleep(recent.SECONDS)
-    with pytest.raises(Unauthenticated):
+    await asyncio.sleep(recent.AUTH_CACHE_SECONDS)
+    with pytest.raises(UnauthenticatedError):
         await elsewhere.verify(secret.reveal())
     await elsewhere.close()
 
 
-async def test_a_read_that_began_before_a_revocation_is_not_kept(store: GatedStore, tokens: Tokens) -> None:
+async def test_a_read_that_began_before_a_revocation_is_not_kept(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     store.gate = gate = asyncio.Event()
     early = asyncio.create_task(tokens.verify(secret.reveal()))
@@ -137,28 +142,28 @@ async def test_a_read_that_began_before_a_revocation_is_not_kept(store: GatedSto
     await tokens.revoke(info.id, revoked_by="ann")
     gate.set()
     await early
-    with pytest.raises(Unauthenticated, match="revoked"):
+    with pytest.raises(UnauthenticatedError, match="revoked"):
         await tokens.verify(secret.reveal())
 
 
-async def test_a_revocation_whose_answer_was_lost_is_read_back(store: GatedStore, tokens: Tokens) -> None:
+async def test_a_revocation_whose_answer_was_lost_is_read_back(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     await tokens.verify(secret.reveal())
     await tokens.close()
     store.loses_answers = True
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailableError):
         await tokens.revoke(info.id, revoked_by="ann")
-    with pytest.raises(Unauthenticated, match="revoked"):
+    with pytest.raises(UnauthenticatedError, match="revoked"):
         await tokens.verify(secret.reveal())
 
 
-async def test_a_revocation_does_not_lose_against_notes_of_use(store: GatedStore, tokens: Tokens) -> None:
+async def test_a_revocation_does_not_lose_against_notes_of_use(store: GatedStore, tokens: TokenService) -> None:
     info, _ = await tokens.create("ci", Role.VIEWER, created_by="ann")
-    store.failures = [Conflict("token", info.id, 2), Conflict("token", info.id, 3)]
+    store.failures = [RevisionConflictError("token", info.id, 2), RevisionConflictError("token", info.id, 3)]
     assert (await tokens.revoke(info.id, revoked_by="ann")).revoked_at is not None
 
 
-async def test_use_is_noted_at_most_once_a_minute(store: GatedStore, tokens: Tokens) -> None:
+async def test_use_is_noted_at_most_once_a_minute(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     revisions = set()
     began = clock.now()
@@ -175,20 +180,20 @@ async def test_use_is_noted_at_most_once_a_minute(store: GatedStore, tokens: Tok
 
 
 async def test_a_note_that_cannot_be_written_fails_no_request_and_is_tried_again(
-    store: GatedStore, tokens: Tokens
+    store: GatedStore, tokens: TokenService
 ) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
-    store.failures = [StoreUnavailable("down"), Conflict("token", info.id, 5)]
+    store.failures = [StoreUnavailableError("down"), RevisionConflictError("token", info.id, 5)]
     for _ in range(2):
         assert (await tokens.verify(secret.reveal())).name == "ci"
-        await asyncio.sleep(recent.SECONDS)
+        await asyncio.sleep(recent.AUTH_CACHE_SECONDS)
         assert (await stored_info(tokens, info.id)).last_used_at is None
     await tokens.verify(secret.reveal())
     await tokens.close()
     assert (await stored_info(tokens, info.id)).last_used_at is not None
 
 
-async def test_a_note_of_use_does_not_undo_a_revocation(store: GatedStore, tokens: Tokens) -> None:
+async def test_a_note_of_use_does_not_undo_a_revocation(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     await tokens.verify(secret.reveal())
     await tokens.close()
@@ -203,14 +208,14 @@ async def test_a_note_of_use_does_not_undo_a_revocation(store: GatedStore, token
     assert (await stored_info(tokens, info.id)).revoked_at is not None
 
 
-async def test_lookups_in_a_row_ask_the_store_once(store: GatedStore, tokens: Tokens) -> None:
+async def test_lookups_in_a_row_ask_the_store_once(store: GatedStore, tokens: TokenService) -> None:
     _, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     await tokens.verify(secret.reveal())
     await tokens.close()
     await store.close()
     assert (await tokens.verify(secret.reveal())).name == "ci"
-    await asyncio.sleep(recent.SECONDS)
-    with pytest.raises(StoreUnavailable):
+    await asyncio.sleep(recent.AUTH_CACHE_SECONDS)
+    with pytest.raises(StoreUnavailableError):
         await tokens.verify(secret.reveal())
 
 
@@ -218,7 +223,7 @@ async def test_memory_is_bounded() -> None:
     async def read() -> int:
         return 1
 
-    cache: recent.Recent[int] = recent.Recent(most=3)
+    cache: recent.TtlCache[int] = recent.TtlCache(most=3)
     for number in range(10):
         await cache.get(str(number), read)
     assert len(cache._held) == 3

@@ -10,22 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcm.control_plane.context import Plane
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.context import ControlPlaneContext
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet import activity_summary as looking_back
-from lcm.control_plane.fleet.activity_summary import Nights
+from lcm.control_plane.fleet.activity_summary import ActivitySummaryService
 from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.secrets.box import SecretBox
-from lcm.control_plane.secrets.keys import make_key, read_key
-from lcm.control_plane.workers import commands_lifecycle
-from lcm.control_plane.workers.lifecycle import changed, entering, pausing
+from lcm.control_plane.secrets.keys import generate_key, parse_key
+from lcm.control_plane.workers import lifecycle
+from lcm.control_plane.workers.lifecycle import on_enter, pause_fields, updated_worker
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind, AuditEntry
-from lcm.model.fleet.activity_summary import WORDS, Deed, Overnight, deed_of, in_words
-from lcm.model.worker.saving import Step, time_stopped
-from lcm.model.worker.status import DesiredStatus, WorkerStatus
-from lcm.model.worker.transitions import IllegalTransition
+from lcm.model.fleet.activity_summary import (
+    ACTION_LABELS,
+    ActivitySummary,
+    AutomatedAction,
+    action_label,
+    automated_action_of,
+)
+from lcm.model.worker.cost import StoppedTransition, stopped_time
+from lcm.model.worker.status import DesiredStatus, IllegalWorkerTransitionError, WorkerStatus
 from tests.support.records.worker_records import ANNA, CONTROLLER, Desk
 from tests.support.records.workers import NOW, a_worker
 from tests.support.virtual.control_plane import TestPlane, serving_plane
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from datetime import datetime
 
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.worker.record import Worker
 
 RUNNING, STOPPED = WorkerStatus.RUNNING, WorkerStatus.STOPPED
@@ -43,8 +48,10 @@ PRICES = (0.6, 1.2, 6.0, 60.0)
 LENGTH = 40
 
 
-def nights(desk: Desk) -> Nights:
-    return Nights(Plane(desk.store, desk.records, SecretBox([read_key(make_key(), "test")]), ("eu-west-1",)))
+def nights(desk: Desk) -> ActivitySummaryService:
+    return ActivitySummaryService(
+        ControlPlaneContext(desk.store, desk.records, SecretBox([parse_key(generate_key(), "test")]), ("eu-west-1",))
+    )
 
 
 class Fleet:
@@ -58,10 +65,10 @@ class Fleet:
     async def act(self, worker_id: str, command: str) -> None:
         worker = await self.desk.worker(worker_id)
         if command == "start":
-            await self._save(worker_id, ANNA, commands_lifecycle.start)
+            await self._save(worker_id, ANNA, lifecycle.start)
             await self._walk(worker_id, STOPPED, [WorkerStatus.STARTING, RUNNING])
         elif command == "terminate":
-            await self._save(worker_id, ANNA, commands_lifecycle.terminate)
+            await self._save(worker_id, ANNA, lifecycle.terminate)
             await self._walk(worker_id, worker.status, [WorkerStatus.TERMINATING, WorkerStatus.TERMINATED])
         elif worker.status is RUNNING:
             self.who[worker_id] = "policy" if command == "policy" else "people"
@@ -74,15 +81,17 @@ class Fleet:
         if (await self.desk.worker(worker_id)).status is begin:
             for status in way:
                 await self._save(
-                    worker_id, CONTROLLER, lambda each, now, to=status: changed(each, now, **entering(each, to, now))
+                    worker_id,
+                    CONTROLLER,
+                    lambda each, now, to=status: updated_worker(each, now, **on_enter(each, to, now)),
                 )
 
     async def _save(self, worker_id: str, who: Actor, step: Callable[..., Worker]) -> None:
-        async def attempt(change: Change) -> None:
+        async def attempt(change: Transaction) -> None:
             worker = await change.worker(worker_id)
             try:
                 change.save(step(worker, change.now), "changed")
-            except (Refusal, IllegalTransition):
+            except (ProblemError, IllegalWorkerTransitionError):
                 return
 
         await self.desk.records.change(who, attempt)
@@ -102,7 +111,9 @@ class Fleet:
 
 
 def _paused(worker: Worker, now: datetime, *, by_policy: bool) -> Worker:
-    return changed(worker, now, asks_anew=True, **pausing(worker, now, "because", by_policy=by_policy))
+    return updated_worker(
+        worker, now, bump_generation=True, **pause_fields(worker, now, "because", by_policy=by_policy)
+    )
 
 
 COMMANDS = st.tuples(
@@ -139,7 +150,7 @@ def test_savings_are_those_counted_minute_by_minute(
             for _, number, command in sorted(each for each in commands if each[0] == minute):
                 await fleet.act(f"w-{number}", command)
             await fleet.pass_a_minute()
-        found = await nights(fleet.desk).look_back(began + timedelta(minutes=since), began + timedelta(minutes=until))
+        found = await nights(fleet.desk).summarize(began + timedelta(minutes=since), began + timedelta(minutes=until))
         assert found.saved_by_policy_usd == pytest.approx(fleet.saved(since, until, "policy"), abs=1e-3)
         assert found.saved_by_people_usd == pytest.approx(fleet.saved(since, until, "people"), abs=1e-3)
         assert found.saved_usd == pytest.approx(found.saved_by_policy_usd + found.saved_by_people_usd, abs=1e-3)
@@ -160,21 +171,21 @@ def in_virtual_time(test: Callable[[], Any]) -> None:
 # Pure parts
 
 
-def step(minute: float, before: WorkerStatus | None, after: WorkerStatus, by_policy: bool) -> Step:
-    return Step(NOW + timedelta(minutes=minute), before is STOPPED, after is STOPPED, by_policy)
+def step(minute: float, before: WorkerStatus | None, after: WorkerStatus, by_policy: bool) -> StoppedTransition:
+    return StoppedTransition(NOW + timedelta(minutes=minute), before is STOPPED, after is STOPPED, by_policy)
 
 
 def test_time_stopped_counts_only_what_lies_in_the_span() -> None:
     since, until = NOW + timedelta(minutes=10), NOW + timedelta(minutes=20)
-    assert time_stopped([], since, until).seconds == 0
+    assert stopped_time([], since, until).seconds == 0
     out = [step(15, STOPPED, WorkerStatus.STARTING, True), step(16, WorkerStatus.STARTING, RUNNING, False)]
-    assert time_stopped(out, since, until).by_policy == 300
+    assert stopped_time(out, since, until).by_policy == 300
     inside = [*out, step(18, RUNNING, STOPPED, False), step(30, STOPPED, RUNNING, False)]
-    assert (time_stopped(inside, since, until).by_policy, time_stopped(inside, since, until).by_people) == (300, 120)
+    assert (stopped_time(inside, since, until).by_policy, stopped_time(inside, since, until).by_people) == (300, 120)
     afterwards = [step(25, STOPPED, RUNNING, True)]
-    assert time_stopped(afterwards, since, until).by_policy == 600
+    assert stopped_time(afterwards, since, until).by_policy == 600
     new = [step(12, None, STOPPED, False)]
-    assert time_stopped(new, since, until).by_people == 480
+    assert stopped_time(new, since, until).by_people == 480
 
 
 def entry(action: str, kind: ActorKind = ActorKind.CONTROLLER, **details: Any) -> AuditEntry:
@@ -182,20 +193,20 @@ def entry(action: str, kind: ActorKind = ActorKind.CONTROLLER, **details: Any) -
 
 
 def test_deeds_are_automation_s_alone() -> None:
-    assert deed_of(entry("auto_paused")) is Deed.AUTO_PAUSED
-    assert deed_of(entry("auto_paused", ActorKind.PERSON)) is None
-    assert deed_of(entry("scale_up_accepted", resumed=True)) is Deed.RESUMED
-    assert deed_of(entry("scale_up_accepted", resumed=False)) is Deed.LAUNCHED
-    assert deed_of(entry("status_reported", status="FAILED", event="failed")) is Deed.FAILED
-    assert deed_of(entry("status_reported", status="RUNNING")) is None
-    assert deed_of(entry("status_reported", event="<script>")) is None
-    assert deed_of(entry("license_reported")) is None
+    assert automated_action_of(entry("auto_paused")) is AutomatedAction.AUTO_PAUSED
+    assert automated_action_of(entry("auto_paused", ActorKind.PERSON)) is None
+    assert automated_action_of(entry("scale_up_accepted", resumed=True)) is AutomatedAction.RESUMED
+    assert automated_action_of(entry("scale_up_accepted", resumed=False)) is AutomatedAction.LAUNCHED
+    assert automated_action_of(entry("status_reported", status="FAILED", event="failed")) is AutomatedAction.FAILED
+    assert automated_action_of(entry("status_reported", status="RUNNING")) is None
+    assert automated_action_of(entry("status_reported", event="<script>")) is None
+    assert automated_action_of(entry("license_reported")) is None
 
 
 def test_every_deed_has_words() -> None:
-    assert set(WORDS) == set(Deed)
-    assert in_words("auto_paused") == "paused because nobody used it"
-    assert in_words("cancel_drain") == "cancel drain"
+    assert set(ACTION_LABELS) == set(AutomatedAction)
+    assert action_label("auto_paused") == "paused because nobody used it"
+    assert action_label("cancel_drain") == "cancel drain"
 
 
 # Over HTTP
@@ -207,10 +218,10 @@ async def plane() -> AsyncIterator[TestPlane]:
         yield plane
 
 
-async def night(plane: TestPlane, query: str = "") -> Overnight:
+async def night(plane: TestPlane, query: str = "") -> ActivitySummary:
     answer = await plane.ask("GET", f"/api/fleet/overnight{query}", role=Role.VIEWER)
     assert answer.status_code == 200, answer.text
-    return Overnight.model_validate(answer.json())
+    return ActivitySummary.model_validate(answer.json())
 
 
 async def test_a_night_as_automation_and_people_filled_it(plane: TestPlane) -> None:
@@ -261,7 +272,7 @@ async def test_a_night_as_automation_and_people_filled_it(plane: TestPlane) -> N
 async def test_more_lines_than_one_look_takes_in_shorten_the_span(
     plane: TestPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking_back, "MOST_LINES", 500)
+    monkeypatch.setattr(looking_back, "MAX_ENTRIES", 500)
     for _ in range(6):
         for _ in range(100):
             await plane.ask("POST", "/api/fleet/hold", json={"reason": f"look {clock.new_id('x')}"})

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pydantic import ValidationError
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.fleet.installation import WrongInstallation, read_installation, settle_installation
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.installation import InstallationMismatchError, ensure_installation, read_installation
 from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT
-from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
 from lcm.model.access import Role
 from lcm.model.fleet.state import Installation
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 async def settle(store: Store, given: str | None = None) -> str:
     """What a control plane does when it starts."""
-    return (await Records(store).change(ANNA, lambda change: settle_installation(change, given))).installation_id
+    return (await UnitOfWork(store).change(ANNA, lambda change: ensure_installation(change, given))).installation_id
 
 
 async def test_the_first_start_makes_an_id_and_the_others_find_it(desk: Desk) -> None:
@@ -46,7 +46,7 @@ async def test_what_is_given_first_is_kept(desk: Desk) -> None:
 
 async def test_another_one_given_later_is_refused_in_one_line_that_says_what_to_do(desk: Desk) -> None:
     await settle(desk.store, "acme-prod")
-    with pytest.raises(WrongInstallation) as refused:
+    with pytest.raises(InstallationMismatchError) as refused:
         await settle(desk.store, "acme-test")
     line = str(refused.value)
     assert line.startswith('LCM_INSTALLATION_ID="acme-test": ')
@@ -81,12 +81,12 @@ async def test_of_two_with_ids_of_their_own_that_start_at_once_one_is_refused() 
     await asyncio.sleep(0.01)
     await settle(quick, "quick-one")
     looked.set()
-    with pytest.raises(WrongInstallation, match="quick-one"):
+    with pytest.raises(InstallationMismatchError, match="quick-one"):
         await starting
 
 
 async def test_before_it_is_settled_nobody_is_told_a_made_up_one(desk: Desk) -> None:
-    with pytest.raises(Refusal, match="no id yet"):
+    with pytest.raises(ProblemError, match="no id yet"):
         await read_installation(desk.store)
 
 

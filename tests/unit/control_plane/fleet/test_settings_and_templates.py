@@ -8,11 +8,11 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.fleet.settings import patch_settings, read_settings
-from lcm.control_plane.fleet.templates import put_template, read_template, seed_templates, switch_template
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.settings import patch_fleet_settings, read_fleet_settings
+from lcm.control_plane.fleet.templates import put_template, read_template, seed_templates, set_template_enabled
 from lcm.control_plane.records.kinds import AUDIT, TEMPLATES
-from lcm.model.fleet.settings import FleetSettings, ScalingSettings, SettingsPatch
+from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch, ScalingSettings
 from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.support.records.worker_records import ANNA, Desk
 
@@ -23,16 +23,16 @@ BASE = FleetSettings(scaling=ScalingSettings(min_workers=2))
 
 
 async def patch(desk: Desk, **body: Any) -> FleetSettings:
-    request = SettingsPatch.model_validate(body)
-    return await desk.records.change(ANNA, lambda change: patch_settings(change, BASE, request))
+    request = FleetSettingsPatch.model_validate(body)
+    return await desk.records.change(ANNA, lambda change: patch_fleet_settings(change, BASE, request))
 
 
 async def test_a_stored_value_beats_the_environment_until_it_is_null(desk: Desk) -> None:
-    assert (await read_settings(desk.store, BASE)).scaling.min_workers == 2
+    assert (await read_fleet_settings(desk.store, BASE)).scaling.min_workers == 2
     assert (await patch(desk, scaling={"min_workers": 5})).scaling.min_workers == 5
-    assert (await read_settings(desk.store, BASE)).scaling.min_workers == 5
+    assert (await read_fleet_settings(desk.store, BASE)).scaling.min_workers == 5
     await patch(desk, scaling={"min_workers": None}, idle={"worker_idle_timeout_minutes": 0.5})
-    now = await read_settings(desk.store, BASE)
+    now = await read_fleet_settings(desk.store, BASE)
     assert (now.scaling.min_workers, now.idle.worker_idle_timeout_minutes) == (2, 0.5)
 
 
@@ -49,7 +49,7 @@ async def test_a_stored_value_beats_the_environment_until_it_is_null(desk: Desk)
 async def test_one_wrong_value_refuses_the_whole_patch(desk: Desk, body: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         await patch(desk, **body)
-    assert await read_settings(desk.store, BASE) == BASE
+    assert await read_fleet_settings(desk.store, BASE) == BASE
 
 
 async def test_a_patch_is_audited_once_and_only_if_it_changes_something(desk: Desk) -> None:
@@ -105,9 +105,9 @@ async def test_a_file_that_is_no_list_is_reported(desk: Desk, tmp_path: Path, co
 
 async def test_a_template_is_switched_and_an_unknown_one_is_not_found(desk: Desk) -> None:
     await seed(desk)
-    off = await desk.records.change(ANNA, lambda change: switch_template(change, "metal", enabled=False))
+    off = await desk.records.change(ANNA, lambda change: set_template_enabled(change, "metal", enabled=False))
     assert not off.enabled
     assert not (await read_template(desk.store, "metal")).enabled
     assert len((await desk.store.find(TEMPLATES)).items) == 5
-    with pytest.raises(Refusal, match="no template nope"):
-        await desk.records.change(ANNA, lambda change: switch_template(change, "nope", enabled=True))
+    with pytest.raises(ProblemError, match="no template nope"):
+        await desk.records.change(ANNA, lambda change: set_template_enabled(change, "nope", enabled=True))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from lcm.control_plane.context import Plane
-from lcm.control_plane.fleet.service import Fleet
+from lcm.control_plane.context import ControlPlaneContext
+from lcm.control_plane.fleet.service import FleetService
 from lcm.control_plane.records.kinds import ALL_KINDS, WORKERS
-from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
-from lcm.control_plane.secrets.keys import make_key, read_key
+from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryStore
 from tests.support.records.workers import a_worker
 from tests.support.virtual.control_plane import SYSTEM
 
 if TYPE_CHECKING:
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Kind
     from lcm.model.worker.record import Worker
 
@@ -37,16 +37,16 @@ class SlowCounts(MemoryStore):
         return counted
 
 
-async def a_fleet() -> tuple[SlowCounts, Records, Fleet]:
+async def a_fleet() -> tuple[SlowCounts, UnitOfWork, FleetService]:
     store = SlowCounts()
     await store.open(ALL_KINDS)
-    records = Records(store)
-    plane = Plane(store, records, SecretBox([read_key(make_key(), "test")]), ("eu-west-1",))
-    return store, records, Fleet(plane)
+    records = UnitOfWork(store)
+    plane = ControlPlaneContext(store, records, SecretBox([parse_key(generate_key(), "test")]), ("eu-west-1",))
+    return store, records, FleetService(plane)
 
 
-async def add(records: Records, worker: Worker) -> None:
-    async def attempt(change: Change) -> None:
+async def add(records: UnitOfWork, worker: Worker) -> None:
+    async def attempt(change: Transaction) -> None:
         change.save(worker, "created")
 
     await records.change(SYSTEM, attempt)

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.control_plane.fleet.system import Process, System
-from lcm.control_plane.journal.mirror import MirrorFigures
+from lcm.control_plane.fleet.system import ProcessDetails, SystemService
+from lcm.control_plane.journal.mirror import MirrorCounters
 from lcm.control_plane.records.kinds import CONTROLLER_REPORTS
-from lcm.control_plane.store.port import StoreUnavailable
+from lcm.control_plane.store.port import StoreUnavailableError
 from lcm.core import clock
 from lcm.model.access import Role
-from lcm.model.model_system import SystemHealth
-from lcm.model.system import ControllerReport, ControllerSeen, Verdict, judge
+from lcm.model.system import (
+    ControllerReport,
+    ControllerVerdict,
+    ReceivedControllerReport,
+    SystemHealth,
+    assess_controller,
+)
 from tests.support.records.workers import NOW
 from tests.support.virtual.control_plane import LEADER, TestPlane, serving_plane
 from tests.support.virtual.fleet import a_fleet
@@ -126,7 +131,7 @@ async def test_holds_and_breakers_are_told(plane: TestPlane) -> None:
 class StillMirror:
     """A mirror that stands still."""
 
-    figures = MirrorFigures(written=5, failed=2)
+    figures = MirrorCounters(written=5, failed=2)
     lag = 45.0
     pending = 3
 
@@ -139,7 +144,9 @@ async def test_the_mirror_is_told_and_a_report_outlives_a_store_that_is_away(
 ) -> None:
     parts = plane.parts
     about: dict[str, object] = {"version": "1.2.3", "installation_id": "lcm-abc"}
-    own = System(parts.plane, parts.fleet, parts.stream, Process(about, "SQLite, lcm.db", [StillMirror()]))
+    own = SystemService(
+        parts.plane, parts.fleet, parts.stream, ProcessDetails(about, "SQLite, lcm.db", [StillMirror()])
+    )
     health = await own.health()
     assert health.plane.mirror is not None
     assert (health.plane.mirror.lag_seconds, health.plane.mirror.trouble) == (45, "coordination: gone")
@@ -149,25 +156,31 @@ async def test_the_mirror_is_told_and_a_report_outlives_a_store_that_is_away(
 
     async def away(store: Any, kind: Any, *rest: Any, **more: Any) -> Any:
         if kind is CONTROLLER_REPORTS:
-            raise StoreUnavailable("away")
+            raise StoreUnavailableError("away")
         return await find(store, kind, *rest, **more)
 
     monkeypatch.setattr(type(parts.plane.store), "find", away)
     assert [each.report.instance_id for each in (await system(plane)).controllers if each.report] == ["one"]
 
 
-def seen(**report: Any) -> ControllerSeen:
+def seen(**report: Any) -> ReceivedControllerReport:
     known = ControllerReport(instance_id="one", **report)
-    return ControllerSeen(controller="c", term=1, received_at=NOW, report=known)
+    return ReceivedControllerReport(controller="c", term=1, received_at=NOW, report=known)
 
 
 def test_a_controller_that_does_not_list_any_more_is_late() -> None:
     old = seen(last_resync_at=NOW - timedelta(minutes=10), resync_every_seconds=30.0)
-    assert judge(old, NOW) == (Verdict.LATE, "it last listed what it looks after 10 min ago; it should every 30 s")
-    assert judge(seen(last_resync_at=NOW - timedelta(seconds=40), resync_every_seconds=30.0), NOW)[0] == "healthy"
-    assert judge(seen(last_resync_at=NOW - timedelta(days=1)), NOW)[0] == "healthy"
-    assert "polling" in judge(seen(watching=False), NOW)[1]
-    assert judge(None, NOW)[0] == "none"
+    assert assess_controller(old, NOW) == (
+        ControllerVerdict.LATE,
+        "it last listed what it looks after 10 min ago; it should every 30 s",
+    )
+    assert (
+        assess_controller(seen(last_resync_at=NOW - timedelta(seconds=40), resync_every_seconds=30.0), NOW)[0]
+        == "healthy"
+    )
+    assert assess_controller(seen(last_resync_at=NOW - timedelta(days=1)), NOW)[0] == "healthy"
+    assert "polling" in assess_controller(seen(watching=False), NOW)[1]
+    assert assess_controller(None, NOW)[0] == "none"
 
 
 async def test_a_worker_controller_reports_while_it_leads_and_another_takes_over() -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.records.idempotency import forget_old_answers
-from lcm.control_plane.workers.metrics import Metrics
+from lcm.control_plane.records.idempotency import delete_expired_responses
+from lcm.control_plane.workers.metrics import MetricsService
 from lcm.core import clock
 from lcm.model.access import Role
 from tests.support.virtual.control_plane import TestPlane, serving_plane
@@ -17,7 +17,7 @@ from tests.support.virtual.control_plane import TestPlane, serving_plane
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from lcm.control_plane.store.port import Kind, Stored
+    from lcm.control_plane.store.port import Kind, StoredDocument
 
 NEW = {"name": "a", "template_name": "small"}
 VIEWER, OPERATOR, ADMIN, CONTROLLER = Role.VIEWER, Role.OPERATOR, Role.ADMIN, Role.CONTROLLER
@@ -368,8 +368,8 @@ async def test_answers_are_forgotten_after_a_day(plane: TestPlane) -> None:
     body, headers = {"name": "alpha", "template_name": "small"}, {"Idempotency-Key": "k1"}
     await plane.ask("POST", "/api/workers", json=body, headers=headers)
     store = plane.parts.plane.store
-    assert await forget_old_answers(store, clock.now() + timedelta(hours=23)) == 0
-    assert await forget_old_answers(store, clock.now() + timedelta(hours=25)) == 1
+    assert await delete_expired_responses(store, clock.now() + timedelta(hours=23)) == 0
+    assert await delete_expired_responses(store, clock.now() + timedelta(hours=25)) == 1
     again = await plane.ask("POST", "/api/workers", json=body, headers=headers)
     assert (again.status_code, again.json()["code"]) == (409, "name_taken")
 
@@ -517,7 +517,7 @@ async def test_a_batch_of_metrics_reads_the_workers_it_is_about_and_no_others(
     store, read = plane.parts.plane.store, list[str]()
     get_many = store.get_many
 
-    async def noted(kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+    async def noted(kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         found = await get_many(kind, document_ids)
         read.extend(found)
         return found
@@ -543,7 +543,7 @@ async def test_old_metrics_are_thinned_and_then_dropped(plane: TestPlane) -> Non
     path = f"/api/workers/{worker['id']}/metrics?since={since}"
     await plane.parts.metrics.tidy()
     assert 120 + 3 * 12 - 2 <= len((await plane.ask("GET", path)).json()["items"]) <= 120 + 3 * 12 + 2
-    await Metrics(plane.parts.plane, retention_hours=1.0).tidy()
+    await MetricsService(plane.parts.plane, retention_hours=1.0).tidy()
     assert 59 <= len((await plane.ask("GET", path)).json()["items"]) <= 61
 
 

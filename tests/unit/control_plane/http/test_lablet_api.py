@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.journal.sse_client import Wanted
+from lcm.control_plane.journal.sse_client import EventFilter
 from lcm.model.access import Role
 from tests.support.records.lablet_records import READY, TOPOLOGY
 from tests.support.virtual.control_plane import TestPlane, serving_plane
@@ -238,7 +238,7 @@ async def test_controllers_read_lablets_definitions_templates_and_leaders(plane:
 
 async def test_the_stream_tells_of_lablets(plane: TestPlane) -> None:
     await define(plane)
-    events = plane.parts.stream.subscribe(Wanted(topics=frozenset({"lablet", "lablet-history"})))
+    events = plane.parts.stream.subscribe(EventFilter(topics=frozenset({"lablet", "lablet-history"})))
     assert (await anext(events)).startswith(b"retry:")
     lablet = await make(plane)
     heard = b""

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 import lcm.model
 from lcm.control_plane.http import pagination
-from lcm.control_plane.http.api import auth, session
-from lcm.control_plane.http.examples.workers import examples
+from lcm.control_plane.http.api import auth
+from lcm.control_plane.http.api import auth as session
+from lcm.control_plane.http.examples.workers import worker_examples
 from tests.support.virtual.control_plane import serving_plane
 from tests.unit.control_plane.http.test_api import NEEDED
 
@@ -80,19 +81,19 @@ async def test_every_body_and_every_answer_has_an_example(document: dict[str, An
             assert (method, path) in WITHOUT_JSON or (content and "example" in content), (method, path)
 
 
-@pytest.mark.parametrize("name", sorted(examples()))
+@pytest.mark.parametrize("name", sorted(worker_examples()))
 def test_every_example_is_one(name: str) -> None:
     """It fits its model, which passes over nothing that the example has."""
-    kind, shown = models()[name], examples()[name]
+    kind, shown = models()[name], worker_examples()[name]
     read = kind.model_validate(shown)
     again = read.model_dump(mode="json", by_alias=True)
     assert set(shown) <= set(again)
 
 
 async def test_open_routes_of_the_process_stay_open() -> None:
-    from lcm.http.server import open_routes  # what the wiring adds beside the API
+    from lcm.http.server import process_routes  # what the wiring adds beside the API
 
     async with serving_plane() as plane:
-        plane.app.include_router(open_routes([], {"service": "control-plane"}))
+        plane.app.include_router(process_routes([], {"service": "control-plane"}))
         paths = plane.app.openapi()["paths"]
         assert all("security" not in paths[path]["get"] for path in ("/health", "/ready", "/info", "/metrics"))

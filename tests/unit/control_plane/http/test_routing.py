@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcm.control_plane.http import routing
-from lcm.control_plane.http.routing import Switchboard
+from lcm.control_plane.http.routing import RouteIndex
 from tests.support.virtual.control_plane import serving_plane
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ async def test_every_request_is_answered_as_without_it(
 ) -> None:
     plain, quick = FastAPI(redirect_slashes=False), FastAPI(redirect_slashes=False)
     for app in (plain, quick):
-        routing.include(app, routed(routes))
-    routing.install(quick)
+        routing.include_routes(app, routed(routes))
+    routing.install_route_index(quick)
     for segments, method in questions:
         path = "/" + "/".join(segments)
         assert await asked(quick, method, path) == await asked(plain, method, path), (method, path)
@@ -79,7 +79,7 @@ async def test_no_known_path_is_looked_for_by_walking() -> None:
         router = plane.app.router
         known = [route for route in router.routes if isinstance(route, APIRoute)]
         router.middleware_stack = walk
-        router.middleware_stack = Switchboard(router)
+        router.middleware_stack = RouteIndex(router)
         for route in known:
             path = re.sub(r"\{[^}]*\}", "1", route.path)
             for method in sorted(route.methods or ()):
@@ -91,8 +91,8 @@ async def test_no_known_path_is_looked_for_by_walking() -> None:
 
 async def test_routes_that_come_later_are_found_by_walking() -> None:
     app = FastAPI(redirect_slashes=False)
-    routing.include(app, routed([("/a/{x}", "GET")]))
-    routing.install(app)
+    routing.include_routes(app, routed([("/a/{x}", "GET")]))
+    routing.install_route_index(app)
     app.include_router(routed([("/a/b", "GET"), ("/c", "GET")]))
     assert (await asked(app, "GET", "/a/b"))[1].startswith("0 {'x': 'b'}")
     assert (await asked(app, "GET", "/c"))[1].startswith("1 {}")

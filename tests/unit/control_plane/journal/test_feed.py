@@ -11,13 +11,13 @@ from structlog.testing import capture_logs
 from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
-from lcm.control_plane.store.port import BadCursor, Entry, StoreUnavailable
+from lcm.control_plane.store.port import InvalidCursorError, NewJournalEntry, StoreUnavailableError
 from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from lcm.control_plane.store.port import Recorded
+    from lcm.control_plane.store.port import JournalEntry
 
 
 class FaultyStore(MemoryStore):
@@ -28,7 +28,7 @@ class FaultyStore(MemoryStore):
         self.error: Exception | None = None
         self.reads = 0
 
-    async def journal(self, **query: object) -> Sequence[Recorded]:
+    async def journal(self, **query: object) -> Sequence[JournalEntry]:
         self.reads += 1
         if self.error is not None:
             raise self.error
@@ -52,7 +52,7 @@ class Listener:
             raise RuntimeError("cannot look")
         self.gaps += 1
 
-    async def lines(self, batch: Sequence[Recorded]) -> None:
+    async def lines(self, batch: Sequence[JournalEntry]) -> None:
         if self.fail_lines:
             raise RuntimeError("cannot take it")
         if self.hang:
@@ -62,7 +62,7 @@ class Listener:
 
 
 async def add(store: MemoryStore, *subjects: str) -> None:
-    await store.commit([], entries=[Entry("audit", subject, b"{}", clock.now()) for subject in subjects])
+    await store.commit([], entries=[NewJournalEntry("audit", subject, b"{}", clock.now()) for subject in subjects])
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ async def test_a_store_that_is_down_for_an_hour_loses_nothing(store: FaultyStore
     listener = Listener()
     feed.subscribe(listener)
     await settled()
-    store.error = StoreUnavailable("no primary")
+    store.error = StoreUnavailableError("no primary")
     store.reads = 0
     with capture_logs() as logs:
         for number in range(60):
@@ -213,7 +213,7 @@ async def test_a_store_that_is_down_for_an_hour_loses_nothing(store: FaultyStore
 
 
 async def test_a_store_that_is_down_at_the_start_is_waited_for(store: FaultyStore) -> None:
-    store.error = StoreUnavailable("no primary")
+    store.error = StoreUnavailableError("no primary")
     feed, listener = JournalFeed(store), Listener()
     feed.subscribe(listener)
     await feed.start()
@@ -229,7 +229,7 @@ async def test_a_place_that_the_store_does_not_know_is_a_gap(store: FaultyStore,
     listener = Listener()
     feed.subscribe(listener)
     await settled()
-    store.error = BadCursor("not one of ours")
+    store.error = InvalidCursorError("not one of ours")
     await asyncio.sleep(30)
     store.error = None
     await asyncio.sleep(17)

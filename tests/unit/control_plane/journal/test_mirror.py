@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.control_plane.store.port import StoreUnavailable
+from lcm.control_plane.store.port import StoreUnavailableError
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
-from lcm.core.coordination import NO_LEASE, Denied, Unavailable
+from lcm.core.coordination import NO_LEASE, CoordinationDeniedError, CoordinationUnavailableError
 from tests.support.network.faulty_coordination import UNREACHABLE, FaultyCoordination
 from tests.support.records.workers import a_worker
 from tests.support.virtual.mirror_world import PREFIX, SOON, World, fleet
@@ -19,7 +19,7 @@ from tests.support.virtual.mirror_world import PREFIX, SOON, World, fleet
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.core.coordination import Swap
+    from lcm.core.coordination import SwapResult
 
 AFTER_AN_OUTAGE = 12.0  # the longest pause between probes, with jitter, and the comparison
 
@@ -209,16 +209,20 @@ async def test_a_thousand_workers_are_compared_page_by_page(world: World) -> Non
 class OneBadKey(FaultyCoordination):
     """One key cannot be written, for a reason of its own."""
 
-    error: Exception = Unavailable("this one is never available")
+    error: Exception = CoordinationUnavailableError("this one is never available")
 
-    async def compare_and_swap(self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE) -> Swap:
+    async def compare_and_swap(
+        self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE
+    ) -> SwapResult:
         if key == "/workers/w-0":
             self.calls["bad"] = self.calls.get("bad", 0) + 1
             raise self.error
         return await super().compare_and_swap(key, value, mod_revision=mod_revision, lease_id=lease_id)
 
 
-@pytest.mark.parametrize("error", [Unavailable("busy"), Denied("not for you"), RuntimeError("a bug")])
+@pytest.mark.parametrize(
+    "error", [CoordinationUnavailableError("busy"), CoordinationDeniedError("not for you"), RuntimeError("a bug")]
+)
 async def test_a_key_that_cannot_be_written_holds_up_no_other(world: World, error: Exception) -> None:
     coordination = OneBadKey(MemoryCoordination(world.server))
     coordination.error = error
@@ -233,8 +237,8 @@ async def test_a_key_that_cannot_be_written_holds_up_no_other(world: World, erro
     assert plane.mirror.pending == 1
     (reason,) = plane.mirror.readiness()
     assert reason.startswith("mirror of workers: 1 wait")
-    assert len(logs) == (0 if isinstance(error, Unavailable) else 1)
-    coordination.error = Unavailable("busy")
+    assert len(logs) == (0 if isinstance(error, CoordinationUnavailableError) else 1)
+    coordination.error = CoordinationUnavailableError("busy")
 
 
 async def test_a_store_that_is_down_deletes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +248,7 @@ async def test_a_store_that_is_down_deletes_nothing(world: World, monkeypatch: p
     revision = world.server.revision
 
     async def down(*_: object, **__: object) -> None:
-        raise StoreUnavailable("no primary")
+        raise StoreUnavailableError("no primary")
 
     with monkeypatch.context() as patch:
         for name in ("get", "find", "journal"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.journal.mirror import Mirror
-from lcm.control_plane.journal.mirror_keys import MIRRORED_LABLETS, MIRRORED_WORKERS
+from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core.coordination import NO_LEASE
 from tests.support.records.lablet_records import LabletDesk, a_ready_worker
@@ -24,9 +24,7 @@ async def test_a_lablet_has_a_key_from_its_first_moment_to_its_last() -> None:
     desk, server = await LabletDesk().open(a_ready_worker()), MemoryServer()
     await desk.define()
     feed = JournalFeed(desk.store)
-    mirrors = [
-        Mirror(desk.store, MemoryCoordination(server), feed, each) for each in (MIRRORED_WORKERS, MIRRORED_LABLETS)
-    ]
+    mirrors = [Mirror(desk.store, MemoryCoordination(server), feed, each) for each in (WORKER_MIRROR, LABLET_MIRROR)]
     for service in (feed, *mirrors):
         await service.start()
     lablet = await desk.placed()
@@ -71,7 +69,7 @@ async def test_what_somebody_changed_by_hand_is_mended() -> None:
     lablet, ended = await desk.make(), await desk.end(await desk.make(name="over"))
     server.put(f"/instances/{ended.id}", b'{"version": 1}', NO_LEASE)
     feed = JournalFeed(desk.store)
-    mirror = Mirror(desk.store, MemoryCoordination(server), feed, MIRRORED_LABLETS)
+    mirror = Mirror(desk.store, MemoryCoordination(server), feed, LABLET_MIRROR)
     for service in (feed, mirror):
         await service.start()
     await asyncio.sleep(SOON)

@@ -10,15 +10,22 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.control_plane.journal.feed import JournalFeed
-from lcm.control_plane.journal.retention import Retention, forget_old_lines, forgotten_through
-from lcm.control_plane.journal.sse_client import Wanted
-from lcm.control_plane.maintenance import Tidying
-from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT, HISTORY, LABLET_CHANGED, LABLET_HISTORY, WORKER_CHANGED
+from lcm.control_plane.journal.retention import RetentionPolicy, delete_expired_entries, deleted_through
+from lcm.control_plane.journal.sse_client import EventFilter
+from lcm.control_plane.maintenance import MaintenanceService
+from lcm.control_plane.records.kinds import (
+    ALL_KINDS,
+    AUDIT,
+    LABLET_CHANGED,
+    LABLET_HISTORY,
+    WORKER_CHANGED,
+    WORKER_HISTORY,
+)
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
-from lcm.control_plane.store.port import Entry, StoreUnavailable
+from lcm.control_plane.store.port import NewJournalEntry, StoreUnavailableError
 from lcm.core import clock
 from lcm.settings import StoreSettings
-from lcm.wiring.control_plane import tidying as made_tidying
+from lcm.wiring.control_plane import make_maintenance as made_tidying
 from tests.support.records.gated_store import GatedStore
 from tests.support.virtual.control_plane import serving_plane
 from tests.support.virtual.stream_clients import SOON, Studio, a_studio
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Store
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-DEFAULT, AN_HOUR = Retention(), Retention(events=HOUR)
+DEFAULT, AN_HOUR = RetentionPolicy(), RetentionPolicy(events=HOUR)
 
 
 @pytest.fixture
@@ -49,7 +56,7 @@ async def studio() -> AsyncIterator[Studio]:
 
 async def add(store: Store, topic: str, *ages: timedelta, subject: str = "w-1") -> Sequence[str]:
     """Lines of a topic that are so old now, in one commit."""
-    lines = [Entry(topic, subject, b"{}", clock.now() - age) for age in ages]
+    lines = [NewJournalEntry(topic, subject, b"{}", clock.now() - age) for age in ages]
     cursors: Sequence[str] = await store.commit([], entries=lines)
     return cursors
 
@@ -59,20 +66,20 @@ async def ages(store: Store, topic: str) -> list[timedelta]:
 
 
 async def test_events_go_after_a_day_and_audit_and_history_after_ninety(store: MemoryStore) -> None:
-    for topic in (WORKER_CHANGED, AUDIT, HISTORY, LABLET_CHANGED, LABLET_HISTORY):
+    for topic in (WORKER_CHANGED, AUDIT, WORKER_HISTORY, LABLET_CHANGED, LABLET_HISTORY):
         await add(store, topic, 91 * DAY, 89 * DAY, 25 * HOUR, 23 * HOUR, timedelta(0))
-    assert await forget_old_lines(store, DEFAULT) == 9
+    assert await delete_expired_entries(store, DEFAULT) == 9
     for topic in (WORKER_CHANGED, LABLET_CHANGED):
         assert await ages(store, topic) == [23 * HOUR, timedelta(0)]
-    for topic in (AUDIT, HISTORY, LABLET_HISTORY):
+    for topic in (AUDIT, WORKER_HISTORY, LABLET_HISTORY):
         assert await ages(store, topic) == [89 * DAY, 25 * HOUR, 23 * HOUR, timedelta(0)]
-    assert await forget_old_lines(store, DEFAULT) == 0
+    assert await delete_expired_entries(store, DEFAULT) == 0
 
 
 async def test_audit_and_history_can_be_kept_for_ever(store: MemoryStore) -> None:
-    for topic in (WORKER_CHANGED, AUDIT, HISTORY, LABLET_CHANGED, LABLET_HISTORY):
+    for topic in (WORKER_CHANGED, AUDIT, WORKER_HISTORY, LABLET_CHANGED, LABLET_HISTORY):
         await add(store, topic, 9_000 * DAY)
-    assert await forget_old_lines(store, Retention(journal=None)) == 2
+    assert await delete_expired_entries(store, RetentionPolicy(journal=None)) == 2
     assert len(await store.journal()) == 3
 
 
@@ -87,14 +94,14 @@ async def test_much_goes_in_portions(store: MemoryStore, monkeypatch: pytest.Mon
         return portions[-1]
 
     monkeypatch.setattr(store, "forget", counted)
-    assert await forget_old_lines(store, DEFAULT) == 1200
+    assert await delete_expired_entries(store, DEFAULT) == 1200
     assert portions == [500, 500, 200]
 
 
 async def test_a_wrong_clock_takes_no_younger_line_along_and_holds_nothing_up(store: MemoryStore) -> None:
     """One line claims to be from 1970 and one from next year; the others are from two days ago and from now."""
     await add(store, AUDIT, 100 * DAY, -365 * DAY, 95 * DAY, HOUR, 20_000 * DAY, HOUR)
-    assert await forget_old_lines(store, DEFAULT) == 3
+    assert await delete_expired_entries(store, DEFAULT) == 3
     assert await ages(store, AUDIT) == [HOUR, 20_000 * DAY, HOUR]
 
 
@@ -104,12 +111,12 @@ async def test_how_far_it_was_forgotten_is_known_before_a_line_is_gone() -> None
     await store.open(ALL_KINDS)
     cursors = await add(store, WORKER_CHANGED, 2 * DAY, 2 * DAY, HOUR)
     store.loses_answers = True
-    with pytest.raises(StoreUnavailable):
-        await forget_old_lines(store, DEFAULT)
-    assert await forgotten_through(store) == cursors[1]
+    with pytest.raises(StoreUnavailableError):
+        await delete_expired_entries(store, DEFAULT)
+    assert await deleted_through(store) == cursors[1]
     assert len(await store.journal()) == 3
     store.loses_answers = False
-    assert await forget_old_lines(store, DEFAULT) == 2
+    assert await delete_expired_entries(store, DEFAULT) == 2
 
 
 async def test_two_control_planes_at_it_at_once_do_no_harm() -> None:
@@ -119,23 +126,23 @@ async def test_two_control_planes_at_it_at_once_do_no_harm() -> None:
         await store.open(ALL_KINDS)
     cursors = await add(quick, WORKER_CHANGED, 2 * DAY, 2 * DAY, HOUR)
     slow.gate = looked
-    first = asyncio.create_task(forget_old_lines(slow, DEFAULT))
+    first = asyncio.create_task(delete_expired_entries(slow, DEFAULT))
     await asyncio.sleep(0.01)
-    assert await forget_old_lines(quick, DEFAULT) == 2
+    assert await delete_expired_entries(quick, DEFAULT) == 2
     later = await add(quick, WORKER_CHANGED, timedelta(0))
     looked.set()
     assert await first == 0
-    assert await forgotten_through(quick) == cursors[1]
+    assert await deleted_through(quick) == cursors[1]
     assert [line.cursor for line in await quick.journal()] == [cursors[2], *later]
 
 
 async def test_how_far_is_told_by_topic(store: MemoryStore) -> None:
-    assert await forgotten_through(store) is None
+    assert await deleted_through(store) is None
     (event,) = await add(store, WORKER_CHANGED, 2 * DAY)
-    await forget_old_lines(store, DEFAULT)
-    assert await forgotten_through(store) == event
-    assert await forgotten_through(store, {WORKER_CHANGED, "\0 whatever"}) == event
-    assert await forgotten_through(store, {AUDIT, HISTORY}) is None
+    await delete_expired_entries(store, DEFAULT)
+    assert await deleted_through(store) == event
+    assert await deleted_through(store, {WORKER_CHANGED, "\0 whatever"}) == event
+    assert await deleted_through(store, {AUDIT, WORKER_HISTORY}) is None
 
 
 # The stream
@@ -146,12 +153,12 @@ async def test_whoever_comes_back_for_what_is_forgotten_is_told_to_read_again(st
     cursors = await studio.cursors()
     await asyncio.sleep(61 * 60)
     await studio.changes(1)
-    await forget_old_lines(studio.plane.store, AN_HOUR)
+    await delete_expired_entries(studio.plane.store, AN_HOUR)
     late = await studio.reader(last_event_id=cursors[0])
     assert late.names == ["reset"]
     assert "not kept that long" in late.events[0].data["reason"]
     await studio.changes(1)
-    assert late.names == ["reset", HISTORY, AUDIT, WORKER_CHANGED]
+    assert late.names == ["reset", WORKER_HISTORY, AUDIT, WORKER_CHANGED]
 
 
 async def test_whoever_has_seen_the_last_forgotten_line_misses_nothing(studio: Studio) -> None:
@@ -159,17 +166,17 @@ async def test_whoever_has_seen_the_last_forgotten_line_misses_nothing(studio: S
     seen = (await studio.cursors())[-1]
     await asyncio.sleep(61 * 60)
     await studio.changes(1)
-    await forget_old_lines(studio.plane.store, AN_HOUR)
+    await delete_expired_entries(studio.plane.store, AN_HOUR)
     back = await studio.reader(last_event_id=seen)
-    assert back.names == [HISTORY, AUDIT, WORKER_CHANGED]
+    assert back.names == [WORKER_HISTORY, AUDIT, WORKER_CHANGED]
 
 
 async def test_what_is_forgotten_of_other_topics_does_not_matter(studio: Studio) -> None:
     await studio.changes(2)
     first = (await studio.cursors())[0]
     await asyncio.sleep(61 * 60)
-    await forget_old_lines(studio.plane.store, AN_HOUR)
-    back = await studio.reader(Wanted(topics=frozenset({AUDIT})), last_event_id=first)
+    await delete_expired_entries(studio.plane.store, AN_HOUR)
+    back = await studio.reader(EventFilter(topics=frozenset({AUDIT})), last_event_id=first)
     assert back.names == [AUDIT] * 3
 
 
@@ -188,7 +195,7 @@ async def test_what_is_forgotten_while_it_catches_up_is_noticed(
             pages += 1
             if pages == 2:
                 await asyncio.sleep(61 * 60)
-                await forget_old_lines(store, AN_HOUR)
+                await delete_expired_entries(store, AN_HOUR)
         return await journal(**query)
 
     monkeypatch.setattr(store, "journal", forgetful)
@@ -198,7 +205,7 @@ async def test_what_is_forgotten_while_it_catches_up_is_noticed(
     assert reader.names[-1] == "reset"
     assert len(reader.names) == 101
     await studio.changes(1)
-    assert reader.names[-3:] == [HISTORY, AUDIT, WORKER_CHANGED]
+    assert reader.names[-3:] == [WORKER_HISTORY, AUDIT, WORKER_CHANGED]
 
 
 async def test_a_feed_that_slept_longer_than_lines_are_kept_says_that_there_is_a_gap(
@@ -215,7 +222,7 @@ async def test_a_feed_that_slept_longer_than_lines_are_kept_says_that_there_is_a
     assert listener.gaps == 1
     await studio.changes(3)
     await asyncio.sleep(61 * 60)
-    await forget_old_lines(studio.plane.store, Retention(journal=HOUR, events=HOUR))
+    await delete_expired_entries(studio.plane.store, RetentionPolicy(journal=HOUR, events=HOUR))
     await studio.changes(1)
     with capture_logs() as logs:
         feed.wake()
@@ -240,10 +247,10 @@ async def test_chores_are_done_now_and_then_and_one_that_fails_keeps_no_other_fr
         return 1
 
     async def bad() -> int:
-        raise StoreUnavailable("no primary")
+        raise StoreUnavailableError("no primary")
 
     began = asyncio.get_running_loop().time()
-    tidying = Tidying({"bad": bad, "good": good}, every=600)
+    tidying = MaintenanceService({"bad": bad, "good": good}, every=600)
     with capture_logs() as logs:
         await tidying.start()
         await asyncio.sleep(1801)
@@ -254,7 +261,7 @@ async def test_chores_are_done_now_and_then_and_one_that_fails_keeps_no_other_fr
 
 
 async def test_lines_go_by_themselves_as_time_passes(store: MemoryStore) -> None:
-    tidying = Tidying({"journal": lambda: forget_old_lines(store, Retention(journal=9 * DAY))})
+    tidying = MaintenanceService({"journal": lambda: delete_expired_entries(store, RetentionPolicy(journal=9 * DAY))})
     await tidying.start()
     await add(store, WORKER_CHANGED, timedelta(0))
     await add(store, AUDIT, timedelta(0))

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.control_plane.journal import audit as reading
-from lcm.control_plane.journal.audit import AuditFilter, AuditLines, read_audit
-from lcm.control_plane.journal.search import first_after, last_before
+from lcm.control_plane.journal import search as reading
+from lcm.control_plane.journal.search import AuditFilter, AuditSearchResult, cursor_after, cursor_before, search_audit
 from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT
 from lcm.control_plane.store.memory.store import MemoryStore
-from lcm.control_plane.store.port import Entry
+from lcm.control_plane.store.port import NewJournalEntry
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind, AuditEntry
 from tests.support.records.workers import NOW
@@ -38,14 +37,16 @@ class CountedStore(MemoryStore):
         return lines
 
 
-def line(minute: float, action: str = "stop", *, who: str = "anna", subject: str = "w-1", **more: Any) -> Entry:
+def line(
+    minute: float, action: str = "stop", *, who: str = "anna", subject: str = "w-1", **more: Any
+) -> NewJournalEntry:
     kind = ActorKind.CONTROLLER if who.endswith("controller") else ActorKind.PERSON
     at = NOW + minute * MINUTE
     entry = AuditEntry(at=at, actor=Actor(kind=kind, name=who), action=action, subject=subject, **more)
-    return Entry(AUDIT, subject, entry.model_dump_json().encode(), at)
+    return NewJournalEntry(AUDIT, subject, entry.model_dump_json().encode(), at)
 
 
-async def a_store(*entries: Entry) -> CountedStore:
+async def a_store(*entries: NewJournalEntry) -> CountedStore:
     store = CountedStore()
     await store.open(ALL_KINDS)
     for begin in range(0, len(entries), 1000):
@@ -53,7 +54,7 @@ async def a_store(*entries: Entry) -> CountedStore:
     return store
 
 
-def minutes(found: AuditLines) -> list[int]:
+def minutes(found: AuditSearchResult) -> list[int]:
     return [round((each.at - NOW) / MINUTE) for each in found.lines]
 
 
@@ -86,21 +87,21 @@ FEW = (
 )
 async def test_all_conditions_must_fit(wanted: AuditFilter, expected: list[int]) -> None:
     store = await a_store(*FEW)
-    assert minutes(await read_audit(store, wanted)) == expected
-    assert minutes(await read_audit(store, wanted, newest_first=False)) == expected[::-1]
+    assert minutes(await search_audit(store, wanted)) == expected
+    assert minutes(await search_audit(store, wanted, newest_first=False)) == expected[::-1]
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
 async def test_pages_bring_every_line_once_and_each_request_looks_at_few(
     monkeypatch: pytest.MonkeyPatch, newest_first: bool
 ) -> None:
-    monkeypatch.setattr(reading, "MOST_LOOKED_AT", 1000)
+    monkeypatch.setattr(reading, "MAX_ENTRIES_SCANNED", 1000)
     store = await a_store(*(line(number, "stop" if number % 900 == 0 else "skipped") for number in range(4000)))
     found: list[int] = []
     cursor, requests, empty = None, 0, 0
     while True:
         store.read = 0
-        page = await read_audit(
+        page = await search_audit(
             store, AuditFilter(actions=("stop",)), newest_first=newest_first, cursor=cursor, limit=2
         )
         assert store.read <= 1500  # at most what one request looks at, and the rest of a page
@@ -115,21 +116,21 @@ async def test_pages_bring_every_line_once_and_each_request_looks_at_few(
 
 
 async def test_an_empty_page_may_have_a_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_LOOKED_AT", 500)
+    monkeypatch.setattr(reading, "MAX_ENTRIES_SCANNED", 500)
     store = await a_store(line(0, "hold"), *(line(number) for number in range(1, 1200)))
-    page = await read_audit(store, AuditFilter(actions=("hold",)))
+    page = await search_audit(store, AuditFilter(actions=("hold",)))
     assert (page.lines, page.next_cursor is None) == ([], False)
 
 
 async def test_a_span_long_ago_is_found_without_reading_what_came_after() -> None:
     store = await a_store(*(line(number) for number in range(20_000)))
     wanted = AuditFilter(since=NOW + 100 * MINUTE, until=NOW + 110 * MINUTE)
-    found = await read_audit(store, wanted)
+    found = await search_audit(store, wanted)
     assert minutes(found) == list(range(109, 99, -1))
     assert found.next_cursor is None
     assert store.read < 1200
     store.read = 0
-    assert minutes(await read_audit(store, wanted, newest_first=False)) == list(range(100, 110))
+    assert minutes(await search_audit(store, wanted, newest_first=False)) == list(range(100, 110))
     assert store.read < 1200
 
 
@@ -139,9 +140,9 @@ async def test_a_line_that_was_committed_late_is_still_in_its_span() -> None:
     late.insert(150, line(151.5, "early"))
     store = await a_store(*late)
     wanted = AuditFilter(since=NOW + 199 * MINUTE, until=NOW + 200 * MINUTE, actions=("late",))
-    assert len((await read_audit(store, wanted)).lines) == 1
+    assert len((await search_audit(store, wanted)).lines) == 1
     wanted = AuditFilter(since=NOW + 151 * MINUTE, until=NOW + 152 * MINUTE, actions=("early",))
-    assert len((await read_audit(store, wanted)).lines) == 1
+    assert len((await search_audit(store, wanted)).lines) == 1
 
 
 @given(
@@ -152,16 +153,16 @@ async def test_a_line_that_was_committed_late_is_still_in_its_span() -> None:
 def test_the_place_of_a_moment_keeps_what_is_older_before_it_and_what_is_younger_after(
     times: list[int], moment: int, between: list[bool]
 ) -> None:
-    entries: list[Entry] = []
+    entries: list[NewJournalEntry] = []
     for number, minute in enumerate(times):
         if number < len(between) and between[number]:
-            entries += [Entry("history", "w-1", b"{}", NOW)] * 70  # other topics lie between
+            entries += [NewJournalEntry("history", "w-1", b"{}", NOW)] * 70  # other topics lie between
         entries.append(line(minute))
 
     async def check() -> None:
         store = await a_store(*entries)
-        low = await last_before(store, AUDIT, NOW + moment * MINUTE)
-        high = await first_after(store, AUDIT, NOW + moment * MINUTE)
+        low = await cursor_before(store, AUDIT, NOW + moment * MINUTE)
+        high = await cursor_after(store, AUDIT, NOW + moment * MINUTE)
         assert low is not None
         assert high is not None
         for each in await store.journal(topics=[AUDIT], limit=1000):

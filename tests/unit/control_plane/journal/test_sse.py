@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.journal.sse_client import Wanted, frame
-from lcm.control_plane.records.kinds import AUDIT, HISTORY, WORKER_CHANGED
-from lcm.control_plane.store.port import Entry, StoreUnavailable
+from lcm.control_plane.journal.sse_client import EventFilter, format_event
+from lcm.control_plane.records.kinds import AUDIT, WORKER_CHANGED, WORKER_HISTORY
+from lcm.control_plane.store.port import NewJournalEntry, StoreUnavailableError
 from lcm.core import clock
 from tests.support.records.workers import a_worker
 from tests.support.virtual.mirror_world import fleet
@@ -28,37 +28,42 @@ async def studio() -> AsyncIterator[Studio]:
 async def test_a_change_is_told_at_once_with_its_place_in_the_journal(studio: Studio) -> None:
     reader = await studio.reader()
     await studio.changes(1)
-    assert reader.names == [HISTORY, AUDIT, WORKER_CHANGED]
+    assert reader.names == [WORKER_HISTORY, AUDIT, WORKER_CHANGED]
     assert [event.id for event in reader.events] == (await studio.cursors())[3:]
     assert (reader.events[2].data["id"], reader.events[2].data["version"]) == ("w-1", 2)
     assert reader.text.startswith(b"retry: 2000\n")
 
 
 async def test_data_is_one_line_whatever_the_journal_holds() -> None:
-    assert frame("audit", b'{\r\n "a": "b\\n"\n}', "7") == b'id: 7\nevent: audit\ndata: {   "a": "b\\n" }\n\n'
+    assert format_event("audit", b'{\r\n "a": "b\\n"\n}', "7") == b'id: 7\nevent: audit\ndata: {   "a": "b\\n" }\n\n'
 
 
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        (Wanted(), 12),
-        (Wanted(topics=frozenset({WORKER_CHANGED, AUDIT})), 8),
-        (Wanted(worker_ids=frozenset({"w-2"})), 3),
-        (Wanted(regions=frozenset({"us-east-1"})), 6),
-        (Wanted(regions=frozenset({"eu-west-1", "us-east-1"})), 9),
-        (Wanted(regions=frozenset({"us-east-1"}), worker_ids=frozenset({"w-2"}), topics=frozenset({HISTORY})), 1),
-        (Wanted(worker_ids=frozenset({"nobody"})), 0),
+        (EventFilter(), 12),
+        (EventFilter(topics=frozenset({WORKER_CHANGED, AUDIT})), 8),
+        (EventFilter(worker_ids=frozenset({"w-2"})), 3),
+        (EventFilter(regions=frozenset({"us-east-1"})), 6),
+        (EventFilter(regions=frozenset({"eu-west-1", "us-east-1"})), 9),
+        (
+            EventFilter(
+                regions=frozenset({"us-east-1"}), worker_ids=frozenset({"w-2"}), topics=frozenset({WORKER_HISTORY})
+            ),
+            1,
+        ),
+        (EventFilter(worker_ids=frozenset({"nobody"})), 0),
     ],
 )
 @pytest.mark.parametrize("live", [True, False])
-async def test_everybody_hears_what_it_wants(studio: Studio, wanted: Wanted, told: int, live: bool) -> None:
+async def test_everybody_hears_what_it_wants(studio: Studio, wanted: EventFilter, told: int, live: bool) -> None:
     """Live or from the journal: the same events."""
     start = (await studio.cursors())[-1]
     reader = await studio.reader(wanted) if live else None
     await studio.plane.edit(desired_status="STOPPED")
     for number in (2, 3):
         await studio.plane.add(a_worker(id=f"w-{number}", name=f"n{number}", aws_region="us-east-1"))
-    lines = [Entry(topic, "fleet", b'{"version":0}', clock.now()) for topic in (HISTORY, AUDIT, AUDIT)]
+    lines = [NewJournalEntry(topic, "fleet", b'{"version":0}', clock.now()) for topic in (WORKER_HISTORY, AUDIT, AUDIT)]
     await studio.plane.store.commit([], entries=lines)
     studio.plane.feed.wake()
     await asyncio.sleep(SOON)
@@ -110,7 +115,7 @@ async def test_nothing_is_encoded_for_nobody(studio: Studio) -> None:
 
 
 async def test_heartbeats_come_every_15_seconds_and_keep_the_place_fresh(studio: Studio) -> None:
-    reader = await studio.reader(Wanted(worker_ids=frozenset({"nobody"})))
+    reader = await studio.reader(EventFilter(worker_ids=frozenset({"nobody"})))
     await studio.changes(3)
     await asyncio.sleep(15)
     assert reader.heartbeats == 1
@@ -141,7 +146,7 @@ async def test_a_store_that_cannot_be_read_sends_clients_back_later(
     listening = await studio.reader()
 
     async def down(**_: object) -> None:
-        raise StoreUnavailable("no primary")
+        raise StoreUnavailableError("no primary")
 
     with monkeypatch.context() as patch:
         patch.setattr(studio.plane.store, "journal", down)
@@ -155,14 +160,14 @@ async def test_a_store_that_cannot_be_read_sends_clients_back_later(
 
 async def test_missed_lines_are_admitted(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn of the stream that failed, for whatever reason, is never passed over in silence."""
-    reader = await studio.reader(Wanted(regions=frozenset({"eu-west-1"})))
+    reader = await studio.reader(EventFilter(regions=frozenset({"eu-west-1"})))
 
     async def down(*_: object) -> None:
-        raise StoreUnavailable("no primary")
+        raise StoreUnavailableError("no primary")
 
     with monkeypatch.context() as patch:
         patch.setattr(studio.plane.store, "get", down)
-        lines = [Entry(AUDIT, "w-7", b"{}", clock.now())]
+        lines = [NewJournalEntry(AUDIT, "w-7", b"{}", clock.now())]
         await studio.plane.store.commit([], entries=lines)
         await asyncio.sleep(2)
     assert reader.names == ["reset"]

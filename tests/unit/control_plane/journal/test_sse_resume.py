@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.records.kinds import AUDIT, HISTORY, WORKER_CHANGED
+from lcm.control_plane.records.kinds import AUDIT, WORKER_CHANGED, WORKER_HISTORY
 from tests.support.virtual.stream_clients import SOON, Reader, Studio, a_studio
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def test_an_id_that_is_not_known_starts_anew(studio: Studio, unknown: str)
     assert reader.names == ["reset"]
     assert reader.last_id == (await studio.cursors())[-1]
     await studio.changes(1)
-    assert reader.names == ["reset", HISTORY, AUDIT, WORKER_CHANGED]
+    assert reader.names == ["reset", WORKER_HISTORY, AUDIT, WORKER_CHANGED]
     assert studio.stream.figures.resets == 1
 
 

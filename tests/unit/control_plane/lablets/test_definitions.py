@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.lablets.control_plane_definitions import read_definition, resolve_definition, switch_definition
-from lcm.control_plane.lablets.definitions import check_topology
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.lablets.definitions import (
+    check_topology,
+    read_definition,
+    resolve_definition,
+    set_definition_enabled,
+)
 from lcm.control_plane.records.kinds import AUDIT
-from lcm.model.lablet.record import CreateDefinition, LabletDefinition, Requirements
+from lcm.model.lablet.record import CreateDefinitionRequest, LabletDefinition, LabletRequirements
 from lcm.model.problems import ProblemCode
 from tests.support.records.lablet_records import ANNA, TOPOLOGY, LabletDesk
 
@@ -22,7 +26,7 @@ async def a_desk() -> LabletDesk:
 
 async def switch(desk: LabletDesk, definition_id: str, *, enabled: bool) -> LabletDefinition:
     return await desk.records.change(
-        ANNA.actor, lambda change: switch_definition(change, definition_id, enabled=enabled)
+        ANNA.actor, lambda change: set_definition_enabled(change, definition_id, enabled=enabled)
     )
 
 
@@ -34,7 +38,7 @@ async def test_a_version_is_kept_whole_and_the_same_again_is_no_change() -> None
     assert desk.commits == commits
     definition = await read_definition(desk.store, "ospf@1")
     assert (definition.topology, definition.created_by, definition.enabled) == (TOPOLOGY, "anna", True)
-    assert definition.requirements == Requirements(license=False, ports=("CON",), cpu_cores=2.5)
+    assert definition.requirements == LabletRequirements(license=False, ports=("CON",), cpu_cores=2.5)
     assert [line["action"] for line in await desk.told(AUDIT, "ospf@1")] == ["definition_created"]
 
 
@@ -43,7 +47,9 @@ async def test_a_version_never_changes(change: dict[str, Any]) -> None:
     desk = await a_desk()
     await desk.define()
     before = await read_definition(desk.store, "ospf@1")
-    with pytest.raises(Refusal, match="ospf@1 is there with other content, and a version never changes") as refused:
+    with pytest.raises(
+        ProblemError, match="ospf@1 is there with other content, and a version never changes"
+    ) as refused:
         await desk.define(**change)
     assert refused.value.code is ProblemCode.NAME_TAKEN
     assert await read_definition(desk.store, "ospf@1") == before
@@ -61,7 +67,7 @@ async def test_a_name_alone_means_the_newest_that_is_enabled() -> None:
     assert (await resolve_definition(desk.store, "ospf@1")).enabled is False
     for version in ("2", "10"):
         await switch(desk, f"ospf@{version}", enabled=False)
-    with pytest.raises(Refusal, match="no version of definition ospf is enabled") as refused:
+    with pytest.raises(ProblemError, match="no version of definition ospf is enabled") as refused:
         await resolve_definition(desk.store, "ospf")
     assert refused.value.code is ProblemCode.NOT_POSSIBLE_NOW
     await switch(desk, "ospf@2", enabled=True)
@@ -75,7 +81,7 @@ async def test_lablets_of_a_disabled_version_stay_and_no_more_are_made() -> None
     switched = await switch(desk, "ospf@1", enabled=False)
     assert switched == await read_definition(desk.store, "ospf@1")
     assert await desk.lablet(lablet.id) == lablet
-    with pytest.raises(Refusal, match="disabled"):
+    with pytest.raises(ProblemError, match="disabled"):
         await desk.make("ospf@1")
     commits = desk.commits
     await switch(desk, "ospf@1", enabled=False)
@@ -85,7 +91,7 @@ async def test_lablets_of_a_disabled_version_stay_and_no_more_are_made() -> None
 @pytest.mark.parametrize("asked", ["nothing", "nothing@1"])
 async def test_one_that_is_not_there_is_told_with_where_to_look(asked: str) -> None:
     desk = await a_desk()
-    with pytest.raises(Refusal, match=f"there is no definition {asked}; lcm definitions list"):
+    with pytest.raises(ProblemError, match=f"there is no definition {asked}; lcm definitions list"):
         await desk.make(asked)
 
 
@@ -108,7 +114,7 @@ async def test_one_that_is_not_there_is_told_with_where_to_look(asked: str) -> N
     ],
 )
 async def test_what_cannot_be_a_topology_is_refused(text: str, why: str) -> None:
-    with pytest.raises(Refusal, match=f"^topology: {why}") as refused:
+    with pytest.raises(ProblemError, match=f"^topology: {why}") as refused:
         await check_topology(text, ())
     assert refused.value.code is ProblemCode.INVALID
 
@@ -133,7 +139,7 @@ async def test_others_have_their_turn_while_a_large_one_is_read() -> None:
         turns += 1
     await reading
     assert turns >= 10
-    with pytest.raises(Refusal, match="is not YAML"):
+    with pytest.raises(ProblemError, match="is not YAML"):
         await check_topology(many + "]", ())
 
 
@@ -141,9 +147,9 @@ async def test_ports_that_are_used_must_be_listed() -> None:
     used = TOPOLOGY + "x: ['serial:${CON_1}', 'vnc:${VNC}', '${lower} is a script\\'s own', '$PLAIN']\n".replace(
         "\\'", "''"
     )
-    with pytest.raises(Refusal, match=r"topology: \$\{CON_1\}, \$\{VNC\} is used, .*: add CON_1, VNC there"):
+    with pytest.raises(ProblemError, match=r"topology: \$\{CON_1\}, \$\{VNC\} is used, .*: add CON_1, VNC there"):
         await check_topology(used, ())
-    with pytest.raises(Refusal, match=r"topology: \$\{VNC\} is used"):
+    with pytest.raises(ProblemError, match=r"topology: \$\{VNC\} is used"):
         await check_topology(used, ("CON_1",))
     await check_topology(used, ("VNC", "CON_1", "SPARE"))
 
@@ -160,4 +166,6 @@ async def test_ports_that_are_used_must_be_listed() -> None:
 )
 def test_needs_that_make_no_sense_are_refused(needs: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=field):
-        CreateDefinition.model_validate({"name": "ospf", "version": "1", "topology": TOPOLOGY, "requirements": needs})
+        CreateDefinitionRequest.model_validate(
+            {"name": "ospf", "version": "1", "topology": TOPOLOGY, "requirements": needs}
+        )

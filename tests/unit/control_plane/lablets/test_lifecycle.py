@@ -8,22 +8,27 @@ from typing import Any
 
 import pytest
 
-from lcm.control_plane.errors import PreconditionFailed, Refusal
-from lcm.control_plane.lablets.lablet_reporting import release, write_status
-from lcm.control_plane.lablets.lifecycle import create, terminate
+from lcm.control_plane.errors import PreconditionFailedError, ProblemError
+from lcm.control_plane.lablets.lifecycle import apply_lablet_status, build_lablet, release_lablet, request_termination
 from lcm.control_plane.records.kinds import AUDIT, LABLET_HISTORY
 from lcm.core import clock
 from lcm.model.lablet.record import (
-    CreateLablet,
-    DefinitionSummary,
-    LabletRelease,
-    LabletStatusWrite,
+    CreateLabletRequest,
+    LabletDefinitionSummary,
+    LabletRequirements,
+    LabletStatusUpdate,
     NodeEndpoint,
     Placement,
     Rejection,
-    Requirements,
+    ReleaseLabletRequest,
 )
-from lcm.model.lablet.status import ASSIGNED, FINAL, LABLET_LEGAL, IllegalLabletTransition, LabletStatus
+from lcm.model.lablet.status import (
+    ALLOWED_LABLET_TRANSITIONS,
+    ASSIGNED_LABLET_STATUSES,
+    FINAL_LABLET_STATUSES,
+    IllegalLabletTransitionError,
+    LabletStatus,
+)
 from lcm.model.problems import ProblemCode
 from tests.support.records.lablet_records import LABLET_CONTROLLER, LabletDesk, a_lablet, a_ready_worker
 from tests.support.records.workers import NOW
@@ -41,31 +46,33 @@ ON_A_WORKER: dict[str, Any] = {
 }
 
 
-def a_write(status: LabletStatus, version: int = 1, **facts: Any) -> LabletStatusWrite:
-    return LabletStatusWrite(status=status, version=version, reason="seen", **facts)
+def a_write(status: LabletStatus, version: int = 1, **facts: Any) -> LabletStatusUpdate:
+    return LabletStatusUpdate(status=status, version=version, reason="seen", **facts)
 
 
-def a_definition(**changes: Any) -> DefinitionSummary:
+def a_definition(**changes: Any) -> LabletDefinitionSummary:
     facts: dict[str, Any] = {"id": "ospf@1", "name": "ospf", "version": "1", "created_at": NOW, "created_by": "anna"}
-    return DefinitionSummary(**{**facts, **changes})
+    return LabletDefinitionSummary(**{**facts, **changes})
 
 
 # People
 
 
 def test_a_new_lablet_copies_what_it_needs_and_takes_names_from_what_is_known() -> None:
-    needs = Requirements(cpu_cores=3, ports=("CON",))
+    needs = LabletRequirements(cpu_cores=3, ports=("CON",))
     definition = a_definition(requirements=needs, time_to_live_minutes=90.0)
-    lablet = create(CreateLablet(definition="ospf"), definition, lablet_id="l-abc", by="anna", now=NOW)
+    lablet = build_lablet(CreateLabletRequest(definition="ospf"), definition, lablet_id="l-abc", by="anna", now=NOW)
     assert (lablet.name, lablet.owner, lablet.definition) == ("ospf-abc", "anna", "ospf@1")
     assert (lablet.requirements, lablet.time_to_live_minutes, lablet.wanted) == (needs, 90.0, True)
-    request = CreateLablet(definition="ospf", name="mine", owner="bob", time_to_live_minutes=5.0)
-    lablet = create(request, definition, lablet_id="l-abc", by="anna", now=NOW)
+    request = CreateLabletRequest(definition="ospf", name="mine", owner="bob", time_to_live_minutes=5.0)
+    lablet = build_lablet(request, definition, lablet_id="l-abc", by="anna", now=NOW)
     assert (lablet.name, lablet.owner, lablet.time_to_live_minutes) == ("mine", "bob", 5.0)
 
 
 def test_a_made_up_name_is_never_too_long() -> None:
-    lablet = create(CreateLablet(definition="x"), a_definition(name="d" * 63), lablet_id="l-123", by="a", now=NOW)
+    lablet = build_lablet(
+        CreateLabletRequest(definition="x"), a_definition(name="d" * 63), lablet_id="l-123", by="a", now=NOW
+    )
     assert (len(lablet.name), lablet.name[-4:]) == (63, "-123")
 
 
@@ -77,19 +84,23 @@ def test_a_made_up_name_is_never_too_long() -> None:
     ],
 )
 def test_times_that_cannot_be_are_refused(times: dict[str, Any], why: str) -> None:
-    with pytest.raises(Refusal, match=why) as refused:
-        create(CreateLablet(definition="ospf", **times), a_definition(), lablet_id="l-1", by="anna", now=NOW)
+    with pytest.raises(ProblemError, match=why) as refused:
+        build_lablet(
+            CreateLabletRequest(definition="ospf", **times), a_definition(), lablet_id="l-1", by="anna", now=NOW
+        )
     assert refused.value.code is ProblemCode.INVALID
 
 
 def test_nothing_is_made_from_a_disabled_definition() -> None:
-    with pytest.raises(Refusal, match="ospf@1 is disabled; enable it"):
-        create(CreateLablet(definition="ospf"), a_definition(enabled=False), lablet_id="l-1", by="anna", now=NOW)
+    with pytest.raises(ProblemError, match="ospf@1 is disabled; enable it"):
+        build_lablet(
+            CreateLabletRequest(definition="ospf"), a_definition(enabled=False), lablet_id="l-1", by="anna", now=NOW
+        )
 
 
 @pytest.mark.parametrize("status", [PENDING, LabletStatus.SCHEDULED])
 def test_a_lablet_of_which_nothing_is_on_cml_ends_at_once(status: LabletStatus) -> None:
-    ended = terminate(a_lablet(status=status, **ON_A_WORKER), LATER, "enough")
+    ended = request_termination(a_lablet(status=status, **ON_A_WORKER), LATER, "enough")
     assert (ended.status, ended.wanted, ended.ending) == ("TERMINATED", False, "TERMINATED")
     assert (ended.ending_reason, ended.status_since, ended.ports) == ("enough", LATER, {})
     assert (ended.version, ended.generation) == (2, 2)
@@ -98,22 +109,22 @@ def test_a_lablet_of_which_nothing_is_on_cml_ends_at_once(status: LabletStatus) 
 @pytest.mark.parametrize("status", [LabletStatus.INSTANTIATING, LabletStatus.RUNNING])
 def test_one_that_may_have_a_lab_is_only_wanted_to_end(status: LabletStatus) -> None:
     lablet = a_lablet(status=status, **ON_A_WORKER)
-    ended = terminate(lablet, LATER)
+    ended = request_termination(lablet, LATER)
     assert (ended.status, ended.wanted, ended.ending, ended.generation) == (status, False, "TERMINATED", 2)
     assert (ended.worker_id, ended.ports) == (lablet.worker_id, lablet.ports)
-    assert terminate(ended, LATER) is ended
+    assert request_termination(ended, LATER) is ended
 
 
 def test_a_person_does_not_change_how_it_ends_already() -> None:
     failing = a_lablet(status="STOPPING", ending="FAILED", ending_reason="no boot", **ON_A_WORKER)
-    ended = terminate(failing, LATER, "me too")
+    ended = request_termination(failing, LATER, "me too")
     assert (ended.wanted, ended.ending, ended.ending_reason) == (False, "FAILED", "no boot")
 
 
-@pytest.mark.parametrize("status", sorted(FINAL))
+@pytest.mark.parametrize("status", sorted(FINAL_LABLET_STATUSES))
 def test_what_is_over_stays_as_it_is(status: LabletStatus) -> None:
     over = a_lablet(status=status)
-    assert terminate(over, LATER) is over
+    assert request_termination(over, LATER) is over
 
 
 # Controllers
@@ -121,59 +132,59 @@ def test_what_is_over_stays_as_it_is(status: LabletStatus) -> None:
 
 @pytest.mark.parametrize(("before", "after"), list(product(LabletStatus, LabletStatus)))
 def test_the_table_decides_which_status_may_follow(before: LabletStatus, after: LabletStatus) -> None:
-    lablet = a_lablet(status=before, **(ON_A_WORKER if before in ASSIGNED else {}))
-    legal = after is before or after in LABLET_LEGAL[before]
+    lablet = a_lablet(status=before, **(ON_A_WORKER if before in ASSIGNED_LABLET_STATUSES else {}))
+    legal = after is before or after in ALLOWED_LABLET_TRANSITIONS[before]
     if not legal:
-        with pytest.raises(IllegalLabletTransition, match=f"is {before} cannot become {after}"):
-            write_status(lablet, a_write(after), LATER)
+        with pytest.raises(IllegalLabletTransitionError, match=f"is {before} cannot become {after}"):
+            apply_lablet_status(lablet, a_write(after), LATER)
     elif (before, after) == (PENDING, LabletStatus.SCHEDULED):
-        with pytest.raises(Refusal, match="only with a reservation"):
-            write_status(lablet, a_write(after), LATER)
+        with pytest.raises(ProblemError, match="only with a reservation"):
+            apply_lablet_status(lablet, a_write(after), LATER)
     else:
-        written = write_status(lablet, a_write(after), LATER)
+        written = apply_lablet_status(lablet, a_write(after), LATER)
         assert written.status is after
         assert written.status_since == (NOW if after is before else LATER)
 
 
 def test_another_version_is_a_conflict() -> None:
-    with pytest.raises(Refusal, match="is at version 1, not 2") as refused:
-        write_status(a_lablet(status="RUNNING"), a_write(LabletStatus.STOPPING, version=2), LATER)
+    with pytest.raises(ProblemError, match="is at version 1, not 2") as refused:
+        apply_lablet_status(a_lablet(status="RUNNING"), a_write(LabletStatus.STOPPING, version=2), LATER)
     assert (refused.value.code, refused.value.current) == (ProblemCode.VERSION_CONFLICT, {"version": 1})
 
 
 def test_only_what_is_given_changes_and_the_same_again_is_no_change() -> None:
     lablet = a_lablet(status="INSTANTIATING", **ON_A_WORKER)
-    assert write_status(lablet, a_write(LabletStatus.INSTANTIATING), LATER) is lablet
-    assert write_status(lablet, a_write(LabletStatus.INSTANTIATING, lab_id="lab-1"), LATER) is lablet
-    cleared = write_status(lablet, a_write(LabletStatus.INSTANTIATING, lab_id=None, endpoints=()), LATER)
+    assert apply_lablet_status(lablet, a_write(LabletStatus.INSTANTIATING), LATER) is lablet
+    assert apply_lablet_status(lablet, a_write(LabletStatus.INSTANTIATING, lab_id="lab-1"), LATER) is lablet
+    cleared = apply_lablet_status(lablet, a_write(LabletStatus.INSTANTIATING, lab_id=None, endpoints=()), LATER)
     assert (cleared.lab_id, cleared.endpoints, cleared.version) == (None, (), 2)
     assert (cleared.instance_id, cleared.lab_started_at, cleared.ports) == ("i-1", NOW, {"CON": 20000})
 
 
 def test_running_is_dated_when_it_is_entered() -> None:
     lablet = a_lablet(status="INSTANTIATING")
-    running = write_status(lablet, a_write(LabletStatus.RUNNING), LATER)
+    running = apply_lablet_status(lablet, a_write(LabletStatus.RUNNING), LATER)
     assert running.running_since == LATER
-    again = write_status(running, a_write(LabletStatus.RUNNING, version=2, message="slow"), LATER + timedelta(1))
+    again = apply_lablet_status(running, a_write(LabletStatus.RUNNING, version=2, message="slow"), LATER + timedelta(1))
     assert (again.running_since, again.message) == (LATER, "slow")
 
 
 def test_stopping_says_how_it_ends() -> None:
     running = a_lablet(status="RUNNING", **ON_A_WORKER)
-    assert write_status(running, a_write(LabletStatus.STOPPING), LATER).ending is LabletStatus.TERMINATED
-    expired = write_status(running, a_write(LabletStatus.STOPPING, ending=LabletStatus.EXPIRED), LATER)
+    assert apply_lablet_status(running, a_write(LabletStatus.STOPPING), LATER).ending is LabletStatus.TERMINATED
+    expired = apply_lablet_status(running, a_write(LabletStatus.STOPPING, ending=LabletStatus.EXPIRED), LATER)
     assert (expired.ending, expired.ending_reason) == ("EXPIRED", "seen")
-    over = write_status(expired, a_write(LabletStatus.EXPIRED, version=2), LATER)
+    over = apply_lablet_status(expired, a_write(LabletStatus.EXPIRED, version=2), LATER)
     assert (over.status, over.ending, over.ending_reason) == ("EXPIRED", "EXPIRED", "seen")
-    with pytest.raises(Refusal, match="ending: must be EXPIRED, FAILED, TERMINATED, not RUNNING"):
-        write_status(running, a_write(LabletStatus.STOPPING, ending=LabletStatus.RUNNING), LATER)
+    with pytest.raises(ProblemError, match="ending: must be EXPIRED, FAILED, TERMINATED, not RUNNING"):
+        apply_lablet_status(running, a_write(LabletStatus.STOPPING, ending=LabletStatus.RUNNING), LATER)
 
 
-@pytest.mark.parametrize("status", sorted(FINAL))
+@pytest.mark.parametrize("status", sorted(FINAL_LABLET_STATUSES))
 def test_the_end_keeps_where_it_was_and_nothing_that_is_somebody_elses_by_then(status: LabletStatus) -> None:
     lablet = a_lablet(status="STOPPING", **ON_A_WORKER)
     late = {"lab_id": "lab-1", "endpoints": ON_A_WORKER["endpoints"], "message": "gone"}
-    over = write_status(lablet, a_write(status, **late), LATER)
+    over = apply_lablet_status(lablet, a_write(status, **late), LATER)
     assert (over.ports, over.endpoints, over.lab_id, over.worker_id) == ({}, (), None, "w-1")
     assert (over.message, over.ending_reason) == ("gone", "seen")
 
@@ -181,51 +192,51 @@ def test_the_end_keeps_where_it_was_and_nothing_that_is_somebody_elses_by_then(s
 def test_looking_for_another_worker_forgets_the_former() -> None:
     facts = {"placement_attempt": 1, "ending": "FAILED", "ending_reason": "x", "message": "CML is silent"}
     lablet = a_lablet(status="RUNNING", **facts, **ON_A_WORKER)
-    again = write_status(lablet, a_write(PENDING), LATER)
+    again = apply_lablet_status(lablet, a_write(PENDING), LATER)
     for name in (*ON_A_WORKER, "message"):
         assert not getattr(again, name), name
-    assert write_status(lablet, a_write(PENDING, message="lost"), LATER).message == "lost"
+    assert apply_lablet_status(lablet, a_write(PENDING, message="lost"), LATER).message == "lost"
     assert (again.ending, again.ending_reason, again.placement_attempt) == (None, None, 1)
 
 
 def test_what_is_to_end_does_not_look_for_another_worker() -> None:
     lablet = a_lablet(status="RUNNING", wanted=False, ending="TERMINATED", **ON_A_WORKER)
-    with pytest.raises(Refusal, match="to end") as refused:
-        write_status(lablet, a_write(PENDING), LATER)
+    with pytest.raises(ProblemError, match="to end") as refused:
+        apply_lablet_status(lablet, a_write(PENDING), LATER)
     assert refused.value.code is ProblemCode.NOT_POSSIBLE_NOW
-    with pytest.raises(Refusal, match="to end"):
-        release(lablet, LabletRelease(status=PENDING, version=1, reason="lost"), LATER)
+    with pytest.raises(ProblemError, match="to end"):
+        release_lablet(lablet, ReleaseLabletRequest(status=PENDING, version=1, reason="lost"), LATER)
 
 
 def test_looking_again_and_finding_the_same_moves_nothing() -> None:
     first = Placement(
         at=NOW, reason="none fits", rejections=(Rejection(worker_id="w", worker_name="a", reason="full"),), rejected=1
     )
-    lablet = write_status(a_lablet(), a_write(PENDING, placement=first), NOW)
+    lablet = apply_lablet_status(a_lablet(), a_write(PENDING, placement=first), NOW)
     assert (lablet.version, lablet.generation, lablet.placement) == (2, 1, first)
     same = first.model_copy(update={"at": LATER})
-    assert write_status(lablet, a_write(PENDING, version=2, placement=same), LATER) is lablet
+    assert apply_lablet_status(lablet, a_write(PENDING, version=2, placement=same), LATER) is lablet
     other = first.model_copy(update={"at": LATER, "reason": "the fleet is full"})
-    assert write_status(lablet, a_write(PENDING, version=2, placement=other), LATER).placement == other
+    assert apply_lablet_status(lablet, a_write(PENDING, version=2, placement=other), LATER).placement == other
 
 
 def test_only_a_reservation_can_be_given_back_and_only_for_a_status_without_one() -> None:
-    with pytest.raises(Refusal, match="nothing to give back: the lablet is PENDING_SCHEDULING"):
-        release(a_lablet(), LabletRelease(status=LabletStatus.FAILED, version=1, reason="x"), LATER)
+    with pytest.raises(ProblemError, match="nothing to give back: the lablet is PENDING_SCHEDULING"):
+        release_lablet(a_lablet(), ReleaseLabletRequest(status=LabletStatus.FAILED, version=1, reason="x"), LATER)
     running = a_lablet(status="RUNNING", **ON_A_WORKER)
-    with pytest.raises(Refusal, match="status: a lablet without a worker is PENDING_SCHEDULING, EXPIRED"):
-        release(running, LabletRelease(status=LabletStatus.STOPPING, version=1, reason="x"), LATER)
-    failed = release(running, LabletRelease(status=LabletStatus.FAILED, version=1, reason="lost"), LATER)
+    with pytest.raises(ProblemError, match="status: a lablet without a worker is PENDING_SCHEDULING, EXPIRED"):
+        release_lablet(running, ReleaseLabletRequest(status=LabletStatus.STOPPING, version=1, reason="x"), LATER)
+    failed = release_lablet(running, ReleaseLabletRequest(status=LabletStatus.FAILED, version=1, reason="lost"), LATER)
     assert (failed.status, failed.ending, failed.ending_reason) == ("FAILED", "FAILED", "lost")
 
 
 def test_a_lab_on_a_worker_out_of_reach_is_remembered() -> None:
     lablet = a_lablet(status="RUNNING", placement_attempt=2, message="CML is silent", **ON_A_WORKER)
-    write = LabletRelease(status=PENDING, version=1, reason="out of reach", left_behind=True)
-    left = release(lablet, write, LATER)
+    write = ReleaseLabletRequest(status=PENDING, version=1, reason="out of reach", left_behind=True)
+    left = release_lablet(lablet, write, LATER)
     assert [(each.worker_id, each.marker, each.lab_id) for each in left.left_behind] == [("w-1", "l-1.2", "lab-1")]
     assert left.message == ""
-    gone = release(lablet, LabletRelease(status=PENDING, version=1, reason="gone"), LATER)
+    gone = release_lablet(lablet, ReleaseLabletRequest(status=PENDING, version=1, reason="gone"), LATER)
     assert gone.left_behind == ()
 
 
@@ -266,7 +277,7 @@ async def test_if_match_names_the_version_that_somebody_saw() -> None:
     desk = await LabletDesk().open()
     await desk.define()
     lablet = await desk.make()
-    with pytest.raises(PreconditionFailed, match="the lablet is at version 1, not 7"):
+    with pytest.raises(PreconditionFailedError, match="the lablet is at version 1, not 7"):
         await desk.end(lablet, if_match=7)
 
 
@@ -275,7 +286,7 @@ async def test_writes_of_an_older_term_change_nothing() -> None:
     await desk.define()
     lablet = await desk.report(await desk.placed(), "INSTANTIATING")
     older = type(LABLET_CONTROLLER)("lablet-controller", 3)
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ProblemError) as refused:
         await desk.report(lablet, "RUNNING", leader=older)
     assert refused.value.code is ProblemCode.STALE_LEADER
     assert await desk.lablet(lablet.id) == lablet
@@ -285,7 +296,7 @@ async def test_a_name_is_free_again_once_its_lablet_is_over() -> None:
     desk = await LabletDesk().open()
     await desk.define()
     first = await desk.make(name="mine")
-    with pytest.raises(Refusal, match=f"name: mine belongs to lablet {first.id} already") as refused:
+    with pytest.raises(ProblemError, match=f"name: mine belongs to lablet {first.id} already") as refused:
         await desk.make(name="mine")
     assert (refused.value.code, refused.value.current) == (ProblemCode.NAME_TAKEN, {"lablet_id": first.id})
     await desk.end(first)

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.records.kinds import AUDIT, LABLET_CHANGED, LABLET_HISTORY, WORKER_CHANGED
 from lcm.control_plane.secrets.worker_secrets import LICENSE_TOKEN, read_secret
-from lcm.control_plane.workers.controller_writes import Leader, Reports
+from lcm.control_plane.workers.controller_writes import Leader, WorkerControllerWrites
 from lcm.core import clock
 from lcm.model.fleet.state import FleetState
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.allocation import Allocation
 from lcm.model.worker.record import Hold
-from lcm.model.worker.requests import DetectIdle, ScaleUp
+from lcm.model.worker.requests import IdleDetectionRequest, ScaleUpRequest
+from lcm.model.worker.template import Allocation
 from tests.support.records.lablet_records import (
     LABLET_CONTROLLER,
     SCHEDULER,
@@ -155,7 +155,7 @@ async def test_nothing_is_placed_while_the_fleet_is_on_hold() -> None:
         change.save_fleet(FleetState(hold=Hold(reason="outage", by="bob", since=change.now)))
 
     await desk.records.change(SCHEDULER.actor, hold)
-    with pytest.raises(Refusal, match="the fleet is on hold by bob: outage") as refused:
+    with pytest.raises(ProblemError, match="the fleet is on hold by bob: outage") as refused:
         await desk.schedule((await desk.make(), "w-1"))
     assert refused.value.code is ProblemCode.HELD
     assert (await desk.worker()).allocation == NO_MORE
@@ -166,14 +166,14 @@ async def test_nothing_is_placed_before_the_start_up_sweep_of_the_present_leader
     await desk.define()
     lablet = await desk.make()
     for _ in range(2):
-        with pytest.raises(Refusal, match="start-up sweep") as refused:
+        with pytest.raises(ProblemError, match="start-up sweep") as refused:
             await desk.schedule((lablet, "w-1"))
         assert refused.value.code is ProblemCode.NOT_POSSIBLE_NOW
         await desk.sweep(done=False)
     await desk.sweep()
     assert [answer.placed for answer in await desk.schedule((lablet, "w-1"))] == [True]
     await desk.sweep(Leader("worker-controller", 6), done=False)  # a new leader has not looked yet
-    with pytest.raises(Refusal, match="start-up sweep"):
+    with pytest.raises(ProblemError, match="start-up sweep"):
         await desk.schedule((await desk.make(), "w-1"))
 
 
@@ -181,7 +181,7 @@ async def test_a_stale_scheduler_places_nothing() -> None:
     desk = await a_desk()
     first, second = await desk.make(), await desk.make()
     assert [answer.placed for answer in await desk.schedule((first, "w-1"))] == [True]
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ProblemError) as refused:
         await desk.schedule((second, "w-1"), leader=STALE)
     assert refused.value.code is ProblemCode.STALE_LEADER
     assert (await desk.worker()).allocation.lablets == 1
@@ -305,7 +305,7 @@ async def test_a_worker_is_paused_or_takes_a_lablet_but_never_both(seed: int) ->
     desk = await LabletDesk(LaggingStore(random.Random(seed))).open(idle)
     await desk.define()
     lablet = await desk.make()
-    telemetry = DetectIdle.model_validate(
+    telemetry = IdleDetectionRequest.model_validate(
         {"events": [{"category": "system_stats", "at": clock.now()}], "observed_at": clock.now()}
     )
     (answer,), found = await asyncio.gather(
@@ -320,14 +320,14 @@ async def test_a_worker_is_paused_or_takes_a_lablet_but_never_both(seed: int) ->
 async def test_a_worker_that_scale_up_launches_gets_the_licence_of_the_settings() -> None:
     desk = await LabletDesk().open()
     await desk.records.change(WORKER_CONTROLLER.actor, lambda change: seed_templates(change, None))
-    reports = Reports(replace(desk.plane, scale_up_license=SecretStr("tok-1")))
-    need = ScaleUp.model_validate({"template": "small", "reason": "full", "for": "l-1"})
+    reports = WorkerControllerWrites(replace(desk.plane, scale_up_license=SecretStr("tok-1")))
+    need = ScaleUpRequest.model_validate({"template": "small", "reason": "full", "for": "l-1"})
     worker = await reports.scale_up(SCHEDULER, need)
     assert worker.has_license_token
     secret = await read_secret(desk.store, desk.plane.box, worker.id, LICENSE_TOKEN)
     assert secret.reveal() == "tok-1"
     assert await reports.scale_up(SCHEDULER, need) == worker
     plain = await desk.workers.scale_up(
-        SCHEDULER, ScaleUp.model_validate({**need.model_dump(by_alias=True), "for": "l-2"})
+        SCHEDULER, ScaleUpRequest.model_validate({**need.model_dump(by_alias=True), "for": "l-2"})
     )
     assert not plain.has_license_token

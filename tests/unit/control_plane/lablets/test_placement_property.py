@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import LABLETS
 from lcm.control_plane.workers.controller_writes import Leader
 from lcm.core import clock
 from lcm.model.lablet.placement import with_lablet
 from lcm.model.lablet.record import Lablet
-from lcm.model.lablet.status import IllegalLabletTransition
-from lcm.model.worker.allocation import Allocation
+from lcm.model.lablet.status import IllegalLabletTransitionError
+from lcm.model.worker.template import Allocation
 from tests.support.records.lablet_records import LabletDesk, LaggingStore, a_ready_worker
 from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
 
 WORKERS = ("w-1", "w-2")
 LABLETS_MADE = 8
@@ -69,7 +69,7 @@ class Bustle:
             await self.check()
 
     async def _happen(self, name: str, arguments: tuple[Any, ...]) -> None:
-        with contextlib.suppress(Refusal, IllegalLabletTransition):
+        with contextlib.suppress(ProblemError, IllegalLabletTransitionError):
             await getattr(self, name)(*arguments)
 
     async def schedule(self, scheduler: int, pairs: list[tuple[int, str]]) -> None:
@@ -87,7 +87,7 @@ class Bustle:
         await self.desk.end(await self.desk.lablet(self.ids[lablet]))
 
     async def worker(self, worker_id: str, desired: str) -> None:
-        async def attempt(change: Change) -> None:
+        async def attempt(change: Transaction) -> None:
             worker = await change.worker(worker_id)
             fields = {"desired_status": desired, "version": worker.version + 1}
             change.save(type(worker)(**{**dict(worker), **fields}), "wanted")

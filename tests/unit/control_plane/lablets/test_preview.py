@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.fleet.settings import patch_settings
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.settings import patch_fleet_settings
 from lcm.control_plane.fleet.templates import seed_templates
-from lcm.control_plane.lablets.preview import preview
+from lcm.control_plane.lablets.preview import preview_lablet
 from lcm.control_plane.records.kinds import ALL_KINDS
-from lcm.model.fleet.settings import SettingsPatch
+from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.fleet.state import FleetState
 from lcm.model.lablet.preview import PreviewOutcome
-from lcm.model.lablet.record import CreateLablet
-from lcm.model.worker.allocation import Allocation
+from lcm.model.lablet.record import CreateLabletRequest
 from lcm.model.worker.record import Hold
+from lcm.model.worker.template import Allocation
 from tests.support.records.lablet_records import ANNA, LabletDesk, a_ready_worker
 from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.model.lablet.preview import LabletPreview
     from lcm.model.worker.record import Worker
 
@@ -37,7 +37,7 @@ async def look(*workers: Worker, needs: dict[str, Any] | None = None, **asked: A
     await desk.records.change(ANNA.actor, lambda change: seed_templates(change, None))
     await desk.define(**(needs or {}))
     before = [await desk.store.find(kind, limit=1000) for kind in ALL_KINDS]
-    told = await preview(desk.plane, CreateLablet(definition="ospf", **asked))
+    told = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf", **asked))
     assert [await desk.store.find(kind, limit=1000) for kind in ALL_KINDS] == before
     return told
 
@@ -94,26 +94,28 @@ async def test_a_full_region_or_a_fleet_on_hold_lets_it_wait() -> None:
     desk = await LabletDesk().open(a_worker(status="FAILED"))
     await desk.define()
 
-    async def prepare(change: Change) -> None:
+    async def prepare(change: Transaction) -> None:
         await seed_templates(change, None)
-        await patch_settings(change, desk.plane.base_settings, SettingsPatch(scaling={"max_workers_per_region": 1}))
+        await patch_fleet_settings(
+            change, desk.plane.base_settings, FleetSettingsPatch(scaling={"max_workers_per_region": 1})
+        )
 
     await desk.records.change(ANNA.actor, prepare)
-    told = await preview(desk.plane, CreateLablet(definition="ospf"))
+    told = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
     assert (told.outcome, told.template) == (PreviewOutcome.WAIT, None)
     assert "1 worker is in eu-west-1 and MAX_WORKERS_PER_REGION is 1" in told.reason
 
-    async def hold(change: Change) -> None:
+    async def hold(change: Transaction) -> None:
         await change.fleet()
         change.save_fleet(FleetState(hold=Hold(reason="outage", by="bob", since=NOW)))
 
     await desk.records.change(ANNA.actor, hold)
-    told = await preview(desk.plane, CreateLablet(definition="ospf"))
+    told = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
     assert (told.outcome, told.reason) == (PreviewOutcome.WAIT, "the fleet is on hold by bob: outage")
 
 
 async def test_what_could_not_be_made_has_no_preview() -> None:
-    with pytest.raises(Refusal, match="ends_at"):
+    with pytest.raises(ProblemError, match="ends_at"):
         await look(ends_at=NOW)
-    with pytest.raises(Refusal, match="aws_region"):
+    with pytest.raises(ProblemError, match="aws_region"):
         await look(aws_region="mars-1")

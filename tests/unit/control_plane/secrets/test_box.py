@@ -17,30 +17,30 @@ import structlog
 from fastapi.encoders import jsonable_encoder
 from pydantic import BaseModel
 
-from lcm.control_plane.secrets.box import DecryptionFailed, Place, Secret, SecretBox
-from lcm.control_plane.secrets.keys import make_key, read_key
+from lcm.control_plane.secrets.box import DecryptionError, Secret, SecretBox, SecretLocation
+from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.core.logs import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 CANARY = "canary-7f3a91"
-PLACE = Place("worker", "wc-1", "license_token")
+PLACE = SecretLocation("worker", "wc-1", "license_token")
 
 
 def box(*keys: str) -> SecretBox:
-    return SecretBox([read_key(key, "a test") for key in keys])
+    return SecretBox([parse_key(key, "a test") for key in keys])
 
 
 class TestBox:
     def test_there_and_back(self) -> None:
-        opened = box(make_key())
+        opened = box(generate_key())
         for text in (CANARY, "", "grün 🔑", "x" * 100_000):
             ciphertext = opened.encrypt(Secret(text), PLACE)
             assert opened.decrypt(ciphertext, PLACE).reveal() == text
 
     def test_the_same_secret_never_looks_the_same(self) -> None:
-        opened = box(make_key())
+        opened = box(generate_key())
         ciphertexts = {opened.encrypt(Secret(CANARY), PLACE) for _ in range(100)}
         assert len(ciphertexts) == 100
         assert not any(CANARY in ciphertext for ciphertext in ciphertexts)
@@ -48,46 +48,46 @@ class TestBox:
     @pytest.mark.parametrize(
         "other",
         [
-            Place("worker", "wc-2", "license_token"),
-            Place("worker", "wc-1", "cml_password"),
-            Place("template", "wc-1", "license_token"),
-            Place("worker", "wc-1license", "_token"),
-            Place('worker", "wc-1', "license_token", ""),
+            SecretLocation("worker", "wc-2", "license_token"),
+            SecretLocation("worker", "wc-1", "cml_password"),
+            SecretLocation("template", "wc-1", "license_token"),
+            SecretLocation("worker", "wc-1license", "_token"),
+            SecretLocation('worker", "wc-1', "license_token", ""),
         ],
     )
-    def test_it_opens_in_its_place_only(self, other: Place) -> None:
-        opened = box(make_key())
+    def test_it_opens_in_its_place_only(self, other: SecretLocation) -> None:
+        opened = box(generate_key())
         ciphertext = opened.encrypt(Secret(CANARY), PLACE)
-        with pytest.raises(DecryptionFailed, match="altered or moved") as failed:
+        with pytest.raises(DecryptionError, match="altered or moved") as failed:
             opened.decrypt(ciphertext, other)
         assert str(other) in str(failed.value)
 
     def test_every_altered_bit_is_noticed(self) -> None:
-        opened = box(make_key())
+        opened = box(generate_key())
         head, key_id, encoded = opened.encrypt(Secret(CANARY), PLACE).split(".")
         sealed = base64.urlsafe_b64decode(encoded)
         for bit in range(len(sealed) * 8):
             altered = bytearray(sealed)
             altered[bit // 8] ^= 1 << bit % 8
-            with pytest.raises(DecryptionFailed, match="altered"):
+            with pytest.raises(DecryptionError, match="altered"):
                 opened.decrypt(f"{head}.{key_id}.{base64.urlsafe_b64encode(altered).decode()}", PLACE)
 
     def test_a_ciphertext_cannot_be_passed_off_as_another_key_s(self) -> None:
-        one, other = make_key(), make_key()
+        one, other = generate_key(), generate_key()
         ciphertext = box(one).encrypt(Secret(CANARY), PLACE)
-        with pytest.raises(DecryptionFailed, match="altered"):
+        with pytest.raises(DecryptionError, match="altered"):
             box(one, other).decrypt(ciphertext.replace(box(one).key_id, box(other).key_id), PLACE)
 
     @pytest.mark.parametrize("text", ["", CANARY, "lcm1", "lcm1..", "lcm1.k.", "lcm2.k.AAAA", "lcm1.k.é", "a.b.c.d"])
     def test_what_is_no_ciphertext(self, text: str) -> None:
-        with pytest.raises(DecryptionFailed, match="license_token of worker wc-1 is not a ciphertext") as failed:
-            box(make_key()).decrypt(text, PLACE)
+        with pytest.raises(DecryptionError, match="license_token of worker wc-1 is not a ciphertext") as failed:
+            box(generate_key()).decrypt(text, PLACE)
         assert CANARY not in str(failed.value)
 
     def test_a_wrong_key_is_named_with_the_remedy_and_without_the_secret(self) -> None:
-        old, new = make_key(), make_key()
+        old, new = generate_key(), generate_key()
         ciphertext = box(old).encrypt(Secret(CANARY), PLACE)
-        with pytest.raises(DecryptionFailed) as failed:
+        with pytest.raises(DecryptionError) as failed:
             box(new).decrypt(ciphertext, PLACE)
         said = str(failed.value)
         assert box(old).key_id in said
@@ -96,7 +96,7 @@ class TestBox:
         assert not any(hidden in said for hidden in (CANARY, old, new))
 
     def test_rotation(self) -> None:
-        old, new = make_key(), make_key()
+        old, new = generate_key(), generate_key()
         ciphertext = box(old).encrypt(Secret(CANARY), PLACE)
         assert not box(old).needs_rotation(ciphertext)
         both = box(new, old)
@@ -105,7 +105,7 @@ class TestBox:
         rotated = both.rotate(ciphertext, PLACE)
         assert not both.needs_rotation(rotated)
         assert box(new).decrypt(rotated, PLACE).reveal() == CANARY
-        with pytest.raises(DecryptionFailed):
+        with pytest.raises(DecryptionError):
             box(old).decrypt(rotated, PLACE)
 
     def test_without_a_key_there_is_no_box(self) -> None:

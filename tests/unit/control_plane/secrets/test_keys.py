@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.secrets.box import Place, Secret, SecretBox
-from lcm.control_plane.secrets.keys import KeyProblem, ensure_key_file, load_keys, make_key, read_key, read_key_file
+from lcm.control_plane.secrets.box import Secret, SecretBox, SecretLocation
+from lcm.control_plane.secrets.keys import (
+    SecretKeyError,
+    ensure_key_file,
+    generate_key,
+    load_keys,
+    parse_key,
+    read_key_file,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 PASSPHRASE = "correct horse battery staple and more"
-PLACE = Place("worker", "wc-1", "license_token")
+PLACE = SecretLocation("worker", "wc-1", "license_token")
 
 
 def private(path: Path, text: str) -> Path:
@@ -26,8 +33,8 @@ def private(path: Path, text: str) -> Path:
 
 
 def test_a_made_key_is_random_and_can_be_read() -> None:
-    assert len({make_key() for _ in range(100)}) == 100
-    key = read_key(make_key(), "a test")
+    assert len({generate_key() for _ in range(100)}) == 100
+    key = parse_key(generate_key(), "a test")
     assert len(key.material) == 32
     assert key.material.hex() not in repr(key)
     assert repr(key.material) not in repr(key)
@@ -37,12 +44,12 @@ def test_forms_of_one_key_are_one_key() -> None:
     material = bytes(range(224, 256))
     plain = base64.b64encode(material).decode()
     forms = [plain, plain.rstrip("="), base64.urlsafe_b64encode(material).decode(), f"  {plain}\n"]
-    assert {read_key(form, "a test").id for form in forms} == {read_key(plain, "a test").id}
-    assert read_key(plain, "a test").material == material
+    assert {parse_key(form, "a test").id for form in forms} == {parse_key(plain, "a test").id}
+    assert parse_key(plain, "a test").material == material
 
 
 def test_a_passphrase_is_stretched_and_gives_the_same_key_each_time() -> None:
-    one, again, other = (read_key(text, "a test") for text in (PASSPHRASE, PASSPHRASE, PASSPHRASE + "!"))
+    one, again, other = (parse_key(text, "a test") for text in (PASSPHRASE, PASSPHRASE, PASSPHRASE + "!"))
     assert one == again
     assert one.id != other.id
     assert len(one.material) == 32
@@ -52,7 +59,7 @@ def test_a_passphrase_is_stretched_and_gives_the_same_key_each_time() -> None:
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 31, base64.b64encode(b"x" * 16).decode()])
 def test_a_short_key_is_refused_without_showing_it(text: str) -> None:
-    with pytest.raises(KeyProblem) as refused:
+    with pytest.raises(SecretKeyError) as refused:
         load_keys(text, None)
     said = str(refused.value)
     assert said.startswith(f"LCM_SECRET_KEY: a key of {len(text)} characters; must be 32 random bytes in base64")
@@ -62,43 +69,43 @@ def test_a_short_key_is_refused_without_showing_it(text: str) -> None:
 
 def test_one_source_or_none(tmp_path: Path) -> None:
     assert list(load_keys(None, None)) == []
-    assert len(load_keys(make_key(), None)) == 1
-    file = private(tmp_path / "keys", make_key())
+    assert len(load_keys(generate_key(), None)) == 1
+    file = private(tmp_path / "keys", generate_key())
     assert len(load_keys(None, file)) == 1
-    with pytest.raises(KeyProblem, match="only one may be set"):
-        load_keys(make_key(), file)
+    with pytest.raises(SecretKeyError, match="only one may be set"):
+        load_keys(generate_key(), file)
 
 
 def test_a_file_has_a_key_a_line_and_the_first_encrypts(tmp_path: Path) -> None:
-    new, old = make_key(), make_key()
+    new, old = generate_key(), generate_key()
     keys = read_key_file(private(tmp_path / "keys", f"# rotated in May\n{new}\n\n  {old}  \n{PASSPHRASE}\r\n"))
-    assert [key.id for key in keys] == [read_key(text, "").id for text in (new, old, PASSPHRASE)]
+    assert [key.id for key in keys] == [parse_key(text, "").id for text in (new, old, PASSPHRASE)]
     assert SecretBox(keys).key_id == keys[0].id
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o610])
 def test_a_file_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:
-    file = private(tmp_path / "keys", make_key())
+    file = private(tmp_path / "keys", generate_key())
     file.chmod(mode)
-    with pytest.raises(KeyProblem, match=f"mode {mode:04o}.*chmod 600 {file}"):
+    with pytest.raises(SecretKeyError, match=f"mode {mode:04o}.*chmod 600 {file}"):
         read_key_file(file)
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:
-    with pytest.raises(KeyProblem, match="cannot be read: No such file"):
+    with pytest.raises(SecretKeyError, match="cannot be read: No such file"):
         read_key_file(tmp_path / "none")
-    with pytest.raises(KeyProblem, match="cannot be read: Is a directory"):
+    with pytest.raises(SecretKeyError, match="cannot be read: Is a directory"):
         read_key_file(tmp_path)
-    with pytest.raises(KeyProblem, match="holds no key"):
+    with pytest.raises(SecretKeyError, match="holds no key"):
         read_key_file(private(tmp_path / "empty", "\n# nothing\n"))
-    with pytest.raises(KeyProblem, match="keys, line 2: a key of 7 characters") as refused:
-        read_key_file(private(tmp_path / "keys", f"{make_key()}\nhunter2\n"))
+    with pytest.raises(SecretKeyError, match="keys, line 2: a key of 7 characters") as refused:
+        read_key_file(private(tmp_path / "keys", f"{generate_key()}\nhunter2\n"))
     assert "hunter2" not in str(refused.value)
-    with pytest.raises(KeyProblem, match="more than 65536 bytes"):
+    with pytest.raises(SecretKeyError, match="more than 65536 bytes"):
         read_key_file(private(tmp_path / "large", "x" * 100_000))
     binary = private(tmp_path / "binary", "")
     binary.write_bytes(b"\xff\xfe" * 40)
-    with pytest.raises(KeyProblem, match="is not text"):
+    with pytest.raises(SecretKeyError, match="is not text"):
         read_key_file(binary)
 
 
@@ -119,7 +126,7 @@ def test_a_key_file_is_made_for_its_owner_only_and_never_overwritten(tmp_path: P
 
 def test_a_key_file_that_cannot_be_made(tmp_path: Path) -> None:
     private(tmp_path / "file", "")
-    with pytest.raises(KeyProblem, match="cannot be made: Not a directory"):
+    with pytest.raises(SecretKeyError, match="cannot be made: Not a directory"):
         ensure_key_file(tmp_path / "file" / "deeper" / "secret.key")
 
 

@@ -7,39 +7,45 @@ import json
 
 import pytest
 
-from lcm.control_plane.context import Plane
+from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT, WORKER_SECRETS
-from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
-from lcm.control_plane.secrets.keys import make_key, read_key
-from lcm.control_plane.secrets.rotation import rotate_secrets
-from lcm.control_plane.secrets.worker_secrets import CML_PASSWORD, LICENSE_TOKEN, keep_secrets, read_secret
+from lcm.control_plane.secrets.keys import generate_key, parse_key
+from lcm.control_plane.secrets.worker_secrets import (
+    CML_PASSWORD,
+    LICENSE_TOKEN,
+    read_secret,
+    rotate_secrets,
+    store_secrets,
+)
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
-from lcm.model.access import Role
-from lcm.model.answers import SecretsRotated
+from lcm.model.access import Role, SecretRotationResult
 from tests.support.records.gated_store import GatedStore
 from tests.support.records.worker_records import ANNA
 from tests.support.virtual.control_plane import serving_plane
 
-OLD, NEW = (read_key(make_key(), name) for name in ("old", "new"))
+OLD, NEW = (parse_key(generate_key(), name) for name in ("old", "new"))
 BEFORE, AFTER, ONLY_NEW = SecretBox([OLD]), SecretBox([NEW, OLD]), SecretBox([NEW])
 
 
-async def a_plane(disk: MemoryDisk, box: SecretBox, store: MemoryStore | None = None) -> Plane:
+async def a_plane(disk: MemoryDisk, box: SecretBox, store: MemoryStore | None = None) -> ControlPlaneContext:
     opened = store or MemoryStore(disk)
     await opened.open(ALL_KINDS)
-    return Plane(opened, Records(opened), box, ("eu-west-1",))
+    return ControlPlaneContext(opened, UnitOfWork(opened), box, ("eu-west-1",))
 
 
-async def enter(plane: Plane, worker_id: str, **secrets: str | None) -> None:
-    await plane.records.change(ANNA, lambda change: keep_secrets(change, plane.box, worker_id, secrets))
+async def enter(plane: ControlPlaneContext, worker_id: str, **secrets: str | None) -> None:
+    await plane.records.change(ANNA, lambda change: store_secrets(change, plane.box, worker_id, secrets))
 
 
-async def secret(plane: Plane, worker_id: str, name: str = LICENSE_TOKEN, box: SecretBox = ONLY_NEW) -> str:
+async def secret(
+    plane: ControlPlaneContext, worker_id: str, name: str = LICENSE_TOKEN, box: SecretBox = ONLY_NEW
+) -> str:
     return (await read_secret(plane.store, box, worker_id, name)).reveal()
 
 
-async def audit(plane: Plane) -> list[str]:
+async def audit(plane: ControlPlaneContext) -> list[str]:
     return [line.body.decode() for line in await plane.store.journal(topics=[AUDIT], limit=1000)]
 
 
@@ -50,8 +56,8 @@ async def test_afterwards_the_old_key_is_not_needed_any_more() -> None:
         await enter(before, f"w-{number}", license_token=f"tok-{number}", cml_password=f"pw-{number}")
     plane = await a_plane(disk, AFTER)
     await enter(plane, "w-new", license_token="fresh")
-    assert await rotate_secrets(plane, ANNA) == SecretsRotated(rotated=460, already=1)
-    assert await rotate_secrets(plane, ANNA) == SecretsRotated(rotated=0, already=461)
+    assert await rotate_secrets(plane, ANNA) == SecretRotationResult(rotated=460, already=1)
+    assert await rotate_secrets(plane, ANNA) == SecretRotationResult(rotated=0, already=461)
     for number in range(230):
         assert await secret(plane, f"w-{number}") == f"tok-{number}"
         assert await secret(plane, f"w-{number}", CML_PASSWORD) == f"pw-{number}"
@@ -63,7 +69,7 @@ async def test_afterwards_the_old_key_is_not_needed_any_more() -> None:
 
 
 async def test_an_empty_store_is_no_trouble() -> None:
-    assert await rotate_secrets(await a_plane(MemoryDisk(), AFTER), ANNA) == SecretsRotated(rotated=0, already=0)
+    assert await rotate_secrets(await a_plane(MemoryDisk(), AFTER), ANNA) == SecretRotationResult(rotated=0, already=0)
 
 
 async def test_a_secret_that_is_entered_while_it_is_rotated_wins() -> None:
@@ -77,7 +83,7 @@ async def test_a_secret_that_is_entered_while_it_is_rotated_wins() -> None:
     await asyncio.sleep(0.01)
     await enter(other, "w-1", license_token="entered")
     read.set()
-    assert await rotating == SecretsRotated(rotated=1, already=1)
+    assert await rotating == SecretRotationResult(rotated=1, already=1)
     assert await secret(other, "w-1") == "entered"
     assert await secret(other, "w-1", CML_PASSWORD) == "kept"
 
@@ -91,7 +97,7 @@ async def test_a_secret_that_is_rotated_while_another_is_entered_is_not_brought_
     gated.gate = read
     entering = asyncio.create_task(enter(slow, "w-1", license_token="entered"))
     await asyncio.sleep(0.01)
-    assert await rotate_secrets(plane, ANNA) == SecretsRotated(rotated=2, already=0)
+    assert await rotate_secrets(plane, ANNA) == SecretRotationResult(rotated=2, already=0)
     read.set()
     await entering
     assert await secret(plane, "w-1") == "entered"
@@ -111,13 +117,13 @@ async def test_two_rotations_at_once_do_it_once() -> None:
 
 async def test_one_that_cannot_be_read_is_named_and_left_and_the_rest_is_done() -> None:
     disk = MemoryDisk()
-    lost = await a_plane(disk, SecretBox([read_key(make_key(), "lost")]))
+    lost = await a_plane(disk, SecretBox([parse_key(generate_key(), "lost")]))
     await enter(lost, "w-1", license_token="gone")
     stored = await lost.store.get(WORKER_SECRETS, "w-1")
     await enter(await a_plane(disk, BEFORE), "w-2", license_token="fine")
     plane = await a_plane(disk, AFTER)
     done = await rotate_secrets(plane, ANNA)
-    assert done == SecretsRotated(rotated=1, already=0, unreadable=("license_token of worker_secrets w-1",))
+    assert done == SecretRotationResult(rotated=1, already=0, unreadable=("license_token of worker_secrets w-1",))
     assert await plane.store.get(WORKER_SECRETS, "w-1") == stored
     assert await secret(plane, "w-2") == "fine"
 

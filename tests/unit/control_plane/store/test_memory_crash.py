@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
-from lcm.control_plane.store.port import StoreUnavailable
+from lcm.control_plane.store.port import StoreUnavailableError
 from tests.support.records.store_documents import KINDS, NOTES, WORKERS, entry, ids, note, worker
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ async def opened(disk: MemoryDisk) -> MemoryStore:
 async def test_a_crash_keeps_what_was_acknowledged_and_all_or_nothing_of_the_rest(virtual_clock: VirtualClock) -> None:
     landed: set[int] = set()
     for seed in range(20):
-        virtual_clock.chance = random.Random(seed)
+        virtual_clock.rng = random.Random(seed)
         disk = MemoryDisk()
         store = await opened(disk)
         await store.commit([note("acknowledged")], entries=[entry("acknowledged")])
@@ -39,7 +39,7 @@ async def test_a_crash_keeps_what_was_acknowledged_and_all_or_nothing_of_the_res
         assert not any(call.done() for call in cut_off)
         store.crash()
         for outcome in await asyncio.gather(*cut_off, return_exceptions=True):
-            assert isinstance(outcome, StoreUnavailable)
+            assert isinstance(outcome, StoreUnavailableError)
         again = await opened(disk)
         notes, workers = await ids(again, kind=NOTES), await ids(again, kind=WORKERS)
         told = [line.subject for line in await again.journal()]
@@ -53,14 +53,14 @@ async def test_a_crashed_store_answers_nobody_and_a_new_one_does() -> None:
     disk = MemoryDisk()
     store = await opened(disk)
     store.crash()
-    with pytest.raises(StoreUnavailable, match="killed"):
+    with pytest.raises(StoreUnavailableError, match="killed"):
         await store.commit([note("a")])
     assert await (await opened(disk)).get(NOTES, "a") is None
 
 
 async def test_of_two_that_land_in_a_crash_only_one_holds_a_unique_value(virtual_clock: VirtualClock) -> None:
     for seed in range(10):
-        virtual_clock.chance = random.Random(seed)
+        virtual_clock.rng = random.Random(seed)
         disk = MemoryDisk()
         store = await opened(disk)
         calls = [asyncio.ensure_future(store.commit([worker(name, unique={"name": "one"})])) for name in "ab"]

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcm.control_plane.store.cursors import Position, journal_cursor, journal_number, page_cursor, page_position
-from lcm.control_plane.store.downsample import Thinner
-from lcm.control_plane.store.port import BadCursor, Kind, Sort, Value
+from lcm.control_plane.store.cursors import (
+    PagePosition,
+    journal_cursor,
+    page_cursor,
+    parse_journal_cursor,
+    parse_page_cursor,
+)
+from lcm.control_plane.store.downsample import Downsampler
+from lcm.control_plane.store.port import FieldValue, InvalidCursorError, Kind, Sort
 from lcm.control_plane.store.values import from_micros, order_key, to_micros
 
 KIND = Kind("worker", fields=("name",))
@@ -23,23 +29,23 @@ VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), s
     st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(-1e300, 1e300), TEXT),
     TEXT.filter(bool),
 )
-def test_a_cursor_comes_back_as_it_was(value: Value, document_id: str) -> None:
-    position = page_position(KIND, Sort("name"), page_cursor(KIND, Sort("name"), Position(value, document_id)))
+def test_a_cursor_comes_back_as_it_was(value: FieldValue, document_id: str) -> None:
+    position = parse_page_cursor(KIND, Sort("name"), page_cursor(KIND, Sort("name"), PagePosition(value, document_id)))
     assert (type(position.value), position.value, position.id) == (type(value), value, document_id)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=60))
 def test_any_other_text_is_refused(text: str) -> None:
-    with pytest.raises(BadCursor):
-        page_position(KIND, Sort("name"), text)
+    with pytest.raises(InvalidCursorError):
+        parse_page_cursor(KIND, Sort("name"), text)
 
 
 @settings(deadline=None)
 @given(st.integers(0, 10**16 - 1), st.integers(0, 10**16 - 1))
 def test_journal_cursors_are_ordered_as_text(one: int, other: int) -> None:
     assert (journal_cursor(one) < journal_cursor(other)) == (one < other)
-    assert journal_number(journal_cursor(one)) == one
+    assert parse_journal_cursor(journal_cursor(one)) == one
 
 
 @settings(deadline=None)
@@ -50,7 +56,7 @@ def test_moments_keep_their_microseconds(moment: datetime) -> None:
 
 @settings(deadline=None)
 @given(VALUES, VALUES)
-def test_a_boolean_is_never_a_number(one: Value, other: Value) -> None:
+def test_a_boolean_is_never_a_number(one: FieldValue, other: FieldValue) -> None:
     if order_key(one) == order_key(other):
         assert isinstance(one, bool) == isinstance(other, bool)
 
@@ -59,7 +65,7 @@ def test_a_boolean_is_never_a_number(one: Value, other: Value) -> None:
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 10**9)), max_size=40), st.integers(1, 300))
 def test_one_row_is_kept_per_span_and_subject(rows: list[tuple[str, int]], span: int) -> None:
     rows.sort(key=lambda row: row[1])
-    thinner = Thinner(span)
+    thinner = Downsampler(span)
     numbered = [(number, subject, at) for number, (subject, at) in enumerate(rows)]
     dropped = {*thinner.dropped(numbered[:7]), *thinner.dropped(numbered[7:])}
     spans = [(subject, at // (span * 1_000_000)) for subject, at in rows]

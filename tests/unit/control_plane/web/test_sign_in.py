@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.web.auth import safe_back
+from lcm.control_plane.web.auth import safe_return_path
 from lcm.model.access import Role
 from tests.support.web.visitor import WebVisitor, signed_in
 
@@ -98,11 +98,11 @@ async def test_a_script_whose_session_is_over_is_sent_to_the_page_of_the_person(
     ],
 )
 def test_nobody_is_led_elsewhere(address: str | None) -> None:
-    assert safe_back(address) == "/"
+    assert safe_return_path(address) == "/"
 
 
 def test_a_path_of_ours_is_kept() -> None:
-    assert safe_back("/workers/w-1?hours=6") == "/workers/w-1?hours=6"
+    assert safe_return_path("/workers/w-1?hours=6") == "/workers/w-1?hours=6"
 
 
 async def test_an_error_is_a_page_for_people_and_a_problem_for_programs(plane: TestPlane) -> None:

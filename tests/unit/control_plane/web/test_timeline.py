@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.records.kinds import AUDIT, HISTORY
+from lcm.control_plane.records.kinds import AUDIT, WORKER_HISTORY
 from lcm.control_plane.store.cursors import journal_cursor
-from lcm.control_plane.store.port import Recorded
-from lcm.control_plane.web.timeline import Happening, timeline_of
-from lcm.model.audit import Actor, ActorKind, AuditEntry, HistoryEntry
+from lcm.control_plane.store.port import JournalEntry
+from lcm.control_plane.web.timeline import TimelineEntry, build_worker_timeline, read_lablet_timeline
+from lcm.model.audit import Actor, ActorKind, AuditEntry, WorkerHistoryEntry
+from lcm.model.lablet.status import LabletStatus
+from tests.support.records.lablet_records import LabletDesk, a_ready_worker
 from tests.support.records.workers import NOW
+
+if TYPE_CHECKING:
+    from lcm.control_plane.web.timeline import TimelineEntry
+
 
 ANN = Actor(kind=ActorKind.PERSON, name="ann")
 CONTROLLER = Actor(kind=ActorKind.CONTROLLER, name="worker-controller")
 
 
-class Book:
+class FakeJournal:
     """A journal as changes write it."""
 
     def __init__(self) -> None:
-        self.lines: list[Recorded] = []
+        self.lines: list[JournalEntry] = []
 
-    def _line(self, topic: str, entry: HistoryEntry | AuditEntry) -> None:
+    def _line(self, topic: str, entry: WorkerHistoryEntry | AuditEntry) -> None:
         cursor = journal_cursor(len(self.lines) + 1)
-        self.lines.append(Recorded(cursor, topic, "w-1", entry.model_dump_json().encode(), entry.at))
+        self.lines.append(JournalEntry(cursor, topic, "w-1", entry.model_dump_json().encode(), entry.at))
 
     def audit(self, minute: int, actor: Actor, action: str, reason: str = "", **details: Any) -> None:
         at = NOW + timedelta(minutes=minute)
@@ -35,16 +41,16 @@ class Book:
 
     def step(self, minute: int, actor: Actor, before: str | None, after: str, reason: str) -> None:
         facts = {"at": NOW + timedelta(minutes=minute), "worker_id": "w-1", "reason": reason, "version": 1}
-        entry = HistoryEntry.model_validate({**facts, "from_status": before, "to_status": after, "actor": actor})
-        self._line(HISTORY, entry)
+        entry = WorkerHistoryEntry.model_validate({**facts, "from_status": before, "to_status": after, "actor": actor})
+        self._line(WORKER_HISTORY, entry)
 
-    def newest(self, count: int = 100, before: str = "9") -> list[Recorded]:
+    def newest(self, count: int = 100, before: str = "9") -> list[JournalEntry]:
         return [line for line in reversed(self.lines) if line.cursor < before][:count]
 
 
 @pytest.fixture
-def book() -> Book:
-    book = Book()
+def book() -> FakeJournal:
+    book = FakeJournal()
     book.step(0, ANN, None, "PENDING", "created")
     book.audit(0, ANN, "created")
     book.audit(1, CONTROLLER, "launch_intended", attempt=1)
@@ -55,8 +61,8 @@ def book() -> Book:
     return book
 
 
-def test_a_step_its_label_and_who_made_it_are_one_entry(book: Book) -> None:
-    timeline = timeline_of(book.newest(), full=False)
+def test_a_step_its_label_and_who_made_it_are_one_entry(book: FakeJournal) -> None:
+    timeline = build_worker_timeline(book.newest(), full=False)
     assert [(each.who, each.words, each.before, each.after, each.reason) for each in timeline.happenings] == [
         ("worker-controller", "reported", None, None, "CML answers"),
         ("worker-controller", "reported", "PENDING", "PROVISIONING", "launched i-1"),
@@ -68,31 +74,31 @@ def test_a_step_its_label_and_who_made_it_are_one_entry(book: Book) -> None:
 
 
 def test_steps_of_the_same_moment_stay_apart() -> None:
-    book = Book()
+    book = FakeJournal()
     for before, after in (("PROVISIONING", "STARTING"), ("STARTING", "RUNNING")):
         book.step(0, CONTROLLER, before, after, "seen")
         book.audit(0, CONTROLLER, "status_reported", "seen", status=after)
     book.audit(0, CONTROLLER, "status_reported", "CML answers", status="RUNNING")
-    found = timeline_of(book.newest(), full=False).happenings
+    found = build_worker_timeline(book.newest(), full=False).happenings
     assert [each.after for each in found] == [None, "RUNNING", "STARTING"]
 
 
 def test_what_others_did_at_the_same_moment_is_not_taken_for_the_step() -> None:
-    book = Book()
+    book = FakeJournal()
     book.step(0, CONTROLLER, "RUNNING", "STOPPED", "EC2 shows it as stopped")
     book.audit(0, ANN, "hold", "wait")
-    found = timeline_of(book.newest(), full=False).happenings
+    found = build_worker_timeline(book.newest(), full=False).happenings
     assert [(each.who, each.after) for each in found] == [("ann", None), ("worker-controller", "STOPPED")]
 
 
 @pytest.mark.parametrize("size", range(2, 9))
-def test_pages_of_any_size_tell_the_same(book: Book, size: int) -> None:
-    whole = list(timeline_of(book.newest(), full=False).happenings)
-    paged: list[Happening] = []
+def test_pages_of_any_size_tell_the_same(book: FakeJournal, size: int) -> None:
+    whole = list(build_worker_timeline(book.newest(), full=False).happenings)
+    paged: list[TimelineEntry] = []
     before = "9"
     for _ in range(20):
         lines = book.newest(max(size, 4), before)  # the largest entry has 3 lines
-        timeline = timeline_of(lines, full=len(lines) == max(size, 4))
+        timeline = build_worker_timeline(lines, full=len(lines) == max(size, 4))
         paged += timeline.happenings
         if timeline.older is None:
             break
@@ -101,14 +107,14 @@ def test_pages_of_any_size_tell_the_same(book: Book, size: int) -> None:
 
 
 def test_policies_and_troubles_are_told_as_such() -> None:
-    book = Book()
+    book = FakeJournal()
     book.audit(0, CONTROLLER, "auto_paused", "idle_timeout")
     book.audit(1, CONTROLLER, "scale_up_accepted", "lablet 7", resumed=True)
     book.audit(2, CONTROLLER, "license_reported", "refused", status="failed")
     book.audit(3, CONTROLLER, "status_reported", "it was lost", status="FAILED", event="failed")
     book.audit(4, ANN, "patched", fields=["idle_detection_enabled", "tags"])
     book.audit(5, CONTROLLER, "something_new", "why")
-    found = timeline_of(book.newest(), full=False).happenings
+    found = build_worker_timeline(book.newest(), full=False).happenings
     assert [(each.kind, each.who, each.words, each.bad) for each in reversed(found)] == [
         ("policy", "auto-pause", "paused because nobody used it", False),
         ("policy", "scale-up", "resumed by scale-up", False),
@@ -121,5 +127,49 @@ def test_policies_and_troubles_are_told_as_such() -> None:
 
 
 def test_nothing_is_a_timeline_too() -> None:
-    timeline = timeline_of([], full=False)
+    timeline = build_worker_timeline([], full=False)
     assert (list(timeline.happenings), timeline.older, timeline.version) == ([], None, 0)
+
+
+async def finished_lablet() -> tuple[LabletDesk, str]:
+    """One that was asked for, placed, brought up, and came to grief."""
+    desk = await LabletDesk().open(a_ready_worker())
+    await desk.define()
+    lablet = await desk.placed()
+    lablet = await desk.report(lablet, "INSTANTIATING")
+    lablet = await desk.report(lablet, "INSTANTIATING", message="boots")
+    lablet = await desk.report(lablet, "RUNNING")
+    lablet = await desk.end(lablet, reason="enough")
+    await desk.release(lablet, "FAILED")
+    return desk, lablet.id
+
+
+async def test_a_change_is_one_entry_with_its_step() -> None:
+    desk, lablet_id = await finished_lablet()
+    told = (await read_lablet_timeline(desk.store, lablet_id)).happenings
+    assert [(each.words, each.before, each.after) for each in reversed(told)] == [
+        ("asked for it", None, LabletStatus.PENDING_SCHEDULING),
+        ("found a worker for it", LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED),
+        ("reported", LabletStatus.SCHEDULED, LabletStatus.INSTANTIATING),
+        ("reported", None, None),
+        ("reported", LabletStatus.INSTANTIATING, LabletStatus.RUNNING),
+        ("asked for its end", None, None),
+        ("took it off its worker", LabletStatus.RUNNING, LabletStatus.FAILED),
+    ]
+    assert [each.bad for each in told] == [True] + [False] * 6
+    assert (told[1].who, told[1].reason) == ("anna", "enough")
+
+
+@pytest.mark.parametrize("limit", [3, 4, 5, 6, 7])
+async def test_pages_together_tell_the_same(limit: int) -> None:
+    desk, lablet_id = await finished_lablet()
+    whole = (await read_lablet_timeline(desk.store, lablet_id)).happenings
+    pieces: list[TimelineEntry] = []
+    before: str | None = None
+    while True:
+        page = await read_lablet_timeline(desk.store, lablet_id, before, limit)
+        pieces += page.happenings
+        before = page.older
+        if before is None:
+            break
+    assert pieces == whole

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.context import Plane
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.context import ControlPlaneContext
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import ALL_KINDS
-from lcm.control_plane.records.unit_of_work import Records
+from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
-from lcm.control_plane.secrets.keys import make_key, read_key
+from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
-from lcm.control_plane.workers.controller_writes import Leader, Reports
+from lcm.control_plane.workers.controller_writes import Leader, WorkerControllerWrites
 from lcm.control_plane.workers.decisions import read_decision
 from lcm.model.access import Role
 from lcm.model.decision import DecisionReport
-from lcm.model.worker.requests import MOST_DECISIONS, DecisionItem, DecisionsBatch
+from lcm.model.worker.requests import MAX_DECISIONS, DecisionBatch, WorkerDecision
 from tests.support.records.gated_store import GatedStore
 from tests.support.records.workers import NOW
 from tests.support.virtual.control_plane import TestPlane, serving_plane
@@ -44,8 +44,8 @@ def decided(minute: float = 0, **facts: Any) -> DecisionReport:
     return DecisionReport.model_validate(told)
 
 
-def a_batch(*items: tuple[str, DecisionReport]) -> DecisionsBatch:
-    return DecisionsBatch(items=tuple(DecisionItem(worker_id=one, decision=decision) for one, decision in items))
+def a_batch(*items: tuple[str, DecisionReport]) -> DecisionBatch:
+    return DecisionBatch(items=tuple(WorkerDecision(worker_id=one, decision=decision) for one, decision in items))
 
 
 async def send(plane: TestPlane, *items: tuple[str, DecisionReport], **options: Any) -> tuple[int, Any]:
@@ -118,7 +118,7 @@ async def test_a_former_leader_writes_nothing(plane: TestPlane) -> None:
 
 
 async def test_a_batch_has_a_largest_size(plane: TestPlane) -> None:
-    items = [{"worker_id": "w-1", "decision": decided().model_dump(mode="json")}] * (MOST_DECISIONS + 1)
+    items = [{"worker_id": "w-1", "decision": decided().model_dump(mode="json")}] * (MAX_DECISIONS + 1)
     answer = await plane.ask("POST", PATH, role=Role.CONTROLLER, json={"items": items})
     assert answer.status_code == 422
     assert (await plane.ask("POST", PATH, role=Role.CONTROLLER, json={"items": items[1:]})).status_code == 200
@@ -127,10 +127,10 @@ async def test_a_batch_has_a_largest_size(plane: TestPlane) -> None:
 async def test_no_more_than_a_handful_of_questions_to_the_store_for_a_thousand() -> None:
     store = _CountingStore()
     reports = await _reports(store)
-    names = [f"w-{number}" for number in range(MOST_DECISIONS)]
+    names = [f"w-{number}" for number in range(MAX_DECISIONS)]
     store.calls = 0
     result = await reports.decisions(Leader("worker-controller", 5), a_batch(*((name, decided()) for name in names)))
-    assert (result.kept, result.dropped) == (0, MOST_DECISIONS)
+    assert (result.kept, result.dropped) == (0, MAX_DECISIONS)
     assert store.calls < 10
 
 
@@ -145,7 +145,7 @@ async def test_a_new_term_that_is_announced_while_a_batch_is_read_wins() -> None
     newer = await _reports(MemoryStore(disk))
     await newer.audit(Leader("worker-controller", 6), "leads", "fleet")
     passed.set()
-    with pytest.raises(Refusal, match="term 5"):
+    with pytest.raises(ProblemError, match="term 5"):
         await writing
 
 
@@ -157,8 +157,8 @@ class _CountingStore(MemoryStore):
         await super()._turn()
 
 
-async def _reports(store: MemoryStore) -> Reports:
+async def _reports(store: MemoryStore) -> WorkerControllerWrites:
     await store.open(ALL_KINDS)
-    box = SecretBox([read_key(make_key(), "test")])
+    box = SecretBox([parse_key(generate_key(), "test")])
     typed: Store = store
-    return Reports(Plane(typed, Records(typed), box, ("eu-west-1",)))
+    return WorkerControllerWrites(ControlPlaneContext(typed, UnitOfWork(typed), box, ("eu-west-1",)))

@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.workers.edit import create, license_operation, patch
-from lcm.control_plane.workers.holding import hold, release
-from lcm.control_plane.workers.status_writes import store_intent, write_license_status, write_status
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.workers.edit import apply_license_request, apply_patch, build_worker
+from lcm.control_plane.workers.lifecycle import hold, release
+from lcm.control_plane.workers.status_writes import apply_launch_intent, apply_license_status, apply_status
 from lcm.model.fleet.settings import DriftPolicy
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
 from lcm.model.worker.requests import (
-    CreateWorker,
+    CreateWorkerRequest,
     HoldRequest,
-    LaunchWrite,
+    LaunchIntentRequest,
     LicenseRequest,
-    LicenseStatusWrite,
-    PatchWorker,
-    StatusWrite,
+    LicenseStatusUpdate,
+    UpdateWorkerRequest,
+    WorkerStatusUpdate,
 )
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, IllegalWorkerTransitionError, LicenseStatus, WorkerStatus
 from lcm.model.worker.template import DEFAULT_TEMPLATES
-from lcm.model.worker.transitions import IllegalTransition
 from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
@@ -41,15 +40,15 @@ def moved(before: Worker, after: Worker) -> tuple[int, int]:
 
 
 def report(worker: Worker, drift: DriftPolicy = DriftPolicy.RESTORE, **body: Any) -> Worker:
-    write = StatusWrite.model_validate({"version": worker.version, "reason": "seen", **body})
-    return write_status(worker, write, drift, LATER)
+    write = WorkerStatusUpdate.model_validate({"version": worker.version, "reason": "seen", **body})
+    return apply_status(worker, write, drift, LATER)
 
 
 def test_a_new_worker_takes_its_size_and_price_from_the_template() -> None:
-    request = CreateWorker.model_validate(
+    request = CreateWorkerRequest.model_validate(
         {"name": "a", "template_name": "small", "license_token": "T", "tags": {"x": "y"}}
     )
-    worker = create(request, SMALL, worker_id="w-9", aws_region="eu-west-1", now=NOW)
+    worker = build_worker(request, SMALL, worker_id="w-9", aws_region="eu-west-1", now=NOW)
     assert (worker.status, worker.desired_status) == (WorkerStatus.PENDING, DesiredStatus.RUNNING)
     assert (worker.instance_type, worker.cost_per_hour_usd, worker.capacity) == ("t3.small", 0.0208, SMALL.capacity)
     assert worker.has_license_token
@@ -57,9 +56,11 @@ def test_a_new_worker_takes_its_size_and_price_from_the_template() -> None:
 
 
 def test_a_disabled_template_is_refused() -> None:
-    request = CreateWorker(name="a", template_name="small")
-    with pytest.raises(Refusal, match="small is disabled"):
-        create(request, SMALL.model_copy(update={"enabled": False}), worker_id="w", aws_region="eu-west-1", now=NOW)
+    request = CreateWorkerRequest(name="a", template_name="small")
+    with pytest.raises(ProblemError, match="small is disabled"):
+        build_worker(
+            request, SMALL.model_copy(update={"enabled": False}), worker_id="w", aws_region="eu-west-1", now=NOW
+        )
 
 
 @pytest.mark.parametrize(
@@ -77,23 +78,28 @@ def test_a_disabled_template_is_refused() -> None:
 )
 def test_a_patch_moves_version_and_generation_as_it_should(body: dict[str, Any], expected: tuple[int, int]) -> None:
     worker = a_worker()
-    assert moved(worker, patch(worker, PatchWorker.model_validate(body), LATER)) == expected
+    assert moved(worker, apply_patch(worker, UpdateWorkerRequest.model_validate(body), LATER)) == expected
 
 
 def test_another_token_in_place_of_the_former_asks_anew() -> None:
     worker = a_worker(has_license_token=True)
-    assert moved(worker, patch(worker, PatchWorker.model_validate({"license_token": "NEW"}), LATER)) == (1, 1)
+    assert moved(worker, apply_patch(worker, UpdateWorkerRequest.model_validate({"license_token": "NEW"}), LATER)) == (
+        1,
+        1,
+    )
 
 
 @pytest.mark.parametrize("field", ["name", "tags", "idle_detection_enabled", "lost_instance_policy"])
 def test_null_is_refused_where_it_means_nothing(field: str) -> None:
     with pytest.raises(ValidationError, match=field):
-        PatchWorker.model_validate({field: None})
+        UpdateWorkerRequest.model_validate({field: None})
 
 
 def test_a_worker_without_a_template_refuses_replace() -> None:
-    with pytest.raises(Refusal, match="without a template"):
-        patch(a_worker(template_name=None), PatchWorker.model_validate({"lost_instance_policy": "replace"}), LATER)
+    with pytest.raises(ProblemError, match="without a template"):
+        apply_patch(
+            a_worker(template_name=None), UpdateWorkerRequest.model_validate({"lost_instance_policy": "replace"}), LATER
+        )
 
 
 def test_a_hold_asked_for_again_keeps_who_was_first() -> None:
@@ -110,35 +116,35 @@ def test_a_hold_asked_for_again_keeps_who_was_first() -> None:
 
 
 def test_a_hold_that_has_ended_already_is_refused() -> None:
-    with pytest.raises(Refusal, match="not in the future"):
+    with pytest.raises(ProblemError, match="not in the future"):
         hold(a_worker(), HoldRequest(reason="exam", until=NOW), "anna", LATER)
 
 
 def test_licence_operations() -> None:
-    with pytest.raises(Refusal, match="no licence token"):
-        license_operation(a_worker(), LicenseRequest(operation="register"), "anna", NOW)  # type: ignore[arg-type]
+    with pytest.raises(ProblemError, match="no licence token"):
+        apply_license_request(a_worker(), LicenseRequest(operation="register"), "anna", NOW)  # type: ignore[arg-type]
     register = LicenseRequest.model_validate({"operation": "register", "token": "T"})
-    asked = license_operation(a_worker(), register, "anna", NOW)
+    asked = apply_license_request(a_worker(), register, "anna", NOW)
     assert asked.pending_license_operation is not None
     assert asked.has_license_token
     again = LicenseRequest.model_validate({"operation": "register"})
-    assert license_operation(asked, again, "ben", LATER) is asked
-    back = license_operation(asked, LicenseRequest.model_validate({"operation": "deregister"}), "anna", LATER)
+    assert apply_license_request(asked, again, "ben", LATER) is asked
+    back = apply_license_request(asked, LicenseRequest.model_validate({"operation": "deregister"}), "anna", LATER)
     assert not back.has_license_token
     assert moved(asked, back) == (1, 1)
-    with pytest.raises(Refusal, match="terminated"):
-        license_operation(a_worker(desired_status="TERMINATED"), register, "anna", NOW)
+    with pytest.raises(ProblemError, match="terminated"):
+        apply_license_request(a_worker(desired_status="TERMINATED"), register, "anna", NOW)
 
 
 def test_a_status_write_needs_the_present_version() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ProblemError) as caught:
         report(a_worker(version=7), version=6, status="PROVISIONING")
     assert caught.value.code is ProblemCode.VERSION_CONFLICT
     assert caught.value.current == {"version": 7}
 
 
 def test_an_illegal_transition_is_refused() -> None:
-    with pytest.raises(IllegalTransition):
+    with pytest.raises(IllegalWorkerTransitionError):
         report(a_worker(), status="RUNNING")
 
 
@@ -164,7 +170,7 @@ def test_every_entry_to_running_is_dated() -> None:
 
 
 def test_replace_forgets_the_intent_so_that_the_next_attempt_is_a_new_one() -> None:
-    pending = store_intent(a_worker(), LaunchWrite(version=1, attempt=1, parameters={"a": 1}), NOW)
+    pending = apply_launch_intent(a_worker(), LaunchIntentRequest(version=1, attempt=1, parameters={"a": 1}), NOW)
     running = pending.model_copy(update={"status": WorkerStatus.RUNNING, "instance_id": "i-1"})
     again = report(running, status="PENDING", instance_id=None, private_ip=None)
     assert (again.launch_intent, again.launch_attempt, again.instance_id) == (None, 1, None)
@@ -186,13 +192,13 @@ def test_desired_status_follows_a_drift_only_where_that_is_accepted() -> None:
         (running, DriftPolicy.ACCEPT, "RUNNING"),
         (a_worker(status="RUNNING", desired_status="TERMINATED"), DriftPolicy.ACCEPT, "STOPPED"),
     ):
-        with pytest.raises(Refusal, match="desired_status"):
+        with pytest.raises(ProblemError, match="desired_status"):
             report(worker, drift, status=status, desired_status="STOPPED")
 
 
 def intent(worker: Worker, attempt: int, **parameters: Any) -> Worker:
-    return store_intent(
-        worker, LaunchWrite(version=worker.version, attempt=attempt, parameters=parameters or {"a": 1}), LATER
+    return apply_launch_intent(
+        worker, LaunchIntentRequest(version=worker.version, attempt=attempt, parameters=parameters or {"a": 1}), LATER
     )
 
 
@@ -206,7 +212,7 @@ def test_an_intent_is_stored_once_and_may_be_repeated() -> None:
 
 @pytest.mark.parametrize(("attempt", "parameters"), [(1, {"a": 2}), (3, {"a": 1}), (4, {"a": 1})])
 def test_other_parameters_or_another_attempt_are_refused(attempt: int, parameters: dict[str, Any]) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ProblemError) as caught:
         intent(intent(a_worker(), 1), attempt, **parameters)
     assert caught.value.code is ProblemCode.ATTEMPT_MISMATCH
     assert caught.value.current == {"launch_attempt": 1}
@@ -214,24 +220,24 @@ def test_other_parameters_or_another_attempt_are_refused(attempt: int, parameter
 
 def test_an_attempt_that_was_given_up_cannot_be_stored_again() -> None:
     retried = a_worker(launch_attempt=1, launch_intent=None)
-    with pytest.raises(Refusal, match="next attempt is 2"):
+    with pytest.raises(ProblemError, match="next attempt is 2"):
         intent(retried, 1)
 
 
 def test_only_a_pending_worker_is_launched() -> None:
-    with pytest.raises(Refusal, match="only a PENDING"):
+    with pytest.raises(ProblemError, match="only a PENDING"):
         intent(a_worker(status="FAILED"), 1)
 
 
 def test_what_cml_says_of_the_licence_is_taken_over() -> None:
     register = LicenseRequest.model_validate({"operation": "register", "token": "T"})
-    worker = license_operation(a_worker(), register, "anna", NOW)
-    under_way = write_license_status(worker, LicenseStatusWrite(status=LicenseStatus.REGISTERING), LATER)
+    worker = apply_license_request(a_worker(), register, "anna", NOW)
+    under_way = apply_license_status(worker, LicenseStatusUpdate(status=LicenseStatus.REGISTERING), LATER)
     assert under_way.pending_license_operation is not None
-    done = write_license_status(
-        under_way, LicenseStatusWrite(status=LicenseStatus.REGISTERED, clear_pending=True), LATER
+    done = apply_license_status(
+        under_way, LicenseStatusUpdate(status=LicenseStatus.REGISTERED, clear_pending=True), LATER
     )
     assert (done.license_status, done.pending_license_operation) == (LicenseStatus.REGISTERED, None)
     assert moved(under_way, done) == (1, 0)
-    back = write_license_status(done, LicenseStatusWrite(status=LicenseStatus.DEREGISTERED), LATER)
+    back = apply_license_status(done, LicenseStatusUpdate(status=LicenseStatus.DEREGISTERED), LATER)
     assert not back.has_license_token

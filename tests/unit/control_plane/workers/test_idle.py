@@ -10,18 +10,18 @@ import pytest
 
 from lcm.control_plane.records.kinds import WORKER_CHANGED
 from lcm.control_plane.workers.idle import detect_idle
-from lcm.control_plane.workers.lifecycle import changed
+from lcm.control_plane.workers.lifecycle import updated_worker
 from lcm.core import clock
 from lcm.model.fleet.settings import FleetSettings
-from lcm.model.worker.allocation import Allocation
-from lcm.model.worker.requests import DetectIdle
+from lcm.model.worker.requests import IdleDetectionRequest
 from lcm.model.worker.status import DesiredStatus
+from lcm.model.worker.template import Allocation
 from tests.support.records.worker_records import CONTROLLER, Desk
 from tests.support.records.workers import a_worker
 
 if TYPE_CHECKING:
-    from lcm.control_plane.records.unit_of_work import Change
-    from lcm.model.worker.idle import DetectionResult
+    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.model.worker.idle import IdleDetectionResult
 
 NOISE = "system_stats"
 
@@ -31,11 +31,11 @@ def events(*told: tuple[str, float]) -> list[dict[str, Any]]:
     return [{"category": name, "at": clock.now() - timedelta(minutes=minutes)} for name, minutes in told]
 
 
-async def detect(desk: Desk, telemetry: list[dict[str, Any]] | None, **told: Any) -> DetectionResult:
+async def detect(desk: Desk, telemetry: list[dict[str, Any]] | None, **told: Any) -> IdleDetectionResult:
     settings = FleetSettings.model_validate(told)
-    request = DetectIdle.model_validate({"events": telemetry, "observed_at": clock.now()})
+    request = IdleDetectionRequest.model_validate({"events": telemetry, "observed_at": clock.now()})
 
-    async def attempt(change: Change) -> DetectionResult:
+    async def attempt(change: Transaction) -> IdleDetectionResult:
         return await detect_idle(change, "w-1", request, settings)
 
     return await desk.records.change(CONTROLLER, attempt)
@@ -44,9 +44,9 @@ async def detect(desk: Desk, telemetry: list[dict[str, Any]] | None, **told: Any
 async def assign(desk: Desk, lablets: int) -> None:
     """Have so many lablets on the worker."""
 
-    async def attempt(change: Change) -> None:
+    async def attempt(change: Transaction) -> None:
         worker = await change.worker("w-1")
-        change.save(changed(worker, change.now, allocation=Allocation(lablets=lablets)), "assigned")
+        change.save(updated_worker(worker, change.now, allocation=Allocation(lablets=lablets)), "assigned")
 
     await desk.records.change(CONTROLLER, attempt)
 

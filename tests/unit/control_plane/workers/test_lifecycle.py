@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.workers.commands_lifecycle import cancel_drain, drain, retry, start, stop, terminate
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.workers.lifecycle import cancel_drain, drain, retry, start, stop, terminate
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import LaunchIntent, Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -72,7 +72,7 @@ def test_every_command_in_every_state(
     worker = a_worker(status=status, desired_status=desired)
     wanted = expected(status.value, desired.value)
     if wanted is REFUSED:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(ProblemError) as caught:
             command(worker, LATER)
         assert caught.value.code is ProblemCode.NOT_POSSIBLE_NOW
         assert len(caught.value.detail) > 20

@@ -7,22 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import AUDIT
-from lcm.control_plane.workers.commands_lifecycle import stop
-from lcm.control_plane.workers.scaling import Growth, count_running, pause_idle, scale_down, scale_up
+from lcm.control_plane.workers.lifecycle import stop
+from lcm.control_plane.workers.scaling import (
+    ScaleUpPlan,
+    count_running_workers,
+    pause_idle_worker,
+    scale_down,
+    scale_up,
+)
 from lcm.core import clock
 from lcm.model.fleet.settings import FleetSettings, ScalingSettings
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Hold, Worker
-from lcm.model.worker.requests import ScaleUp
+from lcm.model.worker.requests import ScaleUpRequest
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.support.records.worker_records import ANNA, CONTROLLER, Desk
 from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
-    from lcm.control_plane.records.unit_of_work import Change
+    from lcm.control_plane.records.unit_of_work import Transaction
 
 SMALL = DEFAULT_TEMPLATES[1]
 
@@ -37,8 +43,8 @@ async def running_fleet(desk: Desk, size: int) -> None:
 
 
 async def pause(desk: Desk, worker_id: str, settings: FleetSettings) -> Worker:
-    async def attempt(change: Change) -> Worker:
-        return await pause_idle(change, await change.worker(worker_id), settings)
+    async def attempt(change: Transaction) -> Worker:
+        return await pause_idle_worker(change, await change.worker(worker_id), settings)
 
     return await desk.records.change(CONTROLLER, attempt)
 
@@ -52,29 +58,29 @@ async def test_concurrent_pauses_never_go_below_the_floor(desk: Desk) -> None:
     settings = scaling(min_workers=4)
     pauses = [pause(desk, f"w-{number}", settings) for number in range(10)]
     results = await asyncio.gather(*pauses, return_exceptions=True)
-    refused = [result for result in results if isinstance(result, Refusal)]
+    refused = [result for result in results if isinstance(result, ProblemError)]
     assert len(refused) == 4
     assert {refusal.code for refusal in refused} == {ProblemCode.MIN_WORKERS}
-    assert await count_running(desk.store) == 4
+    assert await count_running_workers(desk.store) == 4
 
 
 async def test_a_persons_stop_at_the_same_time_counts_too(desk: Desk) -> None:
     """The pause counted five, then a person stopped one: the pause must count again before it acts."""
     await running_fleet(desk, 5)
 
-    async def by_hand(change: Change) -> None:
+    async def by_hand(change: Transaction) -> None:
         change.save(stop(await change.worker("w-1"), change.now), "stop")
 
-    async def attempt(change: Change) -> Worker:
-        paused = await pause_idle(change, await change.worker("w-0"), scaling(min_workers=4))
+    async def attempt(change: Transaction) -> Worker:
+        paused = await pause_idle_worker(change, await change.worker("w-0"), scaling(min_workers=4))
         if (await desk.worker("w-1")).desired_status is DesiredStatus.RUNNING:
             await desk.records.change(ANNA, by_hand)
         return paused
 
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ProblemError) as caught:
         await desk.records.change(CONTROLLER, attempt)
     assert caught.value.code is ProblemCode.MIN_WORKERS
-    assert await count_running(desk.store) == 4
+    assert await count_running_workers(desk.store) == 4
 
 
 async def test_an_auto_pause_is_counted_dated_and_audited(desk: Desk) -> None:
@@ -90,7 +96,7 @@ async def test_the_cooldown_holds_between_scale_downs_and_across_leaders(desk: D
     settings = scaling(scale_down_enabled=True)
     assert (await shrink(desk, "w-0", settings)).status is WorkerStatus.DRAINING
     await asyncio.sleep(599)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ProblemError) as caught:
         await shrink(desk, "w-1", settings)
     assert caught.value.code is ProblemCode.COOLDOWN
     await asyncio.sleep(1)
@@ -109,7 +115,7 @@ async def test_nothing_is_paused_or_drained_under_a_hold(desk: Desk, whole_fleet
     await running_fleet(desk, 3)
     held = Hold(reason="exam", by="anna", since=NOW)
 
-    async def hold(change: Change) -> None:
+    async def hold(change: Transaction) -> None:
         if whole_fleet:
             change.save_fleet((await change.fleet()).model_copy(update={"hold": held}))
         else:
@@ -118,14 +124,14 @@ async def test_nothing_is_paused_or_drained_under_a_hold(desk: Desk, whole_fleet
 
     await desk.records.change(ANNA, hold)
     for act in (pause, shrink):
-        with pytest.raises(Refusal, match="exam") as caught:
+        with pytest.raises(ProblemError, match="exam") as caught:
             await act(desk, "w-0", scaling())
         assert caught.value.code is ProblemCode.HELD
 
 
 async def test_only_a_running_worker_is_scaled_down(desk: Desk) -> None:
     await desk.add(a_worker())
-    with pytest.raises(Refusal, match="RUNNING"):
+    with pytest.raises(ProblemError, match="RUNNING"):
         await shrink(desk, "w-1", scaling())
 
 
@@ -133,12 +139,12 @@ async def test_only_a_running_worker_is_scaled_down(desk: Desk) -> None:
 
 
 async def grow(desk: Desk, settings: FleetSettings | None = None, *, need: str | None = None) -> Worker:
-    request = ScaleUp.model_validate({"template": "small", "reason": "a lablet waits", "for": need})
+    request = ScaleUpRequest.model_validate({"template": "small", "reason": "a lablet waits", "for": need})
     worker_id = clock.new_id("w")
 
-    async def attempt(change: Change) -> Worker:
+    async def attempt(change: Transaction) -> Worker:
         told = settings or scaling()
-        return await scale_up(change, Growth(request, SMALL, "eu-west-1", worker_id), told)
+        return await scale_up(change, ScaleUpPlan(request, SMALL, "eu-west-1", worker_id), told)
 
     return await desk.records.change(CONTROLLER, attempt)
 
@@ -178,6 +184,6 @@ async def test_the_ceiling_counts_everything_that_is_not_terminated(desk: Desk) 
     settings = scaling(max_workers_per_region=3)
     for number, status in enumerate(["FAILED", "STOPPED", "RUNNING", "TERMINATED"]):
         await desk.add(a_worker(id=f"w-{number}", name=f"n{number}", status=status, template_name="large"))
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ProblemError) as caught:
         await grow(desk, settings)
     assert (caught.value.code, caught.value.current) == (ProblemCode.MAX_WORKERS, {"workers": 3})

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lcm.client.errors import Unreachable
+from lcm.client.errors import UnreachableError
 from lcm.cml.types import Credentials
 from lcm.controllers.common.accounts import CmlAccounts
 from tests.support.virtual.fake_cml import DEFAULT, FakeSecrets
@@ -48,9 +48,9 @@ async def test_a_hundred_who_ask_at_once_share_one_request(secrets: FakeSecrets)
 
 async def test_no_answer_is_not_taken_for_no_account(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
-    secrets.failure = Unreachable("nobody there")
+    secrets.failure = UnreachableError("nobody there")
     failures = await asyncio.gather(accounts.get("w-1"), accounts.get("w-1"), return_exceptions=True)
-    assert [type(failure) for failure in failures] == [Unreachable, Unreachable]
+    assert [type(failure) for failure in failures] == [UnreachableError, UnreachableError]
     secrets.failure = None
     assert await accounts.get("w-1") == OWN
 

@@ -7,18 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from lcm.client.errors import NotSignedIn, TooManyAttempts, Unreachable
+from lcm.client.errors import TooManyAttemptsError, UnauthenticatedError, UnreachableError
 from lcm.controllers.common.admin_auth import (
-    ASK_SECONDS,
-    GUESSES,
-    GUESSES_WITHIN,
-    MOST_REMEMBERED,
-    REMEMBERED_FOR,
-    Doorkeeper,
-    KeptOut,
+    FAILED_ATTEMPTS_WINDOW,
+    IDENTITY_CACHE_SECONDS,
+    MAX_CACHED_IDENTITIES,
+    MAX_FAILED_ATTEMPTS,
+    WHOAMI_TIMEOUT,
+    AdminAuthenticator,
+    AdminAuthError,
 )
 from lcm.core import clock
-from lcm.model.access import CallerKind, Role, WhoAmI
+from lcm.model.access import CallerIdentity, CallerKind, Role
 from lcm.model.problems import ProblemCode
 
 
@@ -32,30 +32,30 @@ class Plane:
         self.delay = 0.0
         self.lasts: float | None = None
 
-    async def whoami(self, token: str) -> WhoAmI:
+    async def whoami(self, token: str) -> CallerIdentity:
         self.asked.append(token)
         await asyncio.sleep(self.delay)
         if self.error is not None:
             raise self.error
         if token not in self.tokens:
-            raise NotSignedIn(401, ProblemCode.UNAUTHENTICATED, "This token is not known.")
+            raise UnauthenticatedError(401, ProblemCode.UNAUTHENTICATED, "This token is not known.")
         expires = None if self.lasts is None else clock.now() + timedelta(seconds=self.lasts)
-        return WhoAmI(name="me", role=self.tokens[token], kind=CallerKind.TOKEN, expires_at=expires)
+        return CallerIdentity(name="me", role=self.tokens[token], kind=CallerKind.TOKEN, expires_at=expires)
 
 
-async def refused(door: Doorkeeper, authorization: str | None) -> KeptOut:
-    with pytest.raises(KeptOut) as caught:
+async def refused(door: AdminAuthenticator, authorization: str | None) -> AdminAuthError:
+    with pytest.raises(AdminAuthError) as caught:
         await door.admit(authorization)
     return caught.value
 
 
 async def test_a_good_token_is_believed_for_ten_seconds_and_no_longer() -> None:
     plane = Plane()
-    door = Doorkeeper(plane.whoami)
+    door = AdminAuthenticator(plane.whoami)
     for _ in range(5):
         assert (await door.admit("Bearer good")).name == "me"
     assert plane.asked == ["good"]
-    await asyncio.sleep(REMEMBERED_FOR + 0.1)
+    await asyncio.sleep(IDENTITY_CACHE_SECONDS + 0.1)
     plane.tokens.clear()
     assert (await refused(door, "bearer  good ")).code is ProblemCode.UNAUTHENTICATED
     assert plane.asked == ["good", "good"]
@@ -64,7 +64,7 @@ async def test_a_good_token_is_believed_for_ten_seconds_and_no_longer() -> None:
 async def test_a_token_that_ends_sooner_is_believed_until_then() -> None:
     plane = Plane()
     plane.lasts = 2.0
-    door = Doorkeeper(plane.whoami)
+    door = AdminAuthenticator(plane.whoami)
     await door.admit("Bearer good")
     await asyncio.sleep(2.1)
     await door.admit("Bearer good")
@@ -73,16 +73,16 @@ async def test_a_token_that_ends_sooner_is_believed_until_then() -> None:
 
 async def test_what_is_remembered_is_bounded() -> None:
     plane = Plane()
-    plane.tokens = {f"t{n}": Role.ADMIN for n in range(MOST_REMEMBERED + 10)}
-    door = Doorkeeper(plane.whoami)
+    plane.tokens = {f"t{n}": Role.ADMIN for n in range(MAX_CACHED_IDENTITIES + 10)}
+    door = AdminAuthenticator(plane.whoami)
     for token in plane.tokens:
         await door.admit(f"Bearer {token}")
-    assert len(door._known) == MOST_REMEMBERED
+    assert len(door._known) == MAX_CACHED_IDENTITIES
     assert not any("t1" in key for key in door._known if len(key) < 64), "no token is kept in clear"
 
 
 async def test_the_role_counts() -> None:
-    error = await refused(Doorkeeper(Plane().whoami), "Bearer reader")
+    error = await refused(AdminAuthenticator(Plane().whoami), "Bearer reader")
     assert (error.code, str(error)) == (
         ProblemCode.FORBIDDEN,
         "This needs the role admin; me has the role viewer.",
@@ -92,7 +92,7 @@ async def test_the_role_counts() -> None:
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic Z29vZA=="])
 async def test_without_a_token_nobody_is_asked(header: str | None) -> None:
     plane = Plane()
-    assert (await refused(Doorkeeper(plane.whoami), header)).code is ProblemCode.UNAUTHENTICATED
+    assert (await refused(AdminAuthenticator(plane.whoami), header)).code is ProblemCode.UNAUTHENTICATED
     assert plane.asked == []
 
 
@@ -100,25 +100,25 @@ async def test_guesses_are_not_passed_on_without_end() -> None:
     """The control plane closes an address after ten a minute, and it is the controller's own."""
     plane = Plane()
     plane.delay = 0.01
-    door = Doorkeeper(plane.whoami)
+    door = AdminAuthenticator(plane.whoami)
     await door.admit("Bearer good")
     errors = await asyncio.gather(*(refused(door, f"Bearer guess{n}") for n in range(20)))
     codes = [error.code for error in errors]
-    assert codes.count(ProblemCode.UNAUTHENTICATED) == GUESSES
-    assert codes.count(ProblemCode.TOO_MANY_ATTEMPTS) == 20 - GUESSES
-    assert len(plane.asked) == 1 + GUESSES
+    assert codes.count(ProblemCode.UNAUTHENTICATED) == MAX_FAILED_ATTEMPTS
+    assert codes.count(ProblemCode.TOO_MANY_ATTEMPTS) == 20 - MAX_FAILED_ATTEMPTS
+    assert len(plane.asked) == 1 + MAX_FAILED_ATTEMPTS
     assert (await door.admit("Bearer good")).name == "me", "who was let in already is not kept out"
     waits = [error.retry_after for error in errors if error.retry_after is not None]
     await asyncio.sleep(max(waits))
     plane.tokens["late"] = Role.ADMIN
     assert (await door.admit("Bearer late")).name == "me"
-    assert max(waits) <= GUESSES_WITHIN
+    assert max(waits) <= FAILED_ATTEMPTS_WINDOW
 
 
 async def test_so_many_may_wait_and_no_more() -> None:
     plane = Plane()
     plane.delay = 1.0
-    door = Doorkeeper(plane.whoami)
+    door = AdminAuthenticator(plane.whoami)
     waiting = [asyncio.create_task(refused(door, f"Bearer x{n}")) for n in range(100)]
     errors = await asyncio.gather(*waiting)
     assert sum(error.code is ProblemCode.UNAVAILABLE for error in errors) >= 60
@@ -127,9 +127,9 @@ async def test_so_many_may_wait_and_no_more() -> None:
 @pytest.mark.parametrize(
     ("error", "code", "retry_after"),
     [
-        (Unreachable("down"), ProblemCode.UNAVAILABLE, 5),
+        (UnreachableError("down"), ProblemCode.UNAVAILABLE, 5),
         (
-            TooManyAttempts(429, ProblemCode.TOO_MANY_ATTEMPTS, "slow", retry_after=7.2),
+            TooManyAttemptsError(429, ProblemCode.TOO_MANY_ATTEMPTS, "slow", retry_after=7.2),
             ProblemCode.TOO_MANY_ATTEMPTS,
             8,
         ),
@@ -139,7 +139,7 @@ async def test_so_many_may_wait_and_no_more() -> None:
 async def test_what_the_control_plane_says(error: Exception, code: ProblemCode, retry_after: int | None) -> None:
     plane = Plane()
     plane.error = error
-    found = await refused(Doorkeeper(plane.whoami), "Bearer x")
+    found = await refused(AdminAuthenticator(plane.whoami), "Bearer x")
     assert (found.code, found.retry_after) == (code, retry_after)
 
 
@@ -147,5 +147,5 @@ async def test_an_answer_that_does_not_come_is_not_waited_for() -> None:
     plane = Plane()
     plane.delay = 3600.0
     began = asyncio.get_running_loop().time()
-    assert (await refused(Doorkeeper(plane.whoami), "Bearer x")).code is ProblemCode.UNAVAILABLE
-    assert asyncio.get_running_loop().time() - began <= ASK_SECONDS + 0.1
+    assert (await refused(AdminAuthenticator(plane.whoami), "Bearer x")).code is ProblemCode.UNAVAILABLE
+    assert asyncio.get_running_loop().time() - began <= WHOAMI_TIMEOUT + 0.1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lcm.controllers.lablet.observation import LabSight, Observation, Recipe, Visibility
-from lcm.model.lablet.record import Lablet, Requirements
+from lcm.controllers.lablet.observation import LabObservation, Observation, ResolvedTopology, Visibility
+from lcm.model.lablet.record import Lablet, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from tests.support.records.workers import NOW, a_worker
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 INSTANCE = "i-1"
 LAB = "lab-1"
-WAITING = (LabletStatus.INSTANTIATING, LabletStatus.RUNNING, LabletStatus.STOPPING)
+WITH_INSTANCE = (LabletStatus.INSTANTIATING, LabletStatus.RUNNING, LabletStatus.STOPPING)
 
 
 def ago(seconds: float) -> datetime:
@@ -31,7 +31,7 @@ def a_lablet(status: LabletStatus | str, **changes: Any) -> Lablet:
         "name": "exercise",
         "owner": "anna",
         "definition": "exercise@1",
-        "requirements": Requirements(),
+        "requirements": LabletRequirements(),
         "status": status,
         "status_since": ago(10),
         "placement_attempt": 1,
@@ -39,7 +39,7 @@ def a_lablet(status: LabletStatus | str, **changes: Any) -> Lablet:
         "updated_at": ago(10),
         "worker_id": "w-1",
     }
-    if status in WAITING:
+    if status in WITH_INSTANCE:
         facts["instance_id"] = INSTANCE
     if status in (LabletStatus.RUNNING, LabletStatus.STOPPING):
         facts |= {"lab_id": LAB, "lab_started_at": ago(30), "running_since": ago(10)}
@@ -48,7 +48,7 @@ def a_lablet(status: LabletStatus | str, **changes: Any) -> Lablet:
     return Lablet(**{**facts, **changes})
 
 
-def cml(status: ConditionStatus = ConditionStatus.TRUE, since: float = 600) -> tuple[Condition, ...]:
+def cml_ready_condition(status: ConditionStatus = ConditionStatus.TRUE, since: float = 600) -> tuple[Condition, ...]:
     return (Condition(type=ConditionType.CML_READY, status=status, since=ago(since)),)
 
 
@@ -59,25 +59,25 @@ def a_ready_worker(**changes: Any) -> Worker:
         "last_resumed_at": ago(900),
         "instance_id": INSTANCE,
         "public_ip": "192.0.2.7",
-        "conditions": cml(),
+        "conditions": cml_ready_condition(),
     }
     return a_worker(**{**facts, **changes})
 
 
-SILENT = a_ready_worker(conditions=cml(ConditionStatus.FALSE, 100))
-DRAINING = a_ready_worker(status="DRAINING", desired_status="STOPPED", status_since=ago(50))
-NEVER = LabSight(Visibility.NO_LOOK)
-ABSENT = LabSight(Visibility.ABSENT)
-RECIPE = Recipe("lab: {}")
+UNREADY_WORKER = a_ready_worker(conditions=cml_ready_condition(ConditionStatus.FALSE, 100))
+DRAINING_WORKER = a_ready_worker(status="DRAINING", desired_status="STOPPED", status_since=ago(50))
+NOT_OBSERVED = LabObservation(Visibility.NO_LOOK)
+ABSENT = LabObservation(Visibility.ABSENT)
+TOPOLOGY = ResolvedTopology("lab: {}")
 
 
-def unseen(trouble: str) -> LabSight:
-    return LabSight(Visibility.NO_LOOK, trouble=trouble)
+def unobserved(trouble: str) -> LabObservation:
+    return LabObservation(Visibility.NO_LOOK, trouble=trouble)
 
 
-def a_lab(state: str = "STARTED", **changes: Any) -> LabSight:
-    return LabSight(**{"visibility": Visibility.SEEN, "id": LAB, "state": state, "nodes": 2, **changes})
+def a_lab(state: str = "STARTED", **changes: Any) -> LabObservation:
+    return LabObservation(**{"visibility": Visibility.SEEN, "id": LAB, "state": state, "nodes": 2, **changes})
 
 
-def seeing(lab: LabSight = NEVER, worker: Worker | None = None, **changes: Any) -> Observation:
+def an_observation(lab: LabObservation = NOT_OBSERVED, worker: Worker | None = None, **changes: Any) -> Observation:
     return Observation(worker=worker or a_ready_worker(), lab=lab, **changes)

@@ -7,21 +7,26 @@ from datetime import timedelta
 
 import pytest
 
-from lcm.client.errors import NotFound
+from lcm.client.errors import NotFoundError
 from lcm.cml.types import Credentials, LabState, NodeAddress, NodeState
 from lcm.controllers.common.accounts import CmlAccounts
-from lcm.controllers.lablet.decide.decision import LabCall
-from lcm.controllers.lablet.given import Rules
-from lcm.controllers.lablet.lab_client import LabServers
-from lcm.controllers.lablet.lablet_controller_observe import endpoints_of, oldest_first
-from lcm.controllers.lablet.memory import BUSY_SECONDS, LANDING_SECONDS, Notes
-from lcm.controllers.lablet.observe import MOST_KEPT, Topologies, with_ports
+from lcm.controllers.lablet.decide.decision import LabOperation
+from lcm.controllers.lablet.deps import LabletControllerConfig
+from lcm.controllers.lablet.lab_client import WorkerLabClient
+from lcm.controllers.lablet.memory import IMPORT_GRACE_SECONDS, REPEAT_DELAY_SECONDS, LabletMemories
+from lcm.controllers.lablet.observe import (
+    MAX_CACHED_TOPOLOGIES,
+    TopologyCache,
+    node_endpoints,
+    oldest_first,
+    substitute_ports,
+)
 from lcm.core import clock
 from lcm.model.lablet.record import LabletDefinition, NodeEndpoint
 from lcm.model.worker.conditions import ConditionStatus
 from tests.support.records.workers import NOW
 from tests.support.virtual.fake_cml import FakeSecrets
-from tests.unit.controllers.lablet.builders import a_lablet, a_ready_worker, ago, cml
+from tests.unit.controllers.lablet.builders import a_lablet, a_ready_worker, ago, cml_ready_condition
 
 ACCOUNT = Credentials("admin", "pw")
 
@@ -37,7 +42,7 @@ class Library:
         self.asked.append(definition_id)
         name = definition_id.partition("@")[0]
         if name not in self.topologies:
-            raise NotFound(404, "not_found", f"there is no {definition_id}")
+            raise NotFoundError(404, "not_found", f"there is no {definition_id}")
         return LabletDefinition(
             id=definition_id,
             name=name,
@@ -50,26 +55,26 @@ class Library:
 
 def test_ports_take_their_places() -> None:
     topology = "tags: [serial:${CONSOLE}, vnc:${VNC_1}]\nshell: ${HOME} ${console} $CONSOLE ${CONSOLE}"
-    assert with_ports(topology, {"CONSOLE": 20001, "VNC_1": 20002}) == (
+    assert substitute_ports(topology, {"CONSOLE": 20001, "VNC_1": 20002}) == (
         "tags: [serial:20001, vnc:20002]\nshell: ${HOME} ${console} $CONSOLE 20001"
     )
 
 
 async def test_a_topology_is_read_once_and_the_last_few_are_kept() -> None:
-    library = Library(**{f"d{number}": f"lab {number} ${{P}}" for number in range(MOST_KEPT + 1)})
-    topologies = Topologies(library)
+    library = Library(**{f"d{number}": f"lab {number} ${{P}}" for number in range(MAX_CACHED_TOPOLOGIES + 1)})
+    topologies = TopologyCache(library)
     for _ in range(2):
         recipe = await topologies.recipe(a_lablet("INSTANTIATING", definition="d0@1", ports={"P": 7}))
         assert (recipe.topology, recipe.trouble) == ("lab 0 7", "")
     assert library.asked == ["d0@1"]
-    for number in range(1, MOST_KEPT + 1):
+    for number in range(1, MAX_CACHED_TOPOLOGIES + 1):
         await topologies.recipe(a_lablet("INSTANTIATING", definition=f"d{number}@1"))
     await topologies.recipe(a_lablet("INSTANTIATING", definition="d0@1"))
     assert library.asked.count("d0@1") == 2
 
 
 async def test_a_definition_that_is_not_there_will_not_come() -> None:
-    recipe = await Topologies(Library()).recipe(a_lablet("INSTANTIATING"))
+    recipe = await TopologyCache(Library()).recipe(a_lablet("INSTANTIATING"))
     assert (recipe.lasting, recipe.trouble) == (True, "there is no definition exercise@1")
 
 
@@ -84,7 +89,7 @@ def test_where_nodes_can_be_reached() -> None:
         NodeAddress("n1", "eth0", "m1", ("10.0.0.1", "\x1b[31m", "1" * 65), ()),
         NodeAddress("gone", "eth0", "m3", ("10.0.0.7",), ()),
     ]
-    strange, host, switch = endpoints_of(nodes, addresses)
+    strange, host, switch = node_endpoints(nodes, addresses)
     assert host == NodeEndpoint(node="host", addresses=("10.0.0.1", "10.0.0.9", "fe80::1"))
     assert switch == NodeEndpoint(node="sw")
     assert len(strange.node) == 128
@@ -101,44 +106,44 @@ def test_the_oldest_of_two_is_ours() -> None:
 
 
 async def test_an_import_of_a_former_leader_may_land_for_a_while() -> None:
-    notes = Notes()
+    notes = LabletMemories()
     note = notes.of(a_lablet("INSTANTIATING"))
-    assert note.may_land
-    await asyncio.sleep(LANDING_SECONDS)
-    assert not note.may_land
-    assert not Notes().of(a_lablet("INSTANTIATING", lab_id="lab-1")).may_land
-    assert not Notes().of(a_lablet("SCHEDULED")).may_land
-    assert Notes().of(a_lablet("STOPPING", lab_id=None)).may_land
+    assert note.import_may_complete
+    await asyncio.sleep(IMPORT_GRACE_SECONDS)
+    assert not note.import_may_complete
+    assert not LabletMemories().of(a_lablet("INSTANTIATING", lab_id="lab-1")).import_may_complete
+    assert not LabletMemories().of(a_lablet("SCHEDULED")).import_may_complete
+    assert LabletMemories().of(a_lablet("STOPPING", lab_id=None)).import_may_complete
 
 
 async def test_a_note_is_of_one_placement() -> None:
-    notes = Notes()
+    notes = LabletMemories()
     first = notes.of(a_lablet("SCHEDULED"))
     assert notes.of(a_lablet("INSTANTIATING")) is first, "we wrote it ourselves, and have asked for nothing yet"
-    assert not first.may_land
+    assert not first.import_may_complete
     assert notes.of(a_lablet("SCHEDULED", placement_attempt=2)) is not first
     notes.keep_only([])
-    assert notes.of(a_lablet("INSTANTIATING")).may_land
+    assert notes.of(a_lablet("INSTANTIATING")).import_may_complete
 
 
 async def test_what_cml_took_is_not_asked_again_at_once() -> None:
-    note = Notes().of(a_lablet("STOPPING"))
+    note = LabletMemories().of(a_lablet("STOPPING"))
     note.refusal = "busy"
-    note.took(LabCall.STOP)
-    assert (note.asked_recently, note.refusal) == (frozenset({"stop"}), "")
-    await asyncio.sleep(BUSY_SECONDS + 1)
-    assert note.asked_recently == frozenset()
+    note.took(LabOperation.STOP)
+    assert (note.recent_operations, note.refusal) == (frozenset({"stop"}), "")
+    await asyncio.sleep(REPEAT_DELAY_SECONDS + 1)
+    assert note.recent_operations == frozenset()
 
 
 def test_a_worker_in_trouble_stays_in_trouble_until_it_is_ready() -> None:
-    note = Notes().of(a_lablet("RUNNING"))
-    assert note.note_worker(a_ready_worker(), NOW) is None
-    silent = a_ready_worker(conditions=cml(ConditionStatus.FALSE, since=300))
-    assert note.note_worker(silent, NOW) == ago(300)
+    note = LabletMemories().of(a_lablet("RUNNING"))
+    assert note.update_unready_since(a_ready_worker(), NOW) is None
+    silent = a_ready_worker(conditions=cml_ready_condition(ConditionStatus.FALSE, since=300))
+    assert note.update_unready_since(silent, NOW) == ago(300)
     stopped = a_ready_worker(status="STOPPED", status_since=ago(20))
-    assert note.note_worker(stopped, NOW) == ago(300), "one trouble after the other is one trouble"
-    assert Notes().of(a_lablet("RUNNING")).note_worker(stopped, NOW) == ago(20)
-    assert note.note_worker(a_ready_worker(), NOW) is None
+    assert note.update_unready_since(stopped, NOW) == ago(300), "one trouble after the other is one trouble"
+    assert LabletMemories().of(a_lablet("RUNNING")).update_unready_since(stopped, NOW) == ago(20)
+    assert note.update_unready_since(a_ready_worker(), NOW) is None
 
 
 class Labs:
@@ -156,18 +161,18 @@ class Labs:
 
 
 @pytest.fixture
-async def servers() -> tuple[LabServers, Labs, list[str]]:
+async def servers() -> tuple[WorkerLabClient, Labs, list[str]]:
     forgotten: list[str] = []
-    rules = Rules(ACCOUNT)
+    rules = LabletControllerConfig(ACCOUNT)
     accounts = CmlAccounts(FakeSecrets(), ACCOUNT)
-    made = LabServers(None, accounts, rules.address_of, forgotten.append)  # type: ignore[arg-type]
+    made = WorkerLabClient(None, accounts, rules.address_of, forgotten.append)  # type: ignore[arg-type]
     labs = Labs()
     made._labs = labs  # type: ignore[assignment]
     return made, labs, forgotten
 
 
 async def test_a_list_that_began_before_it_was_asked_for_does_not_count(
-    servers: tuple[LabServers, Labs, list[str]],
+    servers: tuple[WorkerLabClient, Labs, list[str]],
 ) -> None:
     """It may lack a lab that was made since: by such a list a second one would be made."""
     made, labs, _ = servers
@@ -184,7 +189,7 @@ async def test_a_list_that_began_before_it_was_asked_for_does_not_count(
 
 
 async def test_nothing_of_one_machine_reaches_the_next_at_its_address(
-    servers: tuple[LabServers, Labs, list[str]],
+    servers: tuple[WorkerLabClient, Labs, list[str]],
 ) -> None:
     made, _, forgotten = servers
     await made.labs(a_ready_worker())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from lcm.controllers.common.admin_auth import Doorkeeper
-from lcm.controllers.scheduler.admin_api import make_surface
+from lcm.controllers.common.admin_auth import AdminAuthenticator
+from lcm.controllers.scheduler.admin_api import make_scheduler_admin_app
 from lcm.model.access import Role
 from tests.support.records.placement import needs
 from tests.support.virtual.scheduling import Scene, a_scene
@@ -28,8 +28,8 @@ class Surface:
     def __init__(self, scene: Scene, name: str) -> None:
         self.scene = scene
         scheduler = scene.schedulers[name]
-        door = Doorkeeper(scene.controller.access.whoami)
-        self.app = make_surface(scheduler, door, [scheduler], INFO, scene.registries[name])
+        door = AdminAuthenticator(scene.controller.access.whoami)
+        self.app = make_scheduler_admin_app(scheduler, door, [scheduler], INFO, scene.registries[name])
 
     async def ask(self, method: str, path: str, role: Role | None = None, **options: Any) -> httpx.Response:
         headers = {} if role is None else {"Authorization": f"Bearer {self.scene.plane.tokens[role]}"}

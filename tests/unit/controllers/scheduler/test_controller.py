@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.client.base import Leader
-from lcm.client.errors import StaleLeader
-from lcm.controllers.scheduler.plan import Rules
+from lcm.client.errors import StaleLeaderError
+from lcm.controllers.scheduler.plan import SchedulerConfig
 from lcm.core import clock
 from lcm.core.controller.reconciliation import ReconciliationConfig
 from lcm.model.access import Role
-from lcm.model.lablet.record import Lablet, Placement, ScheduleBatch, ScheduleWrite
+from lcm.model.lablet.record import Lablet, Placement, PlacementBatch, PlacementRequest
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -174,7 +174,7 @@ async def test_nothing_is_placed_while_the_fleet_is_on_hold() -> None:
 
 
 async def test_a_lablet_is_placed_when_its_start_comes_near() -> None:
-    async with a_scene(Rules(lead_time=300)) as scene:
+    async with a_scene(SchedulerConfig(lead_time=300)) as scene:
         await scene.verified()
         await scene.stand_ready(1)
         await scene.define()
@@ -269,7 +269,7 @@ async def test_room_that_becomes_free_is_taken_at_once() -> None:
 
 async def test_what_was_just_asked_for_counts_at_once() -> None:
     """The next round comes before the workers are read again."""
-    async with a_scene(Rules(scale_up_cooldown=0)) as scene:
+    async with a_scene(SchedulerConfig(scale_up_cooldown=0)) as scene:
         await scene.verified()
         await scene.define()
         scheduler = await scene.start()
@@ -285,7 +285,7 @@ async def test_what_was_just_asked_for_counts_at_once() -> None:
 
 async def test_rounds_of_requests_keep_their_distance() -> None:
     """What comes after the first request waits for the cooldown, and is then asked for as a whole."""
-    async with a_scene(Rules(scale_up_cooldown=120)) as scene:
+    async with a_scene(SchedulerConfig(scale_up_cooldown=120)) as scene:
         await scene.verified()
         await scene.define(requirements=needs(cpu=0.5, memory=2, license=False))
         await scene.start()
@@ -452,19 +452,19 @@ async def test_two_schedulers_at_once_never_oversubscribe() -> None:
             """All lablets onto all workers, one item a batch, as a scheduler would that knows nothing of others."""
             done = 0
             for number, lablet in enumerate(order):
-                item = ScheduleWrite(
+                item = PlacementRequest(
                     lablet_id=lablet.id,
                     version=lablet.version,
                     worker_id=f"w-{number % 5 + 1:04}",
                     placement=Placement(at=clock.now(), reason="test"),
                 )
-                answers = await internal.schedule(leader, ScheduleBatch(items=(item,)))
+                answers = await internal.schedule(leader, PlacementBatch(items=(item,)))
                 done += sum(answer.placed for answer in answers)
             return done
 
         tasks = [place(new, made), place(new, made[::-1]), place(new, made[20:] + made[:20]), place(old, made)]
         *placed, refused = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(refused, StaleLeader)
+        assert isinstance(refused, StaleLeaderError)
         assert sum(count for count in placed if isinstance(count, int)) == 20
         assert await scene.statuses() == {SCHEDULED: 20, PENDING: 20}
         await scene.check_books()

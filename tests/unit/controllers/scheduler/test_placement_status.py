@@ -7,23 +7,23 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.controllers.scheduler.batches import in_batches
-from lcm.controllers.scheduler.plan import Placed
-from lcm.model.lablet.record import MOST_PLACEMENTS
+from lcm.controllers.scheduler.placement_status import reservation_batches
+from lcm.controllers.scheduler.plan import PlannedPlacement
+from lcm.model.lablet.record import MAX_PLACEMENTS
 from tests.support.records.placement import a_lablet
 
 SIZE = 10
 
 
-def placed(worker_ids: list[int]) -> list[Placed]:
+def placed(worker_ids: list[int]) -> list[PlannedPlacement]:
     lablet = a_lablet()
-    return [Placed(lablet, f"w-{number}", 0.0, str(place), (), 0) for place, number in enumerate(worker_ids)]
+    return [PlannedPlacement(lablet, f"w-{number}", 0.0, str(place), (), 0) for place, number in enumerate(worker_ids)]
 
 
 @given(st.lists(st.integers(0, 8), max_size=60))
 def test_each_is_sent_once_and_a_worker_is_in_one_batch(worker_ids: list[int]) -> None:
     wanted = placed(worker_ids)
-    batches = in_batches(wanted, SIZE)
+    batches = reservation_batches(wanted, SIZE)
     assert sorted(each.reason for each in chain.from_iterable(batches)) == sorted(each.reason for each in wanted)
     workers = [{each.worker_id for each in batch} for batch in batches]
     assert sum(len(group) for group in workers) == len(set(worker_ids))
@@ -31,13 +31,16 @@ def test_each_is_sent_once_and_a_worker_is_in_one_batch(worker_ids: list[int]) -
 
 
 def test_those_of_a_worker_stay_in_the_order_of_the_plan() -> None:
-    [batch] = in_batches(placed([2, 1, 2, 1, 2]), SIZE)
+    [batch] = reservation_batches(placed([2, 1, 2, 1, 2]), SIZE)
     assert [each.reason for each in batch] == ["0", "2", "4", "1", "3"]
 
 
 def test_small_workers_share_a_batch() -> None:
-    assert [len(batch) for batch in in_batches(placed([number // 4 for number in range(40)]), SIZE)] == [8] * 5
+    assert [len(batch) for batch in reservation_batches(placed([number // 4 for number in range(40)]), SIZE)] == [8] * 5
 
 
 def test_no_batch_is_larger_than_the_control_plane_takes() -> None:
-    assert [len(batch) for batch in in_batches(placed([1] * (MOST_PLACEMENTS + 1)), SIZE)] == [MOST_PLACEMENTS, 1]
+    assert [len(batch) for batch in reservation_batches(placed([1] * (MAX_PLACEMENTS + 1)), SIZE)] == [
+        MAX_PLACEMENTS,
+        1,
+    ]

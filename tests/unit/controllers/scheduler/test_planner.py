@@ -11,26 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcm.controllers.scheduler.plan import Plan, Rules
-from lcm.controllers.scheduler.planner import need_key, plan
+from lcm.controllers.scheduler.plan import SchedulerConfig, SchedulingPlan
+from lcm.controllers.scheduler.planner import capacity_need_key, make_plan
 from lcm.model.lablet import placement
 from lcm.model.lablet.ports import PortRange
 from lcm.model.lablet.record import Lablet, Placement
-from lcm.model.worker.allocation import Allocation
 from lcm.model.worker.record import Hold
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, Origin, WorkerStatus
-from lcm.model.worker.template import DEFAULT_TEMPLATES
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
+from lcm.model.worker.template import DEFAULT_TEMPLATES, Allocation
 from tests.support.records.placement import STUCK, a_capacity, a_lablet, a_ready_worker, a_template, needs
 from tests.support.records.workers import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.model.lablet.record import Requirements
+    from lcm.model.lablet.record import LabletRequirements
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import WorkerTemplate
 
-RULES = Rules(ports=PortRange(20000, 20009))
+RULES = SchedulerConfig(ports=PortRange(20000, 20009))
 BOX = a_template("box", a_capacity(), 0.5)
 
 
@@ -38,16 +37,16 @@ def planned(
     pending: Sequence[Lablet],
     workers: Sequence[Worker] = (),
     templates: Sequence[WorkerTemplate] = (BOX,),
-    rules: Rules = RULES,
-) -> Plan:
-    return plan(pending, workers, templates, now=NOW, rules=rules)
+    rules: SchedulerConfig = RULES,
+) -> SchedulingPlan:
+    return make_plan(pending, workers, templates, now=NOW, rules=rules)
 
 
-def where(made: Plan) -> dict[str, str]:
+def where(made: SchedulingPlan) -> dict[str, str]:
     return {each.lablet.id: each.worker_id for each in made.placed}
 
 
-def waits(made: Plan) -> dict[str, tuple[str | None, str]]:
+def waits(made: SchedulingPlan) -> dict[str, tuple[str | None, str]]:
     lablets = [*made.waiting, *(each for need in made.needs for each in need.lablets)]
     return {each.lablet.id: (each.worker_id, each.reason) for each in lablets}
 
@@ -199,7 +198,7 @@ def test_placements_are_those_of_the_specification(workers: list[Worker], crowd:
 @given(fleets(), crowds())
 def test_a_plan_never_places_more_than_fits(workers: list[Worker], crowd: list[Lablet]) -> None:
     made = planned(crowd, workers)
-    placed: dict[str, list[Requirements]] = defaultdict(list)
+    placed: dict[str, list[LabletRequirements]] = defaultdict(list)
     for each in made.placed:
         placed[each.worker_id].append(each.lablet.requirements)
     for worker in workers:
@@ -216,7 +215,7 @@ def test_a_plan_never_places_more_than_fits(workers: list[Worker], crowd: list[L
 # New workers
 
 
-def first_fit_decreasing(wanted: Sequence[Requirements], size: tuple[float, float, float, float]) -> int:
+def first_fit_decreasing(wanted: Sequence[LabletRequirements], size: tuple[float, float, float, float]) -> int:
     """How many bins of one size first-fit-decreasing takes; by the test's own code."""
     vectors = [(each.cpu_cores, each.memory_gb, each.storage_gb, float(each.nodes)) for each in wanted]
     vectors.sort(key=lambda vector: max(need / have for need, have in zip(vector, size, strict=True)), reverse=True)
@@ -235,7 +234,7 @@ def first_fit_decreasing(wanted: Sequence[Requirements], size: tuple[float, floa
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(wishes, min_size=1, max_size=50))
-def test_no_more_workers_are_asked_for_than_packing_needs(wanted: list[Requirements]) -> None:
+def test_no_more_workers_are_asked_for_than_packing_needs(wanted: list[LabletRequirements]) -> None:
     plain = [each.model_copy(update={"ports": ()}) for each in wanted]
     made = planned([a_lablet(number, each) for number, each in enumerate(plain, 1)])
     assert not made.placed
@@ -431,7 +430,7 @@ def test_a_paused_worker_that_would_not_do_is_left_alone(changes: dict[str, Any]
 
 
 def launched(number: int, **changes: Any) -> Worker:
-    return a_ready_worker(number, **{"template_name": "box", "origin": Origin.SCALE_UP, **changes})
+    return a_ready_worker(number, **{"template_name": "box", "origin": WorkerOrigin.SCALE_UP, **changes})
 
 
 @pytest.mark.parametrize(
@@ -447,7 +446,9 @@ def launched(number: int, **changes: Any) -> Worker:
         (launched(1, status=WorkerStatus.FAILED), needs(), "was launched and failed"),
     ],
 )
-def test_a_machine_that_would_not_do_either_is_not_launched(worker: Worker, wish: Requirements, word: str) -> None:
+def test_a_machine_that_would_not_do_either_is_not_launched(
+    worker: Worker, wish: LabletRequirements, word: str
+) -> None:
     made = planned([a_lablet(1, wish)], [worker])
     assert not made.needs
     assert not made.hopeless
@@ -470,10 +471,10 @@ def test_a_failed_launch_is_forgotten_after_a_while() -> None:
 
 def test_a_need_keeps_its_name_until_a_worker_has_come_of_it() -> None:
     lablet = a_lablet(7)
-    assert need_key(lablet) == "lablet:l-0007:0"
-    assert need_key(lablet.model_copy(update={"version": 9})) == "lablet:l-0007:0"
-    assert need_key(lablet.model_copy(update={"placement_attempt": 2})) == "lablet:l-0007:2"
-    assert need_key(lablet.model_copy(update={"placement": own("w-1")})) == "lablet:l-0007:0:w-1"
+    assert capacity_need_key(lablet) == "lablet:l-0007:0"
+    assert capacity_need_key(lablet.model_copy(update={"version": 9})) == "lablet:l-0007:0"
+    assert capacity_need_key(lablet.model_copy(update={"placement_attempt": 2})) == "lablet:l-0007:2"
+    assert capacity_need_key(lablet.model_copy(update={"placement": own("w-1")})) == "lablet:l-0007:0:w-1"
 
 
 def test_a_lablet_far_ahead_waits_and_one_whose_time_is_over_ends() -> None:
@@ -493,14 +494,14 @@ def test_a_thousand_lablets_on_ten_thousand_workers_ask_each_worker_once_for_eac
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = 0
-    real = placement.why_not
+    real = placement.rejection_reason
 
     def counting(*args: Any, **options: Any) -> str | None:
         nonlocal asked
         asked += 1
         return real(*args, **options)
 
-    monkeypatch.setattr("lcm.controllers.scheduler.candidates.why_not", counting)
+    monkeypatch.setattr("lcm.controllers.scheduler.candidates.rejection_reason", counting)
     workers = [a_ready_worker(number) for number in range(2000)]
     crowd = [a_lablet(number, needs(cpu=1 + number % 3)) for number in range(500)]
     made = planned(crowd, workers)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from lcm.controllers.common.admin_auth import Doorkeeper
-from lcm.controllers.worker.admin_api import make_surface
+from lcm.controllers.common.admin_auth import AdminAuthenticator
+from lcm.controllers.worker.admin_api import create_admin_app
 from lcm.core.hosting import HostedService
 from lcm.model.access import Role
 from tests.support.virtual.fleet import Fleet, a_fleet
@@ -56,9 +56,9 @@ class Surface:
         self.wire = fleet.wires[name]
         control = fleet.connect(Role.CONTROLLER, self.wire)
         reconciler = fleet.controllers[name]
-        self.app = make_surface(
+        self.app = create_admin_app(
             reconciler,
-            Doorkeeper(control.access.whoami),
+            AdminAuthenticator(control.access.whoami),
             [reconciler],
             INFO,
             fleet.registries[name],
@@ -116,7 +116,9 @@ async def test_not_ready_says_why() -> None:
     async with a_fleet() as fleet:
         await fleet.start("one")
         reconciler = fleet.controllers["one"]
-        app = make_surface(reconciler, Doorkeeper(fleet.people.access.whoami), [reconciler, Grumpy("x")], INFO)
+        app = create_admin_app(
+            reconciler, AdminAuthenticator(fleet.people.access.whoami), [reconciler, Grumpy("x")], INFO
+        )
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://controller") as client:
             answer = await client.get("/ready")
@@ -162,7 +164,7 @@ async def test_statistics() -> None:
 async def test_statistics_of_a_standby() -> None:
     async with leading() as (fleet, _):
         await fleet.start("two")
-        await fleet.until(lambda: fleet.controllers["two"].leader_seen == "one", "it knows who leads")
+        await fleet.until(lambda: fleet.controllers["two"].known_leader == "one", "it knows who leads")
         stats = (await Surface(fleet, "two").ask("GET", "/admin/stats", Role.ADMIN)).json()
         assert stats["leadership"] == {
             "is_leader": False,
@@ -255,7 +257,7 @@ async def test_trigger_with_a_body_that_is_wrong(content: bytes, status: int) ->
 async def test_a_standby_names_the_leader() -> None:
     async with leading() as (fleet, _):
         await fleet.start("two")
-        await fleet.until(lambda: fleet.controllers["two"].leader_seen == "one", "it knows who leads")
+        await fleet.until(lambda: fleet.controllers["two"].known_leader == "one", "it knows who leads")
         second = Surface(fleet, "two")
         for path in ("/admin/trigger-reconcile", "/admin/resign-leadership"):
             answer = await second.ask("POST", path, Role.ADMIN)

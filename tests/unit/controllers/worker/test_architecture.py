@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.simulated.faults import Action, Disturb
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange
 from lcm.cloud.types import InstanceState
 from lcm.cml.licensing import LicensePhase, LicenseProgress
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.decide import HANDLERS
-from lcm.controllers.worker.decide.shared.conditions import STATUS_OF
-from lcm.controllers.worker.decision import DetectIdle, RegisterLicence, WriteLicence, WriteStatus
-from lcm.controllers.worker.observe.observation import LicenceTask
+from lcm.controllers.worker.decide.shared.conditions import STATUS_BY_STATE
+from lcm.controllers.worker.decision import CheckIdle, RegisterLicense, WriteLicenseStatus, WriteStatus
+from lcm.controllers.worker.observe.observation import LicenseTaskState
 from lcm.core.controller.leader_election import LeaderElectedHostedService
 from lcm.core.controller.reconciliation import ReconciliationHostedService
 from lcm.core.controller.resources import Outcome
-from lcm.core.controller.watching import WatchTriggeredHostedService
+from lcm.core.controller.watch import WatchTriggeredHostedService
 from lcm.core.hosting import HostedService
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
 from tests.support.records.workers import NOW
-from tests.unit.controllers.worker.decide.cases import being, calls, decided, seeing, statuses
+from tests.unit.controllers.worker.decide.cases import calls, decided, observing, statuses, worker_in
 from tests.unit.controllers.worker.discovery.region_scene import REGION, RegionScene, region_scene
 
 if TYPE_CHECKING:
@@ -48,17 +48,17 @@ def test_each_status_has_the_handler_of_its_name() -> None:
     """Seed 000 §2: one handler for each status; TERMINATED has none and is skipped."""
     handled = {status: handler.__module__.rpartition(".")[2] for status, handler in HANDLERS.items()}
     assert handled == {status: status.value.lower() for status in WorkerStatus if status is not WorkerStatus.TERMINATED}
-    assert decided(being("TERMINATED"), seeing("terminated")).outcome is Outcome.SKIP
+    assert decided(worker_in("TERMINATED"), observing("terminated")).outcome is Outcome.SKIP
 
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_each_of_the_four_results_is_decided_somewhere(outcome: Outcome) -> None:
     """Seed 000 §2: as it should be, on its way, failed for now, nothing to do."""
     shown = {
-        Outcome.SUCCESS: decided(being("STOPPED", "STOPPED"), seeing("stopped")),
-        Outcome.REQUEUE: decided(being("PROVISIONING"), seeing("pending")),
-        Outcome.RETRY: decided(being("PENDING"), seeing("none")),
-        Outcome.SKIP: decided(being("TERMINATED"), seeing("terminated")),
+        Outcome.SUCCESS: decided(worker_in("STOPPED", "STOPPED"), observing("stopped")),
+        Outcome.REQUEUE: decided(worker_in("PROVISIONING"), observing("pending")),
+        Outcome.RETRY: decided(worker_in("PENDING"), observing("none")),
+        Outcome.SKIP: decided(worker_in("TERMINATED"), observing("terminated")),
     }
     assert shown[outcome].outcome is outcome
     assert shown[outcome].reason
@@ -66,7 +66,7 @@ def test_each_of_the_four_results_is_decided_somewhere(outcome: Outcome) -> None
 
 def test_the_states_of_ec2_have_their_statuses() -> None:
     """Seed 000 §5, the mapping table, row by row."""
-    assert {state.value: status.value for state, status in STATUS_OF.items()} == {
+    assert {state.value: status.value for state, status in STATUS_BY_STATE.items()} == {
         "pending": "PROVISIONING",
         "running": "RUNNING",
         "stopping": "STOPPING",
@@ -75,59 +75,61 @@ def test_the_states_of_ec2_have_their_statuses() -> None:
         "terminated": "TERMINATED",
         "unknown": "UNKNOWN",
     }
-    assert set(STATUS_OF) == set(InstanceState)
+    assert set(STATUS_BY_STATE) == set(InstanceState)
 
 
 def busy(column: str = "running") -> Observation:
     """There is something to do in every step."""
-    seen = seeing(column)
+    seen = observing(column)
     return replace(seen, cml=replace(seen.cml, license=LicenseProgress(LicensePhase.UNREGISTERED)))
 
 
 def test_the_steps_of_a_running_worker_are_in_order() -> None:
     """Seed 000 §5: after desired state and drift the licence, then activity; scale-down follows from its result."""
-    decision = decided(being("RUNNING", has_license_token=True), busy())
+    decision = decided(worker_in("RUNNING", has_license_token=True), busy())
     kinds = [type(action) for action in decision.actions]
-    assert kinds == [WriteLicence, RegisterLicence, DetectIdle]
+    assert kinds == [WriteLicenseStatus, RegisterLicense, CheckIdle]
 
 
 @pytest.mark.parametrize("desired", ["STOPPED", "TERMINATED"])
 def test_what_is_desired_ends_the_pass_before_anything_else(desired: str) -> None:
     """Seed 000 §5, step 1: nothing of the later steps happens."""
-    decision = decided(being("RUNNING", desired, has_license_token=True), busy())
+    decision = decided(worker_in("RUNNING", desired, has_license_token=True), busy())
     assert statuses(decision) == [{"STOPPED": "STOPPING", "TERMINATED": "TERMINATING"}[desired]]
     assert not {"register"} & set(calls(decision))
-    assert DetectIdle() not in decision.actions
+    assert CheckIdle() not in decision.actions
 
 
 @pytest.mark.parametrize("column", ["pending", "stopping", "stopped", "shutting-down", "terminated", "unknown"])
 def test_drift_ends_the_pass_before_licence_and_activity(column: str) -> None:
     """Seed 000 §5, step 2: nothing of the later steps happens."""
-    decision = decided(being("RUNNING", has_license_token=True), busy(column))
+    decision = decided(worker_in("RUNNING", has_license_token=True), busy(column))
     assert [type(action) for action in decision.actions] == [WriteStatus]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_activity_is_looked_at_where_the_worker_allows_it(enabled: bool) -> None:
     """Seed 000 §5, step 5."""
-    decision = decided(being("RUNNING", idle_detection_enabled=enabled), seeing("running"))
-    assert (DetectIdle() in decision.actions) is enabled
+    decision = decided(worker_in("RUNNING", idle_detection_enabled=enabled), observing("running"))
+    assert (CheckIdle() in decision.actions) is enabled
 
 
 def test_a_refused_registration_is_failed_with_the_reason() -> None:
     """Seed 000 §9, register and failure: what CML does not even take is not asked for again."""
-    worker = being("RUNNING", has_license_token=True, license_status=LicenseStatus.REGISTERING)
-    seen = replace(busy(), licence_task=LicenceTask.REFUSED, licence_trouble="HTTP 400: no token", licence_asked_at=NOW)
+    worker = worker_in("RUNNING", has_license_token=True, license_status=LicenseStatus.REGISTERING)
+    seen = replace(
+        busy(), license_task=LicenseTaskState.REFUSED, license_error="HTTP 400: no token", license_requested_at=NOW
+    )
     decision = decided(worker, seen)
-    (write,) = [action for action in decision.actions if isinstance(action, WriteLicence)]
+    (write,) = [action for action in decision.actions if isinstance(action, WriteLicenseStatus)]
     assert (write.status, write.message, write.clear_pending) == (LicenseStatus.FAILED, "HTTP 400: no token", True)
     assert "register" not in calls(decision)
 
 
 def test_what_failed_before_is_told_with_the_next_try() -> None:
     """Seed 000 §9, failure: the reason is not kept to ourselves."""
-    seen = replace(busy(), licence_task=LicenceTask.FAILED, licence_trouble="no answer", licence_asked_at=NOW)
-    decision = decided(being("RUNNING", has_license_token=True, license_status=LicenseStatus.REGISTERING), seen)
+    seen = replace(busy(), license_task=LicenseTaskState.FAILED, license_error="no answer", license_requested_at=NOW)
+    decision = decided(worker_in("RUNNING", has_license_token=True, license_status=LicenseStatus.REGISTERING), seen)
     assert "register" in calls(decision)
     assert "no answer" in decision.reason
 
@@ -202,7 +204,7 @@ def test_the_layers_of_a_controller_stand_on_one_another() -> None:
 async def test_discovery_leaves_the_status_of_a_known_worker_to_its_passes(scene: RegionScene) -> None:
     """Seed 003 decision 3: a scan that sees an instance in another state wakes its worker and writes nothing."""
     (worker,) = await scene.fleet_of(1)
-    scene.world.strike(REGION, Disturb(Action.STOP, worker.instance_id))
+    scene.world.strike(REGION, ExternalChange(ExternalAction.STOP, worker.instance_id))
     await scene.discovery().scan()
     assert scene.woken == [worker.id]
     after = await scene.now(worker)

@@ -30,7 +30,7 @@ async def test_only_passes_that_write_and_call_nothing_only_looked(monkeypatch: 
             sent, calls = len(wire.sent), _changing(fleet.world.calls())
             result = await reconcile(worker)
             wrote = any(line.startswith("POST") and worker.id in line for line in wire.sent[sent:])
-            passes.append((wrote or _changing(fleet.world.calls()) != calls, result.only_looked))
+            passes.append((wrote or _changing(fleet.world.calls()) != calls, result.read_only))
             return result
 
         monkeypatch.setattr(controller, "reconcile_resource", noted)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
-from lcm.coordination.etcd.keys import prefix_range, to_bytes, to_text
+from lcm.coordination.etcd.messages import key_to_bytes, key_to_text, prefix_range
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_prefix_is_a_range(prefix: str, expected: tuple[bytes, bytes]) -> None
 
 
 def test_a_key_that_is_not_utf8_survives() -> None:
-    assert to_bytes(to_text(b"/a\xff\xfe")) == b"/a\xff\xfe"
+    assert key_to_bytes(key_to_text(b"/a\xff\xfe")) == b"/a\xff\xfe"
 
 
 def test_the_package_itself_loads_no_grpc() -> None:

@@ -6,8 +6,15 @@ import pytest
 from grpc import StatusCode
 from grpc.aio import AioRpcError, Metadata
 
-from lcm.coordination import Denied, Unavailable
-from lcm.coordination.etcd.errors import MaybeDone, Meaning, NotDone, all_failed, in_words, meaning
+from lcm.coordination import CoordinationDeniedError, CoordinationUnavailableError
+from lcm.coordination.etcd.errors import (
+    FailureKind,
+    MaybeDoneError,
+    NotDoneError,
+    classify_error,
+    combine_failures,
+    describe_error,
+)
 
 
 def error(code: StatusCode, details: str) -> AioRpcError:
@@ -18,45 +25,49 @@ def error(code: StatusCode, details: str) -> AioRpcError:
     ("code", "details", "expected"),
     [
         # Sent, and then no word: only a look can tell.
-        (StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", Meaning.UNKNOWN),
-        (StatusCode.UNAVAILABLE, "Socket closed", Meaning.UNKNOWN),
-        (StatusCode.UNAVAILABLE, "recvmsg:Connection reset by peer", Meaning.UNKNOWN),
-        (StatusCode.UNAVAILABLE, "etcdserver: request timed out", Meaning.UNKNOWN),
-        (StatusCode.UNAVAILABLE, "etcdserver: leader changed", Meaning.UNKNOWN),
-        (StatusCode.UNAVAILABLE, "etcdserver: server stopped", Meaning.UNKNOWN),
-        (StatusCode.UNKNOWN, "raft proposal dropped", Meaning.UNKNOWN),
-        (StatusCode.INTERNAL, "", Meaning.UNKNOWN),
-        (StatusCode.CANCELLED, "", Meaning.UNKNOWN),
+        (StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", FailureKind.UNKNOWN),
+        (StatusCode.UNAVAILABLE, "Socket closed", FailureKind.UNKNOWN),
+        (StatusCode.UNAVAILABLE, "recvmsg:Connection reset by peer", FailureKind.UNKNOWN),
+        (StatusCode.UNAVAILABLE, "etcdserver: request timed out", FailureKind.UNKNOWN),
+        (StatusCode.UNAVAILABLE, "etcdserver: leader changed", FailureKind.UNKNOWN),
+        (StatusCode.UNAVAILABLE, "etcdserver: server stopped", FailureKind.UNKNOWN),
+        (StatusCode.UNKNOWN, "raft proposal dropped", FailureKind.UNKNOWN),
+        (StatusCode.INTERNAL, "", FailureKind.UNKNOWN),
+        (StatusCode.CANCELLED, "", FailureKind.UNKNOWN),
         # Never sent, or turned away at the door.
-        (StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: x", Meaning.NOT_DONE),
-        (StatusCode.UNAVAILABLE, "errors resolving a:1: [y]", Meaning.NOT_DONE),
-        (StatusCode.UNAVAILABLE, "etcdserver: no leader", Meaning.NOT_DONE),
-        (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests", Meaning.NOT_DONE),
+        (StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: x", FailureKind.NOT_DONE),
+        (StatusCode.UNAVAILABLE, "errors resolving a:1: [y]", FailureKind.NOT_DONE),
+        (StatusCode.UNAVAILABLE, "etcdserver: no leader", FailureKind.NOT_DONE),
+        (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests", FailureKind.NOT_DONE),
         # Answers.
-        (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", Meaning.REFUSED),
-        (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", Meaning.REFUSED),
-        (StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Received message larger than max (9 vs. 8)", Meaning.TOO_LARGE),
-        (StatusCode.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted", Meaning.COMPACTED),
-        (StatusCode.NOT_FOUND, "etcdserver: requested lease not found", Meaning.LEASE_NOT_FOUND),
-        (StatusCode.PERMISSION_DENIED, "etcdserver: permission denied", Meaning.DENIED),
-        (StatusCode.INVALID_ARGUMENT, "etcdserver: authentication failed, invalid user ID or password", Meaning.DENIED),
-        (StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token", Meaning.SIGN_IN_AGAIN),
-        (StatusCode.INVALID_ARGUMENT, "etcdserver: revision of auth store is old", Meaning.SIGN_IN_AGAIN),
-        (StatusCode.INVALID_ARGUMENT, "etcdserver: user name is empty", Meaning.SIGN_IN_AGAIN),
+        (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", FailureKind.REFUSED),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", FailureKind.REFUSED),
+        (StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Received message larger than max (9 vs. 8)", FailureKind.TOO_LARGE),
+        (StatusCode.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted", FailureKind.COMPACTED),
+        (StatusCode.NOT_FOUND, "etcdserver: requested lease not found", FailureKind.LEASE_NOT_FOUND),
+        (StatusCode.PERMISSION_DENIED, "etcdserver: permission denied", FailureKind.DENIED),
+        (
+            StatusCode.INVALID_ARGUMENT,
+            "etcdserver: authentication failed, invalid user ID or password",
+            FailureKind.DENIED,
+        ),
+        (StatusCode.UNAUTHENTICATED, "etcdserver: invalid auth token", FailureKind.SIGN_IN_AGAIN),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: revision of auth store is old", FailureKind.SIGN_IN_AGAIN),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: user name is empty", FailureKind.SIGN_IN_AGAIN),
     ],
 )
-def test_what_an_error_means(code: StatusCode, details: str, expected: Meaning) -> None:
-    assert meaning(error(code, details)) is expected
+def test_what_an_error_means(code: StatusCode, details: str, expected: FailureKind) -> None:
+    assert classify_error(error(code, details)) is expected
 
 
 def test_an_error_without_words_is_told_by_its_code() -> None:
-    assert in_words(error(StatusCode.INTERNAL, "")) == "internal"
+    assert describe_error(error(StatusCode.INTERNAL, "")) == "internal"
 
 
 def test_certificates_are_denied_only_if_they_are_all_that_is_wrong() -> None:
-    refused = NotDone("etcd a:1: TLS", refused=True)
-    assert isinstance(all_failed([refused, refused]), Denied)
-    for other in (NotDone("etcd b:1: connection refused"), MaybeDone("etcd b:1: no answer in time")):
-        failure = all_failed([refused, other])
-        assert isinstance(failure, Unavailable)
+    refused = NotDoneError("etcd a:1: TLS", refused=True)
+    assert isinstance(combine_failures([refused, refused]), CoordinationDeniedError)
+    for other in (NotDoneError("etcd b:1: connection refused"), MaybeDoneError("etcd b:1: no answer in time")):
+        failure = combine_failures([refused, other])
+        assert isinstance(failure, CoordinationUnavailableError)
         assert str(failure) == f"{refused}; {other}"

@@ -6,26 +6,29 @@ from typing import Any
 
 import pytest
 
-from lcm.coordination import Compacted, Denied, EventKind, WatchBatch, WatchLost
-from lcm.coordination.etcd.messages import new
-from lcm.coordination.etcd.watch import Cursor, raise_if_cancelled
+from lcm.coordination import CompactedError, CoordinationDeniedError, EventKind, WatchBatch, WatchLostError
+from lcm.coordination.etcd.messages import new_message
+from lcm.coordination.etcd.watch import WatchCursor, raise_if_cancelled
 
 OURS = 7
 
 
 def message(revision: int, *events: int, watch_id: int = OURS, **fields: Any) -> Any:
     """A message of the server at `revision` with one event for each revision in `events`."""
-    return new(
+    return new_message(
         "WatchResponse",
-        header=new("ResponseHeader", revision=revision),
+        header=new_message("ResponseHeader", revision=revision),
         watch_id=watch_id,
-        events=[new("Event", kv=new("KeyValue", key=b"/k", value=b"v", mod_revision=event)) for event in events],
+        events=[
+            new_message("Event", kv=new_message("KeyValue", key=b"/k", value=b"v", mod_revision=event))
+            for event in events
+        ],
         **fields,
     )
 
 
-def cursor(next_revision: int) -> Cursor:
-    made = Cursor(next_revision)
+def cursor(next_revision: int) -> WatchCursor:
+    made = WatchCursor(next_revision)
     made.created(OURS)
     return made
 
@@ -91,8 +94,8 @@ def test_a_last_fragment_without_events_ends_the_batch() -> None:
 
 
 def test_a_delete_is_told_from_a_put() -> None:
-    event = new("Event", type=1, kv=new("KeyValue", key=b"/k", mod_revision=5))
-    batch = cursor(5).take(new("WatchResponse", watch_id=OURS, events=[event]))
+    event = new_message("Event", type=1, kv=new_message("KeyValue", key=b"/k", mod_revision=5))
+    batch = cursor(5).take(new_message("WatchResponse", watch_id=OURS, events=[event]))
     assert batch is not None
     assert [(event.kind, event.value) for event in batch.events] == [(EventKind.DELETE, b"")]
 
@@ -100,11 +103,14 @@ def test_a_delete_is_told_from_a_put() -> None:
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"compact_revision": 12}, Compacted),
-        ({"cancel_reason": "etcdserver: permission denied", "created": True}, Denied),
-        ({"cancel_reason": "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"}, Denied),
-        ({"cancel_reason": "etcdserver: no leader"}, WatchLost),
-        ({}, WatchLost),
+        ({"compact_revision": 12}, CompactedError),
+        ({"cancel_reason": "etcdserver: permission denied", "created": True}, CoordinationDeniedError),
+        (
+            {"cancel_reason": "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"},
+            CoordinationDeniedError,
+        ),
+        ({"cancel_reason": "etcdserver: no leader"}, WatchLostError),
+        ({}, WatchLostError),
     ],
 )
 def test_a_cancelled_watch_ends_for_its_reason(fields: dict[str, Any], error: type[Exception]) -> None:

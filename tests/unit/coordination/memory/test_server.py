@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.coordination import Compacted, LeaseNotFound
+from lcm.coordination import CompactedError, LeaseNotFoundError
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
@@ -53,7 +53,7 @@ def test_a_lease_lives_until_just_before() -> None:
         await asyncio.sleep(4.999)
         await client.keep_alive(lease.id)
         await asyncio.sleep(5.0)
-        with pytest.raises(LeaseNotFound):
+        with pytest.raises(LeaseNotFoundError):
             await client.keep_alive(lease.id)
 
     run_virtually(scenario)
@@ -66,7 +66,7 @@ def test_time_asleep_counts_for_a_lease() -> None:
         await client.put("/a", b"", lease_id=lease.id)
         virtual.suspended = 60.0
         assert await client.get("/a") is None
-        with pytest.raises(LeaseNotFound):
+        with pytest.raises(LeaseNotFoundError):
             await client.keep_alive(lease.id)
 
     run_virtually(scenario)
@@ -114,7 +114,7 @@ async def test_history_is_bounded() -> None:
     first = await client.put("/a", b"")
     newest = [await client.put("/a", b"") for _ in range(100)][-1]
     async with client.watch("/", from_revision=first) as batches:
-        with pytest.raises(Compacted) as caught:
+        with pytest.raises(CompactedError) as caught:
             await anext(batches)
     assert newest - 20 <= caught.value.compact_revision <= newest - 9
     async with client.watch("/", from_revision=caught.value.compact_revision) as batches:
@@ -128,7 +128,7 @@ async def test_a_watch_outrun_by_history_is_told() -> None:
     async with client.watch("/", from_revision=start) as batches:
         for _ in range(100):
             await client.put("/a", b"")
-        with pytest.raises(Compacted):
+        with pytest.raises(CompactedError):
             await anext(batches)
 
 

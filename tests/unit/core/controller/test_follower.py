@@ -166,7 +166,7 @@ async def test_after_compaction_only_what_changed_is_told() -> None:
 async def test_through_a_hundred_troubles_the_copy_equals_the_original() -> None:
     server = MemoryServer()
     user = MemoryCoordination(server)
-    chance, compacted = clock.chance(), 0
+    chance, compacted = clock.rng(), 0
     async with following(server) as (copy, network, _):
         for _ in range(400):
             key = f"/p/{chance.randrange(20)}"

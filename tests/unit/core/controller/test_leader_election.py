@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
-from lcm.core.controller.leader_election import LeaderElectionConfig, NotLeader, StaleTerm
+from lcm.core.controller.leader_election import LeaderElectionConfig, NotLeaderError, StaleTermError
 from lcm.core.controller.lease import LeaseSession
 from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
-from lcm.core.coordination import OutcomeUnknown, Swap
+from lcm.core.coordination import CoordinationOutcomeUnknownError, SwapResult
 from tests.support.network.faulty_coordination import UNREACHABLE, FaultyCoordination
 from tests.support.virtual.toy_controllers import Elected, Thing, World, until
 
@@ -61,7 +61,7 @@ async def stage() -> AsyncIterator[Stage]:
     stage = Stage()
     yield stage
     for candidate in stage.candidates:
-        if candidate._campaigner is not None and not candidate._campaigner.done():
+        if candidate._campaign_task is not None and not candidate._campaign_task.done():
             await candidate.stop()
 
 
@@ -100,7 +100,7 @@ async def test_the_first_candidate_leads_and_the_second_stands_by(stage: Stage) 
     key = stage.server.get(KEY)
     assert key is not None
     assert (key.value, key.create_revision) == (b"one", one.term)
-    assert two.leader_seen == "one"
+    assert two.known_leader == "one"
     assert two.readiness() == []
     assert {done.controller for done in stage.world.passes} == {"one"}
 
@@ -294,10 +294,10 @@ async def test_after_a_lost_answer_only_the_lease_tells_whose_key_it_is(stage: S
     """The put failed, its answer was lost, and another process under our name has the key: that is not us."""
 
     class Usurped(FaultyCoordination):
-        async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = 0) -> Swap:
+        async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = 0) -> SwapResult:
             other = await self.inner.grant_lease(60)
             await self.inner.put(key, value, lease_id=other.id)
-            raise OutcomeUnknown("the answer was lost")
+            raise CoordinationOutcomeUnknownError("the answer was lost")
 
     one = Elected(stage.world, Usurped(MemoryCoordination(stage.server)), "one", CollectorRegistry())
     await one.start()
@@ -408,7 +408,7 @@ async def test_a_leader_whose_term_is_refused_steps_down_and_does_not_hurry_back
 
     async def announce(_: int) -> None:
         attempts.append(asyncio.get_running_loop().time())
-        raise StaleTerm("term 2 is older than 99; if etcd was replaced: lcm leadership reset toy")
+        raise StaleTermError("term 2 is older than 99; if etcd was replaced: lcm leadership reset toy")
 
     network = FaultyCoordination(MemoryCoordination(stage.server))
     one = Elected(stage.world, network, "one", CollectorRegistry())
@@ -424,7 +424,7 @@ async def test_a_leader_whose_term_is_refused_steps_down_and_does_not_hurry_back
 async def test_a_stale_write_in_a_pass_ends_the_leadership(stage: Stage) -> None:
     async def behave(_: Thing) -> ReconciliationResult:
         if one.is_leader:
-            raise StaleTerm("a newer leader has written")
+            raise StaleTermError("a newer leader has written")
         return ReconciliationResult.success()
 
     stage.world.behave = behave
@@ -464,7 +464,7 @@ async def test_an_effect_starts_only_while_the_lease_outlasts_its_deadline(stage
         await asyncio.sleep(8)  # the last acknowledged renewal was at 5, the lease is proven until 20; now it is 13
         try:
             await one.effect(call)
-        except NotLeader as error:
+        except NotLeaderError as error:
             refused.append(str(error))
             raise
         return ReconciliationResult.success()
@@ -513,7 +513,7 @@ async def test_a_call_under_way_when_leadership_is_lost_keeps_its_key_busy_into_
 async def test_five_candidates_with_troubled_networks_never_have_two_leaders(stage: Stage) -> None:
     for number in range(5):
         await stage.enter(f"c{number}")
-    chance = clock.chance()
+    chance = clock.rng()
     led: set[str] = set()
     async with never_two_leaders(stage) as seen:
         for _ in range(200):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
-from lcm.core.controller.metrics import metric_families
+from lcm.core.controller.metrics import controller_metrics
 from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
 from tests.support.network.faulty_coordination import FaultyCoordination
 from tests.support.virtual.toy_controllers import Elected, Poller, Thing, Watcher, World, until
@@ -97,5 +97,5 @@ async def test_two_controllers_share_a_process_and_a_prefix(registry: CollectorR
 
 def test_families_of_a_prefix_are_made_once(registry: CollectorRegistry) -> None:
     """Seed 002 §8: made on first use."""
-    assert metric_families("x", registry) is metric_families("x", registry)
-    assert metric_families("x", registry) is not metric_families("x", CollectorRegistry())
+    assert controller_metrics("x", registry) is controller_metrics("x", registry)
+    assert controller_metrics("x", registry) is not controller_metrics("x", CollectorRegistry())

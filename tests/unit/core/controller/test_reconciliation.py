@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.core.controller.effects import EffectTimeout
+from lcm.core.controller.effects import EffectTimeoutError
 from lcm.core.controller.reconciliation import Outcome, ReconciliationConfig, ReconciliationResult, ResourceStatus
 from lcm.core.workqueue import Priority
 from tests.support.virtual.toy_controllers import Poller, Thing, World, until
@@ -312,7 +312,7 @@ async def test_a_pass_that_only_looked_leaves_a_list_that_is_under_way_as_it_is(
 
     async def behave(_: Thing) -> ReconciliationResult:
         await asyncio.sleep(1)
-        return ReconciliationResult(Outcome.SUCCESS, only_looked=True)
+        return ReconciliationResult(Outcome.SUCCESS, read_only=True)
 
     world = World(behave=behave, list_takes=5)
     world.put(*(Thing(f"t{number}") for number in range(50)))
@@ -328,7 +328,7 @@ async def test_what_was_fetched_while_a_list_is_under_way_may_be_newer_than_what
     registry: CollectorRegistry,
 ) -> None:
     async def behave(_: Thing) -> ReconciliationResult:
-        return ReconciliationResult(Outcome.SUCCESS, only_looked=True)
+        return ReconciliationResult(Outcome.SUCCESS, read_only=True)
 
     world = World(behave=behave, list_takes=5)
     world.put(Thing("a"))
@@ -522,7 +522,7 @@ async def test_an_effect_that_takes_too_long_says_that_it_may_still_happen(regis
     async def behave(_: Thing) -> ReconciliationResult:
         try:
             await poller.effect(lambda: asyncio.sleep(50), timeout=5)
-        except EffectTimeout as error:
+        except EffectTimeoutError as error:
             seen.append(error)
             return ReconciliationResult.retry(str(error))
         return ReconciliationResult.success()

@@ -9,20 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.model.lablet.cml_versions import in_range
 from lcm.model.lablet.placement import (
     cheapest_template,
-    no_template,
-    score,
-    why_not,
+    no_template_reason,
+    placement_score,
+    rejection_reason,
+    version_in_range,
     with_lablet,
     without_lablet,
 )
-from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange, port_range
-from lcm.model.worker.allocation import Allocation
+from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange, parse_port_range
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
-from lcm.model.worker.template import DEFAULT_TEMPLATES
+from lcm.model.worker.template import DEFAULT_TEMPLATES, Allocation
 from tests.support.records.placement import a_capacity, a_ready_worker, a_template, needs
 from tests.support.records.workers import NOW
 
@@ -57,7 +56,9 @@ REJECTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def ask(worker: dict[str, Any], asked: dict[str, Any]) -> str | None:
     wanted = dict(asked)
     region = wanted.pop("aws_region", None)
-    return why_not(a_ready_worker(**worker), needs(**wanted), now=NOW, aws_region=region, ports=PortRange(1, 3))
+    return rejection_reason(
+        a_ready_worker(**worker), needs(**wanted), now=NOW, aws_region=region, ports=PortRange(1, 3)
+    )
 
 
 @pytest.mark.parametrize(("worker", "asked", "reason"), REJECTED)
@@ -116,9 +117,9 @@ def test_the_last_bit_can_be_taken() -> None:
     worker = a_ready_worker(capacity=a_capacity(cpu=1, memory=1, storage=1))
     taken = Allocation()
     for _ in range(10):
-        assert why_not(worker, tenth, now=NOW, taken=taken) is None
+        assert rejection_reason(worker, tenth, now=NOW, taken=taken) is None
         taken = with_lablet(taken, tenth)
-    assert why_not(worker, tenth, now=NOW, taken=taken) == "needs 0.1 CPU cores, 0 are left"
+    assert rejection_reason(worker, tenth, now=NOW, taken=taken) == "needs 0.1 CPU cores, 0 are left"
     assert (taken.cpu_cores, taken.memory_gb, taken.storage_gb) == (1.0, 1.0, 1.0)
     for _ in range(10):
         taken = without_lablet(taken, tenth)
@@ -133,7 +134,7 @@ def test_the_last_bit_can_be_taken() -> None:
 def test_the_score_is_the_mean_share_and_a_little_for_each_lablet(cpu: float, memory: float, lablets: int) -> None:
     taken = Allocation(cpu_cores=cpu, memory_gb=memory, lablets=lablets, storage_gb=77, nodes=3)
     expected = (cpu / 64 + memory / 512) / 2 + [0.0, 0.01, 0.02, 0.03, 0.04, 0.05][min(lablets, 5)]
-    assert score(a_capacity(cpu=64, memory=512), taken) == pytest.approx(expected, abs=1e-12)
+    assert placement_score(a_capacity(cpu=64, memory=512), taken) == pytest.approx(expected, abs=1e-12)
 
 
 amounts = st.floats(0, 100, allow_nan=False)
@@ -153,7 +154,7 @@ def test_what_fits_never_exceeds_and_what_is_given_back_leaves_nothing(wanted: l
     worker = a_ready_worker(capacity=a_capacity(cpu=100, memory=100, storage=100, nodes=100))
     there = []
     for each in wanted:
-        if why_not(worker, each, now=NOW, ports=ports) is not None:
+        if rejection_reason(worker, each, now=NOW, ports=ports) is not None:
             continue
         numbers = ports.give(each.ports, worker.allocation.ports)
         assert numbers is not None
@@ -190,7 +191,7 @@ def test_what_fits_never_exceeds_and_what_is_given_back_leaves_nothing(wanted: l
     ],
 )
 def test_version_ranges(version: str, wanted: str, fits: bool) -> None:
-    assert in_range(version, wanted) is fits
+    assert version_in_range(version, wanted) is fits
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 8))
@@ -206,11 +207,11 @@ def test_ports_are_the_lowest_that_are_free(taken: set[int], wanted: int) -> Non
 @pytest.mark.parametrize("text", ["", "1", "a-b", "0-5", "5-4", "1-65536", "1-2-3", "-5", "1.5-3"])
 def test_a_range_of_ports_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="20000-29999"):
-        port_range(text)
+        parse_port_range(text)
 
 
 def test_a_range_of_ports_is_read() -> None:
-    assert port_range(" 20000-29999 ") == DEFAULT_PORTS
+    assert parse_port_range(" 20000-29999 ") == DEFAULT_PORTS
     assert str(DEFAULT_PORTS) == "20000-29999"
 
 
@@ -226,9 +227,9 @@ def test_the_cheapest_template_that_holds_it() -> None:
 def test_no_template_says_why() -> None:
     huge = needs(cpu=49, memory=1, storage=1)
     assert cheapest_template(DEFAULT_TEMPLATES, huge) is None
-    reason = no_template(DEFAULT_TEMPLATES, huge)
+    reason = no_template_reason(DEFAULT_TEMPLATES, huge)
     assert "metal: needs 49 CPU cores, 48 are left" in reason
-    assert no_template([], huge) == "there is no worker template"
+    assert no_template_reason([], huge) == "there is no worker template"
     ports = needs(ports=("A", "B"))
     assert cheapest_template(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7)) is None
-    assert "needs 2 ports, 1 is left" in no_template(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7))
+    assert "needs 2 ports, 1 is left" in no_template_reason(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7))

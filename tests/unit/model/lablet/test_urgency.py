@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lcm.model.lablet.record import Placement
-from lcm.model.lablet.urgency import REMEMBERED, LabletUrgency, lablet_problem, lablet_urgency, shown_until
+from lcm.model.lablet.urgency import FAILED_SHOWN_FOR, LabletUrgency, lablet_problem, lablet_urgency, shown_until
 from tests.support.records.lablet_records import a_lablet
 from tests.support.records.workers import NOW
 
@@ -48,5 +48,5 @@ def test_one_that_failed_is_shown_for_a_while_and_one_that_ended_is_not() -> Non
     moment = (NOW + timedelta(minutes=1)).isoformat()
     assert shown_until(a_lablet()) > moment
     assert shown_until(a_lablet(status="FAILED")) > moment
-    assert shown_until(a_lablet(status="FAILED")) < (NOW + REMEMBERED + timedelta(minutes=1)).isoformat()
+    assert shown_until(a_lablet(status="FAILED")) < (NOW + FAILED_SHOWN_FOR + timedelta(minutes=1)).isoformat()
     assert shown_until(a_lablet(status="TERMINATED")) < moment

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lcm.model.audit import Actor, ActorKind, HistoryEntry
+from lcm.model.audit import Actor, ActorKind, WorkerHistoryEntry
 from lcm.model.decision import DecisionReport
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import Breaker, FleetState
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
-from lcm.model.worker.explain import Explanation, Known, explain
+from lcm.model.worker.explain import ExplainInput, Explanation, explain
 from lcm.model.worker.record import Hold, LaunchIntent, PendingLicenseOperation
 from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, WorkerStatus
 from tests.support.records.workers import a_worker
@@ -41,7 +41,7 @@ LIVED: dict[str, tuple[str, str]] = {
 }
 
 
-def seen(status: str, desired: str = "RUNNING", *, without: tuple[str, ...] = (), **facts: Any) -> Known:
+def seen(status: str, desired: str = "RUNNING", *, without: tuple[str, ...] = (), **facts: Any) -> ExplainInput:
     """A worker twelve minutes after its last step, a quarter of a minute after the controller looked."""
     parts: dict[str, Any] = {
         "fleet": facts.pop("fleet", FleetState()),
@@ -65,7 +65,7 @@ def seen(status: str, desired: str = "RUNNING", *, without: tuple[str, ...] = ()
     actor = Actor(
         kind=ActorKind.PERSON if by_person else ActorKind.CONTROLLER, name="anna" if by_person else "worker-controller"
     )
-    last = HistoryEntry(
+    last = WorkerHistoryEntry(
         at=NOW - minutes(12),
         worker_id="w-1",
         from_status=None,
@@ -77,7 +77,7 @@ def seen(status: str, desired: str = "RUNNING", *, without: tuple[str, ...] = ()
     decision = DecisionReport.model_validate(
         {"rule": "a.rule", "reason": decided, "decided_at": NOW - minutes(0.25), **parts["decision"]}
     )
-    return Known(
+    return ExplainInput(
         worker=a_worker(**{**told, **facts}),
         decision=None if "decision" in without else decision,
         fleet=parts["fleet"],
@@ -93,7 +93,7 @@ def condition(kind: str, status: str = "True", message: str = "", since: float =
     )
 
 
-def summary(known: Known) -> str:
+def summary(known: ExplainInput) -> str:
     return explain(known).summary
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lcm.model.fleet.settings import FleetSettings, IdleSettings, ScalingSettings
-from lcm.model.worker.idle import ACTIVITY_CATEGORIES, ActivityEvent, judge_idle, latest_activity
+from lcm.model.worker.idle import ACTIVITY_CATEGORIES, ActivityEvent, assess_idle, latest_activity
 from lcm.model.worker.record import Hold, Worker
 from lcm.model.worker.status import WorkerStatus
 from tests.support.records.workers import NOW, a_worker
@@ -27,7 +27,7 @@ def worker(**changes: Any) -> Worker:
 def judge(subject: Worker, *, running: int = 3, lablets: int = 0, **settings: Any) -> tuple[bool, bool]:
     idle = IdleSettings(**{key: value for key, value in settings.items() if key in IdleSettings.model_fields})
     scaling = ScalingSettings(**{key: value for key, value in settings.items() if key in ScalingSettings.model_fields})
-    verdict = judge_idle(subject, idle, scaling, now=NOW, running=running, lablets=lablets)
+    verdict = assess_idle(subject, idle, scaling, now=NOW, running=running, lablets=lablets)
     return verdict.is_idle, verdict.eligible_for_pause
 
 
@@ -55,7 +55,7 @@ def test_idle_is_counted_from_activity_else_resume_else_creation(
         last_resumed_at=None if resumed is None else ago(resumed),
         created_at=ago(created),
     )
-    verdict = judge_idle(subject, IdleSettings(), ScalingSettings(), now=NOW, running=3, lablets=0)
+    verdict = assess_idle(subject, IdleSettings(), ScalingSettings(), now=NOW, running=3, lablets=0)
     assert verdict.idle_minutes == minutes
 
 
@@ -66,7 +66,7 @@ def test_idle_is_more_than_the_timeout_not_the_timeout_itself() -> None:
 
 
 def test_activity_in_the_future_is_no_negative_idleness() -> None:
-    verdict = judge_idle(
+    verdict = assess_idle(
         worker(last_activity_at=ago(-5)), IdleSettings(), ScalingSettings(), now=NOW, running=3, lablets=0
     )
     assert verdict.idle_minutes == 0
@@ -98,7 +98,7 @@ def test_without_an_obstacle_it_may_be_paused() -> None:
 
 
 def test_the_auto_pause_switch_does_not_keep_scale_down_from_draining() -> None:
-    verdict = judge_idle(
+    verdict = assess_idle(
         worker(), IdleSettings(worker_auto_pause_enabled=False), ScalingSettings(), now=NOW, running=3, lablets=0
     )
     assert (verdict.eligible_for_pause, verdict.eligible_for_drain) == (False, True)

@@ -15,12 +15,19 @@ from lcm.model.worker.conditions import (
     ConditionStatus,
     ConditionType,
     find_condition,
-    holds,
+    is_condition_true,
     with_condition,
     without_condition,
 )
 from lcm.model.worker.record import Hold, LaunchIntent, Worker
-from lcm.model.worker.requests import CreateWorker, HoldRequest, LaunchWrite, PatchWorker, ScaleUp, StatusWrite
+from lcm.model.worker.requests import (
+    CreateWorkerRequest,
+    HoldRequest,
+    LaunchIntentRequest,
+    ScaleUpRequest,
+    UpdateWorkerRequest,
+    WorkerStatusUpdate,
+)
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from lcm.model.worker.template import DEFAULT_TEMPLATES
 from tests.support.records.workers import NOW, a_worker
@@ -78,7 +85,7 @@ def test_since_moves_with_the_status_and_not_with_the_words() -> None:
     stuck = find_condition(conditions, ConditionType.STUCK)
     assert stuck is not None
     assert stuck.since == latest
-    assert not holds(conditions, ConditionType.STUCK)
+    assert not is_condition_true(conditions, ConditionType.STUCK)
     assert without_condition(conditions, ConditionType.STUCK) == ()
 
 
@@ -105,7 +112,7 @@ def test_what_is_sent_can_be_read_back() -> None:
 
 def test_words_are_accepted_in_any_case_and_shown_in_one() -> None:
     assert a_worker(status="rUnNiNg").status is WorkerStatus.RUNNING
-    request = CreateWorker.model_validate({"name": "a", "template_name": "small", "desired_status": "stopped"})
+    request = CreateWorkerRequest.model_validate({"name": "a", "template_name": "small", "desired_status": "stopped"})
     assert request.desired_status == "STOPPED"
     with pytest.raises(ValidationError):
         a_worker(status="asleep")
@@ -142,35 +149,35 @@ def test_a_hold_ends_at_its_time() -> None:
 )
 def test_bad_input_names_the_field(body: dict[str, Any], field: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        CreateWorker.model_validate(body)
+        CreateWorkerRequest.model_validate(body)
     assert {error["loc"][0] for error in caught.value.errors()} == {field}
 
 
 def test_secrets_do_not_show_when_printed() -> None:
     body = {"name": "a", "template_name": "small", "license_token": "CANARY", "cml_password": "CANARY"}
-    request = CreateWorker.model_validate(body)
+    request = CreateWorkerRequest.model_validate(body)
     assert "CANARY" not in repr(request)
     assert "CANARY" not in request.model_dump_json()
 
 
 def test_a_patch_knows_what_was_given() -> None:
-    assert PatchWorker.model_validate({"license_token": None}).model_fields_set == {"license_token"}
+    assert UpdateWorkerRequest.model_validate({"license_token": None}).model_fields_set == {"license_token"}
     with pytest.raises(ValidationError):
-        PatchWorker.model_validate({"desired_status": "STOPPED"})
+        UpdateWorkerRequest.model_validate({"desired_status": "STOPPED"})
 
 
 def test_a_controller_may_only_want_stopped() -> None:
     drift = {"status": "STOPPED", "version": 1, "reason": "drift"}
-    assert StatusWrite.model_validate({**drift, "desired_status": "STOPPED"}).desired_status == "STOPPED"
+    assert WorkerStatusUpdate.model_validate({**drift, "desired_status": "STOPPED"}).desired_status == "STOPPED"
     for wrong in ({"desired_status": "RUNNING"}, {"desired_status": "TERMINATED"}, {"reason": "  "}, {"version": 0}):
         with pytest.raises(ValidationError):
-            StatusWrite.model_validate({**drift, **wrong})
+            WorkerStatusUpdate.model_validate({**drift, **wrong})
     with pytest.raises(ValidationError):
-        LaunchWrite(version=1, attempt=0, parameters={"a": 1})
+        LaunchIntentRequest(version=1, attempt=0, parameters={"a": 1})
 
 
 def test_for_is_a_name_on_the_wire() -> None:
-    assert ScaleUp.model_validate({"template": "small", "reason": "need", "for": "l-1"}).requested_for == "l-1"
+    assert ScaleUpRequest.model_validate({"template": "small", "reason": "need", "for": "l-1"}).requested_for == "l-1"
     assert HoldRequest(reason=" exam ").reason == "exam"
 
 

@@ -6,8 +6,13 @@ import itertools
 
 import pytest
 
-from lcm.model.worker.status import WorkerStatus
-from lcm.model.worker.transitions import LEGAL, IllegalTransition, check_transition, is_legal
+from lcm.model.worker.status import (
+    ALLOWED_TRANSITIONS,
+    IllegalWorkerTransitionError,
+    WorkerStatus,
+    check_transition,
+    is_allowed_transition,
+)
 
 BY_HAND = """
 PENDING: PROVISIONING FAILED TERMINATED
@@ -33,21 +38,21 @@ def expected() -> dict[str, set[str]]:
 def test_every_pair(source: WorkerStatus, target: WorkerStatus) -> None:
     """Seed 000 §1: the arrows, and what SPEC adds to them."""
     legal = target.value in expected()[source.value] or source is target
-    assert is_legal(source, target) == legal
+    assert is_allowed_transition(source, target) == legal
     if legal:
         check_transition(source, target)
     else:
-        with pytest.raises(IllegalTransition, match=f"{source} cannot become {target}"):
+        with pytest.raises(IllegalWorkerTransitionError, match=f"{source} cannot become {target}"):
             check_transition(source, target)
 
 
 def test_the_table_covers_every_status() -> None:
-    assert set(LEGAL) == set(WorkerStatus)
+    assert set(ALLOWED_TRANSITIONS) == set(WorkerStatus)
     assert len(WorkerStatus) == 11
 
 
 def test_the_message_says_what_would_be_possible() -> None:
-    with pytest.raises(IllegalTransition, match="can become FAILED, PROVISIONING, TERMINATED"):
+    with pytest.raises(IllegalWorkerTransitionError, match="can become FAILED, PROVISIONING, TERMINATED"):
         check_transition(WorkerStatus.PENDING, WorkerStatus.RUNNING)
-    with pytest.raises(IllegalTransition, match="it is final"):
+    with pytest.raises(IllegalWorkerTransitionError, match="it is final"):
         check_transition(WorkerStatus.TERMINATED, WorkerStatus.RUNNING)

@@ -9,7 +9,7 @@ import pytest
 
 from lcm.model.worker.conditions import Condition
 from lcm.model.worker.record import Hold
-from lcm.model.worker.urgency import Urgency, problem_of, urgency_of
+from lcm.model.worker.urgency import WorkerUrgency, worker_problem, worker_urgency
 from tests.support.records.workers import NOW, a_worker
 
 
@@ -28,14 +28,14 @@ BOOTS = condition("CmlReady", "False", "boots")
 @pytest.mark.parametrize(
     ("facts", "urgency"),
     [
-        ({"status": "FAILED"}, Urgency.FAILED),
-        ({"status": "STOPPING", "conditions": (condition("Stuck", "True", "for an hour"),)}, Urgency.STUCK),
-        ({"status": "UNKNOWN"}, Urgency.UNCLEAR),
-        ({"status": "RUNNING", "conditions": (READY,), "drifted": True}, Urgency.TROUBLED),
-        ({"status": "RUNNING", "conditions": (READY,), "license_status": "failed"}, Urgency.TROUBLED),
+        ({"status": "FAILED"}, WorkerUrgency.FAILED),
+        ({"status": "STOPPING", "conditions": (condition("Stuck", "True", "for an hour"),)}, WorkerUrgency.STUCK),
+        ({"status": "UNKNOWN"}, WorkerUrgency.UNCLEAR),
+        ({"status": "RUNNING", "conditions": (READY,), "drifted": True}, WorkerUrgency.TROUBLED),
+        ({"status": "RUNNING", "conditions": (READY,), "license_status": "failed"}, WorkerUrgency.TROUBLED),
         (
             {"status": "RUNNING", "conditions": (IMPAIRED, READY)},
-            Urgency.TROUBLED,
+            WorkerUrgency.TROUBLED,
         ),
         (
             {
@@ -43,33 +43,36 @@ BOOTS = condition("CmlReady", "False", "boots")
                 "last_resumed_at": NOW,
                 "conditions": (WELL, SILENT),
             },
-            Urgency.TROUBLED,
+            WorkerUrgency.TROUBLED,
         ),
-        ({"status": "RUNNING", "conditions": (READY,), "hold": Hold(reason="x", by="a", since=NOW)}, Urgency.HELD),
-        ({"status": "PENDING"}, Urgency.MOVING),
-        ({"status": "PENDING", "desired_status": "STOPPED"}, Urgency.RESTING),
-        ({"status": "RUNNING", "desired_status": "STOPPED", "conditions": (READY,)}, Urgency.MOVING),
+        (
+            {"status": "RUNNING", "conditions": (READY,), "hold": Hold(reason="x", by="a", since=NOW)},
+            WorkerUrgency.HELD,
+        ),
+        ({"status": "PENDING"}, WorkerUrgency.MOVING),
+        ({"status": "PENDING", "desired_status": "STOPPED"}, WorkerUrgency.RESTING),
+        ({"status": "RUNNING", "desired_status": "STOPPED", "conditions": (READY,)}, WorkerUrgency.MOVING),
         (
             {
                 "status": "RUNNING",
                 "last_resumed_at": NOW,
                 "conditions": (WELL, BOOTS),
             },
-            Urgency.MOVING,
+            WorkerUrgency.MOVING,
         ),
-        ({"status": "RUNNING", "conditions": (READY,)}, Urgency.FINE),
-        ({"status": "STOPPED", "desired_status": "STOPPED"}, Urgency.RESTING),
-        ({"status": "TERMINATED", "desired_status": "TERMINATED", "drifted": True}, Urgency.ENDED),
+        ({"status": "RUNNING", "conditions": (READY,)}, WorkerUrgency.FINE),
+        ({"status": "STOPPED", "desired_status": "STOPPED"}, WorkerUrgency.RESTING),
+        ({"status": "TERMINATED", "desired_status": "TERMINATED", "drifted": True}, WorkerUrgency.ENDED),
     ],
 )
-def test_urgency(facts: dict[str, Any], urgency: Urgency) -> None:
+def test_urgency(facts: dict[str, Any], urgency: WorkerUrgency) -> None:
     worker = a_worker(**facts)
-    assert urgency_of(worker) is urgency
-    assert (problem_of(worker) is not None) == (urgency <= Urgency.TROUBLED)
+    assert worker_urgency(worker) is urgency
+    assert (worker_problem(worker) is not None) == (urgency <= WorkerUrgency.TROUBLED)
 
 
 def test_a_problem_is_told_in_the_words_of_who_found_it() -> None:
     assert (
-        problem_of(a_worker(status="STOPPING", conditions=(condition("Stuck", "True", "for an hour."),)))
+        worker_problem(a_worker(status="STOPPING", conditions=(condition("Stuck", "True", "for an hour."),)))
         == "for an hour"
     )

@@ -10,9 +10,9 @@ import pytest
 import structlog
 
 from lcm.cml.simulator.state.license import SmartAccount
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 from lcm.wiring.simulated import server_files
-from lcm.wiring.simulated.server_files import KeptServers
+from lcm.wiring.simulated.server_files import ServerFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,13 +31,13 @@ def account() -> SmartAccount:
 
 
 def a_world(account: SmartAccount) -> World:
-    made = World(WorldSettings(), account)
+    made = World(SimulatorSettings(), account)
     made.power_on()
     return made
 
 
-def opened(folder: Path, *machines: str) -> KeptServers:
-    files = KeptServers(folder)
+def opened(folder: Path, *machines: str) -> ServerFiles:
+    files = ServerFiles(folder)
     files.open(machines)
     return files
 
@@ -52,13 +52,13 @@ async def licensed(account: SmartAccount) -> World:
 
 async def test_what_was_saved_is_found_again_and_others_cannot_read_it(folder: Path, account: SmartAccount) -> None:
     first = await licensed(account)
-    lab = first.person_starts_lab("ada")
+    lab = first.start_user_lab("ada")
     opened(folder, ONE).save({ONE: first}, account)
     assert folder.stat().st_mode & 0o077 == 0
 
     later, again = SmartAccount(), opened(folder, ONE)
     again.restore_account(later)
-    second = World(WorldSettings(), later)
+    second = World(SimulatorSettings(), later)
     assert again.has(ONE)
     assert again.restore(ONE, second)
     assert (later.holders, later.ever) == (account.holders, 1)
@@ -72,7 +72,7 @@ async def test_only_what_changed_is_written(folder: Path, account: SmartAccount)
     files.save(worlds, account)
     before = {path.name: path.stat().st_ino for path in folder.iterdir()}
     assert sorted(before) == ["account.json", f"{ONE}.json", f"{TWO}.json"]
-    worlds[TWO].person_starts_lab("ada")
+    worlds[TWO].start_user_lab("ada")
     files.save(worlds, account)
     after = {path.name: path.stat().st_ino for path in folder.iterdir()}
     assert [name for name in before if before[name] != after[name]] == [f"{TWO}.json"]
@@ -104,7 +104,7 @@ async def test_a_damaged_file_is_told_in_a_line_and_nothing_more(
     (folder / "account.json").write_text(text)
     with structlog.testing.capture_logs() as told:
         files.restore_account(account)
-        assert not files.restore(ONE, World(WorldSettings(), account))
+        assert not files.restore(ONE, World(SimulatorSettings(), account))
     assert [(line["log_level"], line["file"].rpartition("/")[2]) for line in told] == [
         ("warning", "account.json"),
         ("warning", f"{ONE}.json"),
@@ -121,7 +121,7 @@ async def test_without_the_accounts_file_those_who_hold_a_licence_are_counted(
     opened(folder, ONE).save({ONE: first}, account)
     (folder / "account.json").unlink()
     later = SmartAccount()
-    opened(folder, ONE).restore(ONE, World(WorldSettings(), later))
+    opened(folder, ONE).restore(ONE, World(SimulatorSettings(), later))
     assert later.holders == {first.licensing.product_uuid}
 
 
@@ -129,12 +129,12 @@ async def test_labs_that_are_too_large_are_left_out_and_told_once(
     folder: Path, account: SmartAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await licensed(account)
-    first.person_starts_lab("ada")
-    monkeypatch.setattr(server_files, "LARGEST", 4_000)
+    first.start_user_lab("ada")
+    monkeypatch.setattr(server_files, "MAX_FILE_BYTES", 4_000)
     files = opened(folder, ONE)
     with structlog.testing.capture_logs() as told:
         for _ in range(2):
-            first.person_starts_lab("ada")
+            first.start_user_lab("ada")
             files.save({ONE: first}, account)
     assert len(told) == 1
     stored = json.loads((folder / f"{ONE}.json").read_text())
@@ -144,9 +144,9 @@ async def test_labs_that_are_too_large_are_left_out_and_told_once(
 async def test_what_yaml_knows_and_json_does_not_is_no_trouble(folder: Path, account: SmartAccount) -> None:
     node = "{id: n0, label: a, node_definition: alpine, configuration: 2026-01-01, tags: [{2026-01-01: 1}]}"
     first = a_world(account)
-    first.person_starts_lab("ada", f"lab: {{version: 0.2.2}}\nnodes: [{node}]")
+    first.start_user_lab("ada", f"lab: {{version: 0.2.2}}\nnodes: [{node}]")
     files = opened(folder, ONE)
     files.save({ONE: first}, account)
-    second: Any = World(WorldSettings(), account)
+    second: Any = World(SimulatorSettings(), account)
     assert files.restore(ONE, second)
     assert second.labs.all[0].plan.nodes[0].details["configuration"] == "2026-01-01"

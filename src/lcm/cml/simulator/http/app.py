@@ -5,26 +5,34 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount
 
-from lcm.cml.simulator.state.boot import Phase
-from lcm.cml.simulator.state.faults import Refusal
-from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
+from lcm.cml.simulator.http import auth, labs, licensing, nodes, system, ui_events
+from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.faults import Fault, FaultKind, SimulatorApiError
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from lcm.cml.simulator.state.world import World
 
-API = "/api/v0"
-OPEN = {f"{API}/{name}" for name in ("authenticate", "auth_extended", "system_information", "system/maintenance_mode")}
+
+API_PREFIX = "/api/v0"
+PUBLIC_PATHS = {
+    f"{API_PREFIX}/{name}"
+    for name in ("authenticate", "auth_extended", "system_information", "system/maintenance_mode")
+}
 HUGE_BYTES = 10 * 1024 * 1024
 DRIP_SECONDS = 0.05
 
-_PAGE = "<html><head><title>502 Bad Gateway</title></head><body><center>nginx</center></body></html>"
+_BAD_GATEWAY_PAGE = "<html><head><title>502 Bad Gateway</title></head><body><center>nginx</center></body></html>"
 
 
-class Gate:
+class SimulatorMiddleware:
     """Stands before the application of one world."""
 
     def __init__(self, app: ASGIApp, world: World) -> None:
@@ -35,48 +43,50 @@ class Gate:
         self._world.time.advance()
         phase = self._world.boot.phase
         if scope["type"] != "http":
-            await (self._app if phase in (Phase.STARTING, Phase.READY) else _refuse_listener)(scope, receive, send)
+            await (self._app if phase in (BootPhase.STARTING, BootPhase.READY) else _reject_websocket)(
+                scope, receive, send
+            )
             return
-        if phase in (Phase.OFF, Phase.REFUSING):
-            await _break_off(send)
+        if phase in (BootPhase.OFF, BootPhase.REFUSING):
+            await _drop_connection(send)
             return
-        if phase is Phase.GATEWAY:
-            await HTMLResponse(_PAGE, status_code=502)(scope, receive, send)
+        if phase is BootPhase.GATEWAY:
+            await HTMLResponse(_BAD_GATEWAY_PAGE, status_code=502)(scope, receive, send)
             return
         fault = self._world.faults.take(scope["method"], scope["path"])
         if fault is None or fault.kind is FaultKind.LOST_REPLY:
-            await self._answer(scope, receive, _discard if fault else send)
+            await self._answer(scope, receive, _discard_message if fault else send)
         if fault is not None:
-            await _misbehave(fault, scope, receive, send)
+            await _apply_fault(fault, scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if scope["path"] not in OPEN:
-                scope.setdefault("state", {})["account"] = self._world.sessions.check(_bearer(scope))
-        except Refusal as refusal:
+            if scope["path"] not in PUBLIC_PATHS:
+                scope.setdefault("state", {})["account"] = self._world.sessions.check(_bearer_token(scope))
+        except SimulatorApiError as refusal:
             await JSONResponse(refusal.body(), status_code=refusal.code)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
 
-def _bearer(scope: Scope) -> str:
+def _bearer_token(scope: Scope) -> str:
     headers: dict[bytes, bytes] = dict(scope["headers"])
     scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     return token if scheme.lower() == "bearer" else ""
 
 
-async def _misbehave(fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
+async def _apply_fault(fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
     if fault.kind in (FaultKind.DROP, FaultKind.LOST_REPLY):
-        await _break_off(send)
+        await _drop_connection(send)
     elif fault.kind is FaultKind.DRIP:
-        await _drip(receive, send)
+        await _drip_response(receive, send)
     elif fault.kind is FaultKind.HANG:
-        await _until_gone(receive)
+        await _wait_for_disconnect(receive)
     else:
-        await _strange_answer(fault)(scope, receive, send)
+        await _faulty_response(fault)(scope, receive, send)
 
 
-def _strange_answer(fault: Fault) -> Response:
+def _faulty_response(fault: Fault) -> Response:
     if fault.kind is FaultKind.HTML:
         return HTMLResponse("<html><body>Please wait</body></html>")
     if fault.kind is FaultKind.HUGE:
@@ -89,23 +99,23 @@ def _strange_answer(fault: Fault) -> Response:
         return JSONResponse({"version": ["2.9.1"], "ready": "yes", "computes": [], "registration": 1})
     if fault.kind is FaultKind.DEEP:
         return Response(b"[" * 20_000 + b"]" * 20_000, media_type="application/json")
-    refusal = Refusal(fault.status, "A fault that was asked for")
+    refusal = SimulatorApiError(fault.status, "A fault that was asked for")
     return JSONResponse(refusal.body(), status_code=fault.status)
 
 
-async def _refuse_listener(_scope: Scope, receive: Receive, send: Send) -> None:
+async def _reject_websocket(_scope: Scope, receive: Receive, send: Send) -> None:
     await receive()
     await send({"type": "websocket.close", "code": 1013})
 
 
-async def _break_off(send: Send) -> None:
+async def _drop_connection(send: Send) -> None:
     """Promise an answer and give none: the server then closes the connection."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1000")]})
     await send({"type": "http.response.body", "body": b" ", "more_body": True})
 
 
-async def _drip(receive: Receive, send: Send) -> None:
-    gone = asyncio.create_task(_until_gone(receive))
+async def _drip_response(receive: Receive, send: Send) -> None:
+    gone = asyncio.create_task(_wait_for_disconnect(receive))
     try:
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -116,11 +126,36 @@ async def _drip(receive: Receive, send: Send) -> None:
         gone.cancel()
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     message: Message = {"type": ""}
     while message["type"] != "http.disconnect":
         message = await receive()
 
 
-async def _discard(_message: Any) -> None:
+async def _discard_message(_message: Any) -> None:
     """Where an answer goes that is lost."""
+
+
+_API_ROUTES = [*auth.ROUTES, *system.ROUTES, *licensing.ROUTES, *labs.ROUTES, *nodes.ROUTES]
+
+
+def make_simulator_app(world: World) -> SimulatorMiddleware:
+    """What CML serves to its clients, over this world."""
+    app = Starlette(
+        routes=[Mount(API_PREFIX, routes=_API_ROUTES), *ui_events.ROUTES], exception_handlers=EXCEPTION_HANDLERS
+    )
+    app.state.world = world
+    return SimulatorMiddleware(app, world)
+
+
+async def _api_error_response(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, SimulatorApiError)
+    return JSONResponse(error.body(), status_code=error.code)
+
+
+async def _http_error_response(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"code": error.status_code, "description": error.detail}, status_code=error.status_code)
+
+
+EXCEPTION_HANDLERS = {SimulatorApiError: _api_error_response, HTTPException: _http_error_response}

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lcm.cml.simulator.http.requests import account_of, object_of, world_of
-from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.http.requests import get_account, get_world, read_json_object
+from lcm.cml.simulator.state.faults import SimulatorApiError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 
 async def authenticate(request: Request) -> Response:
-    world, body = world_of(request), await object_of(request)
+    world, body = get_world(request), await read_json_object(request)
     await world.time.pause(world.login_seconds)
     _, token = world.sessions.log_in(body.get("username"), body.get("password"))
     return JSONResponse(token)
 
 
 async def auth_extended(request: Request) -> Response:
-    world, body = world_of(request), await object_of(request)
+    world, body = get_world(request), await read_json_object(request)
     await world.time.pause(world.login_seconds)
     account, token = world.sessions.log_in(body.get("username"), body.get("password"))
     return JSONResponse(
@@ -32,21 +32,21 @@ async def auth_extended(request: Request) -> Response:
 
 async def session_check(request: Request) -> Response:
     name = request.url.path.rpartition("/")[2]
-    if name != world_of(request).profile.session_check:
-        raise Refusal(404, f"No such route in this version: {name}")
+    if name != get_world(request).profile.session_check:
+        raise SimulatorApiError(404, f"No such route in this version: {name}")
     if name == "authok":
         return JSONResponse("OK")
-    account = account_of(request)
+    account = get_account(request)
     return JSONResponse({"id": account.id, "username": account.username, "admin": account.admin})
 
 
 async def log_out(request: Request) -> Response:
     if request.query_params.get("clear_all_sessions") == "true":
-        world_of(request).sessions.expire_all()
+        get_world(request).sessions.expire_all()
     return JSONResponse(content=True)
 
 
-async def users(request: Request) -> Response:
+async def list_users(request: Request) -> Response:
     return JSONResponse(
         [
             {
@@ -57,9 +57,9 @@ async def users(request: Request) -> Response:
                 "email": "",
                 "admin": account.admin,
                 "groups": [],
-                "labs": [lab.id for lab in world_of(request).labs.all if lab.owner.id == account.id],
+                "labs": [lab.id for lab in get_world(request).labs.all if lab.owner.id == account.id],
             }
-            for account in world_of(request).sessions.accounts.values()
+            for account in get_world(request).sessions.accounts.values()
         ]
     )
 
@@ -70,5 +70,5 @@ ROUTES = [
     Route("/authok", session_check),
     Route("/authentication", session_check),
     Route("/logout", log_out, methods=["DELETE"]),
-    Route("/users", users),
+    Route("/users", list_users),
 ]

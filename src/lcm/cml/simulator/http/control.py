@@ -9,13 +9,12 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lcm.cml.simulator.http.requests import object_of
-from lcm.cml.simulator.http.simulator_app import REFUSALS
-from lcm.cml.simulator.state.boot import Phase
-from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.http.app import EXCEPTION_HANDLERS
+from lcm.cml.simulator.http.requests import read_json_object
+from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.faults import Fault, FaultKind, SimulatorApiError
 from lcm.cml.simulator.state.license import LicensingMode
-from lcm.cml.simulator.state.sessions import Account
-from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind
+from lcm.cml.simulator.state.sessions import CMLAccount
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=StrEnum)
 
-_DELAYS: dict[str, Callable[[World, float], None]] = {
+_DELAY_SETTERS: dict[str, Callable[[World, float], None]] = {
     "login_seconds": lambda world, value: setattr(world, "login_seconds", value),
     "register_seconds": lambda world, value: setattr(world.licensing, "register_seconds", value),
     "deregister_seconds": lambda world, value: setattr(world.licensing, "deregister_seconds", value),
@@ -35,7 +34,7 @@ _DELAYS: dict[str, Callable[[World, float], None]] = {
 }
 
 
-class Controlled(Protocol):
+class ControllableSimulator(Protocol):
     """The simulator behind the control port."""
 
     world: World
@@ -45,63 +44,63 @@ class Controlled(Protocol):
     async def power_off(self) -> None: ...
 
 
-def make_control_app(simulator: Controlled) -> Starlette:
+def make_control_app(simulator: ControllableSimulator) -> Starlette:
     """The application of the control port of one simulator."""
-    app = Starlette(routes=ROUTES, exception_handlers=REFUSALS)
+    app = Starlette(routes=ROUTES, exception_handlers=EXCEPTION_HANDLERS)
     app.state.simulator = simulator
     return app
 
 
-def _simulator(request: Request) -> Controlled:
-    simulator: Controlled = request.app.state.simulator
+def _simulator(request: Request) -> ControllableSimulator:
+    simulator: ControllableSimulator = request.app.state.simulator
     return simulator
 
 
-def _state(request: Request) -> Response:
+def _state_response(request: Request) -> Response:
     return JSONResponse(_simulator(request).world.state())
 
 
-async def state(request: Request) -> Response:
+async def get_state(request: Request) -> Response:
     """Everything worth knowing."""
-    return _state(request)
+    return _state_response(request)
 
 
-async def speed(request: Request) -> Response:
+async def set_speed(request: Request) -> Response:
     """`{"speed": 60}`: simulated seconds in a real one."""
     world = _simulator(request).world
     world.time.advance()
     try:
-        world.time.set_speed(_number(await object_of(request), "speed"))
+        world.time.set_speed(_number(await read_json_object(request), "speed"))
     except ValueError as error:
-        raise Refusal(400, str(error)) from None
-    return _state(request)
+        raise SimulatorApiError(400, str(error)) from None
+    return _state_response(request)
 
 
-async def power(request: Request) -> Response:
+async def set_power(request: Request) -> Response:
     """`{"on": false}` pulls the plug, `{"on": true}` boots."""
-    wanted = (await object_of(request)).get("on")
+    wanted = (await read_json_object(request)).get("on")
     if not isinstance(wanted, bool):
-        raise Refusal(400, "on: must be true or false")
+        raise SimulatorApiError(400, "on: must be true or false")
     await (_simulator(request).power_on() if wanted else _simulator(request).power_off())
-    return _state(request)
+    return _state_response(request)
 
 
-async def phase(request: Request) -> Response:
+async def hold_phase(request: Request) -> Response:
     """`{"phase": "gateway"}` stays in a phase of booting, `{"phase": null}` lets time decide."""
-    wanted = (await object_of(request)).get("phase")
-    held = None if wanted is None else _choice(Phase, wanted, "phase")
-    if held is Phase.OFF:
-        raise Refusal(400, "phase: to switch it off, use /power")
+    wanted = (await read_json_object(request)).get("phase")
+    held = None if wanted is None else _choice(BootPhase, wanted, "phase")
+    if held is BootPhase.OFF:
+        raise SimulatorApiError(400, "phase: to switch it off, use /power")
     _simulator(request).world.boot.hold(held)
-    return _state(request)
+    return _state_response(request)
 
 
 async def add_fault(request: Request) -> Response:
     """`{"kind": "html", "path": "/api/v0/system_stats", "method": "GET", "count": 2, "status": 500}`."""
-    body = await object_of(request)
+    body = await read_json_object(request)
     path, method, count, status = (body.get(key) for key in ("path", "method", "count", "status"))
     if count is not None and (not isinstance(count, int) or count < 1):
-        raise Refusal(400, "count: must be a whole number from 1, or left out")
+        raise SimulatorApiError(400, "count: must be a whole number from 1, or left out")
     _simulator(request).world.faults.add(
         Fault(
             kind=_choice(FaultKind, body.get("kind"), "kind"),
@@ -111,69 +110,69 @@ async def add_fault(request: Request) -> Response:
             status=status if isinstance(status, int) and 400 <= status <= 599 else 500,
         )
     )
-    return _state(request)
+    return _state_response(request)
 
 
 async def clear_faults(request: Request) -> Response:
     """Behave again."""
     _simulator(request).world.faults.clear()
-    return _state(request)
+    return _state_response(request)
 
 
-async def licensing(request: Request) -> Response:
+async def set_licensing_mode(request: Request) -> Response:
     """`{"mode": "busy"}`: how the licensing service behaves."""
-    mode = _choice(LicensingMode, (await object_of(request)).get("mode"), "mode")
+    mode = _choice(LicensingMode, (await read_json_object(request)).get("mode"), "mode")
     _simulator(request).world.licensing.mode = mode
-    return _state(request)
+    return _state_response(request)
 
 
-async def delays(request: Request) -> Response:
+async def set_delays(request: Request) -> Response:
     """`{"login_seconds": 2.2}` and the like."""
-    body = await object_of(request)
+    body = await read_json_object(request)
     world = _simulator(request).world
     for name in body:
-        if name not in _DELAYS:
-            raise Refusal(400, f"{name}: must be one of {', '.join(_DELAYS)}")
+        if name not in _DELAY_SETTERS:
+            raise SimulatorApiError(400, f"{name}: must be one of {', '.join(_DELAY_SETTERS)}")
         value = _number(body, name)
         if not 0 <= value <= 31_536_000:
-            raise Refusal(400, f"{name}: must lie between 0 and a year")
-        _DELAYS[name](world, value)
-    return _state(request)
+            raise SimulatorApiError(400, f"{name}: must lie between 0 and a year")
+        _DELAY_SETTERS[name](world, value)
+    return _state_response(request)
 
 
 async def expire_sessions(request: Request) -> Response:
     """No token issued so far is accepted any more."""
     _simulator(request).world.sessions.expire_all()
-    return _state(request)
+    return _state_response(request)
 
 
-async def account(request: Request) -> Response:
+async def set_account(request: Request) -> Response:
     """`{"username": "ops", "password": "…", "admin": true}` makes an account or changes its password."""
-    body = await object_of(request)
+    body = await read_json_object(request)
     username, password = body.get("username"), body.get("password")
     if not isinstance(username, str) or not isinstance(password, str):
-        raise Refusal(400, "username and password are needed")
+        raise SimulatorApiError(400, "username and password are needed")
     accounts = _simulator(request).world.sessions.accounts
-    known = accounts.setdefault(username, Account(username, password))
+    known = accounts.setdefault(username, CMLAccount(username, password))
     known.password, known.admin = password, body.get("admin", True) is True
-    return _state(request)
+    return _state_response(request)
 
 
-async def person(request: Request) -> Response:
+async def create_user_lab(request: Request) -> Response:
     """`{"username": "student"}` makes and starts a small lab, or the one given as `topology`, in a person's name."""
-    body = await object_of(request)
+    body = await read_json_object(request)
     username, topology = body.get("username"), body.get("topology")
     world = _simulator(request).world
     world.time.advance()
     name = username if isinstance(username, str) else "student"
-    lab = world.person_starts_lab(name, topology) if isinstance(topology, str) else world.person_starts_lab(name)
+    lab = world.start_user_lab(name, topology) if isinstance(topology, str) else world.start_user_lab(name)
     return JSONResponse({"id": lab.id}, status_code=201)
 
 
 def _number(body: dict[str, Any], name: str) -> float:
     value = body.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refusal(400, f"{name}: must be a number")
+        raise SimulatorApiError(400, f"{name}: must be a number")
     return float(value)
 
 
@@ -181,19 +180,19 @@ def _choice(kind: type[E], value: Any, name: str) -> E:
     try:
         return kind(value)
     except ValueError:
-        raise Refusal(400, f"{name}: must be one of {', '.join(kind)}") from None
+        raise SimulatorApiError(400, f"{name}: must be one of {', '.join(kind)}") from None
 
 
 ROUTES = [
-    Route("/state", state),
-    Route("/speed", speed, methods=["PUT"]),
-    Route("/power", power, methods=["PUT"]),
-    Route("/phase", phase, methods=["PUT"]),
+    Route("/state", get_state),
+    Route("/speed", set_speed, methods=["PUT"]),
+    Route("/power", set_power, methods=["PUT"]),
+    Route("/phase", hold_phase, methods=["PUT"]),
     Route("/faults", add_fault, methods=["POST"]),
     Route("/faults", clear_faults, methods=["DELETE"]),
-    Route("/licensing", licensing, methods=["PUT"]),
-    Route("/delays", delays, methods=["PUT"]),
+    Route("/licensing", set_licensing_mode, methods=["PUT"]),
+    Route("/delays", set_delays, methods=["PUT"]),
     Route("/sessions", expire_sessions, methods=["DELETE"]),
-    Route("/accounts", account, methods=["PUT"]),
-    Route("/people/labs", person, methods=["POST"]),
+    Route("/accounts", set_account, methods=["PUT"]),
+    Route("/people/labs", create_user_lab, methods=["POST"]),
 ]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lcm.cml.simulator.http.requests import account_of, done, world_of
-from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.http.requests import get_account, get_world, no_content
+from lcm.cml.simulator.state.faults import SimulatorApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from lcm.cml.simulator.state.labs import Lab, Labs
-    from lcm.cml.simulator.state.sessions import Account
+    from lcm.cml.simulator.state.sessions import CMLAccount
 
 
-def lab_of(request: Request) -> Lab:
+def get_visible_lab(request: Request) -> Lab:
     """The lab of the path, if the account may see it."""
-    lab = world_of(request).labs.get(request.path_params["lab_id"])
-    account = account_of(request)
+    lab = get_world(request).labs.get(request.path_params["lab_id"])
+    account = get_account(request)
     if not account.admin and lab.owner.id != account.id:
-        raise Refusal(403, f"Not yours: {lab.id}")
+        raise SimulatorApiError(403, f"Not yours: {lab.id}")
     return lab
 
 
-def told(lab: Lab) -> dict[str, Any]:
+def lab_payload(lab: Lab) -> dict[str, Any]:
     """A lab as lists and details show it."""
     created = lab.created.isoformat(timespec="seconds")
     return {
@@ -48,34 +48,34 @@ def told(lab: Lab) -> dict[str, Any]:
     }
 
 
-async def labs(request: Request) -> Response:
-    account = account_of(request)
+async def list_labs(request: Request) -> Response:
+    account = get_account(request)
     everybodys = account.admin and request.query_params.get("show_all") == "true"
-    return JSONResponse([lab.id for lab in world_of(request).labs.all if everybodys or lab.owner.id == account.id])
+    return JSONResponse([lab.id for lab in get_world(request).labs.all if everybodys or lab.owner.id == account.id])
 
 
 async def import_lab(request: Request) -> Response:
     try:
-        topology = (await request.body()).decode()
+        get_topology = (await request.body()).decode()
     except UnicodeDecodeError:
-        raise Refusal(400, "The topology is not UTF-8") from None
-    lab = world_of(request).import_lab(topology, account_of(request), request.query_params.get("title"))
+        raise SimulatorApiError(400, "The topology is not UTF-8") from None
+    lab = get_world(request).import_lab(get_topology, get_account(request), request.query_params.get("title"))
     return JSONResponse({"id": lab.id, "warnings": lab.plan.warnings})
 
 
-async def lab_details(request: Request) -> Response:
-    lab = lab_of(request)
+async def get_or_delete_lab(request: Request) -> Response:
+    lab = get_visible_lab(request)
     if request.method == "DELETE":
-        world_of(request).labs.remove(lab)
-        return done()
-    return JSONResponse(told(lab))
+        get_world(request).labs.remove(lab)
+        return no_content()
+    return JSONResponse(lab_payload(lab))
 
 
-async def topology(request: Request) -> Response:
-    return JSONResponse(topology_of(lab_of(request), world_of(request).profile.schema))
+async def get_topology(request: Request) -> Response:
+    return JSONResponse(topology_payload(get_visible_lab(request), get_world(request).profile.schema))
 
 
-def topology_of(lab: Lab, schema: str) -> dict[str, Any]:
+def topology_payload(lab: Lab, schema: str) -> dict[str, Any]:
     """Everything in a lab but its states. Clients are strict about the keys of nodes: no more than these."""
     nodes = [
         {
@@ -117,16 +117,16 @@ def topology_of(lab: Lab, schema: str) -> dict[str, Any]:
     return {"lab": head, "nodes": nodes, "links": links, "annotations": [], "smart_annotations": []}
 
 
-async def state(request: Request) -> Response:
-    return JSONResponse(lab_of(request).state)
+async def get_lab_state(request: Request) -> Response:
+    return JSONResponse(get_visible_lab(request).state)
 
 
-async def converged(request: Request) -> Response:
-    return JSONResponse(lab_of(request).converged)
+async def get_lab_converged(request: Request) -> Response:
+    return JSONResponse(get_visible_lab(request).converged)
 
 
-async def element_states(request: Request) -> Response:
-    lab = lab_of(request)
+async def get_element_states(request: Request) -> Response:
+    lab = get_visible_lab(request)
     return JSONResponse(
         {
             "nodes": {node.id: node.state for node in lab.nodes.values()},
@@ -140,42 +140,43 @@ async def element_states(request: Request) -> Response:
     )
 
 
-async def change(request: Request) -> Response:
-    lab, known = lab_of(request), world_of(request).labs
-    _change(known, request.url.path.rpartition("/")[2])(lab, account_of(request))
-    return done()
+async def change_lab(request: Request) -> Response:
+    lab, known = get_visible_lab(request), get_world(request).labs
+    _lab_operation(known, request.url.path.rpartition("/")[2])(lab, get_account(request))
+    return no_content()
 
 
-def _change(known: Labs, verb: str) -> Callable[[Lab, Account], None]:
+def _lab_operation(known: Labs, verb: str) -> Callable[[Lab, CMLAccount], None]:
     return {"start": known.start, "stop": known.stop, "wipe": known.wipe}[verb]
 
 
-async def events(request: Request) -> Response:
-    return JSONResponse(lab_of(request).events)
+async def list_lab_events(request: Request) -> Response:
+    return JSONResponse(get_visible_lab(request).events)
 
 
-async def tiles(request: Request) -> Response:
-    schema = world_of(request).profile.schema
+async def list_lab_tiles(request: Request) -> Response:
+    schema = get_world(request).profile.schema
     return JSONResponse(
         {
             "lab_tiles": {
-                lab.id: told(lab) | {"topology": topology_of(lab, schema)} for lab in world_of(request).labs.all
+                lab.id: lab_payload(lab) | {"topology": topology_payload(lab, schema)}
+                for lab in get_world(request).labs.all
             }
         }
     )
 
 
 ROUTES = [
-    Route("/labs", labs),
+    Route("/labs", list_labs),
     Route("/import", import_lab, methods=["POST"]),
-    Route("/populate_lab_tiles", tiles),
-    Route("/labs/{lab_id}", lab_details, methods=["GET", "DELETE"]),
-    Route("/labs/{lab_id}/topology", topology),
-    Route("/labs/{lab_id}/state", state),
-    Route("/labs/{lab_id}/check_if_converged", converged),
-    Route("/labs/{lab_id}/lab_element_state", element_states),
-    Route("/labs/{lab_id}/start", change, methods=["PUT"]),
-    Route("/labs/{lab_id}/stop", change, methods=["PUT"]),
-    Route("/labs/{lab_id}/wipe", change, methods=["PUT"]),
-    Route("/labs/{lab_id}/events", events),
+    Route("/populate_lab_tiles", list_lab_tiles),
+    Route("/labs/{lab_id}", get_or_delete_lab, methods=["GET", "DELETE"]),
+    Route("/labs/{lab_id}/topology", get_topology),
+    Route("/labs/{lab_id}/state", get_lab_state),
+    Route("/labs/{lab_id}/check_if_converged", get_lab_converged),
+    Route("/labs/{lab_id}/lab_element_state", get_element_states),
+    Route("/labs/{lab_id}/start", change_lab, methods=["PUT"]),
+    Route("/labs/{lab_id}/stop", change_lab, methods=["PUT"]),
+    Route("/labs/{lab_id}/wipe", change_lab, methods=["PUT"]),
+    Route("/labs/{lab_id}/events", list_lab_events),
 ]

@@ -7,66 +7,66 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lcm.cml.simulator.http.requests import admin_only, body_of, done, object_of, world_of
-from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.http.requests import get_world, no_content, read_json, read_json_object, require_admin
+from lcm.cml.simulator.state.faults import SimulatorApiError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_LOCAL_ONLY = 202
+_DEREGISTERED_LOCALLY_STATUS = 202
 
 
-async def status(request: Request) -> Response:
-    return JSONResponse(world_of(request).licensing.told())
+async def get_license(request: Request) -> Response:
+    return JSONResponse(get_world(request).licensing.told())
 
 
 async def register(request: Request) -> Response:
-    admin_only(request)
-    body = await object_of(request)
+    require_admin(request)
+    body = await read_json_object(request)
     token = body.get("token")
     if not isinstance(token, str):
-        raise Refusal(400, "A token is needed")
-    world_of(request).licensing.register(token, reregister=body.get("reregister") is True)
-    return done()
+        raise SimulatorApiError(400, "A token is needed")
+    get_world(request).licensing.register(token, reregister=body.get("reregister") is True)
+    return no_content()
 
 
 async def renew(request: Request) -> Response:
-    admin_only(request)
-    world_of(request).licensing.renew()
-    return done()
+    require_admin(request)
+    get_world(request).licensing.renew()
+    return no_content()
 
 
 async def deregister(request: Request) -> Response:
-    admin_only(request)
-    reached = await world_of(request).licensing.deregister()
-    return done() if reached else Response(status_code=_LOCAL_ONLY)
+    require_admin(request)
+    reached = await get_world(request).licensing.deregister()
+    return no_content() if reached else Response(status_code=_DEREGISTERED_LOCALLY_STATUS)
 
 
-async def product(request: Request) -> Response:
-    admin_only(request)
-    world_of(request).licensing.set_product(await body_of(request))
-    return done()
+async def set_product(request: Request) -> Response:
+    require_admin(request)
+    get_world(request).licensing.set_product(await read_json(request))
+    return no_content()
 
 
-async def transport(request: Request) -> Response:
-    admin_only(request)
-    world_of(request).licensing.set_transport(await body_of(request))
-    return done()
+async def set_transport(request: Request) -> Response:
+    require_admin(request)
+    get_world(request).licensing.set_transport(await read_json(request))
+    return no_content()
 
 
-async def features(request: Request) -> Response:
-    admin_only(request)
-    world_of(request).licensing.set_features(await body_of(request))
-    return done()
+async def set_features(request: Request) -> Response:
+    require_admin(request)
+    get_world(request).licensing.set_features(await read_json(request))
+    return no_content()
 
 
 ROUTES = [
-    Route("/licensing", status),
+    Route("/licensing", get_license),
     Route("/licensing/registration", register, methods=["POST"]),
     Route("/licensing/registration/renew", renew, methods=["PUT"]),
     Route("/licensing/authorization/renew", renew, methods=["PUT"]),
     Route("/licensing/deregistration", deregister, methods=["DELETE"]),
-    Route("/licensing/product_license", product, methods=["PUT"]),
-    Route("/licensing/transport", transport, methods=["PUT"]),
-    Route("/licensing/features", features, methods=["PATCH"]),
+    Route("/licensing/product_license", set_product, methods=["PUT"]),
+    Route("/licensing/transport", set_transport, methods=["PUT"]),
+    Route("/licensing/features", set_features, methods=["PATCH"]),
 ]

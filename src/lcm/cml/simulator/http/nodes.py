@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lcm.cml.simulator.http.labs import lab_of
-from lcm.cml.simulator.http.requests import account_of, done, world_of
+from lcm.cml.simulator.http.labs import get_visible_lab
+from lcm.cml.simulator.http.requests import get_account, get_world, no_content
 from lcm.cml.simulator.state.labs import BOOTED
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from lcm.cml.simulator.state.labs import Lab, Node
     from lcm.cml.simulator.state.world import World
 
-_SILENT = ("external_connector", "unmanaged_switch")
+_NODES_WITHOUT_ADDRESS = ("external_connector", "unmanaged_switch")
 
 
-def told(world: World, lab: Lab, node: Node) -> dict[str, Any]:
+def node_payload(world: World, lab: Lab, node: Node) -> dict[str, Any]:
     """A node with its state; where newer versions have moved what tells where it runs, it is moved too."""
     where: dict[str, Any] = {"compute_id": world.compute_id, "vnc_key": None, "serial_consoles": []}
-    moved = world.profile.told_features
+    moved = world.profile.reports_features
     return {
         "id": node.id,
         "lab_id": lab.id,
@@ -39,39 +39,39 @@ def told(world: World, lab: Lab, node: Node) -> dict[str, Any]:
     }
 
 
-async def nodes(request: Request) -> Response:
-    lab = lab_of(request)
+async def list_nodes(request: Request) -> Response:
+    lab = get_visible_lab(request)
     if request.query_params.get("data") != "true":
         return JSONResponse(list(lab.nodes))
-    return JSONResponse([told(world_of(request), lab, node) for node in lab.nodes.values()])
+    return JSONResponse([node_payload(get_world(request), lab, node) for node in lab.nodes.values()])
 
 
-async def details(request: Request) -> Response:
-    lab = lab_of(request)
-    return JSONResponse(told(world_of(request), lab, lab.node(request.path_params["node_id"])))
+async def get_node(request: Request) -> Response:
+    lab = get_visible_lab(request)
+    return JSONResponse(node_payload(get_world(request), lab, lab.node(request.path_params["node_id"])))
 
 
-async def state(request: Request) -> Response:
-    node = lab_of(request).node(request.path_params["node_id"])
+async def get_node_state(request: Request) -> Response:
+    node = get_visible_lab(request).node(request.path_params["node_id"])
     return JSONResponse({"state": node.state, "progress": node.progress})
 
 
-async def converged(request: Request) -> Response:
-    return JSONResponse(not lab_of(request).node(request.path_params["node_id"]).pending)
+async def get_node_converged(request: Request) -> Response:
+    return JSONResponse(not get_visible_lab(request).node(request.path_params["node_id"]).pending)
 
 
-async def change(request: Request) -> Response:
-    lab, known = lab_of(request), world_of(request).labs
+async def change_node(request: Request) -> Response:
+    lab, known = get_visible_lab(request), get_world(request).labs
     node = lab.node(request.path_params["node_id"])
     verbs = {"start": known.start_node, "stop": known.stop_node, "wipe_disks": known.wipe_node}
-    verbs[request.url.path.rpartition("/")[2]](lab, node, account_of(request))
-    return done()
+    verbs[request.url.path.rpartition("/")[2]](lab, node, get_account(request))
+    return no_content()
 
 
-def _seen(lab: Lab, node: Node) -> dict[str, Any]:
+def _addresses_payload(lab: Lab, node: Node) -> dict[str, Any]:
     """What was seen on the wire: a booted machine uses one address on each of its cards."""
     number = list(lab.nodes).index(node.id)
-    speaks = node.state == BOOTED and node.plan.definition not in _SILENT
+    speaks = node.state == BOOTED and node.plan.definition not in _NODES_WITHOUT_ADDRESS
     return {
         "name": node.plan.label,
         "interfaces": {
@@ -87,26 +87,26 @@ def _seen(lab: Lab, node: Node) -> dict[str, Any]:
     }
 
 
-async def addresses(request: Request) -> Response:
-    lab = lab_of(request)
-    seen = {node.id: _seen(lab, node) for node in lab.nodes.values()}
+async def list_addresses(request: Request) -> Response:
+    lab = get_visible_lab(request)
+    seen = {node.id: _addresses_payload(lab, node) for node in lab.nodes.values()}
     return JSONResponse({node_id: entry for node_id, entry in seen.items() if entry["interfaces"]})
 
 
-async def node_addresses(request: Request) -> Response:
-    lab = lab_of(request)
-    return JSONResponse(_seen(lab, lab.node(request.path_params["node_id"])))
+async def list_node_addresses(request: Request) -> Response:
+    lab = get_visible_lab(request)
+    return JSONResponse(_addresses_payload(lab, lab.node(request.path_params["node_id"])))
 
 
-_NODE = "/labs/{lab_id}/nodes/{node_id}"
+_NODE_PATH = "/labs/{lab_id}/nodes/{node_id}"
 ROUTES = [
-    Route("/labs/{lab_id}/nodes", nodes),
-    Route("/labs/{lab_id}/layer3_addresses", addresses),
-    Route(_NODE, details),
-    Route(f"{_NODE}/layer3_addresses", node_addresses),
-    Route(f"{_NODE}/state", state),
-    Route(f"{_NODE}/check_if_converged", converged),
-    Route(f"{_NODE}/state/start", change, methods=["PUT"]),
-    Route(f"{_NODE}/state/stop", change, methods=["PUT"]),
-    Route(f"{_NODE}/wipe_disks", change, methods=["PUT"]),
+    Route("/labs/{lab_id}/nodes", list_nodes),
+    Route("/labs/{lab_id}/layer3_addresses", list_addresses),
+    Route(_NODE_PATH, get_node),
+    Route(f"{_NODE_PATH}/layer3_addresses", list_node_addresses),
+    Route(f"{_NODE_PATH}/state", get_node_state),
+    Route(f"{_NODE_PATH}/check_if_converged", get_node_converged),
+    Route(f"{_NODE_PATH}/state/start", change_node, methods=["PUT"]),
+    Route(f"{_NODE_PATH}/state/stop", change_node, methods=["PUT"]),
+    Route(f"{_NODE_PATH}/wipe_disks", change_node, methods=["PUT"]),
 ]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lcm.cml.simulator.http.requests import admin_only, done, object_of, world_of
-from lcm.cml.simulator.state.boot import Phase
-from lcm.cml.simulator.state.faults import Refusal
-from lcm.cml.simulator.state.labs import RUNNING
-from lcm.cml.simulator.state.topology import definition_of, image_definitions, node_definitions
+from lcm.cml.simulator.http.requests import get_world, no_content, read_json_object, require_admin
+from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.faults import SimulatorApiError
+from lcm.cml.simulator.state.labs import RUNNING_STATES
+from lcm.cml.simulator.state.topology import find_node_definition, image_definitions_payload, node_definitions_payload
 from lcm.cml.simulator.state.world import GIB
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from lcm.cml.simulator.state.world import World
 
-_INCLUDED_NODES = 20
-_CATEGORIES = (
+_BASE_NODE_QUOTA = 20
+_DIAGNOSTIC_CATEGORIES = (
     "computes",
     "labs",
     "lab_events",
@@ -30,25 +30,25 @@ _CATEGORIES = (
     "licensing",
     "startup_scheduler",
 )
-_OPT_IN = {True: "accepted", False: "declined"}
+_OPT_IN_WORDS = {True: "accepted", False: "declined"}
 
 
-async def information(request: Request) -> Response:
-    world = world_of(request)
+async def get_information(request: Request) -> Response:
+    world = get_world(request)
     answer: dict[str, Any] = {
         "version": world.profile.version,
-        "ready": world.boot.phase is Phase.READY,
+        "ready": world.boot.phase is BootPhase.READY,
         "allow_ssh_pubkey_auth": False,
         "oui": "52:54:00:00:00:00",
     }
-    if world.profile.told_features:
+    if world.profile.reports_features:
         answer |= {"timeout": 3600, "features": []}
     return JSONResponse(answer)
 
 
-async def health(request: Request) -> Response:
-    world = world_of(request)
-    ready = world.boot.phase is Phase.READY
+async def get_health(request: Request) -> Response:
+    world = get_world(request)
+    ready = world.boot.phase is BootPhase.READY
     compute = {
         "kvm_vmx_enabled": True,
         "enough_cpus": True,
@@ -75,27 +75,27 @@ async def health(request: Request) -> Response:
     )
 
 
-def stats_of(world: World) -> dict[str, Any]:
+def stats_payload(world: World) -> dict[str, Any]:
     """The load, as `/system_stats` and `/ws/ui` tell it."""
     percent, memory, disk = world.load()
     settings = world.settings
-    running = [node for node in world.labs.nodes if node.state in RUNNING]
+    running = [node for node in world.labs.nodes if node.state in RUNNING_STATES]
     cpu = {
         "count": settings.cpus,
         "percent": percent,
         "model": "Simulated CPU",
         "hyperthreading": False,
-        "predicted": sum(definition_of(node.plan.definition).cpus for node in running),
+        "predicted": sum(find_node_definition(node.plan.definition).cpus for node in running),
         "load": [round(settings.cpus * percent / 100, 2)] * 3,
     }
-    memories, disks = _usage(memory, settings.memory_gib), _usage(disk, settings.disk_gib)
+    memories, disks = _usage_payload(memory, settings.memory_gib), _usage_payload(disk, settings.disk_gib)
     dominfo = {
         "total_nodes": len(world.labs.nodes),
         "total_orphans": 0,
         "running_nodes": len(running),
         "running_orphans": 0,
         "allocated_cpus": cpu["predicted"],
-        "allocated_memory": sum(definition_of(node.plan.definition).memory_mib for node in running) * 1024,
+        "allocated_memory": sum(find_node_definition(node.plan.definition).memory_mib for node in running) * 1024,
     }
     compute = {
         "hostname": settings.hostname,
@@ -109,62 +109,62 @@ def stats_of(world: World) -> dict[str, Any]:
     }
 
 
-def _usage(used: int, total_gib: int) -> dict[str, float]:
+def _usage_payload(used: int, total_gib: int) -> dict[str, float]:
     total = float(total_gib * GIB)
     return {"used": float(used), "free": total - used, "total": total}
 
 
-async def stats(request: Request) -> Response:
-    return JSONResponse(stats_of(world_of(request)))
+async def get_stats(request: Request) -> Response:
+    return JSONResponse(stats_payload(get_world(request)))
 
 
-async def telemetry(request: Request) -> Response:
-    world = world_of(request)
+async def get_or_set_telemetry(request: Request) -> Response:
+    world = get_world(request)
     if request.method == "PUT":
-        admin_only(request)
-        wanted = (await object_of(request)).get("opt_in")
+        require_admin(request)
+        wanted = (await read_json_object(request)).get("opt_in")
         world.opt_in = wanted is True or str(wanted).lower() == "accepted"
-        return done()
-    opt_in = _OPT_IN[world.opt_in] if world.profile.worded_opt_in else world.opt_in
+        return no_content()
+    opt_in = _OPT_IN_WORDS[world.opt_in] if world.profile.opt_in_as_word else world.opt_in
     return JSONResponse({"opt_in": opt_in, "show_modal": False})
 
 
-async def events(request: Request) -> Response:
-    return JSONResponse(world_of(request).telemetry.events)
+async def list_telemetry_events(request: Request) -> Response:
+    return JSONResponse(get_world(request).telemetry.events)
 
 
-async def diagnostics(request: Request) -> Response:
-    admin_only(request)
-    world = world_of(request)
+async def get_diagnostics(request: Request) -> Response:
+    require_admin(request)
+    world = get_world(request)
     category = request.path_params.get("category")
-    if world.profile.diagnostics_by_category is (category is None) or category not in (None, *_CATEGORIES):
-        raise Refusal(404, f"No such diagnostics in this version: {category or 'all'}")
-    everything = {name: _diagnosis(world, name) for name in _CATEGORIES}
+    if world.profile.diagnostics_by_category is (category is None) or category not in (None, *_DIAGNOSTIC_CATEGORIES):
+        raise SimulatorApiError(404, f"No such diagnostics in this version: {category or 'all'}")
+    everything = {name: _diagnostics_payload(world, name) for name in _DIAGNOSTIC_CATEGORIES}
     return JSONResponse(everything if category is None else everything[category])
 
 
-def _diagnosis(world: World, category: str) -> object:
+def _diagnostics_payload(world: World, category: str) -> object:
     if category == "licensing":
-        started = sum(node.state in RUNNING for node in world.labs.nodes)
-        return {"quota": _INCLUDED_NODES + world.licensing.nodes, "started": started}
+        started = sum(node.state in RUNNING_STATES for node in world.labs.nodes)
+        return {"quota": _BASE_NODE_QUOTA + world.licensing.nodes, "started": started}
     if category == "labs":
         return {lab.id: {"state": lab.state, "nodes": len(lab.nodes)} for lab in world.labs.all}
     if category == "startup_scheduler":
-        ready = world.boot.phase is Phase.READY
+        ready = world.boot.phase is BootPhase.READY
         order = ("licensing_loaded", "core_driver_connected", "node_definitions_loaded", "lld_connected", "lld_synced")
         return {**dict.fromkeys(order, True), "system_ready": ready}
     return {}
 
 
-async def definitions(_request: Request) -> Response:
-    return JSONResponse(node_definitions())
+async def list_node_definitions(_request: Request) -> Response:
+    return JSONResponse(node_definitions_payload())
 
 
-async def images(_request: Request) -> Response:
-    return JSONResponse(image_definitions())
+async def list_image_definitions(_request: Request) -> Response:
+    return JSONResponse(image_definitions_payload())
 
 
-async def connectors(_request: Request) -> Response:
+async def list_external_connectors(_request: Request) -> Response:
     return JSONResponse(
         [
             {
@@ -179,27 +179,27 @@ async def connectors(_request: Request) -> Response:
     )
 
 
-async def compute_hosts(request: Request) -> Response:
-    world = world_of(request)
+async def list_compute_hosts(request: Request) -> Response:
+    world = get_world(request)
     host = {"id": world.compute_id, "hostname": world.settings.hostname, "is_controller": True, "is_connected": True}
     return JSONResponse([{**host, "is_synced": True, "admission_state": "READY", "server_address": "127.0.0.1"}])
 
 
-async def maintenance(_request: Request) -> Response:
+async def get_maintenance_mode(_request: Request) -> Response:
     return JSONResponse({"maintenance_mode": False, "notice": None, "resolved_notice": None})
 
 
 ROUTES = [
-    Route("/system_information", information),
-    Route("/system_health", health),
-    Route("/system_stats", stats),
-    Route("/telemetry", telemetry, methods=["GET", "PUT"]),
-    Route("/telemetry/events", events),
-    Route("/diagnostics", diagnostics),
-    Route("/diagnostics/{category}", diagnostics),
-    Route("/node_definitions", definitions),
-    Route("/image_definitions", images),
-    Route("/system/external_connectors", connectors),
-    Route("/system/compute_hosts", compute_hosts),
-    Route("/system/maintenance_mode", maintenance),
+    Route("/system_information", get_information),
+    Route("/system_health", get_health),
+    Route("/system_stats", get_stats),
+    Route("/telemetry", get_or_set_telemetry, methods=["GET", "PUT"]),
+    Route("/telemetry/events", list_telemetry_events),
+    Route("/diagnostics", get_diagnostics),
+    Route("/diagnostics/{category}", get_diagnostics),
+    Route("/node_definitions", list_node_definitions),
+    Route("/image_definitions", list_image_definitions),
+    Route("/system/external_connectors", list_external_connectors),
+    Route("/system/compute_hosts", list_compute_hosts),
+    Route("/system/maintenance_mode", get_maintenance_mode),
 ]

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lcm.cml.simulator.state.clock import Timekeeper
+    from lcm.cml.simulator.state.clock import SimulatedClock
 
 
-class Phase(StrEnum):
+class BootPhase(StrEnum):
     """What somebody who dials meets."""
 
     OFF = "off"
@@ -20,38 +20,38 @@ class Phase(StrEnum):
 
 
 # The share of the boot time after which each phase begins.
-_BEGINS = ((0.0, Phase.REFUSING), (0.4, Phase.GATEWAY), (0.7, Phase.STARTING), (1.0, Phase.READY))
+_PHASE_STARTS = ((0.0, BootPhase.REFUSING), (0.4, BootPhase.GATEWAY), (0.7, BootPhase.STARTING), (1.0, BootPhase.READY))
 
 
-class Boot:
+class BootSequence:
     """Power and the time since it was switched on."""
 
-    def __init__(self, time: Timekeeper, seconds: float) -> None:
+    def __init__(self, time: SimulatedClock, seconds: float) -> None:
         if not 0 <= seconds <= 86_400:
             raise ValueError(f"boot time {seconds:g} s: must lie between 0 and a day")
         self._time = time
         self.seconds = seconds
         self._since: float | None = None
-        self._held: Phase | None = None
+        self._held: BootPhase | None = None
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> BootPhase:
         """Where the machine is now."""
         if self._since is None:
-            return Phase.OFF
+            return BootPhase.OFF
         if self._held is not None:
             return self._held
         elapsed = self._time.now - self._since
-        reached = [phase for share, phase in _BEGINS if elapsed >= share * self.seconds]
+        reached = [phase for share, phase in _PHASE_STARTS if elapsed >= share * self.seconds]
         return reached[-1]
 
     @property
     def listens(self) -> bool:
         """Whether connections are accepted."""
-        return self.phase not in (Phase.OFF, Phase.REFUSING)
+        return self.phase not in (BootPhase.OFF, BootPhase.REFUSING)
 
     @property
-    def up_for(self) -> float | None:
+    def uptime(self) -> float | None:
         """How many simulated seconds it has been on; None: it is off."""
         return None if self._since is None else self._time.now - self._since
 
@@ -64,6 +64,6 @@ class Boot:
         """As if the plug was pulled."""
         self._since = None
 
-    def hold(self, phase: Phase | None) -> None:
+    def hold(self, phase: BootPhase | None) -> None:
         """Stay in a phase, whatever the time; None lets time decide again."""
         self._held = phase

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import uuid
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Timekeeper:
+class SimulatedClock:
     """Runs `speed` times as fast as the clock behind it.
 
     Nothing happens by itself: whoever looks at the world first lets it catch up. So an idle simulator costs nothing,
@@ -23,7 +24,7 @@ class Timekeeper:
 
     def __init__(self, speed: float = 1.0, read: Callable[[], float] = clock.boottime) -> None:
         self._read = read
-        self._speed = _checked(speed)
+        self._speed = _validated_speed(speed)
         self._anchor_real = read()
         self._anchor = 0.0
         self._moment: float | None = None
@@ -43,7 +44,7 @@ class Timekeeper:
     def set_speed(self, speed: float) -> None:
         """Go on at another speed from here."""
         self._anchor, self._anchor_real = self._latest(), self._read()
-        self._speed = _checked(speed)
+        self._speed = _validated_speed(speed)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Let something happen in so many simulated seconds."""
@@ -72,7 +73,18 @@ class Timekeeper:
         return self._anchor + (self._read() - self._anchor_real) * self._speed
 
 
-def _checked(speed: float) -> float:
+def _validated_speed(speed: float) -> float:
     if not 0.01 <= speed <= 100_000:
         raise ValueError(f"speed {speed:g}: must lie between 0.01 and 100000")
     return speed
+
+
+def new_uuid() -> str:
+    """A random UUID, as CML names everything."""
+    return str(uuid.UUID(int=clock.rng().getrandbits(128), version=4))
+
+
+def new_mac() -> str:
+    """An address in the range of virtual network cards."""
+    tail = clock.rng().getrandbits(24)
+    return f"52:54:00:{tail >> 16 & 255:02x}:{tail >> 8 & 255:02x}:{tail & 255:02x}"

@@ -5,30 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lcm.cml.simulator.state.chance import new_uuid
-from lcm.cml.simulator.state.faults import Refusal
-from lcm.cml.simulator.state.topology import definition_of
+from lcm.cml.simulator.state.clock import new_uuid
+from lcm.cml.simulator.state.faults import SimulatorApiError
+from lcm.cml.simulator.state.topology import find_node_definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from lcm.cml.simulator.state.clock import Timekeeper
-    from lcm.cml.simulator.state.sessions import Account
-    from lcm.cml.simulator.state.simulator_topology import LabPlan, LinkPlan, NodePlan
+    from lcm.cml.simulator.state.clock import SimulatedClock
+    from lcm.cml.simulator.state.sessions import CMLAccount
     from lcm.cml.simulator.state.telemetry import Telemetry
-    from lcm.cml.simulator.state.versions import Profile
+    from lcm.cml.simulator.state.topology import LabPlan, LinkPlan, NodePlan
+    from lcm.cml.simulator.state.versions import VersionProfile
 
-NEW, QUEUED, STARTED, BOOTED, STOPPED = "DEFINED_ON_CORE", "QUEUED", "STARTED", "BOOTED", "STOPPED"
-ACTIVE = (QUEUED, STARTED, BOOTED)
-RUNNING = (STARTED, BOOTED)
+DEFINED, QUEUED, STARTED, BOOTED, STOPPED = "DEFINED_ON_CORE", "QUEUED", "STARTED", "BOOTED", "STOPPED"
+ACTIVE_STATES = (QUEUED, STARTED, BOOTED)
+RUNNING_STATES = (STARTED, BOOTED)
 
 QUEUE_SECONDS = 1.0
 STOP_SECONDS = 2.0
 WIPE_SECONDS = 0.5
-EVENTS_KEPT = 1_000
+MAX_LAB_EVENTS_IN_MEMORY = 1_000
 
-_ARRIVALS = {BOOTED: "boot_node", STOPPED: "stop_node", NEW: "wipe_node"}
+_TRANSITION_EVENTS = {BOOTED: "boot_node", STOPPED: "stop_node", DEFINED: "wipe_node"}
 
 
 @dataclass
@@ -39,10 +39,10 @@ class Node:
     """
 
     plan: NodePlan
-    state: str = NEW
+    state: str = DEFINED
     pending: bool = False
     errand: int = 0
-    aim: str = NEW
+    aim: str = DEFINED
     due: float = 0.0
 
     @property
@@ -57,7 +57,7 @@ class Node:
     @property
     def element_state(self) -> str:
         """What its interfaces are in: they know fewer states."""
-        return STARTED if self.state in RUNNING else (STOPPED if self.state == STOPPED else NEW)
+        return STARTED if self.state in RUNNING_STATES else (STOPPED if self.state == STOPPED else DEFINED)
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Lab:
     """A lab and what it consists of."""
 
     plan: LabPlan
-    owner: Account
+    owner: CMLAccount
     created: datetime
     id: str = field(default_factory=new_uuid)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -75,9 +75,9 @@ class Lab:
     def state(self) -> str:
         """A lab is started while any node is active, and stopped while any has a disk left."""
         states = {node.state for node in self.nodes.values()}
-        if states & set(ACTIVE):
+        if states & set(ACTIVE_STATES):
             return STARTED
-        return STOPPED if STOPPED in states else NEW
+        return STOPPED if STOPPED in states else DEFINED
 
     @property
     def converged(self) -> bool:
@@ -87,19 +87,19 @@ class Lab:
     def link_state(self, link: LinkPlan) -> str:
         """A link is what the less advanced of its ends is."""
         ends = {self.nodes[node].element_state for node in link.nodes}
-        return next(state for state in (NEW, STOPPED, STARTED) if state in ends)
+        return next(state for state in (DEFINED, STOPPED, STARTED) if state in ends)
 
     def node(self, node_id: str) -> Node:
         """A node by id."""
         if node_id not in self.nodes:
-            raise Refusal(404, f"Node not found: {node_id}")
+            raise SimulatorApiError(404, f"Node not found: {node_id}")
         return self.nodes[node_id]
 
 
 class Labs:
     """All labs of a server."""
 
-    def __init__(self, time: Timekeeper, telemetry: Telemetry, profile: Profile) -> None:
+    def __init__(self, time: SimulatedClock, telemetry: Telemetry, profile: VersionProfile) -> None:
         self._time = time
         self._telemetry = telemetry
         self._profile = profile
@@ -119,10 +119,10 @@ class Labs:
     def get(self, lab_id: str) -> Lab:
         """A lab by id."""
         if lab_id not in self._labs:
-            raise Refusal(404, f"Lab not found: {lab_id}")
+            raise SimulatorApiError(404, f"Lab not found: {lab_id}")
         return self._labs[lab_id]
 
-    def add(self, plan: LabPlan, owner: Account) -> Lab:
+    def add(self, plan: LabPlan, owner: CMLAccount) -> Lab:
         """Make a lab of a plan."""
         lab = Lab(plan, owner, self._time.stamp())
         lab.nodes = {node.id: Node(node) for node in plan.nodes}
@@ -134,25 +134,25 @@ class Labs:
             self._record(lab, self._profile.lab_event_names[0], node)
         return lab
 
-    def start(self, lab: Lab, by: Account) -> None:
+    def start(self, lab: Lab, by: CMLAccount) -> None:
         """Start every node that is not active."""
         self._telemetry.note("start_lab", user_id=by.id, lab_id=lab.id)
         for node in lab.nodes.values():
             self.start_node(lab, node, by)
 
-    def start_node(self, lab: Lab, node: Node, by: Account) -> None:
+    def start_node(self, lab: Lab, node: Node, by: CMLAccount) -> None:
         """Queue, start and boot a node, each when its time has come."""
-        if node.state in ACTIVE:
+        if node.state in ACTIVE_STATES:
             return
         who = {"user_id": by.id, "lab_id": lab.id, "node_id": node.id}
-        number = self._order(node, BOOTED, QUEUE_SECONDS + definition_of(node.plan.definition).boot_seconds)
+        number = self._order(node, BOOTED, QUEUE_SECONDS + find_node_definition(node.plan.definition).boot_seconds)
         self._become(lab, node, QUEUED)
         self._telemetry.note("queue_node", **who)
 
         def begin() -> None:
             self._become(lab, node, STARTED)
             self._telemetry.note("start_node", **who)
-            self._later(node, number, definition_of(node.plan.definition).boot_seconds, finish)
+            self._later(node, number, find_node_definition(node.plan.definition).boot_seconds, finish)
 
         def finish() -> None:
             node.pending = False
@@ -161,15 +161,15 @@ class Labs:
 
         self._later(node, number, QUEUE_SECONDS, begin)
 
-    def stop(self, lab: Lab, by: Account) -> None:
+    def stop(self, lab: Lab, by: CMLAccount) -> None:
         """Stop every node that is active."""
         self._telemetry.note("stop_lab", user_id=by.id, lab_id=lab.id)
         for node in lab.nodes.values():
             self.stop_node(lab, node, by)
 
-    def stop_node(self, lab: Lab, node: Node, by: Account) -> None:
+    def stop_node(self, lab: Lab, node: Node, by: CMLAccount) -> None:
         """Stop a node; one that was still queued too."""
-        if node.state not in ACTIVE:
+        if node.state not in ACTIVE_STATES:
             return
         number = self._order(node, STOPPED, STOP_SECONDS)
 
@@ -180,32 +180,32 @@ class Labs:
 
         self._later(node, number, STOP_SECONDS, finish)
 
-    def wipe(self, lab: Lab, by: Account) -> None:
+    def wipe(self, lab: Lab, by: CMLAccount) -> None:
         """Wipe the disks of every node, none of which may be active."""
-        if any(node.state in ACTIVE for node in lab.nodes.values()):
-            raise Refusal(400, f"Lab is still running: {lab.id}")
+        if any(node.state in ACTIVE_STATES for node in lab.nodes.values()):
+            raise SimulatorApiError(400, f"Lab is still running: {lab.id}")
         for node in lab.nodes.values():
             self.wipe_node(lab, node, by)
 
-    def wipe_node(self, lab: Lab, node: Node, by: Account) -> None:
+    def wipe_node(self, lab: Lab, node: Node, by: CMLAccount) -> None:
         """Wipe the disks of a node."""
-        if node.state in ACTIVE:
-            raise Refusal(400, f"Node is still running: {node.id}")
-        if node.state == NEW:
+        if node.state in ACTIVE_STATES:
+            raise SimulatorApiError(400, f"Node is still running: {node.id}")
+        if node.state == DEFINED:
             return
-        number = self._order(node, NEW, WIPE_SECONDS)
+        number = self._order(node, DEFINED, WIPE_SECONDS)
 
         def finish() -> None:
             node.pending = False
-            self._become(lab, node, NEW)
+            self._become(lab, node, DEFINED)
             self._telemetry.note("wipe_node", user_id=by.id, lab_id=lab.id, node_id=node.id)
 
         self._later(node, number, WIPE_SECONDS, finish)
 
     def remove(self, lab: Lab) -> None:
         """Remove a lab that has been stopped and wiped."""
-        if lab.state != NEW:
-            raise Refusal(400, f"Lab must be stopped and wiped first: {lab.id}")
+        if lab.state != DEFINED:
+            raise SimulatorApiError(400, f"Lab must be stopped and wiped first: {lab.id}")
         del self._labs[lab.id]
         self._telemetry.lab_changed(lab.id, "deleted", lab.state)
 
@@ -215,7 +215,7 @@ class Labs:
             for node in lab.nodes.values():
                 self._order(node, STOPPED, 0.0)
                 node.pending = False
-                if node.state in ACTIVE:
+                if node.state in ACTIVE_STATES:
                     self._become(lab, node, STOPPED)
 
     def put_back(self, labs: Iterable[Lab], imported: int) -> None:
@@ -230,7 +230,7 @@ class Labs:
         def arrive() -> None:
             node.pending = False
             self._become(lab, node, node.aim)
-            self._telemetry.note(_ARRIVALS[node.aim], user_id=lab.owner.id, lab_id=lab.id, node_id=node.id)
+            self._telemetry.note(_TRANSITION_EVENTS[node.aim], user_id=lab.owner.id, lab_id=lab.id, node_id=node.id)
 
         self._later(node, number, seconds, arrive)
 
@@ -252,7 +252,7 @@ class Labs:
             self._telemetry.lab_changed(lab.id, "state", lab.state)
 
     def _record(self, lab: Lab, event: str, node: Node) -> None:
-        del lab.events[:-EVENTS_KEPT]
+        del lab.events[:-MAX_LAB_EVENTS_IN_MEMORY]
         lab.events.append(
             {
                 "lab_id": lab.id,

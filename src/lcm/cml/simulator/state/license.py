@@ -8,11 +8,11 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from lcm.cml.simulator.state.chance import new_uuid
-from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.state.clock import new_uuid
+from lcm.cml.simulator.state.faults import SimulatorApiError
 
 if TYPE_CHECKING:
-    from lcm.cml.simulator.state.clock import Timekeeper
+    from lcm.cml.simulator.state.clock import SimulatedClock
     from lcm.cml.simulator.state.telemetry import Telemetry
 
 PRODUCTS = (
@@ -23,16 +23,16 @@ PRODUCTS = (
     "CML_Internal",
     "CML_NotForResale",
 )
-BAD_TOKEN = "bad"  # noqa: S105 - how tokens begin that the account does not know
+BAD_TOKEN_PREFIX = "bad"  # noqa: S105 - how tokens begin that the account does not know
 BAD_TOKEN_REASON = "The token is not valid: it is unknown, was revoked or has expired"  # noqa: S105
-NO_ANSWER_REASON = "No answer from the licensing service"
+NO_RESPONSE_REASON = "No answer from the licensing service"
 BASE_FEATURE = "simulated.CML_BASE,1.0"
 NODE_FEATURE = "simulated.CML_NODES,1.0"
 
-_TOKEN = re.compile(r"[a-zA-Z\d+/%=-]{1,256}")
+_TOKEN_PATTERN = re.compile(r"[a-zA-Z\d+/%=-]{1,256}")
 _RETRY_SECONDS = 30.0
-_MOST_NODES = 300
-_ON_DISK = ("status", "authorization", "product", "transport", "nodes", "product_uuid")
+_MAX_NODES = 300
+_PERSISTED_FIELDS = ("status", "authorization", "product", "transport", "nodes", "product_uuid")
 
 
 class LicensingMode(StrEnum):
@@ -63,7 +63,7 @@ class SmartAccount:
 
 
 @dataclass
-class _Attempts:
+class _AttemptTimes:
     """The times of registering or renewing, as CML tells them."""
 
     succeeded: str | None = None
@@ -84,10 +84,10 @@ class _Attempts:
 
 
 @dataclass
-class Licensing:
+class SimulatedLicensing:
     """The state machine. Requests return at once, their effect comes with time."""
 
-    time: Timekeeper
+    time: SimulatedClock
     telemetry: Telemetry
     account: SmartAccount
     hostname: str
@@ -97,11 +97,13 @@ class Licensing:
     status: str = "NOT_REGISTERED"
     authorization: str = "EVAL"
     product: str = "CML_Enterprise"
-    transport: dict[str, Any] = field(default_factory=lambda: {"ssms": _SSMS, "proxy": {"server": None, "port": None}})
+    transport: dict[str, Any] = field(
+        default_factory=lambda: {"ssms": _SSMS_URL, "proxy": {"server": None, "port": None}}
+    )
     nodes: int = 0
     product_uuid: str = field(default_factory=new_uuid)
-    _registering: _Attempts = field(default_factory=_Attempts)
-    _renewing: _Attempts = field(default_factory=_Attempts)
+    _registering: _AttemptTimes = field(default_factory=_AttemptTimes)
+    _renewing: _AttemptTimes = field(default_factory=_AttemptTimes)
     _attempt: int = 0
     _bad: bool = False  # what was asked for last was asked for with a token that will be refused
 
@@ -113,20 +115,20 @@ class Licensing:
     def register(self, token: str, *, reregister: bool) -> None:
         """Begin to register."""
         self._not_busy()
-        if not _TOKEN.fullmatch(token):
-            raise Refusal(400, "The token has characters that no token has")
+        if not _TOKEN_PATTERN.fullmatch(token):
+            raise SimulatorApiError(400, "The token has characters that no token has")
         if self.registered and not reregister:
-            raise Refusal(400, "Already registered; ask for registering again to replace it")
+            raise SimulatorApiError(400, "Already registered; ask for registering again to replace it")
         self.status, self._attempt = "IN_PROGRESS", self._attempt + 1
-        self._registering = _Attempts(attempted=self._date())
-        self._bad = token.startswith(BAD_TOKEN)
+        self._registering = _AttemptTimes(attempted=self._date())
+        self._bad = token.startswith(BAD_TOKEN_PREFIX)
         number = self._attempt
         self.time.later(self.register_seconds, lambda: self._answered(token, number))
 
     def kept(self) -> dict[str, Any]:
         """What is on the disk of the server; never a token."""
         return {
-            **{name: getattr(self, name) for name in _ON_DISK},
+            **{name: getattr(self, name) for name in _PERSISTED_FIELDS},
             "mode": self.mode.value,
             "registering": asdict(self._registering),
             "renewing": asdict(self._renewing),
@@ -135,25 +137,27 @@ class Licensing:
 
     def put_back(self, stored: dict[str, Any]) -> None:
         """Be as `kept` said. The licensing service is asked anew where its answer was waited for; the account knows."""
-        for name in _ON_DISK:
+        for name in _PERSISTED_FIELDS:
             setattr(self, name, stored[name])
         self.mode = LicensingMode(stored["mode"])
-        self._registering, self._renewing = _Attempts(**stored["registering"]), _Attempts(**stored["renewing"])
+        self._registering, self._renewing = _AttemptTimes(**stored["registering"]), _AttemptTimes(**stored["renewing"])
         self._bad, self._attempt = stored["bad"], self._attempt + 1
         number = self._attempt
         if self.status in ("IN_PROGRESS", "RETRY_IN_PROGRESS"):
-            self.time.later(self.register_seconds, lambda: self._answered(BAD_TOKEN if self._bad else "", number))
+            self.time.later(
+                self.register_seconds, lambda: self._answered(BAD_TOKEN_PREFIX if self._bad else "", number)
+            )
 
     async def deregister(self) -> bool:
         """Give the licence back; False when the licensing service was not reached and only this server forgot it."""
         self._not_busy()
         if not self.registered:
-            raise Refusal(400, "Not registered")
+            raise SimulatorApiError(400, "Not registered")
         await self.time.pause(self.deregister_seconds)
         reached = self.mode is not LicensingMode.SSMS_TIMEOUT
         if reached:
             self.account.give_back(self.product_uuid)
-        self.status, self.authorization, self._registering = "NOT_REGISTERED", "EVAL", _Attempts()
+        self.status, self.authorization, self._registering = "NOT_REGISTERED", "EVAL", _AttemptTimes()
         self.telemetry.note("license_info", status=self.status)
         return reached
 
@@ -161,36 +165,36 @@ class Licensing:
         """Renew registration or authorization."""
         self._not_busy()
         if not self.registered:
-            raise Refusal(400, "Not registered")
-        self._renewing = _Attempts(attempted=self._date(), succeeded=self._date(), success="SUCCESS")
+            raise SimulatorApiError(400, "Not registered")
+        self._renewing = _AttemptTimes(attempted=self._date(), succeeded=self._date(), success="SUCCESS")
 
     def set_product(self, product: Any) -> None:
         """Choose what is licensed."""
         self._not_busy()
         if product not in PRODUCTS:
-            raise Refusal(400, f"No such product: {product}")
+            raise SimulatorApiError(400, f"No such product: {product}")
         if product == self.product:
-            raise Refusal(400, f"Already active: {product}")
+            raise SimulatorApiError(400, f"Already active: {product}")
         self.product = product
 
     def set_transport(self, transport: Any) -> None:
         """Choose the way to the licensing service."""
         self._not_busy()
         if not isinstance(transport, dict):
-            raise Refusal(400, "The transport must be an object")
+            raise SimulatorApiError(400, "The transport must be an object")
         if self.registered:
-            raise Refusal(400, "Registered already; deregister first")
-        self.transport = {"ssms": transport.get("ssms") or _SSMS, "proxy": transport.get("proxy")}
+            raise SimulatorApiError(400, "Registered already; deregister first")
+        self.transport = {"ssms": transport.get("ssms") or _SSMS_URL, "proxy": transport.get("proxy")}
 
     def set_features(self, features: Any) -> None:
         """Choose how many nodes beyond the included ones are licensed."""
         self._not_busy()
         if not isinstance(features, list):
-            raise Refusal(400, "The features must be a list")
+            raise SimulatorApiError(400, "The features must be a list")
         for feature in features:
             count = feature.get("count") if isinstance(feature, dict) else None
-            if not isinstance(count, int) or feature.get("id") != NODE_FEATURE or not 0 <= count <= _MOST_NODES:
-                raise Refusal(400, "Unknown feature or count out of range")
+            if not isinstance(count, int) or feature.get("id") != NODE_FEATURE or not 0 <= count <= _MAX_NODES:
+                raise SimulatorApiError(400, "Unknown feature or count out of range")
             self.nodes = count
 
     def told(self) -> dict[str, object]:
@@ -215,7 +219,7 @@ class Licensing:
             "features": self._features(),
             "reservation_mode": False,
             "product_license": {"active": self.product, "is_enterprise": self.product != "CML_Personal"},
-            "transport": {"default_ssms": _SSMS, **self.transport},
+            "transport": {"default_ssms": _SSMS_URL, **self.transport},
         }
 
     def _features(self) -> list[dict[str, object]]:
@@ -233,7 +237,7 @@ class Licensing:
                 "status": status,
                 "version": "1.0",
                 "min": least,
-                "max": 1 if least else _MOST_NODES,
+                "max": 1 if least else _MAX_NODES,
                 "minEndDate": None,
                 "maxEndDate": None,
             }
@@ -245,11 +249,11 @@ class Licensing:
         if number != self._attempt or self.status not in ("IN_PROGRESS", "RETRY_IN_PROGRESS"):
             return
         if self.mode in (LicensingMode.RETRY, LicensingMode.SSMS_TIMEOUT):
-            self.status, self._registering.failure = "RETRY_IN_PROGRESS", NO_ANSWER_REASON
+            self.status, self._registering.failure = "RETRY_IN_PROGRESS", NO_RESPONSE_REASON
             self._registering.scheduled = self._date()
             self.time.later(_RETRY_SECONDS, lambda: self._answered(token, number))
             return
-        if self.mode is LicensingMode.BAD_TOKEN or token.startswith(BAD_TOKEN):
+        if self.mode is LicensingMode.BAD_TOKEN or token.startswith(BAD_TOKEN_PREFIX):
             self.status, self._registering.failure = "FAILED", BAD_TOKEN_REASON
         else:
             self.status, self.authorization = "COMPLETED", "IN_COMPLIANCE"
@@ -260,10 +264,10 @@ class Licensing:
 
     def _not_busy(self) -> None:
         if self.mode is LicensingMode.BUSY or self.status == "IN_PROGRESS":
-            raise Refusal(409, "Busy with another licensing request")
+            raise SimulatorApiError(409, "Busy with another licensing request")
 
     def _date(self, days: int = 0) -> str:
         return (self.time.stamp() + timedelta(days=days)).strftime("%Y-%m-%d %H:%M:%S")
 
 
-_SSMS = "https://licensing.invalid/license"
+_SSMS_URL = "https://licensing.invalid/license"

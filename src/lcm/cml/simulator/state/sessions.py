@@ -10,20 +10,20 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lcm.cml.simulator.state.chance import new_uuid
-from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.simulator.state.clock import new_uuid
+from lcm.cml.simulator.state.faults import SimulatorApiError
 from lcm.core import clock
 
 if TYPE_CHECKING:
-    from lcm.cml.simulator.state.clock import Timekeeper
+    from lcm.cml.simulator.state.clock import SimulatedClock
     from lcm.cml.simulator.state.telemetry import Telemetry
 
-LOGINS_A_MINUTE = 60
-_HEADER = {"alg": "HS256", "typ": "JWT"}
+MAX_LOGINS_PER_MINUTE = 60
+_TOKEN_HEADER = {"alg": "HS256", "typ": "JWT"}
 
 
 @dataclass
-class Account:
+class CMLAccount:
     """Somebody who may log in."""
 
     username: str
@@ -32,25 +32,25 @@ class Account:
     id: str = field(default_factory=new_uuid)
 
 
-class Sessions:
+class SimulatedSessions:
     """Issues and checks tokens. A token lives for `token_seconds` of real time, for its reader reads a real clock."""
 
-    def __init__(self, time: Timekeeper, telemetry: Telemetry, token_seconds: float) -> None:
+    def __init__(self, time: SimulatedClock, telemetry: Telemetry, token_seconds: float) -> None:
         self._time = time
         self._telemetry = telemetry
         self.token_seconds = token_seconds
-        self.accounts: dict[str, Account] = {}
+        self.accounts: dict[str, CMLAccount] = {}
         self.logins = 0
-        self._secret = clock.chance().getrandbits(256).to_bytes(32, "big")
+        self._secret = clock.rng().getrandbits(256).to_bytes(32, "big")
         self._epoch = 0
         self._recent: deque[float] = deque()
 
-    def log_in(self, username: Any, password: Any) -> tuple[Account, str]:
+    def log_in(self, username: Any, password: Any) -> tuple[CMLAccount, str]:
         """A new session for an account."""
         self._slow_down()
         account = self.accounts.get(username) if isinstance(username, str) else None
         if account is None or account.password != password:
-            raise Refusal(403, "Wrong user name or password")
+            raise SimulatorApiError(403, "Wrong user name or password")
         self.logins += 1
         self._telemetry.note("user_activity", user_id=account.id, action="login")
         return account, self._token(account)
@@ -59,18 +59,18 @@ class Sessions:
         """No token issued so far is accepted any more."""
         self._epoch += 1
 
-    def check(self, token: str) -> Account:
+    def check(self, token: str) -> CMLAccount:
         """The account behind a token; raises when it is not one of ours, or has ended."""
         head, _, signature = token.rpartition(".")
         if not head or not hmac.compare_digest(signature.encode(), self._sign(head).encode()):
-            raise Refusal(401, "Unauthorized: no valid token")
-        claims = json.loads(_unpacked(head.partition(".")[2]))
+            raise SimulatorApiError(401, "Unauthorized: no valid token")
+        claims = json.loads(_decode_base64(head.partition(".")[2]))
         account = self.accounts.get(claims["sub"])
         if account is None or claims["epoch"] != self._epoch or clock.now().timestamp() >= claims["exp"]:
-            raise Refusal(401, "Unauthorized: the token has expired")
+            raise SimulatorApiError(401, "Unauthorized: the token has expired")
         return account
 
-    def _token(self, account: Account) -> str:
+    def _token(self, account: CMLAccount) -> str:
         issued = clock.now().timestamp()
         claims = {
             "sub": account.username,
@@ -79,28 +79,28 @@ class Sessions:
             "epoch": self._epoch,
             "number": self.logins,
         }
-        head = f"{_packed(_HEADER)}.{_packed(claims)}"
+        head = f"{_encode_json(_TOKEN_HEADER)}.{_encode_json(claims)}"
         return f"{head}.{self._sign(head)}"
 
     def _sign(self, head: str) -> str:
-        return _text(hmac.digest(self._secret, head.encode(), hashlib.sha256))
+        return _encode_base64(hmac.digest(self._secret, head.encode(), hashlib.sha256))
 
     def _slow_down(self) -> None:
         now = self._time.now
         while self._recent and self._recent[0] <= now - 60:
             self._recent.popleft()
-        if len(self._recent) >= LOGINS_A_MINUTE:
-            raise Refusal(429, "Too many logins")
+        if len(self._recent) >= MAX_LOGINS_PER_MINUTE:
+            raise SimulatorApiError(429, "Too many logins")
         self._recent.append(now)
 
 
-def _packed(value: dict[str, Any]) -> str:
-    return _text(json.dumps(value).encode())
+def _encode_json(value: dict[str, Any]) -> str:
+    return _encode_base64(json.dumps(value).encode())
 
 
-def _text(value: bytes) -> str:
+def _encode_base64(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
-def _unpacked(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

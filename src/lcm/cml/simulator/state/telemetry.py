@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lcm.cml.simulator.state.clock import Timekeeper
-    from lcm.cml.simulator.state.versions import Profile
+    from lcm.cml.simulator.state.clock import SimulatedClock
+    from lcm.cml.simulator.state.versions import VersionProfile
 
-KEPT = 5_000
-MAILBOX = 1_000
+MAX_TELEMETRY_EVENTS = 5_000
+MAX_QUEUED_MESSAGES = 1_000
 
 
 class Telemetry:
     """Events of the simulated world, all from the same transitions."""
 
-    def __init__(self, time: Timekeeper, profile: Profile) -> None:
+    def __init__(self, time: SimulatedClock, profile: VersionProfile) -> None:
         self._time = time
         self._profile = profile
-        self._events: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._events: deque[dict[str, Any]] = deque(maxlen=MAX_TELEMETRY_EVENTS)
         self._mailboxes: list[deque[dict[str, Any]]] = []
 
     @property
@@ -70,7 +70,7 @@ class Telemetry:
 
     def listen(self) -> deque[dict[str, Any]]:
         """A mailbox for a listener; the oldest messages are lost when nobody empties it."""
-        mailbox: deque[dict[str, Any]] = deque(maxlen=MAILBOX)
+        mailbox: deque[dict[str, Any]] = deque(maxlen=MAX_QUEUED_MESSAGES)
         self._mailboxes.append(mailbox)
         return mailbox
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class VersionProfile:
     """One version of CML."""
 
     name: str
@@ -14,27 +14,27 @@ class Profile:
     schema: str
     session_check: str = "authok"
     diagnostics_by_category: bool = True
-    worded_opt_in: bool = False
-    told_features: bool = False
+    opt_in_as_word: bool = False
+    reports_features: bool = False
     stamp_fraction: bool = False
     stamp_zone: bool = False
     lab_event_names: tuple[str, str] = ("CREATED", "state")
     element_name: str = "Node"
 
 
-PROFILES: dict[str, Profile] = {
+VERSION_PROFILES: dict[str, VersionProfile] = {
     profile.name: profile
     for profile in (
-        Profile("2.7", "2.7.2+build.26", "0.2.2", diagnostics_by_category=False),
-        Profile("2.8", "2.8.1+build.14", "0.3.0", diagnostics_by_category=False, stamp_fraction=True),
-        Profile("2.9", "2.9.1+build.7", "0.3.0", lab_event_names=("ADD", "STATE_CHANGED"), element_name="NODE"),
-        Profile(
+        VersionProfile("2.7", "2.7.2+build.26", "0.2.2", diagnostics_by_category=False),
+        VersionProfile("2.8", "2.8.1+build.14", "0.3.0", diagnostics_by_category=False, stamp_fraction=True),
+        VersionProfile("2.9", "2.9.1+build.7", "0.3.0", lab_event_names=("ADD", "STATE_CHANGED"), element_name="NODE"),
+        VersionProfile(
             "2.10",
             "2.10.0+build.3",
             "0.3.1",
             session_check="authentication",
-            worded_opt_in=True,
-            told_features=True,
+            opt_in_as_word=True,
+            reports_features=True,
             stamp_fraction=True,
             stamp_zone=True,
         ),

@@ -5,26 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lcm.cml.simulator.state.boot import Boot
-from lcm.cml.simulator.state.chance import new_uuid
-from lcm.cml.simulator.state.clock import Timekeeper
-from lcm.cml.simulator.state.labs import RUNNING, Lab, Labs
-from lcm.cml.simulator.state.license import Licensing, SmartAccount
-from lcm.cml.simulator.state.sessions import Account, Sessions
-from lcm.cml.simulator.state.simulator_faults import Faults
-from lcm.cml.simulator.state.simulator_topology import read_topology
+from lcm.cml.simulator.state.boot import BootSequence
+from lcm.cml.simulator.state.clock import SimulatedClock, new_uuid
+from lcm.cml.simulator.state.faults import FaultInjector
+from lcm.cml.simulator.state.labs import RUNNING_STATES, Lab, Labs
+from lcm.cml.simulator.state.license import SimulatedLicensing, SmartAccount
+from lcm.cml.simulator.state.sessions import CMLAccount, SimulatedSessions
 from lcm.cml.simulator.state.telemetry import Telemetry
-from lcm.cml.simulator.state.topology import definition_of
-from lcm.cml.simulator.state.versions import PROFILES, Profile
+from lcm.cml.simulator.state.topology import find_node_definition, parse_topology
+from lcm.cml.simulator.state.versions import VERSION_PROFILES, VersionProfile
 from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NOISE_SECONDS = 300.0
+BACKGROUND_EVENT_SECONDS = 300.0
 GIB = 1024**3
 
-PERSONS_LAB = """\
+SAMPLE_TOPOLOGY = """\
 lab: {version: 0.2.2, title: Evening exercise}
 nodes:
   - {id: n0, label: sw, node_definition: unmanaged_switch, x: 0, y: 0,
@@ -37,7 +35,7 @@ links:
 
 
 @dataclass(frozen=True)
-class WorldSettings:
+class SimulatorSettings:
     """How a simulated server is. All seconds are simulated ones but those of tokens and listeners."""
 
     version: str = "2.9"
@@ -56,11 +54,11 @@ class WorldSettings:
     hostname: str = "cml-controller"
 
 
-def profile_of(version: str) -> Profile:
+def find_version_profile(version: str) -> VersionProfile:
     """The profile of a version such as 2.9."""
-    if version not in PROFILES:
-        raise ValueError(f"CML version {version!r}: must be one of {', '.join(PROFILES)}")
-    return PROFILES[version]
+    if version not in VERSION_PROFILES:
+        raise ValueError(f"CML version {version!r}: must be one of {', '.join(VERSION_PROFILES)}")
+    return VERSION_PROFILES[version]
 
 
 class World:
@@ -68,19 +66,19 @@ class World:
 
     def __init__(
         self,
-        settings: WorldSettings,
+        settings: SimulatorSettings,
         account: SmartAccount | None = None,
         *,
         read: Callable[[], float] = clock.boottime,
     ) -> None:
         self.settings = settings
-        self.profile = profile_of(settings.version)
-        self.time = Timekeeper(settings.speed, read)
-        self.boot = Boot(self.time, settings.boot_seconds)
+        self.profile = find_version_profile(settings.version)
+        self.time = SimulatedClock(settings.speed, read)
+        self.boot = BootSequence(self.time, settings.boot_seconds)
         self.telemetry = Telemetry(self.time, self.profile)
-        self.sessions = Sessions(self.time, self.telemetry, settings.token_seconds)
+        self.sessions = SimulatedSessions(self.time, self.telemetry, settings.token_seconds)
         self.account = account or SmartAccount()
-        self.licensing = Licensing(
+        self.licensing = SimulatedLicensing(
             self.time,
             self.telemetry,
             self.account,
@@ -89,13 +87,13 @@ class World:
             settings.deregister_seconds,
         )
         self.labs = Labs(self.time, self.telemetry, self.profile)
-        self.faults = Faults()
+        self.faults = FaultInjector()
         self.opt_in = True
         self.login_seconds = settings.login_seconds
         self.listener_seconds = settings.listener_seconds
         self.compute_id = new_uuid()
-        self.sessions.accounts[settings.username] = Account(settings.username, settings.password)
-        self.time.later(NOISE_SECONDS, self._make_noise)
+        self.sessions.accounts[settings.username] = CMLAccount(settings.username, settings.password)
+        self.time.later(BACKGROUND_EVENT_SECONDS, self._make_noise)
 
     def power_on(self) -> None:
         """Begin to boot."""
@@ -109,22 +107,22 @@ class World:
         self.labs.lose_power()
         self.sessions.expire_all()
 
-    def import_lab(self, topology: str, owner: Account, title: str | None = None) -> Lab:
+    def import_lab(self, topology: str, owner: CMLAccount, title: str | None = None) -> Lab:
         """Make a lab of YAML."""
-        return self.labs.add(read_topology(topology, self.profile.schema, title), owner)
+        return self.labs.add(parse_topology(topology, self.profile.schema, title), owner)
 
-    def person_starts_lab(self, username: str, topology: str = PERSONS_LAB, title: str | None = None) -> Lab:
+    def start_user_lab(self, username: str, topology: str = SAMPLE_TOPOLOGY, title: str | None = None) -> Lab:
         """Somebody works on the server without asking us: makes a lab and starts it."""
-        person = self.sessions.accounts.setdefault(username, Account(username, new_uuid(), admin=False))
+        person = self.sessions.accounts.setdefault(username, CMLAccount(username, new_uuid(), admin=False))
         lab = self.import_lab(topology, person, title)
         self.labs.start(lab, person)
         return lab
 
     def load(self) -> tuple[float, int, int]:
         """Processor use in percent, memory and disk in use in bytes, as the running nodes cause them."""
-        running = [node for node in self.labs.nodes if node.state in RUNNING]
-        cpus = sum(definition_of(node.plan.definition).cpus for node in running)
-        memory = sum(definition_of(node.plan.definition).memory_mib for node in running) * 1024**2
+        running = [node for node in self.labs.nodes if node.state in RUNNING_STATES]
+        cpus = sum(find_node_definition(node.plan.definition).cpus for node in running)
+        memory = sum(find_node_definition(node.plan.definition).memory_mib for node in running) * 1024**2
         percent = min(100.0, 2.0 + 25.0 * cpus / self.settings.cpus)
         used = min(self.settings.memory_gib * GIB, 4 * GIB + memory)
         return percent, used, min(self.settings.disk_gib * GIB, 30 * GIB + GIB * len(self.labs.nodes))
@@ -141,7 +139,7 @@ class World:
                 for lab in self.labs.all
             ],
             "labs_imported": self.labs.imported,
-            "nodes_running": sum(node.state in RUNNING for node in self.labs.nodes),
+            "nodes_running": sum(node.state in RUNNING_STATES for node in self.labs.nodes),
             "license": {
                 "mode": self.licensing.mode.value,
                 "status": self.licensing.status,
@@ -159,5 +157,5 @@ class World:
         """What a server writes into its telemetry although nobody does anything."""
         percent, _, _ = self.load()
         self.telemetry.note("system_stats", cpu_percent=percent)
-        self.telemetry.note("running_nodes", count=sum(node.state in RUNNING for node in self.labs.nodes))
-        self.time.later(NOISE_SECONDS, self._make_noise)
+        self.telemetry.note("running_nodes", count=sum(node.state in RUNNING_STATES for node in self.labs.nodes))
+        self.time.later(BACKGROUND_EVENT_SECONDS, self._make_noise)

@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from pydantic import SecretStr
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field, SecretStr
 
-from lcm.control_plane.auth.tokens import UnknownToken
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.auth.sessions import SIGN_IN_LINK_SECONDS, expired_cookie, session_cookie, session_id_from
+from lcm.control_plane.auth.tokens import UnknownTokenError
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.api.workers import Cursor, Limit
-from lcm.control_plane.http.deps import Admin, Anybody
-from lcm.control_plane.http.pagination import documented
+from lcm.control_plane.http.deps import Admin, AnyCaller, Viewer
+from lcm.control_plane.http.pagination import error_responses
 from lcm.control_plane.records.kinds import AUDIT
-from lcm.control_plane.secrets.rotation import rotate_secrets
-from lcm.control_plane.services import parts
-from lcm.control_plane.store.port import Entry
+from lcm.control_plane.secrets.worker_secrets import rotate_secrets
+from lcm.control_plane.services import get_services
+from lcm.control_plane.store.port import NewJournalEntry
 from lcm.core import clock
-from lcm.model.access import MadeToken, NewToken, TokenInfo, WhoAmI
-from lcm.model.answers import SecretsRotated
+from lcm.model.access import (
+    CallerIdentity,
+    CreatedToken,
+    CreateTokenRequest,
+    Role,
+    SecretRotationResult,
+    SignInLink,
+    TokenInfo,
+)
 from lcm.model.audit import AuditEntry
-from lcm.model.base import Answer
+from lcm.model.base import LenientModel, StrictModel
 from lcm.model.problems import ProblemCode
 
-router = APIRouter(prefix="/api", tags=["access"], responses=documented(401, 403, 422, 429))
+router = APIRouter(prefix="/api", tags=["access"], responses=error_responses(401, 403, 422, 429))
 
 
-class TokenList(Answer):
+class TokenList(LenientModel):
     """Tokens, without their secrets."""
 
     items: list[TokenInfo]
@@ -34,34 +44,34 @@ class TokenList(Answer):
 
 
 @router.get("/whoami")
-async def whoami(caller: Anybody) -> WhoAmI:
+async def whoami(caller: AnyCaller) -> CallerIdentity:
     """Who is calling and which role."""
-    return WhoAmI(name=caller.name, role=caller.role, kind=caller.kind, expires_at=caller.expires_at)
+    return CallerIdentity(name=caller.name, role=caller.role, kind=caller.kind, expires_at=caller.expires_at)
 
 
 @router.get("/tokens")
 async def list_tokens(request: Request, caller: Admin, limit: Limit = 100, cursor: Cursor = None) -> TokenList:
     """All tokens, without their secrets."""
-    page = await parts(request).gate.tokens.page(after=cursor, limit=limit)
-    return TokenList(items=list(page.items), next_cursor=page.next_after)
+    page = await get_services(request).gate.tokens.page(after=cursor, limit=limit)
+    return TokenList(items=list(page.items), next_cursor=page.next_cursor)
 
 
-@router.post("/tokens", status_code=201, responses=documented(409))
-async def make_token(request: Request, caller: Admin, body: NewToken) -> MadeToken:
+@router.post("/tokens", status_code=201, responses=error_responses(409))
+async def make_token(request: Request, caller: Admin, body: CreateTokenRequest) -> CreatedToken:
     """A new token; its text is in this answer and nowhere else."""
     if body.expires_at is not None and body.expires_at <= clock.now():
-        raise Refusal(ProblemCode.INVALID, "expires_at: must be in the future")
-    info, secret = await parts(request).gate.tokens.create(
+        raise ProblemError(ProblemCode.INVALID, "expires_at: must be in the future")
+    info, secret = await get_services(request).gate.tokens.create(
         body.name,
         body.role,
         created_by=caller.name,
         expires_at=body.expires_at,
-        audit=lambda made: [_line(caller, "token_created", made, role=made.role.value)],
+        audit=lambda made: [_audit_entry(caller, "token_created", made, role=made.role.value)],
     )
-    return MadeToken(token=SecretStr(secret.reveal()), info=info)
+    return CreatedToken(token=SecretStr(secret.reveal()), info=info)
 
 
-@router.delete("/tokens/{token_id}", responses=documented(404))
+@router.delete("/tokens/{token_id}", responses=error_responses(404))
 async def revoke_token(
     request: Request,
     caller: Admin,
@@ -69,20 +79,65 @@ async def revoke_token(
 ) -> TokenInfo:
     """Let a token open nothing any more."""
     try:
-        return await parts(request).gate.tokens.revoke(
-            token_id, revoked_by=caller.name, audit=lambda gone: [_line(caller, "token_revoked", gone)]
+        return await get_services(request).gate.tokens.revoke(
+            token_id, revoked_by=caller.name, audit=lambda gone: [_audit_entry(caller, "token_revoked", gone)]
         )
-    except UnknownToken:
-        raise Refusal(ProblemCode.NOT_FOUND, f"there is no token {token_id}") from None
+    except UnknownTokenError:
+        raise ProblemError(ProblemCode.NOT_FOUND, f"there is no token {token_id}") from None
 
 
 @router.post("/secrets/rotate")
-async def rotate_stored_secrets(request: Request, caller: Admin) -> SecretsRotated:
+async def rotate_stored_secrets(request: Request, caller: Admin) -> SecretRotationResult:
     """Encrypt all stored secrets with the first key of LCM_SECRET_KEY_FILE; asked again it finds nothing to do."""
-    return await rotate_secrets(parts(request).plane, caller.actor)
+    return await rotate_secrets(get_services(request).plane, caller.actor)
 
 
-def _line(caller: Admin, action: str, token: TokenInfo, **details: str) -> Entry:
+def _audit_entry(caller: Admin, action: str, token: TokenInfo, **details: str) -> NewJournalEntry:
     now = clock.now()
     entry = AuditEntry(at=now, actor=caller.actor, action=action, subject=token.id, reason=token.name, details=details)
-    return Entry(AUDIT, token.id, entry.model_dump_json().encode(), now)
+    return NewJournalEntry(AUDIT, token.id, entry.model_dump_json().encode(), now)
+
+
+session_router = APIRouter(prefix="/api/session", tags=["access"], responses=error_responses(401, 403, 422, 429))
+
+
+class SignInRequest(StrictModel):
+    """What a person signs in with."""
+
+    token: Annotated[SecretStr, Field(min_length=1, max_length=8192)]
+
+
+class SignInResponse(LenientModel):
+    """Who has signed in, and what changes must carry in X-LCM-CSRF."""
+
+    name: str
+    role: Role
+    csrf: str
+
+
+@session_router.post("", status_code=201, response_model=SignInResponse)
+async def sign_in(request: Request, body: SignInRequest) -> Response:
+    """Exchange a token for a session. The answer has what changes must carry in X-LCM-CSRF."""
+    gate = get_services(request).gate
+    caller = await gate.authenticate_token(request, body.token.get_secret_value())
+    session = await gate.sessions.begin(caller)
+    secure = request.url.scheme == "https"
+    answer = {"name": caller.name, "role": caller.role.value, "csrf": session.csrf.reveal()}
+    return JSONResponse(answer, 201, {"Set-Cookie": session_cookie(session, secure=secure)})
+
+
+@session_router.post("/links", status_code=201)
+async def make_link(request: Request, caller: Viewer) -> SignInLink:
+    """A link by which a browser signs in as the caller, once and within ten minutes."""
+    path = get_services(request).gate.links.address(caller).reveal()
+    return SignInLink(path=SecretStr(path), expires_at=clock.now() + timedelta(seconds=SIGN_IN_LINK_SECONDS))
+
+
+@session_router.delete("", status_code=204)
+async def sign_out(request: Request, caller: AnyCaller) -> Response:
+    """End the session of this cookie."""
+    secure = request.url.scheme == "https"
+    session_id = session_id_from(request.cookies, secure=secure)
+    if session_id is not None:
+        await get_services(request).gate.sessions.end(session_id)
+    return Response(status_code=204, headers={"Set-Cookie": expired_cookie(secure=secure)})

@@ -9,99 +9,101 @@ from fastapi.responses import Response
 
 from lcm.control_plane.http.api.workers import Cursor, Limit
 from lcm.control_plane.http.deps import Admin, Operator, Viewer
-from lcm.control_plane.http.pagination import DefinitionPage, documented, joined_page
-from lcm.control_plane.lablets.control_plane_definitions import (
+from lcm.control_plane.http.pagination import DefinitionPage, error_responses, raw_page
+from lcm.control_plane.lablets.definitions import (
     add_definition,
+    definition_not_found,
+    list_definition_versions,
     read_definition,
-    switch_definition,
-    unknown_definition,
-    versions,
+    set_definition_enabled,
 )
 from lcm.control_plane.records.kinds import DEFINITIONS
-from lcm.control_plane.records.unit_of_work import Change
-from lcm.control_plane.services import parts
+from lcm.control_plane.records.unit_of_work import Transaction
+from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.model.base import Text
-from lcm.model.lablet.record import CreateDefinition, LabletDefinition
+from lcm.model.base import SingleLineText
+from lcm.model.lablet.record import CreateDefinitionRequest, LabletDefinition
 
-router = APIRouter(prefix="/api/lablet-definitions", tags=["lablets"], responses=documented(401, 403, 422, 429))
+router = APIRouter(prefix="/api/lablet-definitions", tags=["lablets"], responses=error_responses(401, 403, 422, 429))
 
-DefinitionName = Annotated[
+DefinitionNamePath = Annotated[
     str,
     Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", description="The name, such as ospf-basics"),
 ]
-TheVersion = Annotated[str, Path(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+-]{0,31}$", description="The version, such as 1.2")]
+DefinitionVersionPath = Annotated[
+    str, Path(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+-]{0,31}$", description="The version, such as 1.2")
+]
 
 
 @router.get("", response_model=DefinitionPage)
 async def list_definitions(
     request: Request,
     caller: Viewer,
-    q: Annotated[Text | None, Query(max_length=100, description="Part of the name")] = None,
+    q: Annotated[SingleLineText | None, Query(max_length=100, description="Part of the name")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
     """All versions of all definitions by name, without their topologies."""
     where = Where(contains={"name": q} if q else {})
-    store = parts(request).plane.store
-    return joined_page(await store.find(DEFINITIONS, where, sort=Sort("name"), after=cursor, limit=limit))
+    store = get_services(request).plane.store
+    return raw_page(await store.find(DEFINITIONS, where, sort=Sort("name"), after=cursor, limit=limit))
 
 
 @router.post(
     "",
     status_code=201,
-    responses={200: {"description": "Known already", "model": LabletDefinition}, **documented(409)},
+    responses={200: {"description": "Known already", "model": LabletDefinition}, **error_responses(409)},
 )
 async def create_definition(
-    request: Request, response: Response, caller: Operator, body: CreateDefinition
+    request: Request, response: Response, caller: Operator, body: CreateDefinitionRequest
 ) -> LabletDefinition:
     """A new version. The same content again is the same answer; a version never changes."""
 
-    async def attempt(change: Change) -> tuple[LabletDefinition, bool]:
+    async def attempt(change: Transaction) -> tuple[LabletDefinition, bool]:
         return await add_definition(change, body, caller.name)
 
-    definition, new = await parts(request).plane.records.change(caller.actor, attempt)
+    definition, new = await get_services(request).plane.records.change(caller.actor, attempt)
     response.status_code = 201 if new else 200
     return definition
 
 
-@router.get("/{name}", response_model=DefinitionPage, responses=documented(404))
+@router.get("/{name}", response_model=DefinitionPage, responses=error_responses(404))
 async def definition_versions(
-    request: Request, caller: Viewer, name: DefinitionName, limit: Limit = 100, cursor: Cursor = None
+    request: Request, caller: Viewer, name: DefinitionNamePath, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
     """All versions of one, newest first, without their topologies."""
-    page = await versions(parts(request).plane.store, name, cursor, limit)
+    page = await list_definition_versions(get_services(request).plane.store, name, cursor, limit)
     if not page.items and cursor is None:
-        raise unknown_definition(name)
-    return joined_page(page)
+        raise definition_not_found(name)
+    return raw_page(page)
 
 
-@router.get("/{name}/{version}", responses=documented(404))
+@router.get("/{name}/{version}", responses=error_responses(404))
 async def get_definition(
-    request: Request, caller: Viewer, name: DefinitionName, version: TheVersion
+    request: Request, caller: Viewer, name: DefinitionNamePath, version: DefinitionVersionPath
 ) -> LabletDefinition:
     """One version with its topology."""
-    return await read_definition(parts(request).plane.store, f"{name}@{version}")
+    return await read_definition(get_services(request).plane.store, f"{name}@{version}")
 
 
-async def _switch(request: Request, caller: Admin, definition_id: str, *, enabled: bool) -> LabletDefinition:
-    async def attempt(change: Change) -> LabletDefinition:
-        return await switch_definition(change, definition_id, enabled=enabled)
+async def _set_enabled(request: Request, caller: Admin, definition_id: str, *, enabled: bool) -> LabletDefinition:
+    async def attempt(change: Transaction) -> LabletDefinition:
+        return await set_definition_enabled(change, definition_id, enabled=enabled)
 
-    return await parts(request).plane.records.change(caller.actor, attempt)
+    return await get_services(request).plane.records.change(caller.actor, attempt)
 
 
-@router.post("/{name}/{version}/enable", responses=documented(404))
+@router.post("/{name}/{version}/enable", responses=error_responses(404))
 async def enable_definition(
-    request: Request, caller: Admin, name: DefinitionName, version: TheVersion
+    request: Request, caller: Admin, name: DefinitionNamePath, version: DefinitionVersionPath
 ) -> LabletDefinition:
     """Let lablets be made from it."""
-    return await _switch(request, caller, f"{name}@{version}", enabled=True)
+    return await _set_enabled(request, caller, f"{name}@{version}", enabled=True)
 
 
-@router.post("/{name}/{version}/disable", responses=documented(404))
+@router.post("/{name}/{version}/disable", responses=error_responses(404))
 async def disable_definition(
-    request: Request, caller: Admin, name: DefinitionName, version: TheVersion
+    request: Request, caller: Admin, name: DefinitionNamePath, version: DefinitionVersionPath
 ) -> LabletDefinition:
     """Let no more lablets be made from it. Those that were made stay as they are."""
-    return await _switch(request, caller, f"{name}@{version}", enabled=False)
+    return await _set_enabled(request, caller, f"{name}@{version}", enabled=False)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 _NOW = "2026-01-17T10:30:00Z"
-_BEGAN = "2026-01-16T22:30:00Z"
+_STARTED_AT = "2026-01-16T22:30:00Z"
 _REPORT: dict[str, Any] = {
     "instance_id": "worker-controller-4k2m",
     "version": "1.0.0",
-    "started_at": _BEGAN,
+    "started_at": _STARTED_AT,
     "queue_depth": 2,
     "queue_delayed": 14,
     "queue_wait_seconds": 0.004,
@@ -37,7 +37,7 @@ _REPORT: dict[str, Any] = {
 }
 
 
-def manager_examples() -> dict[str, Any]:
+def system_examples() -> dict[str, Any]:
     """What the manager says of itself, and of a night."""
     return {
         "ControllerReport": _REPORT,
@@ -48,7 +48,7 @@ def manager_examples() -> dict[str, Any]:
                 "store": "SQLite, lcm.db",
                 "coordination": "etcd",
                 "regions": ["us-east-1"],
-                "started_at": _BEGAN,
+                "started_at": _STARTED_AT,
                 "uptime_seconds": 43200.0,
                 "mirror": {"lag_seconds": 0.0, "pending": 0, "written": 4120},
                 "stream": {"clients": 3, "opened": 41, "events": 9210},
@@ -59,7 +59,7 @@ def manager_examples() -> dict[str, Any]:
                     "verdict": "healthy",
                     "said": "it reports in time",
                     "term": 4711,
-                    "leads_since": _BEGAN,
+                    "leads_since": _STARTED_AT,
                     "startup_sweep_done": True,
                     "reported_at": "2026-01-17T10:29:52Z",
                     "age_seconds": 8.0,
@@ -72,8 +72,8 @@ def manager_examples() -> dict[str, Any]:
             "leaks": [],
             "leaks_total": 0,
         },
-        "Overnight": {
-            "since": _BEGAN,
+        "ActivitySummary": {
+            "since": _STARTED_AT,
             "until": _NOW,
             "complete": True,
             "automation": [

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lcm.control_plane.http.examples.lablets import lablet_examples
-from lcm.control_plane.http.examples.system import manager_examples
+from lcm.control_plane.http.examples.system import system_examples
 
 _NOW = "2026-01-17T10:30:00Z"
-_WORKER = "w-3f9k2m1xq0ab"
-_INSTANCE = "i-0f3a91c2d4e5b6a78"
+_WORKER_ID = "w-3f9k2m1xq0ab"
+_INSTANCE_ID = "i-0f3a91c2d4e5b6a78"
 _ANNA = {"kind": "person", "name": "anna"}
 _CONTROLLER = {"kind": "controller", "name": "worker-controller"}
 _HOLD = {"reason": "exam in room 4", "by": "anna", "since": _NOW, "until": "2026-01-17T14:00:00Z"}
@@ -28,9 +28,9 @@ _DECISION = {
     "decided_at": _NOW,
     "next_look_at": "2026-01-17T10:30:30Z",
 }
-_STEP = {
+_TRANSITION = {
     "at": "2026-01-17T09:01:42Z",
-    "worker_id": _WORKER,
+    "worker_id": _WORKER_ID,
     "from_status": "STARTING",
     "to_status": "RUNNING",
     "reason": "the instance is running and has an address",
@@ -38,8 +38,8 @@ _STEP = {
     "version": 4,
 }
 _CAPACITY = {"cpu_cores": 2, "memory_gb": 4.0, "storage_gb": 100.0, "max_nodes": 15}
-_A_WORKER: dict[str, Any] = {
-    "id": _WORKER,
+_WORKER_RECORD: dict[str, Any] = {
+    "id": _WORKER_ID,
     "name": "lab-042",
     "template_name": "medium",
     "aws_region": "us-east-1",
@@ -49,7 +49,7 @@ _A_WORKER: dict[str, Any] = {
     "desired_status": "RUNNING",
     "ready": True,
     "conditions": [_CONDITION],
-    "instance_id": _INSTANCE,
+    "instance_id": _INSTANCE_ID,
     "instance_type": "t3.medium",
     "public_ip": "192.0.2.7",
     "private_ip": "10.0.1.23",
@@ -85,8 +85,8 @@ _TOKEN = {
     "expires_at": "2036-01-17T10:30:00Z",
 }
 _SAMPLE = {
-    "worker_id": _WORKER,
-    "instance_id": _INSTANCE,
+    "worker_id": _WORKER_ID,
+    "instance_id": _INSTANCE_ID,
     "collected_at": _NOW,
     "cpu_utilization": 12.5,
     "memory_utilization": 48.0,
@@ -100,7 +100,7 @@ _AUDIT = {
     "at": _NOW,
     "actor": _ANNA,
     "action": "stop",
-    "subject": _WORKER,
+    "subject": _WORKER_ID,
     "reason": "evening",
     "details": {},
 }
@@ -114,36 +114,36 @@ _BREAKER = {
 _LEADER = {"controller": "worker-controller", "term": 4711, "announced_at": _NOW, "startup_sweep_done": True}
 
 
-def examples() -> dict[str, Any]:
+def worker_examples() -> dict[str, Any]:
     """All of them."""
-    ours = {**_of_people(), **_of_controllers(), **_answers(), **_answers_about_the_fleet()}
-    return {**ours, **manager_examples(), **lablet_examples()}
+    ours = {**_people_requests(), **_controller_requests(), **_worker_responses(), **_fleet_responses()}
+    return {**ours, **system_examples(), **lablet_examples()}
 
 
 def _page(*items: object) -> dict[str, object]:
     return {"items": list(items), "next_cursor": None}
 
 
-def _of_people() -> dict[str, Any]:
+def _people_requests() -> dict[str, Any]:
     """What people ask."""
     return {
-        "CreateWorker": {"name": "lab-042", "template_name": "medium", "tags": {"course": "ccna"}},
-        "PatchWorker": {"tags": {"course": "ccnp"}, "idle_detection_enabled": False},
-        "Because": {"reason": "evening"},
+        "CreateWorkerRequest": {"name": "lab-042", "template_name": "medium", "tags": {"course": "ccna"}},
+        "UpdateWorkerRequest": {"tags": {"course": "ccnp"}, "idle_detection_enabled": False},
+        "CommandRequest": {"reason": "evening"},
         "HoldRequest": {"reason": "exam in room 4"},
         "LicenseRequest": {"operation": "register", "token": "ZWJjM2Y5azJtMXhxMGFi"},
         "WorkerTemplate": _TEMPLATE,
-        "SettingsPatch": {"idle": {"worker_idle_timeout_minutes": 90}, "scaling": {"min_workers": 2}},
-        "NewToken": {"name": "ci", "role": "operator", "expires_at": _TOKEN["expires_at"]},
-        "SignIn": {"token": "lcm_t-8h2k5m9xq1cd_made-up"},
+        "FleetSettingsPatch": {"idle": {"worker_idle_timeout_minutes": 90}, "scaling": {"min_workers": 2}},
+        "CreateTokenRequest": {"name": "ci", "role": "operator", "expires_at": _TOKEN["expires_at"]},
+        "SignInRequest": {"token": "lcm_t-8h2k5m9xq1cd_made-up"},
     }
 
 
-def _of_controllers() -> dict[str, Any]:
+def _controller_requests() -> dict[str, Any]:
     """What controllers report and ask."""
     return {
         "LeadershipAnnouncement": {"term": 4711},
-        "StatusWrite": {
+        "WorkerStatusUpdate": {
             "status": "RUNNING",
             "version": 4,
             "reason": "the instance is running and has an address",
@@ -151,43 +151,43 @@ def _of_controllers() -> dict[str, Any]:
             "conditions": [_CONDITION],
             "decision": _DECISION,
         },
-        "LaunchWrite": {"version": 1, "attempt": 1, "parameters": {"ImageId": "ami-0a1b2c3d", "SubnetId": "subnet-1"}},
+        "LaunchIntentRequest": {"version": 1, "attempt": 1, "parameters": {"ImageId": "ami-0a1b2c3d", "SubnetId": "subnet-1"}},
         "MetricsBatch": {"items": [_SAMPLE]},
-        "DecisionsBatch": {"items": [{"worker_id": _WORKER, "decision": _DECISION}]},
-        "DetectIdle": {
+        "DecisionBatch": {"items": [{"worker_id": _WORKER_ID, "decision": _DECISION}]},
+        "IdleDetectionRequest": {
             "events": [{"category": "start_lab", "at": "2026-01-17T10:11:05Z", "user_id": "u-1"}],
             "observed_at": _NOW,
         },
-        "DrainWrite": {"reason": "idle for 90 minutes"},
-        "LicenseStatusWrite": {"status": "registered", "clear_pending": True, "message": "Registration completed"},
-        "ImportWorker": {
-            "instance_id": _INSTANCE,
+        "DrainRequest": {"reason": "idle for 90 minutes"},
+        "LicenseStatusUpdate": {"status": "registered", "clear_pending": True, "message": "Registration completed"},
+        "ImportWorkerRequest": {
+            "instance_id": _INSTANCE_ID,
             "aws_region": "us-east-1",
             "name": "found-by-tag",
             "instance_type": "t3.medium",
             "status": "RUNNING",
             "public_ip": "192.0.2.7",
         },
-        "ScaleUp": {"template": "medium", "reason": "lablet l-7 fits nowhere", "for": "l-7"},
-        "AuditWrite": {"action": "skipped_not_idle", "subject": _WORKER, "reason": "used 4 minutes ago"},
+        "ScaleUpRequest": {"template": "medium", "reason": "lablet l-7 fits nowhere", "for": "l-7"},
+        "CreateAuditEntryRequest": {"action": "skipped_not_idle", "subject": _WORKER_ID, "reason": "used 4 minutes ago"},
         "BreakerReport": {
             "region": "us-east-1",
             "open": True,
             "reason": _BREAKER["reason"],
-            "affected": [_WORKER],
+            "affected": [_WORKER_ID],
         },
     }
 
 
-def _answers() -> dict[str, Any]:
+def _worker_responses() -> dict[str, Any]:
     """Answers about workers, templates and access."""
     return {
-        "Worker": _A_WORKER,
-        "WorkerPage": _page(_A_WORKER),
-        "HistoryPage": _page(_STEP),
+        "Worker": _WORKER_RECORD,
+        "WorkerPage": _page(_WORKER_RECORD),
+        "HistoryPage": _page(_TRANSITION),
         "MetricsPage": _page(_SAMPLE),
         "Explanation": {
-            "worker_id": _WORKER,
+            "worker_id": _WORKER_ID,
             "summary": (
                 "lab-042 has been RUNNING for 1 hour 28 minutes and is ready. For 12 seconds the controller has"
                 " said: it runs as wanted and CML answers. Nobody has used it for 19 minutes; it is paused at about"
@@ -202,33 +202,33 @@ def _answers() -> dict[str, Any]:
             "ready": True,
             "conditions": [_CONDITION],
             "hold": None,
-            "last_transition": _STEP,
+            "last_transition": _TRANSITION,
             "decision": _DECISION,
         },
         "TemplatePage": _page(_TEMPLATE),
-        "WhoAmI": {"name": "anna", "role": "admin", "kind": "token", "expires_at": None},
+        "CallerIdentity": {"name": "anna", "role": "admin", "kind": "token", "expires_at": None},
         "TokenInfo": _TOKEN,
         "TokenList": _page(_TOKEN),
         "SignInLink": {"path": "/sign-in#made-up", "expires_at": "2026-01-17T10:40:00Z"},
-        "MadeToken": {"token": "lcm_t-8h2k5m9xq1cd_made-up", "info": _TOKEN},
-        "SignedIn": {"name": "anna", "role": "admin", "csrf": "made-up"},
-        "SecretsRotated": {"rotated": 214, "already": 12, "unreadable": []},
-        "ToldLicenseToken": {"token": "ZWJjM2Y5azJtMXhxMGFi"},
+        "CreatedToken": {"token": "lcm_t-8h2k5m9xq1cd_made-up", "info": _TOKEN},
+        "SignInResponse": {"name": "anna", "role": "admin", "csrf": "made-up"},
+        "SecretRotationResult": {"rotated": 214, "already": 12, "unreadable": []},
+        "RevealedLicenseToken": {"token": "ZWJjM2Y5azJtMXhxMGFi"},
         "CmlCredentials": {"username": "lcm", "password": "made-up"},
         "BatchResult": {"kept": 998, "dropped": 2},
-        "DetectionResult": {
-            "worker_id": _WORKER,
+        "IdleDetectionResult": {
+            "worker_id": _WORKER_ID,
             "checked_at": _NOW,
             "telemetry_fetched": True,
             "activity_updated": True,
             "idle_check_performed": True,
             "idle_minutes": 18.9,
         },
-        "Kept": {"kept": True},
+        "Ack": {"kept": True},
     }
 
 
-def _answers_about_the_fleet() -> dict[str, Any]:
+def _fleet_responses() -> dict[str, Any]:
     return {
         "FleetSummary": {
             "workers": 21,
@@ -248,7 +248,7 @@ def _answers_about_the_fleet() -> dict[str, Any]:
         },
         "FleetPlan": _page(
             {
-                "worker_id": _WORKER,
+                "worker_id": _WORKER_ID,
                 "name": "lab-042",
                 "status": "RUNNING",
                 "desired_status": "RUNNING",
@@ -267,8 +267,8 @@ def _answers_about_the_fleet() -> dict[str, Any]:
             "discovery": {"drift_policy": "restore"},
             "scaling": {"min_workers": 2},
         },
-        "LeaderSeen": _LEADER,
+        "LeadershipTerm": _LEADER,
         "LeaderPage": _page(_LEADER),
-        "ResetLeadership": {"controller": "worker-controller"},
+        "LeadershipReset": {"controller": "worker-controller"},
         "Installation": {"installation_id": "lcm-3f9k2m1xq0ab"},
     }

@@ -6,26 +6,26 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.commit_rules import freed, require
+from lcm.control_plane.store.commit_rules import released_unique_values, require_commit_allowed
 from lcm.control_plane.store.cursors import journal_cursor
-from lcm.control_plane.store.downsample import Thinner
-from lcm.control_plane.store.port import Put, Recorded
+from lcm.control_plane.store.downsample import Downsampler
+from lcm.control_plane.store.port import JournalEntry, Put
 from lcm.control_plane.store.values import comparable, fold, order_key, to_micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lcm.control_plane.store.commit_rules import Commit
-    from lcm.control_plane.store.port import Kind, Sample, Value, Where
+    from lcm.control_plane.store.port import FieldValue, Kind, Sample, Where
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class MemoryDocument:
     """A document as it lies on the disk."""
 
     revision: int
     body: bytes
-    fields: Mapping[str, Value]
+    fields: Mapping[str, FieldValue]
     unique: Mapping[str, str]
 
 
@@ -33,14 +33,14 @@ class MemoryDisk:
     """Holds exactly what is committed. A commit happens at one instant, so it cannot be half there."""
 
     def __init__(self) -> None:
-        self._documents: dict[str, dict[str, Document]] = {}
+        self._documents: dict[str, dict[str, MemoryDocument]] = {}
         self._owners: dict[tuple[str, str, str], str] = {}
         self._revision = 0
-        self._journal: list[Recorded] = []
+        self._journal: list[JournalEntry] = []
         self._cursor = 0
         self._samples: dict[str, list[Sample]] = {}
 
-    def get(self, kind: Kind, document_id: str) -> Document | None:
+    def get(self, kind: Kind, document_id: str) -> MemoryDocument | None:
         return self._documents.get(kind.name, {}).get(document_id)
 
     def revision(self, kind: Kind, document_id: str) -> int | None:
@@ -55,10 +55,10 @@ class MemoryDisk:
         return self._owners.get((kind.name, field_name, value))
 
     def commit(self, commit: Commit) -> Sequence[str]:
-        """All of it, or `Conflict` or `Taken` and nothing."""
-        require(commit, self)
+        """All of it, or `Conflict` or `UniqueViolationError` and nothing."""
+        require_commit_allowed(commit, self)
         for write in commit.writes:
-            for name, value in freed(write, self):
+            for name, value in released_unique_values(write, self):
                 del self._owners[write.kind.name, name, value]
         self._revision += 1
         for write in commit.writes:
@@ -66,25 +66,27 @@ class MemoryDisk:
             if not isinstance(write, Put):
                 del documents[write.id]
                 continue
-            documents[write.id] = Document(self._revision, bytes(write.body), dict(write.fields), dict(write.unique))
+            documents[write.id] = MemoryDocument(
+                self._revision, bytes(write.body), dict(write.fields), dict(write.unique)
+            )
             for name, value in write.unique.items():
                 self._owners[write.kind.name, name, value] = write.id
         first = self._cursor + 1
         recorded = [
-            Recorded(journal_cursor(number), entry.topic, entry.subject, bytes(entry.body), entry.at)
+            JournalEntry(journal_cursor(number), entry.topic, entry.subject, bytes(entry.body), entry.at)
             for number, entry in enumerate(commit.entries, first)
         ]
         self._journal += recorded
         self._cursor += len(recorded)
         return [line.cursor for line in recorded]
 
-    def matching(self, kind: Kind, where: Where) -> Iterator[tuple[str, Document]]:
+    def matching(self, kind: Kind, where: Where) -> Iterator[tuple[str, MemoryDocument]]:
         """The documents that a condition holds for, in no order to rely on."""
         for document_id, document in self._documents.get(kind.name, {}).items():
             if _matches(document.fields, where):
                 yield document_id, document
 
-    def journal(self, after: str | None, before: str | None) -> Sequence[Recorded]:
+    def journal(self, after: str | None, before: str | None) -> Sequence[JournalEntry]:
         """The lines between two cursors, oldest first."""
         begin = bisect_right(self._journal, after, key=_cursor) if after is not None else 0
         end = bisect_left(self._journal, before, key=_cursor) if before is not None else len(self._journal)
@@ -106,15 +108,15 @@ class MemoryDisk:
         """All rows, oldest first."""
         return self._samples.get(series, ())
 
-    def thin(self, series: str, before: int, keep_every_seconds: int) -> int:
+    def downsample(self, series: str, before: int, keep_every_seconds: int) -> int:
         rows = self._samples.get(series, [])
         old = [(number, row.subject, _at(row)) for number, row in enumerate(rows) if _at(row) < before]
-        dropped = set(Thinner(keep_every_seconds).dropped(old))
+        dropped = set(Downsampler(keep_every_seconds).dropped(old))
         rows[:] = [row for number, row in enumerate(rows) if number not in dropped]
         return len(dropped)
 
 
-def _cursor(line: Recorded) -> str:
+def _cursor(line: JournalEntry) -> str:
     return line.cursor
 
 
@@ -122,7 +124,7 @@ def _at(sample: Sample) -> int:
     return to_micros(sample.at)
 
 
-def _matches(fields: Mapping[str, Value], where: Where) -> bool:
+def _matches(fields: Mapping[str, FieldValue], where: Where) -> bool:
     return (
         all(_is_one_of(fields.get(name), values) for name, values in where.any_of.items())
         and not any(_is_one_of(fields.get(name), values) for name, values in where.none_of.items())
@@ -132,17 +134,17 @@ def _matches(fields: Mapping[str, Value], where: Where) -> bool:
     )
 
 
-def _is_one_of(value: Value, values: Sequence[Value]) -> bool:
+def _is_one_of(value: FieldValue, values: Sequence[FieldValue]) -> bool:
     return order_key(value) in map(order_key, values)
 
 
-def _is_at_least(value: Value, bound: Value) -> bool:
+def _is_at_least(value: FieldValue, bound: FieldValue) -> bool:
     return comparable(value, bound) and order_key(value) >= order_key(bound)
 
 
-def _is_below(value: Value, bound: Value) -> bool:
+def _is_below(value: FieldValue, bound: FieldValue) -> bool:
     return comparable(value, bound) and order_key(value) < order_key(bound)
 
 
-def _contains(value: Value, text: str) -> bool:
+def _contains(value: FieldValue, text: str) -> bool:
     return isinstance(value, str) and fold(text) in fold(value)

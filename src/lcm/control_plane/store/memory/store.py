@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.store import validation
 from lcm.control_plane.store.commit_rules import Commit
-from lcm.control_plane.store.cursors import Position, journal_number, page_cursor, page_position
-from lcm.control_plane.store.memory.disk import Document, MemoryDisk
-from lcm.control_plane.store.port import Page, Sort, Stored, StoreError, StoreUnavailable, Where
+from lcm.control_plane.store.cursors import PagePosition, page_cursor, parse_journal_cursor, parse_page_cursor
+from lcm.control_plane.store.memory.disk import MemoryDisk, MemoryDocument
+from lcm.control_plane.store.port import DocumentPage, Sort, StoredDocument, StoreError, StoreUnavailableError, Where
 from lcm.control_plane.store.values import is_number, order_key, to_micros
 from lcm.core import clock
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Recorded, Sample, Value
+    from lcm.control_plane.store.port import Delete, FieldValue, Guard, JournalEntry, Kind, NewJournalEntry, Put, Sample
     from lcm.control_plane.store.values import OrderKey
 
 __all__ = ["MemoryDisk", "MemoryStore"]
@@ -33,13 +33,13 @@ class MemoryStore:
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         self.disk = disk or MemoryDisk()
-        self._catalogue = validation.Catalogue()
+        self._catalogue = validation.KindRegistry()
         self._closed: str | None = "the store is not open"
         self._under_way: dict[int, Commit] = {}
         self._calls = 0
 
     async def open(self, kinds: Sequence[Kind]) -> None:
-        self._catalogue = validation.Catalogue(kinds)
+        self._catalogue = validation.KindRegistry(kinds)
         self._closed = None
 
     async def close(self) -> None:
@@ -50,27 +50,27 @@ class MemoryStore:
         """End as kill -9 would: of each commit under way chance says whether all of it was made or nothing."""
         self._closed = "the process was killed"
         for commit in self._under_way.values():
-            if clock.chance().random() < 0.5:
+            if clock.rng().random() < 0.5:
                 self._land(commit)
         self._under_way.clear()
 
     async def check(self) -> None:
         await self._turn()
 
-    async def get(self, kind: Kind, document_id: str) -> Stored | None:
+    async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         self._catalogue.check(kind)
         validation.check_id(document_id)
         await self._turn()
         return self._stored(kind, document_id)
 
-    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         self._catalogue.check(kind)
         validation.check_ids(document_ids)
         await self._turn()
         found = (self._stored(kind, document_id) for document_id in document_ids)
         return {stored.id: stored for stored in found if stored is not None}
 
-    async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
+    async def get_unique(self, kind: Kind, field_name: str, value: str) -> StoredDocument | None:
         self._catalogue.check(kind)
         validation.check_unique(kind, field_name, value)
         await self._turn()
@@ -85,34 +85,35 @@ class MemoryStore:
         sort: Sort | None = None,
         after: str | None = None,
         limit: int = 100,
-    ) -> Page:
+    ) -> DocumentPage:
         where, sort = where or Where(), sort or Sort()
         self._catalogue.check_query(kind, where, limit, sort)
-        position = page_position(kind, sort, after) if after is not None else None
+        position = parse_page_cursor(kind, sort, after) if after is not None else None
         await self._turn()
         rows = [
-            (_place(sort, document_id, document), document) for document_id, document in self.disk.matching(kind, where)
+            (_sort_position(sort, document_id, document), document)
+            for document_id, document in self.disk.matching(kind, where)
         ]
         if position is not None:
             last = (order_key(position.value), position.id)
             rows = [row for row in rows if (row[0] < last if sort.descending else row[0] > last)]
         nearest = heapq.nlargest if sort.descending else heapq.nsmallest
         page = nearest(limit + 1, rows, key=lambda row: row[0])
-        items = [Stored(place[1], document.revision, document.body) for place, document in page[:limit]]
+        items = [StoredDocument(place[1], document.revision, document.body) for place, document in page[:limit]]
         if len(page) <= limit:
-            return Page(items, None)
+            return DocumentPage(items, None)
         (_, last_id), document = page[limit - 1]
         value = document.fields.get(sort.by) if sort.by else None
-        return Page(items, page_cursor(kind, sort, Position(value, last_id)))
+        return DocumentPage(items, page_cursor(kind, sort, PagePosition(value, last_id)))
 
     async def count_by(
         self, kind: Kind, fields: Sequence[str], where: Where | None = None, *, sums: Sequence[str] = ()
-    ) -> Sequence[tuple[tuple[Value, ...], int, tuple[float, ...]]]:
+    ) -> Sequence[tuple[tuple[FieldValue, ...], int, tuple[float, ...]]]:
         where = where or Where()
         self._catalogue.check_query(kind, where)
         validation.check_fields(kind, (*fields, *sums))
         await self._turn()
-        groups: dict[tuple[OrderKey, ...], list[Document]] = {}
+        groups: dict[tuple[OrderKey, ...], list[MemoryDocument]] = {}
         for _, document in self.disk.matching(kind, where):
             groups.setdefault(tuple(order_key(document.fields.get(name)) for name in fields), []).append(document)
         return [
@@ -125,7 +126,7 @@ class MemoryStore:
         ]
 
     async def commit(
-        self, writes: Sequence[Put | Delete], *, entries: Sequence[Entry] = (), guards: Sequence[Guard] = ()
+        self, writes: Sequence[Put | Delete], *, entries: Sequence[NewJournalEntry] = (), guards: Sequence[Guard] = ()
     ) -> Sequence[str]:
         self._catalogue.check_commit(writes, entries, guards)
         self._calls += 1
@@ -147,14 +148,14 @@ class MemoryStore:
         subjects: Sequence[str] = (),
         newest_first: bool = False,
         limit: int = 100,
-    ) -> Sequence[Recorded]:
+    ) -> Sequence[JournalEntry]:
         validation.check_journal_query(topics, subjects, limit)
         for cursor in (after, before):
             if cursor is not None:
-                journal_number(cursor)
+                parse_journal_cursor(cursor)
         await self._turn()
         lines = self.disk.journal(after, before)
-        found: list[Recorded] = []
+        found: list[JournalEntry] = []
         for line in reversed(lines) if newest_first else lines:
             if (not topics or line.topic in topics) and (not subjects or line.subject in subjects):
                 found.append(line)
@@ -163,8 +164,8 @@ class MemoryStore:
         return found
 
     async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
-        validation.check_forgetting(topic, limit)
-        journal_number(through)
+        validation.check_trim(topic, limit)
+        parse_journal_cursor(through)
         await self._turn()
         return self.disk.forget(topic, through, limit)
 
@@ -180,11 +181,11 @@ class MemoryStore:
         rows = self.disk.series(series)
         return [row for row in rows if row.subject == subject and to_micros(row.at) >= begin][:limit]
 
-    async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
-        validation.check_thinning(series, keep_every_seconds)
+    async def downsample(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
+        validation.check_downsample(series, keep_every_seconds)
         end = to_micros(before)
         await self._turn()
-        return self.disk.thin(series, end, keep_every_seconds)
+        return self.disk.downsample(series, end, keep_every_seconds)
 
     async def _turn(self) -> None:
         """Let others run first; nothing has happened yet if the caller is cancelled here."""
@@ -193,7 +194,7 @@ class MemoryStore:
 
     def _require_open(self) -> None:
         if self._closed is not None:
-            raise StoreUnavailable(self._closed)
+            raise StoreUnavailableError(self._closed)
 
     def _land(self, commit: Commit) -> None:
         try:
@@ -201,14 +202,14 @@ class MemoryStore:
         except StoreError:
             return  # it lost against another one: nothing was made, and nobody is left to be told
 
-    def _stored(self, kind: Kind, document_id: str) -> Stored | None:
+    def _stored(self, kind: Kind, document_id: str) -> StoredDocument | None:
         document = self.disk.get(kind, document_id)
-        return Stored(document_id, document.revision, document.body) if document else None
+        return StoredDocument(document_id, document.revision, document.body) if document else None
 
 
-def _place(sort: Sort, document_id: str, document: Document) -> tuple[OrderKey, str]:
+def _sort_position(sort: Sort, document_id: str, document: MemoryDocument) -> tuple[OrderKey, str]:
     return order_key(document.fields.get(sort.by) if sort.by else None), document_id
 
 
-def _sum(documents: Sequence[Document], name: str) -> float:
+def _sum(documents: Sequence[MemoryDocument], name: str) -> float:
     return float(sum(value for document in documents if is_number(value := document.fields.get(name))))  # type: ignore[misc]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo import DeleteOne, InsertOne, ReplaceOne
 
-from lcm.control_plane.store.commit_rules import freed, require
+from lcm.control_plane.store.commit_rules import released_unique_values, require_commit_allowed
 from lcm.control_plane.store.cursors import journal_cursor
-from lcm.control_plane.store.mongo.queries import document
+from lcm.control_plane.store.mongo.queries import to_mongo
 from lcm.control_plane.store.mongo.schema import HEAD, JOURNAL, META, collection
 from lcm.control_plane.store.port import Put, StoreError
 from lcm.control_plane.store.values import to_micros
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 Operation = InsertOne[dict[str, Any]] | ReplaceOne[dict[str, Any]] | DeleteOne
 
-_READ_TOGETHER = 500
+_READ_BATCH = 500
 
 
-class Batch:
+class CommitBatch:
     """What the commits read, and what becomes of it.
 
     Every transaction begins by moving the head: of two at once MongoDB lets only one through. So what is read after it
@@ -55,7 +55,7 @@ class Batch:
         for commit in self._commits:
             revision += 1
             try:
-                require(commit, self)
+                require_commit_allowed(commit, self)
             except StoreError as refusal:
                 outcomes.append(refusal)
                 continue
@@ -82,11 +82,11 @@ class Batch:
             for part in (*commit.guards, *commit.writes):
                 places.setdefault(collection(part.kind), {})[part.id] = None
         for name, ids in places.items():
-            for row in await _among(database, session, name, "_id", list(ids)):
+            for row in await _find_by(database, session, name, "_id", list(ids)):
                 self._documents[name, row["_id"]] = row
                 self._owners |= {(name, field, value): row["_id"] for field, value in row["unique"].items()}
         for (name, field), wanted in self._values_to_look_up().items():
-            for row in await _among(database, session, name, f"unique.{field}", list(wanted)):
+            for row in await _find_by(database, session, name, f"unique.{field}", list(wanted)):
                 self._owners[name, field, row["unique"][field]] = row["_id"]
 
     def _values_to_look_up(self) -> dict[tuple[str, str], dict[str, None]]:
@@ -100,12 +100,12 @@ class Batch:
 
     def _apply(self, commit: Commit, revision: int) -> None:
         for write in commit.writes:
-            for field, value in freed(write, self):
+            for field, value in released_unique_values(write, self):
                 self._owners[collection(write.kind), field, value] = None
         for write in commit.writes:
             place = collection(write.kind), write.id
             self._changed[place] = None
-            self._documents[place] = document(write, revision) if isinstance(write, Put) else None
+            self._documents[place] = to_mongo(write, revision) if isinstance(write, Put) else None
             if isinstance(write, Put):
                 for field, value in write.unique.items():
                     self._owners[collection(write.kind), field, value] = write.id
@@ -124,26 +124,26 @@ class Batch:
     async def _write(self, database: Database, session: AsyncClientSession) -> None:
         operations: dict[str, list[Operation]] = {}
         for name, document_id in self._changed:
-            operations.setdefault(name, []).append(_final(document_id, self._documents[name, document_id]))
+            operations.setdefault(name, []).append(_write_operation(document_id, self._documents[name, document_id]))
         if self._lines:
             operations[JOURNAL] = [InsertOne(line) for line in self._lines]
         for name, changes in operations.items():
             await database[name].bulk_write(changes, ordered=False, session=session)
 
 
-def _final(document_id: str, content: dict[str, Any] | None) -> Operation:
+def _write_operation(document_id: str, content: dict[str, Any] | None) -> Operation:
     if content is None:
         return DeleteOne({"_id": document_id})
     return ReplaceOne({"_id": document_id}, content, upsert=True)
 
 
-async def _among(
+async def _find_by(
     database: Database, session: AsyncClientSession, name: str, field: str, values: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Revision and unique values of the documents whose field is one of these."""
     rows: list[dict[str, Any]] = []
-    for begin in range(0, len(values), _READ_TOGETHER):
-        wanted = {field: {"$in": list(values[begin : begin + _READ_TOGETHER])}}
-        found = database[name].find(wanted, {"revision": 1, "unique": 1}, session=session, batch_size=_READ_TOGETHER)
+    for begin in range(0, len(values), _READ_BATCH):
+        wanted = {field: {"$in": list(values[begin : begin + _READ_BATCH])}}
+        found = database[name].find(wanted, {"revision": 1, "unique": 1}, session=session, batch_size=_READ_BATCH)
         rows += await found.to_list()
     return rows

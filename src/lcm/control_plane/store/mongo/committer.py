@@ -10,9 +10,9 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from lcm.control_plane.store.mongo.batch import Batch
-from lcm.control_plane.store.mongo.errors import in_words
-from lcm.control_plane.store.port import StoreError, StoreUnavailable
+from lcm.control_plane.store.mongo.batch import CommitBatch
+from lcm.control_plane.store.mongo.errors import translate_error
+from lcm.control_plane.store.port import StoreError, StoreUnavailableError
 from lcm.core.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.commit_rules import Commit
     from lcm.control_plane.store.mongo.schema import Database
 
-MOST_TOGETHER = 64
+MAX_BATCH = 64
 
 # Control planes that collide on the head come back spread out.
 _BACKOFF = Backoff(base=0.005, multiplier=2.0, longest=0.5, jitter=0.8)
@@ -48,7 +48,7 @@ class Committer:
     async def commit(self, commit: Commit) -> Sequence[str]:
         """Have it committed; durable when this returns."""
         if self._ended:
-            raise StoreUnavailable("the store is closed")
+            raise StoreUnavailableError("the store is closed")
         answer: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
         self._jobs.put_nowait(_Job(commit, answer))
         return await answer
@@ -69,14 +69,14 @@ class Committer:
             if waiting:
                 outcomes = await self._perform([job.commit for job in waiting])
                 for job, outcome in zip(waiting, outcomes, strict=True):
-                    _answer(job, outcome)
+                    _resolve_future(job, outcome)
 
     async def _next_batch(self) -> tuple[list[_Job], bool]:
         batch: list[_Job] = []
         job = await self._jobs.get()
         while job is not None:
             batch.append(job)
-            if len(batch) == MOST_TOGETHER or self._jobs.empty():
+            if len(batch) == MAX_BATCH or self._jobs.empty():
                 return batch, True
             job = self._jobs.get_nowait()
         return batch, False
@@ -86,7 +86,7 @@ class Committer:
             with pymongo.timeout(self._timeout):
                 return await self._until_done(commits)
         except PyMongoError as error:
-            return [in_words(error)] * len(commits)
+            return [translate_error(error)] * len(commits)
         except Exception as error:  # noqa: BLE001 - those who asked get it; the task must go on for the others
             return [error] * len(commits)
 
@@ -106,7 +106,7 @@ class Committer:
     async def _transact(self, session: AsyncClientSession, commits: Sequence[Commit]) -> Sequence[Any]:
         await session.start_transaction(ReadConcern("snapshot"), WriteConcern("majority"))
         try:
-            outcomes = await Batch(commits).run(self._database, session)
+            outcomes = await CommitBatch(commits).run(self._database, session)
             if all(isinstance(outcome, StoreError) for outcome in outcomes):
                 await session.abort_transaction()
                 return outcomes
@@ -131,7 +131,7 @@ class Committer:
             retries += 1
 
 
-def _answer(job: _Job, outcome: Any) -> None:
+def _resolve_future(job: _Job, outcome: Any) -> None:
     if job.answer.done():
         return
     if isinstance(outcome, Exception):

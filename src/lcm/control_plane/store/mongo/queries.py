@@ -14,7 +14,7 @@ from lcm.control_plane.store.values import fold, order_key
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.control_plane.store.cursors import Position
+    from lcm.control_plane.store.cursors import PagePosition
     from lcm.control_plane.store.port import Kind, Put, Sort, Where
 
 Filter: TypeAlias = dict[str, Any]
@@ -22,7 +22,7 @@ Filter: TypeAlias = dict[str, Any]
 _TYPES = ("null", "number", "string", "bool")  # in their order, as values.order_key ranks them
 
 
-def document(put: Put, revision: int) -> Filter:
+def to_mongo(put: Put, revision: int) -> Filter:
     """A document as it is kept. The body is bytes: nobody decodes it on the way."""
     texts = {f"t_{name}": fold(value) for name, value in put.fields.items() if isinstance(value, str)}
     fields = {f"f_{name}": value for name, value in put.fields.items()}
@@ -40,12 +40,12 @@ def conditions(where: Where) -> list[Filter]:
     ]
 
 
-def together(filters: Sequence[Filter]) -> Filter:
+def all_of(filters: Sequence[Filter]) -> Filter:
     """One filter of many."""
     return {"$and": list(filters)} if filters else {}
 
 
-def beyond(sort: Sort, position: Position) -> Filter:
+def after_position(sort: Sort, position: PagePosition) -> Filter:
     """What comes after a position in the order."""
     operator = "$lt" if sort.descending else "$gt"
     if sort.by is None:
@@ -63,7 +63,7 @@ def beyond(sort: Sort, position: Position) -> Filter:
     return {"$or": branches}
 
 
-def order(sort: Sort) -> list[tuple[str, int]]:
+def sort_order(sort: Sort) -> list[tuple[str, int]]:
     """The order of a list."""
     direction = -1 if sort.descending else 1
     return [*([(f"f_{sort.by}", direction)] if sort.by else []), ("_id", direction)]
@@ -73,7 +73,7 @@ def count_pipeline(fields: Sequence[str], where: Where, sums: Sequence[str]) -> 
     """Groups with their values in `_id`, the count in `n`, the sums in `s0`, `s1`, …"""
     totals = {f"s{number}": {"$sum": f"$f_{name}"} for number, name in enumerate(sums)}
     group = {"_id": {name: f"$f_{name}" for name in fields}, "n": {"$sum": 1}, **totals}
-    return [{"$match": together(conditions(where))}, {"$group": group}]
+    return [{"$match": all_of(conditions(where))}, {"$group": group}]
 
 
 def count_hint(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> str | None:

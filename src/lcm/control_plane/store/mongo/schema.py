@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 META, JOURNAL, SAMPLES = "meta", "journal", "samples"
 HEAD = "head"  # the document in META that every commit moves
-_SCHEMA = "schema"
+_SCHEMA_ID = "schema"
 
 
-async def _first(database: Database) -> None:
+async def _create_v1(database: Database) -> None:
     with suppress(DuplicateKeyError):
         await database[META].insert_one({"_id": HEAD, "revision": 0, "cursor": 0})
     await database[JOURNAL].create_indexes([_index("topic", "_id"), _index("subject", "_id")])
@@ -33,7 +33,7 @@ async def _first(database: Database) -> None:
 
 # STEPS[n] makes version n + 1 of version n. Several control planes may take a step at once, or one again after it was
 # cut off: a step must do no harm when it is repeated.
-STEPS: Sequence[Callable[[Database], Awaitable[None]]] = (_first,)
+MIGRATIONS: Sequence[Callable[[Database], Awaitable[None]]] = (_create_v1,)
 
 
 async def require_replica_set(database: Database) -> None:
@@ -48,20 +48,20 @@ async def require_replica_set(database: Database) -> None:
 
 async def migrate(database: Database) -> None:
     """Bring the database up to date, or refuse a newer one."""
-    found = await database[META].find_one({"_id": _SCHEMA})
+    found = await database[META].find_one({"_id": _SCHEMA_ID})
     version = int(found["version"]) if found else 0
-    if version > len(STEPS):
+    if version > len(MIGRATIONS):
         raise StoreError(
-            f"database {database.name} was written by a newer LCM (schema {version}, this one knows {len(STEPS)}):"
+            f"database {database.name} was written by a newer LCM (schema {version}, this one knows {len(MIGRATIONS)}):"
             " run that version, or restore a backup made before it"
         )
-    for number, step in enumerate(STEPS[version:], version + 1):
+    for number, step in enumerate(MIGRATIONS[version:], version + 1):
         await step(database)
         # Never back: another control plane may have gone further meanwhile.
-        await database[META].update_one({"_id": _SCHEMA}, {"$max": {"version": number}}, upsert=True)
+        await database[META].update_one({"_id": _SCHEMA_ID}, {"$max": {"version": number}}, upsert=True)
 
 
-async def prepare(database: Database, kind: Kind) -> None:
+async def prepare_kind(database: Database, kind: Kind) -> None:
     """Make the indexes that the kind declares. Others stay: an older control plane may still run and need them."""
     indexes = [_index(f"f_{field}", "_id") for field in kind.fields]
     indexes += [IndexModel(f"unique.{field}", name=f"unique__{field}", sparse=True) for field in kind.unique]

@@ -13,23 +13,38 @@ from pymongo.write_concern import WriteConcern
 
 from lcm.control_plane.store import validation
 from lcm.control_plane.store.commit_rules import Commit
-from lcm.control_plane.store.cursors import Position, journal_cursor, journal_number, page_cursor, page_position
-from lcm.control_plane.store.downsample import Thinner
+from lcm.control_plane.store.cursors import (
+    PagePosition,
+    journal_cursor,
+    page_cursor,
+    parse_journal_cursor,
+    parse_page_cursor,
+)
+from lcm.control_plane.store.downsample import Downsampler
 from lcm.control_plane.store.mongo import queries
 from lcm.control_plane.store.mongo.committer import Committer
-from lcm.control_plane.store.mongo.errors import spoken
+from lcm.control_plane.store.mongo.errors import translated_errors
 from lcm.control_plane.store.mongo.schema import (
     JOURNAL,
     META,
     SAMPLES,
     collection,
     migrate,
-    prepare,
+    prepare_kind,
     require_replica_set,
 )
-from lcm.control_plane.store.port import Page, Recorded, Sample, Sort, Stored, StoreError, StoreUnavailable, Where
+from lcm.control_plane.store.port import (
+    DocumentPage,
+    JournalEntry,
+    Sample,
+    Sort,
+    StoredDocument,
+    StoreError,
+    StoreUnavailableError,
+    Where,
+)
 from lcm.control_plane.store.values import from_micros, order_key, to_micros
-from lcm.core.sharing import Shared
+from lcm.core.singleflight import FreshSingleflight
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -38,12 +53,12 @@ if TYPE_CHECKING:
     from pymongo.asynchronous.client_session import AsyncClientSession
 
     from lcm.control_plane.store.mongo.schema import Database
-    from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Value
+    from lcm.control_plane.store.port import Delete, FieldValue, Guard, Kind, NewJournalEntry, Put
 
-    Group: TypeAlias = tuple[tuple[Value, ...], int, tuple[float, ...]]
+    CountGroup: TypeAlias = tuple[tuple[FieldValue, ...], int, tuple[float, ...]]
 
-_DECODED_TOGETHER = 500  # more at once would hold up the event loop
-_CHECK = "check"
+_DECODE_BATCH = 500  # more at once would hold up the event loop
+_CHECK_ID = "check"
 
 
 class MongoStore:
@@ -53,14 +68,14 @@ class MongoStore:
         self._uri = uri
         self._name = database
         self._timeout = timeout
-        self._catalogue = validation.Catalogue()
+        self._catalogue = validation.KindRegistry()
         self._database: Database | None = None
         self._committer: Committer | None = None
         self._latest: tuple[Any, Any] | None = None
-        self._counts: Shared[Sequence[Group]] = Shared()
+        self._counts: FreshSingleflight[Sequence[CountGroup]] = FreshSingleflight()
 
     async def open(self, kinds: Sequence[Kind]) -> None:
-        self._catalogue = validation.Catalogue(kinds)
+        self._catalogue = validation.KindRegistry(kinds)
         try:
             client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self._uri, appname="lcm")
         except (PyMongoError, ValueError) as error:
@@ -69,11 +84,11 @@ class MongoStore:
         majority = {"read_concern": ReadConcern("majority"), "write_concern": WriteConcern("majority")}
         database: Database = client.get_database(self._name, **majority)  # type: ignore[arg-type]
         try:
-            with spoken(), pymongo.timeout(self._timeout):
+            with translated_errors(), pymongo.timeout(self._timeout):
                 await require_replica_set(database)
                 await migrate(database)
                 for kind in kinds:
-                    await prepare(database, kind)
+                    await prepare_kind(database, kind)
         except BaseException:
             await client.close()
             raise
@@ -88,34 +103,36 @@ class MongoStore:
 
     async def check(self) -> None:
         async with self._reading() as (database, session):
-            await database[META].update_one({"_id": _CHECK}, {"$inc": {"checks": 1}}, upsert=True, session=session)
+            await database[META].update_one({"_id": _CHECK_ID}, {"$inc": {"checks": 1}}, upsert=True, session=session)
 
-    async def get(self, kind: Kind, document_id: str) -> Stored | None:
+    async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         self._catalogue.check(kind)
         validation.check_id(document_id)
         async with self._reading() as (database, session):
-            found = await database[collection(kind)].find_one({"_id": document_id}, _STORED, session=session)
-        return _stored(found) if found else None
+            found = await database[collection(kind)].find_one(
+                {"_id": document_id}, _DOCUMENT_PROJECTION, session=session
+            )
+        return _to_stored(found) if found else None
 
-    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         self._catalogue.check(kind)
         validation.check_ids(document_ids)
         wanted, found = list(dict.fromkeys(document_ids)), []
-        for begin in range(0, len(wanted), _DECODED_TOGETHER):
-            some = wanted[begin : begin + _DECODED_TOGETHER]
+        for begin in range(0, len(wanted), _DECODE_BATCH):
+            some = wanted[begin : begin + _DECODE_BATCH]
             rows = await self._rows(
-                collection(kind), [{"_id": {"$in": some}}], [("_id", 1)], len(some), projection=_STORED
+                collection(kind), [{"_id": {"$in": some}}], [("_id", 1)], len(some), projection=_DOCUMENT_PROJECTION
             )
-            found += [_stored(row) for row in rows]
+            found += [_to_stored(row) for row in rows]
         return {stored.id: stored for stored in found}
 
-    async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
+    async def get_unique(self, kind: Kind, field_name: str, value: str) -> StoredDocument | None:
         self._catalogue.check(kind)
         validation.check_unique(kind, field_name, value)
         async with self._reading() as (database, session):
             held = {f"unique.{field_name}": value}
-            found = await database[collection(kind)].find_one(held, _STORED, session=session)
-        return _stored(found) if found else None
+            found = await database[collection(kind)].find_one(held, _DOCUMENT_PROJECTION, session=session)
+        return _to_stored(found) if found else None
 
     async def find(
         self,
@@ -125,25 +142,29 @@ class MongoStore:
         sort: Sort | None = None,
         after: str | None = None,
         limit: int = 100,
-    ) -> Page:
+    ) -> DocumentPage:
         where, sort = where or Where(), sort or Sort()
         self._catalogue.check_query(kind, where, limit, sort)
         filters = queries.conditions(where)
         if after is not None:
-            filters.append(queries.beyond(sort, page_position(kind, sort, after)))
+            filters.append(queries.after_position(sort, parse_page_cursor(kind, sort, after)))
         field = f"f_{sort.by}" if sort.by else "_id"
         rows = await self._rows(
-            collection(kind), filters, queries.order(sort), limit + 1, projection={**_STORED, field: 1}
+            collection(kind),
+            filters,
+            queries.sort_order(sort),
+            limit + 1,
+            projection={**_DOCUMENT_PROJECTION, field: 1},
         )
-        items = [_stored(row) for row in rows[:limit]]
+        items = [_to_stored(row) for row in rows[:limit]]
         if len(rows) <= limit:
-            return Page(items, None)
+            return DocumentPage(items, None)
         value = rows[limit - 1].get(field) if sort.by else None
-        return Page(items, page_cursor(kind, sort, Position(value, items[-1].id)))
+        return DocumentPage(items, page_cursor(kind, sort, PagePosition(value, items[-1].id)))
 
     async def count_by(
         self, kind: Kind, fields: Sequence[str], where: Where | None = None, *, sums: Sequence[str] = ()
-    ) -> Sequence[Group]:
+    ) -> Sequence[CountGroup]:
         where = where or Where()
         self._catalogue.check_query(kind, where)
         validation.check_fields(kind, (*fields, *sums))
@@ -151,7 +172,9 @@ class MongoStore:
         question = (kind.name, tuple(fields), repr(where), tuple(sums))
         return await self._counts.ask(question, lambda: self._count(kind, fields, where, sums))
 
-    async def _count(self, kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> Sequence[Group]:
+    async def _count(
+        self, kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]
+    ) -> Sequence[CountGroup]:
         pipeline = queries.count_pipeline(fields, where, sums)
         hint = queries.count_hint(kind, fields, where, sums)
         options: dict[str, Any] = {"hint": hint} if hint else {}
@@ -169,11 +192,11 @@ class MongoStore:
         return sorted(groups, key=lambda group: [order_key(value) for value in group[0]])
 
     async def commit(
-        self, writes: Sequence[Put | Delete], *, entries: Sequence[Entry] = (), guards: Sequence[Guard] = ()
+        self, writes: Sequence[Put | Delete], *, entries: Sequence[NewJournalEntry] = (), guards: Sequence[Guard] = ()
     ) -> Sequence[str]:
         self._catalogue.check_commit(writes, entries, guards)
         if self._committer is None:
-            raise StoreUnavailable("the store is not open")
+            raise StoreUnavailableError("the store is not open")
         return await self._committer.commit(Commit(tuple(writes), tuple(entries), tuple(guards)))
 
     async def journal(
@@ -185,25 +208,25 @@ class MongoStore:
         subjects: Sequence[str] = (),
         newest_first: bool = False,
         limit: int = 100,
-    ) -> Sequence[Recorded]:
+    ) -> Sequence[JournalEntry]:
         validation.check_journal_query(topics, subjects, limit)
         filters: list[queries.Filter] = []
         if after is not None:
-            filters.append({"_id": {"$gt": journal_number(after)}})
+            filters.append({"_id": {"$gt": parse_journal_cursor(after)}})
         if before is not None:
-            filters.append({"_id": {"$lt": journal_number(before)}})
+            filters.append({"_id": {"$lt": parse_journal_cursor(before)}})
         filters += [
             {name: {"$in": list(wanted)}} for name, wanted in (("topic", topics), ("subject", subjects)) if wanted
         ]
         rows = await self._rows(JOURNAL, filters, [("_id", -1 if newest_first else 1)], limit)
         return [
-            Recorded(journal_cursor(row["_id"]), row["topic"], row["subject"], row["body"], from_micros(row["at"]))
+            JournalEntry(journal_cursor(row["_id"]), row["topic"], row["subject"], row["body"], from_micros(row["at"]))
             for row in rows
         ]
 
     async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
-        validation.check_forgetting(topic, limit)
-        old: list[queries.Filter] = [{"topic": topic, "_id": {"$lte": journal_number(through)}}]
+        validation.check_trim(topic, limit)
+        old: list[queries.Filter] = [{"topic": topic, "_id": {"$lte": parse_journal_cursor(through)}}]
         rows = await self._rows(JOURNAL, old, [("_id", 1)], limit, projection={"_id": 1})
         async with self._reading() as (database, session):
             numbers = [row["_id"] for row in rows]
@@ -225,13 +248,13 @@ class MongoStore:
         rows = await self._rows(SAMPLES, filters, [("at", 1), ("_id", 1)], limit)
         return [Sample(subject, from_micros(row["at"]), row["body"]) for row in rows]
 
-    async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
-        validation.check_thinning(series, keep_every_seconds)
-        thinner, dropped = Thinner(keep_every_seconds), 0
+    async def downsample(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
+        validation.check_downsample(series, keep_every_seconds)
+        thinner, dropped = Downsampler(keep_every_seconds), 0
         old = {"series": series, "at": {"$lt": to_micros(before)}}
         filters: list[queries.Filter] = [old]
         order = [("at", 1), ("_id", 1)]
-        while rows := await self._rows(SAMPLES, filters, order, _DECODED_TOGETHER, projection={"subject": 1, "at": 1}):
+        while rows := await self._rows(SAMPLES, filters, order, _DECODE_BATCH, projection={"subject": 1, "at": 1}):
             at, number = rows[-1]["at"], rows[-1]["_id"]
             filters = [old, {"at": {"$gte": at}}, {"$or": [{"at": {"$gt": at}}, {"_id": {"$gt": number}}]}]
             victims = thinner.dropped((row["_id"], row["subject"], row["at"]) for row in rows)
@@ -250,15 +273,15 @@ class MongoStore:
         projection: dict[str, int] | None = None,
     ) -> list[dict[str, Any]]:
         async with self._reading() as (database, session):
-            found = database[name].find(queries.together(filters), projection, session=session)
-            return await found.sort(order).limit(limit).batch_size(min(limit, _DECODED_TOGETHER)).to_list()
+            found = database[name].find(queries.all_of(filters), projection, session=session)
+            return await found.sort(order).limit(limit).batch_size(min(limit, _DECODE_BATCH)).to_list()
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[tuple[Database, AsyncClientSession]]:
         """A session that sees what this process wrote, also when another server has become primary since."""
         if self._database is None:
-            raise StoreUnavailable("the store is not open")
-        with spoken(), pymongo.timeout(self._timeout):
+            raise StoreUnavailableError("the store is not open")
+        with translated_errors(), pymongo.timeout(self._timeout):
             async with self._database.client.start_session(causal_consistency=True) as session:
                 if self._latest is not None:
                     cluster_time, operation_time = self._latest
@@ -271,8 +294,8 @@ class MongoStore:
             self._latest = session.cluster_time, session.operation_time
 
 
-_STORED = {"revision": 1, "body": 1}
+_DOCUMENT_PROJECTION = {"revision": 1, "body": 1}
 
 
-def _stored(row: dict[str, Any]) -> Stored:
-    return Stored(row["_id"], int(row["revision"]), row["body"])
+def _to_stored(row: dict[str, Any]) -> StoredDocument:
+    return StoredDocument(row["_id"], int(row["revision"]), row["body"])

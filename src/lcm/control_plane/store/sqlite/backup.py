@@ -22,14 +22,14 @@ _USAGE = "usage: python -m lcm.control_plane.store.sqlite.backup FROM TO"
 OK, FAILED, WRONG_USAGE = 0, 1, 2
 
 
-class BackupProblem(Exception):
+class BackupError(Exception):
     """There is no copy; the text says why."""
 
 
 def back_up(source: Path, target: Path) -> int:
     """Copy the store to a file that must not exist yet, check the copy, and say how many bytes it has."""
     if target.exists():
-        raise BackupProblem(f"{target} exists: name a file that does not")
+        raise BackupError(f"{target} exists: name a file that does not")
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         # For its owner alone from the first byte on: there are tokens and encrypted secrets in it.
@@ -37,9 +37,9 @@ def back_up(source: Path, target: Path) -> int:
         _copy(source, draft)
         draft.rename(target)
     except sqlite3.Error as error:
-        raise BackupProblem(f"{source} cannot be copied: {error}") from error
+        raise BackupError(f"{source} cannot be copied: {error}") from error
     except OSError as error:
-        raise BackupProblem(f"{target} cannot be written: {error.strerror}") from error
+        raise BackupError(f"{target} cannot be written: {error.strerror}") from error
     finally:
         draft.unlink(missing_ok=True)
     return target.stat().st_size
@@ -52,12 +52,12 @@ def _copy(source: Path, draft: Path) -> None:
     try:
         (application,) = reading.execute("PRAGMA application_id").fetchone()
         if application != APPLICATION_ID:
-            raise BackupProblem(f"{source} is not a store of LCM")
+            raise BackupError(f"{source} is not a store of LCM")
         reading.backup(writing)  # in one step, so under one look at the file
         writing.execute("PRAGMA journal_mode = DELETE")  # the copy is one file
         (verdict,) = writing.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != "ok":
-            raise BackupProblem(f"the copy of {source} is damaged: {verdict}")
+            raise BackupError(f"the copy of {source} is damaged: {verdict}")
     finally:
         writing.close()
         reading.close()
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     source, target = (Path(argument).expanduser() for argument in arguments)
     try:
         size = back_up(source, target)
-    except BackupProblem as problem:
+    except BackupError as problem:
         sys.stderr.write(f"{problem}\n")
         return FAILED
     sys.stdout.write(f"{target}: {size} bytes, checked\n")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.commit_rules import freed, require
+from lcm.control_plane.store.commit_rules import released_unique_values, require_commit_allowed
 from lcm.control_plane.store.cursors import journal_cursor
 from lcm.control_plane.store.port import Put
-from lcm.control_plane.store.sqlite.queries import folded, to_column
-from lcm.control_plane.store.sqlite.schema import bodies, table
+from lcm.control_plane.store.sqlite.queries import folded_column, to_column
+from lcm.control_plane.store.sqlite.schema import body_table, document_table
 from lcm.control_plane.store.values import to_micros
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Delete, Kind
 
 
-def apply(connection: sqlite3.Connection, commit: Commit) -> Sequence[str]:
+def apply_commit(connection: sqlite3.Connection, commit: Commit) -> Sequence[str]:
     """Check and write it; gives the cursors of its entries."""
-    view = _View(connection)
-    require(commit, view)
+    view = _ConnectionView(connection)
+    require_commit_allowed(commit, view)
     revision, cursor = connection.execute(
         "UPDATE head SET revision = revision + 1, cursor = cursor + ? RETURNING revision, cursor",
         (len(commit.entries),),
     ).fetchone()
     for write in commit.writes:
-        for name, value in freed(write, view):
+        for name, value in released_unique_values(write, view):
             connection.execute(
                 "DELETE FROM uniques WHERE kind = ? AND field = ? AND value = ?", (write.kind.name, name, value)
             )
@@ -46,14 +46,14 @@ def apply(connection: sqlite3.Connection, commit: Commit) -> Sequence[str]:
     return [journal_cursor(number) for number in numbers]
 
 
-class _View:
+class _ConnectionView:
     """The documents as the commits before this one left them, also those of the same transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def revision(self, kind: Kind, document_id: str) -> int | None:
-        sql = f"SELECT revision FROM {table(kind)} WHERE id = ?"  # noqa: S608 - the name of a declared kind
+        sql = f"SELECT revision FROM {document_table(kind)} WHERE id = ?"  # noqa: S608 - the name of a declared kind
         row = self._connection.execute(sql, (document_id,)).fetchone()
         return row[0] if row else None
 
@@ -77,7 +77,7 @@ def _write(connection: sqlite3.Connection, write: Put | Delete, revision: int) -
         return
     values = [write.fields[name] for name in write.kind.fields]
     columns = tuple(to_column(value) for value in values)
-    texts = tuple(folded(value) for value in values)
+    texts = tuple(folded_column(value) for value in values)
     if write.expected is None:
         inserted = connection.execute(statements.insert, (write.id, revision, *columns, *texts))
         connection.execute(statements.insert_body, (inserted.lastrowid, write.body))
@@ -100,7 +100,7 @@ class _Statements:
     """A kind's SQL, put together once."""
 
     def __init__(self, kind: Kind) -> None:
-        name, apart = table(kind), bodies(kind)
+        name, apart = document_table(kind), body_table(kind)
         columns = [*(f"f_{field}" for field in kind.fields), *(f"t_{field}" for field in kind.fields)]
         named = ", ".join(["id", "revision", *columns])
         assignments = ", ".join(f"{column} = ?" for column in ["revision", *columns])

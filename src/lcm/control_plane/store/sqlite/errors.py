@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.port import StoreUnavailable
+from lcm.control_plane.store.port import StoreUnavailableError
 
 if TYPE_CHECKING:
     import sqlite3
     from pathlib import Path
 
-_WORDS = {
+_EXPLANATIONS = {
     "SQLITE_FULL": "the disk is full; nothing was written. Free some space",
     "SQLITE_READONLY": "the file or its folder cannot be written. Check its owner and permissions",
     "SQLITE_PERM": "the file or its folder cannot be written. Check its owner and permissions",
@@ -23,8 +23,8 @@ _WORDS = {
 }
 
 
-def in_words(path: Path, error: sqlite3.Error) -> StoreUnavailable:
+def translate_error(path: Path, error: sqlite3.Error) -> StoreUnavailableError:
     """What happened to the file, why, and what to do."""
     name = str(getattr(error, "sqlite_errorname", ""))
-    words = next((words for known, words in _WORDS.items() if name.startswith(known)), "SQLite failed")
-    return StoreUnavailable(f"{path}: {words} ({error})")
+    words = next((words for known, words in _EXPLANATIONS.items() if name.startswith(known)), "SQLite failed")
+    return StoreUnavailableError(f"{path}: {words} ({error})")

@@ -10,52 +10,52 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from lcm.control_plane.store.sqlite.schema import bodies, table
+from lcm.control_plane.store.sqlite.schema import body_table, document_table
 from lcm.control_plane.store.values import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lcm.control_plane.store.cursors import Position
-    from lcm.control_plane.store.port import Kind, Sort, Value, Where
+    from lcm.control_plane.store.cursors import PagePosition
+    from lcm.control_plane.store.port import FieldValue, Kind, Sort, Where
 
 Column: TypeAlias = "str | int | float | bytes"
 
-NONE = -math.inf
+NONE_COLUMN = -math.inf
 _NUMBERS_END = ""  # SQLite orders numbers, text, bytes; these are the lowest text and the lowest bytes
 _TEXT_END = b""
 
 
-def to_column(value: Value) -> Column:
+def to_column(value: FieldValue) -> Column:
     """A value as it is kept."""
     if value is None:
-        return NONE
+        return NONE_COLUMN
     if isinstance(value, bool):
         return b"\x01" if value else b"\x00"
     return value
 
 
-def from_column(column: Column) -> Value:
+def from_column(column: Column) -> FieldValue:
     """The value that is kept so."""
     if isinstance(column, bytes):
         return column == b"\x01"
-    return None if column == NONE else column
+    return None if column == NONE_COLUMN else column
 
 
-def folded(value: Value) -> str | None:
+def folded_column(value: FieldValue) -> str | None:
     """What `contains` looks into."""
     return fold(value) if isinstance(value, str) else None
 
 
 @dataclass(slots=True)
-class Query:
+class SqlQuery:
     """SQL and its parameters."""
 
     sql: str
     parameters: list[Column] = field(default_factory=list)
 
 
-def page_query(kind: Kind, where: Where, sort: Sort, position: Position | None, limit: int) -> Query:
+def page_query(kind: Kind, where: Where, sort: Sort, position: PagePosition | None, limit: int) -> SqlQuery:
     """Rows (id, revision, body, value sorted by). The page is found first: no body is carried through a sort."""
     direction, beyond = ("DESC", "<") if sort.descending else ("ASC", ">")
     condition = _conditions(where)
@@ -71,21 +71,21 @@ def page_query(kind: Kind, where: Where, sort: Sort, position: Position | None, 
     value = f"d.f_{sort.by}" if sort.by else "NULL"
     sql = (
         f"SELECT d.id, d.revision, b.body, {value}"  # noqa: S608 - names come from declared kinds, checked when opened
-        f" FROM (SELECT n FROM {table(kind)} WHERE {condition.sql} ORDER BY {inner} LIMIT ?) AS page"
-        f" CROSS JOIN {table(kind)} AS d ON d.n = page.n JOIN {bodies(kind)} AS b ON b.n = page.n ORDER BY {outer}"
+        f" FROM (SELECT n FROM {document_table(kind)} WHERE {condition.sql} ORDER BY {inner} LIMIT ?) AS page"
+        f" CROSS JOIN {document_table(kind)} AS d ON d.n = page.n JOIN {body_table(kind)} AS b ON b.n = page.n ORDER BY {outer}"
     )
-    return Query(sql, [*condition.parameters, limit])
+    return SqlQuery(sql, [*condition.parameters, limit])
 
 
-def count_query(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> Query:
+def count_query(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> SqlQuery:
     """Rows of the fields' values, the count, the sums."""
     condition = _conditions(where)
     groups = ", ".join(f"f_{name}" for name in fields)
     totals = [f"TOTAL(CASE WHEN f_{name} > -9e999 AND f_{name} < '' THEN f_{name} END)" for name in sums]
     selected = ", ".join([*(f"f_{name}" for name in fields), "COUNT(*)", *totals])
-    sql = f"SELECT {selected} FROM {table(kind)} WHERE {condition.sql}"  # noqa: S608 - as above
+    sql = f"SELECT {selected} FROM {document_table(kind)} WHERE {condition.sql}"  # noqa: S608 - as above
     # Without GROUP BY an empty table would give one row, a group that nobody is in.
-    return Query(f"{sql} GROUP BY {groups}" if fields else f"{sql} HAVING COUNT(*) > 0", condition.parameters)
+    return SqlQuery(f"{sql} GROUP BY {groups}" if fields else f"{sql} HAVING COUNT(*) > 0", condition.parameters)
 
 
 def journal_query(
@@ -95,10 +95,10 @@ def journal_query(
     subjects: Sequence[str],
     newest_first: bool,
     limit: int,
-) -> Query:
+) -> SqlQuery:
     """Rows (cursor, topic, subject, at, body). Each subject, or topic, is read from its own index up to the limit."""
     direction = "DESC" if newest_first else "ASC"
-    shared = Query("1")
+    shared = SqlQuery("1")
     if after is not None:
         shared.sql += " AND cursor > ?"
         shared.parameters.append(after)
@@ -106,7 +106,7 @@ def journal_query(
         shared.sql += " AND cursor < ?"
         shared.parameters.append(before)
     if subjects and topics:
-        shared.sql += f" AND +topic IN ({_marks(topics)})"
+        shared.sql += f" AND +topic IN ({_placeholders(topics)})"
         shared.parameters += topics
     column = "subject" if subjects else "topic"
     branches: list[str] = []
@@ -119,11 +119,11 @@ def journal_query(
             "SELECT * FROM (SELECT cursor, topic, subject, at, body FROM journal"  # noqa: S608 - our own words
             f" WHERE {condition} ORDER BY cursor {direction} LIMIT ?)"
         )
-    return Query(f"{' UNION ALL '.join(branches)} ORDER BY cursor {direction} LIMIT ?", [*parameters, limit])
+    return SqlQuery(f"{' UNION ALL '.join(branches)} ORDER BY cursor {direction} LIMIT ?", [*parameters, limit])
 
 
-def _conditions(where: Where) -> Query:
-    query = Query("1")
+def _conditions(where: Where) -> SqlQuery:
+    query = SqlQuery("1")
     for sql, parameters in _each_condition(where):
         query.sql += f" AND {sql}"
         query.parameters += parameters
@@ -132,9 +132,9 @@ def _conditions(where: Where) -> Query:
 
 def _each_condition(where: Where) -> Iterator[tuple[str, list[Column]]]:
     for name, values in where.any_of.items():
-        yield f"f_{name} IN ({_marks(values)})", [to_column(value) for value in values]
+        yield f"f_{name} IN ({_placeholders(values)})", [to_column(value) for value in values]
     for name, values in where.none_of.items():
-        yield f"f_{name} NOT IN ({_marks(values)})", [to_column(value) for value in values]
+        yield f"f_{name} NOT IN ({_placeholders(values)})", [to_column(value) for value in values]
     for name, bound in where.at_least.items():
         yield f"f_{name} >= ?", [to_column(bound)]
         if not isinstance(bound, bool):
@@ -144,10 +144,10 @@ def _each_condition(where: Where) -> Iterator[tuple[str, list[Column]]]:
         if isinstance(bound, (bool, str)):
             yield f"f_{name} >= ?", [_NUMBERS_END if isinstance(bound, str) else _TEXT_END]
         else:
-            yield f"f_{name} > ?", [NONE]
+            yield f"f_{name} > ?", [NONE_COLUMN]
     for name, text in where.contains.items():
         yield f"instr(t_{name}, ?) > 0", [fold(text)]
 
 
-def _marks(values: Sequence[object]) -> str:
+def _placeholders(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import Kind
 
 APPLICATION_ID = 0x4C434D31  # "LCM1": tells a store from any other SQLite file
-PROBE = "UPDATE head SET checks = checks + 1"
+PROBE_WRITE = "UPDATE head SET checks = checks + 1"
 WAL_LIMIT = 32 * 1024 * 1024
 _CACHE_KIBIBYTES = 32 * 1024
 _BUSY_MILLISECONDS = 500
 
 
-_FIRST = """
+_SCHEMA_V1 = """
 CREATE TABLE head (revision INTEGER NOT NULL, cursor INTEGER NOT NULL, checks INTEGER NOT NULL);
 INSERT INTO head VALUES (0, 0, 0);
 CREATE TABLE uniques (
@@ -41,12 +41,12 @@ CREATE INDEX samples_at ON samples (series, at)
 """
 
 
-def _first(connection: sqlite3.Connection) -> None:
-    for statement in _FIRST.split(";"):
+def _create_v1(connection: sqlite3.Connection) -> None:
+    for statement in _SCHEMA_V1.split(";"):
         connection.execute(statement)
 
 
-STEPS: Sequence[Callable[[sqlite3.Connection], None]] = (_first,)  # STEPS[n] makes version n + 1 of version n
+MIGRATIONS: Sequence[Callable[[sqlite3.Connection], None]] = (_create_v1,)  # STEPS[n] makes version n + 1 of version n
 
 
 def open_writer(path: Path, kinds: Sequence[Kind]) -> sqlite3.Connection:
@@ -55,7 +55,7 @@ def open_writer(path: Path, kinds: Sequence[Kind]) -> sqlite3.Connection:
         path.touch(mode=0o600)  # SQLite would let others read it; its other files get the rights of this one
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        _require_ours(connection, path)
+        _require_lcm_file(connection, path)
         for pragma in (
             "journal_mode = WAL",
             "synchronous = FULL",
@@ -67,9 +67,9 @@ def open_writer(path: Path, kinds: Sequence[Kind]) -> sqlite3.Connection:
         _migrate(connection, path)
         with _transaction(connection):
             for kind in kinds:
-                _prepare(connection, kind)
+                _prepare_kind(connection, kind)
             # SQLite opens a file that cannot be written without a word, and fails at the first write.
-            connection.execute(PROBE)
+            connection.execute(PROBE_WRITE)
     except BaseException:
         connection.close()
         raise
@@ -84,17 +84,17 @@ def open_reader(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def table(kind: Kind) -> str:
+def document_table(kind: Kind) -> str:
     """The name of the kind's table."""
     return f"d_{kind.name}"
 
 
-def bodies(kind: Kind) -> str:
+def body_table(kind: Kind) -> str:
     """The name of the table of the kind's bodies, which are apart so that a look through the fields is short."""
     return f"b_{kind.name}"
 
 
-def _require_ours(connection: sqlite3.Connection, path: Path) -> None:
+def _require_lcm_file(connection: sqlite3.Connection, path: Path) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if application != APPLICATION_ID and tables:
@@ -103,12 +103,12 @@ def _require_ours(connection: sqlite3.Connection, path: Path) -> None:
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(STEPS):
+    if version > len(MIGRATIONS):
         raise StoreError(
-            f"{path} was written by a newer LCM (schema {version}, this one knows {len(STEPS)}):"
+            f"{path} was written by a newer LCM (schema {version}, this one knows {len(MIGRATIONS)}):"
             " run that version, or restore a backup made before it"
         )
-    for number, step in enumerate(STEPS[version:], version + 1):
+    for number, step in enumerate(MIGRATIONS[version:], version + 1):
         with _transaction(connection):
             step(connection)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -126,17 +126,17 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _prepare(connection: sqlite3.Connection, kind: Kind) -> None:
+def _prepare_kind(connection: sqlite3.Connection, kind: Kind) -> None:
     """Make the kind's tables, add columns for fields that are new, and make the indexes what the kind declares.
 
     Columns have no type, so that values are kept and compared as they are; the default is None as sqlite_sql keeps it.
     """
-    name = table(kind)
+    name = document_table(kind)
     columns = {f"f_{field}": "NOT NULL DEFAULT -9e999" for field in kind.fields}
     columns |= {f"t_{field}": "" for field in kind.fields}
     fixed = "n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL"
     connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({fixed})")
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {bodies(kind)} (n INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {body_table(kind)} (n INTEGER PRIMARY KEY, body BLOB NOT NULL)")
     present = {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
     for column, default in columns.items():
         if column not in present:

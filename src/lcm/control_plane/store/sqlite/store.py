@@ -8,16 +8,29 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lcm.control_plane.store import validation
 from lcm.control_plane.store.commit_rules import Commit
-from lcm.control_plane.store.cursors import Position, journal_cursor, journal_number, page_cursor, page_position
-from lcm.control_plane.store.downsample import Thinner
-from lcm.control_plane.store.port import Page, Recorded, Sample, Sort, Stored, StoreUnavailable, Where
-from lcm.control_plane.store.sqlite.commit import apply
-from lcm.control_plane.store.sqlite.errors import in_words
+from lcm.control_plane.store.cursors import (
+    PagePosition,
+    journal_cursor,
+    page_cursor,
+    parse_journal_cursor,
+    parse_page_cursor,
+)
+from lcm.control_plane.store.downsample import Downsampler
+from lcm.control_plane.store.port import (
+    DocumentPage,
+    JournalEntry,
+    Sample,
+    Sort,
+    StoredDocument,
+    StoreUnavailableError,
+    Where,
+)
+from lcm.control_plane.store.sqlite.commit import apply_commit
+from lcm.control_plane.store.sqlite.errors import translate_error
 from lcm.control_plane.store.sqlite.lock import ProcessLock
 from lcm.control_plane.store.sqlite.queries import count_query, from_column, journal_query, page_query
-from lcm.control_plane.store.sqlite.schema import PROBE, bodies, open_writer, table
-from lcm.control_plane.store.sqlite.sqlite_readers import Readers
-from lcm.control_plane.store.sqlite.threads import Writer
+from lcm.control_plane.store.sqlite.schema import PROBE_WRITE, body_table, document_table, open_writer
+from lcm.control_plane.store.sqlite.threads import ReaderPool, WriterThread
 from lcm.control_plane.store.values import from_micros, order_key, to_micros
 
 if TYPE_CHECKING:
@@ -26,13 +39,13 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from lcm.control_plane.store.port import Delete, Entry, Guard, Kind, Put, Value
-    from lcm.control_plane.store.sqlite.queries import Query
+    from lcm.control_plane.store.port import Delete, FieldValue, Guard, Kind, NewJournalEntry, Put
+    from lcm.control_plane.store.sqlite.queries import SqlQuery
 
 T = TypeVar("T")
 
-_THIN_BATCH = 1_000
-_ASKED_TOGETHER = 500  # well below the number of parameters that any SQLite takes
+_DOWNSAMPLE_BATCH = 1_000
+_MAX_IDS_PER_QUERY = 500  # well below the number of parameters that any SQLite takes
 
 
 class SqliteStore:
@@ -42,14 +55,14 @@ class SqliteStore:
         self._path = path
         self._timeout = timeout
         self._lock = ProcessLock(path)
-        self._catalogue = validation.Catalogue()
-        self._writer: Writer | None = None
-        self._readers: Readers | None = None
+        self._catalogue = validation.KindRegistry()
+        self._writer: WriterThread | None = None
+        self._readers: ReaderPool | None = None
 
     async def open(self, kinds: Sequence[Kind]) -> None:
-        self._catalogue = validation.Catalogue(kinds)
+        self._catalogue = validation.KindRegistry(kinds)
         connection = await asyncio.to_thread(self._open_file, kinds)
-        self._writer, self._readers = Writer(self._path, connection), Readers(self._path)
+        self._writer, self._readers = WriterThread(self._path, connection), ReaderPool(self._path)
 
     async def close(self) -> None:
         # Readers first: the last connection to go tidies up the log, and only the writer's can.
@@ -60,32 +73,32 @@ class SqliteStore:
         self._lock.release()
 
     async def check(self) -> None:
-        await self._write(lambda connection: connection.execute(PROBE).rowcount)
+        await self._write(lambda connection: connection.execute(PROBE_WRITE).rowcount)
         await self._rows("SELECT checks FROM head")
 
-    async def get(self, kind: Kind, document_id: str) -> Stored | None:
+    async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         self._catalogue.check(kind)
         validation.check_id(document_id)
         rows = await self._rows(
             f"SELECT d.id, d.revision, b.body FROM {_with_bodies(kind)} WHERE d.id = ?",  # noqa: S608 - a declared kind
             (document_id,),
         )
-        return Stored(*rows[0]) if rows else None
+        return StoredDocument(*rows[0]) if rows else None
 
-    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, Stored]:
+    async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         self._catalogue.check(kind)
         validation.check_ids(document_ids)
         wanted, found = list(dict.fromkeys(document_ids)), []
-        for begin in range(0, len(wanted), _ASKED_TOGETHER):
-            some = wanted[begin : begin + _ASKED_TOGETHER]
+        for begin in range(0, len(wanted), _MAX_IDS_PER_QUERY):
+            some = wanted[begin : begin + _MAX_IDS_PER_QUERY]
             found += await self._rows(
                 f"SELECT d.id, d.revision, b.body FROM {_with_bodies(kind)}"  # noqa: S608 - a declared kind
                 f" WHERE d.id IN ({', '.join('?' * len(some))})",
                 some,
             )
-        return {row[0]: Stored(*row) for row in found}
+        return {row[0]: StoredDocument(*row) for row in found}
 
-    async def get_unique(self, kind: Kind, field_name: str, value: str) -> Stored | None:
+    async def get_unique(self, kind: Kind, field_name: str, value: str) -> StoredDocument | None:
         self._catalogue.check(kind)
         validation.check_unique(kind, field_name, value)
         rows = await self._rows(
@@ -93,7 +106,7 @@ class SqliteStore:
             " WHERE u.kind = ? AND u.field = ? AND u.value = ?",
             (kind.name, field_name, value),
         )
-        return Stored(*rows[0]) if rows else None
+        return StoredDocument(*rows[0]) if rows else None
 
     async def find(
         self,
@@ -103,20 +116,20 @@ class SqliteStore:
         sort: Sort | None = None,
         after: str | None = None,
         limit: int = 100,
-    ) -> Page:
+    ) -> DocumentPage:
         where, sort = where or Where(), sort or Sort()
         self._catalogue.check_query(kind, where, limit, sort)
-        position = page_position(kind, sort, after) if after is not None else None
+        position = parse_page_cursor(kind, sort, after) if after is not None else None
         rows = await self._ask(page_query(kind, where, sort, position, limit + 1))
-        items = [Stored(document_id, revision, body) for document_id, revision, body, _ in rows[:limit]]
+        items = [StoredDocument(document_id, revision, body) for document_id, revision, body, _ in rows[:limit]]
         if len(rows) <= limit:
-            return Page(items, None)
+            return DocumentPage(items, None)
         value = from_column(rows[limit - 1][3]) if sort.by else None
-        return Page(items, page_cursor(kind, sort, Position(value, items[-1].id)))
+        return DocumentPage(items, page_cursor(kind, sort, PagePosition(value, items[-1].id)))
 
     async def count_by(
         self, kind: Kind, fields: Sequence[str], where: Where | None = None, *, sums: Sequence[str] = ()
-    ) -> Sequence[tuple[tuple[Value, ...], int, tuple[float, ...]]]:
+    ) -> Sequence[tuple[tuple[FieldValue, ...], int, tuple[float, ...]]]:
         where, width = where or Where(), len(fields)
         self._catalogue.check_query(kind, where)
         validation.check_fields(kind, (*fields, *sums))
@@ -125,11 +138,11 @@ class SqliteStore:
         return sorted(groups, key=lambda group: [order_key(value) for value in group[0]])
 
     async def commit(
-        self, writes: Sequence[Put | Delete], *, entries: Sequence[Entry] = (), guards: Sequence[Guard] = ()
+        self, writes: Sequence[Put | Delete], *, entries: Sequence[NewJournalEntry] = (), guards: Sequence[Guard] = ()
     ) -> Sequence[str]:
         self._catalogue.check_commit(writes, entries, guards)
         commit = Commit(tuple(writes), tuple(entries), tuple(guards))
-        return await self._write(lambda connection: apply(connection, commit))
+        return await self._write(lambda connection: apply_commit(connection, commit))
 
     async def journal(
         self,
@@ -140,23 +153,23 @@ class SqliteStore:
         subjects: Sequence[str] = (),
         newest_first: bool = False,
         limit: int = 100,
-    ) -> Sequence[Recorded]:
+    ) -> Sequence[JournalEntry]:
         validation.check_journal_query(topics, subjects, limit)
-        begin = journal_number(after) if after is not None else None
-        end = journal_number(before) if before is not None else None
+        begin = parse_journal_cursor(after) if after is not None else None
+        end = parse_journal_cursor(before) if before is not None else None
         rows = await self._ask(journal_query(begin, end, topics, subjects, newest_first, limit))
         return [
-            Recorded(journal_cursor(number), topic, subject, body, from_micros(at))
+            JournalEntry(journal_cursor(number), topic, subject, body, from_micros(at))
             for number, topic, subject, at, body in rows
         ]
 
     async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
-        validation.check_forgetting(topic, limit)
+        validation.check_trim(topic, limit)
         sql = (
             "DELETE FROM journal WHERE cursor IN"
             " (SELECT cursor FROM journal WHERE topic = ? AND cursor <= ? ORDER BY cursor LIMIT ?)"
         )
-        parameters = (topic, journal_number(through), limit)
+        parameters = (topic, parse_journal_cursor(through), limit)
         return await self._write(lambda connection: connection.execute(sql, parameters).rowcount)
 
     async def append(self, series: str, samples: Sequence[Sample]) -> None:
@@ -173,14 +186,14 @@ class SqliteStore:
         )
         return [Sample(subject, from_micros(at), body) for at, body in rows]
 
-    async def thin(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
-        validation.check_thinning(series, keep_every_seconds)
-        thinner, end, dropped = Thinner(keep_every_seconds), to_micros(before), 0
+    async def downsample(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
+        validation.check_downsample(series, keep_every_seconds)
+        thinner, end, dropped = Downsampler(keep_every_seconds), to_micros(before), 0
         at, number = -(2**63), 0
         while rows := await self._rows(
             "SELECT n, subject, at FROM samples WHERE series = ? AND at < ? AND (at, n) > (?, ?)"
             " ORDER BY at, n LIMIT ?",
-            (series, end, at, number, _THIN_BATCH),
+            (series, end, at, number, _DOWNSAMPLE_BATCH),
         ):
             number, _, at = rows[-1]
             if victims := [(victim,) for victim in thinner.dropped(rows)]:
@@ -191,17 +204,17 @@ class SqliteStore:
         sql = "DELETE FROM samples WHERE n = ?"
         return await self._write(lambda connection: connection.executemany(sql, numbers).rowcount)
 
-    async def _ask(self, query: Query) -> list[Any]:
+    async def _ask(self, query: SqlQuery) -> list[Any]:
         return await self._rows(query.sql, query.parameters)
 
     async def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         if self._readers is None:
-            raise StoreUnavailable(f"{self._path}: the store is not open")
+            raise StoreUnavailableError(f"{self._path}: the store is not open")
         return await self._within(self._readers.run(lambda reader: reader.execute(sql, parameters).fetchall()))
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
-            raise StoreUnavailable(f"{self._path}: the store is not open")
+            raise StoreUnavailableError(f"{self._path}: the store is not open")
         return await self._within(self._writer.run(work))
 
     async def _within(self, call: Awaitable[T]) -> T:
@@ -209,7 +222,9 @@ class SqliteStore:
             async with asyncio.timeout(self._timeout):
                 return await call
         except TimeoutError:
-            raise StoreUnavailable(f"{self._path} did not answer within {self._timeout:g} s: check the disk") from None
+            raise StoreUnavailableError(
+                f"{self._path} did not answer within {self._timeout:g} s: check the disk"
+            ) from None
 
     def _open_file(self, kinds: Sequence[Kind]) -> sqlite3.Connection:
         self._lock.take()
@@ -217,11 +232,11 @@ class SqliteStore:
             return open_writer(self._path, kinds)
         except sqlite3.Error as error:
             self._lock.release()
-            raise in_words(self._path, error) from error
+            raise translate_error(self._path, error) from error
         except BaseException:
             self._lock.release()
             raise
 
 
 def _with_bodies(kind: Kind) -> str:
-    return f"{table(kind)} AS d JOIN {bodies(kind)} AS b ON b.n = d.n"
+    return f"{document_table(kind)} AS d JOIN {body_table(kind)} AS b ON b.n = d.n"

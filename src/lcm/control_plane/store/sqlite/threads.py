@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from lcm.control_plane.store.port import StoreUnavailable
-from lcm.control_plane.store.sqlite.errors import in_words
-from lcm.control_plane.store.sqlite.schema import WAL_LIMIT
+from lcm.control_plane.store.port import StoreUnavailableError
+from lcm.control_plane.store.sqlite.errors import translate_error
+from lcm.control_plane.store.sqlite.schema import WAL_LIMIT, open_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+
 T = TypeVar("T")
 
-MOST_TOGETHER = 64
+MAX_BATCH = 64
 
 
 class _Job(NamedTuple):
@@ -27,7 +29,7 @@ class _Job(NamedTuple):
     answer: asyncio.Future[Any]
 
 
-class Writer:
+class WriterThread:
     """Runs jobs in the order they came, each within a savepoint, up to 64 of them in one transaction."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -44,7 +46,7 @@ class Writer:
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do it in the writer's thread; when this returns it is durable."""
         if self._ended:
-            raise StoreUnavailable(f"{self._path}: the store is closed")
+            raise StoreUnavailableError(f"{self._path}: the store is closed")
         answer: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put(_Job(work, answer))
         return await answer
@@ -64,7 +66,7 @@ class Writer:
                 outcomes = self._perform(batch)
                 # The loop may be closed before its store was: then nobody waits for the answers.
                 with suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(_answer, batch, outcomes)
+                    self._loop.call_soon_threadsafe(_resolve_futures, batch, outcomes)
                 self._bound_wal()
         self._connection.close()
 
@@ -73,7 +75,7 @@ class Writer:
         job = self._jobs.get()
         while job is not None:
             batch.append(job)
-            if len(batch) == MOST_TOGETHER:
+            if len(batch) == MAX_BATCH:
                 return batch, True
             try:
                 job = self._jobs.get_nowait()
@@ -89,7 +91,7 @@ class Writer:
         except sqlite3.Error as error:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
-            return [in_words(self._path, error)] * len(batch)
+            return [translate_error(self._path, error)] * len(batch)
         return outcomes
 
     def _attempt(self, job: _Job) -> Any:
@@ -115,7 +117,7 @@ class Writer:
             self._wal_limit += WAL_LIMIT  # the next commit says what is wrong; the log is tried again later
 
 
-def _answer(batch: Sequence[_Job], outcomes: Sequence[Any]) -> None:
+def _resolve_futures(batch: Sequence[_Job], outcomes: Sequence[Any]) -> None:
     for job, outcome in zip(batch, outcomes, strict=True):
         if job.answer.done():
             continue
@@ -123,3 +125,40 @@ def _answer(batch: Sequence[_Job], outcomes: Sequence[Any]) -> None:
             job.answer.set_exception(outcome)
         else:
             job.answer.set_result(outcome)
+
+
+READER_THREADS = 2  # each row passes through the interpreter: more threads only wait for each other there
+
+
+class ReaderPool:
+    """Each job is short: a long one would keep SQLite's log from being started over."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"store-reader {path.name}")
+        self._own = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._ended = False
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do it in a reader's thread."""
+        if self._ended:
+            raise StoreUnavailableError(f"{self._path}: the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._perform, work)
+
+    async def close(self) -> None:
+        """Wait for those under way."""
+        self._ended = True
+        await asyncio.to_thread(self._pool.shutdown)
+        while self._connections:
+            self._connections.pop().close()
+
+    def _perform(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
+            if connection is None:
+                connection = self._own.connection = open_reader(self._path)
+                self._connections.append(connection)
+            return work(connection)
+        except sqlite3.Error as error:
+            raise translate_error(self._path, error) from error

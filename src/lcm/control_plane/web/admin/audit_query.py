@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from lcm.control_plane.http.api.workers import split
-from lcm.control_plane.journal.audit import AuditFilter
+from lcm.control_plane.http.api.workers import split_values
+from lcm.control_plane.journal.search import AuditFilter
 from lcm.model.audit import ActorKind
 
 if TYPE_CHECKING:
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import QueryParams
 
-ROWS: Final = 50
-NIGHTS: Final[dict[str, timedelta]] = {
+PAGE_SIZE: Final = 50
+SUMMARY_PERIODS: Final[dict[str, timedelta]] = {
     "12h": timedelta(hours=12),
     "24h": timedelta(hours=24),
     "3d": timedelta(days=3),
     "7d": timedelta(days=7),
 }
 """Spans to sum up, by their word in the address; the first is the usual one."""
-KINDS: Final[dict[str, str]] = {
+ACTOR_KIND_LABELS: Final[dict[str, str]] = {
     "": "Everybody",
     ActorKind.PERSON.value: "People",
     ActorKind.CONTROLLER.value: "Controllers",
     ActorKind.POLICY.value: "Policies",
     ActorKind.SYSTEM.value: "System",
 }
-_LONGEST = 100
-_MOST = 20
+_MAX_TEXT = 100
+_MAX_VALUES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class AuditLook:
+class AuditQuery:
     """One way to look. What the address says wrongly is left out: a bookmark of yesterday still shows something."""
 
     q: str = ""
@@ -50,19 +50,19 @@ class AuditLook:
     after: str = ""
 
     @classmethod
-    def of(cls, query: QueryParams) -> AuditLook:
+    def of(cls, query: QueryParams) -> AuditQuery:
         """The look that an address stands for."""
         kind, night = query.get("by", "").lower(), query.get("night", "12h")
         return cls(
-            q=query.get("q", "").strip()[:_LONGEST],
-            actors=tuple(split(query.getlist("actor")))[:_MOST],
-            kind=kind if kind in KINDS else "",
-            actions=tuple(split(query.getlist("action")))[:_MOST],
-            subjects=tuple(each for each in split(query.getlist("subject")) if each.isprintable())[:_MOST],
-            since=_minute(query.get("since", "")),
-            until=_minute(query.get("until", "")),
-            night=night if night in NIGHTS else "12h",
-            after=query.get("after", "")[:_LONGEST],
+            q=query.get("q", "").strip()[:_MAX_TEXT],
+            actors=tuple(split_values(query.getlist("actor")))[:_MAX_VALUES],
+            kind=kind if kind in ACTOR_KIND_LABELS else "",
+            actions=tuple(split_values(query.getlist("action")))[:_MAX_VALUES],
+            subjects=tuple(each for each in split_values(query.getlist("subject")) if each.isprintable())[:_MAX_VALUES],
+            since=_normalized_minute(query.get("since", "")),
+            until=_normalized_minute(query.get("until", "")),
+            night=night if night in SUMMARY_PERIODS else "12h",
+            after=query.get("after", "")[:_MAX_TEXT],
         )
 
     @property
@@ -77,8 +77,8 @@ class AuditLook:
             actors=self.actors,
             actor_kinds=(self.kind,) if self.kind else (),
             actions=self.actions,
-            since=_moment(self.since),
-            until=_moment(self.until),
+            since=_parse_time(self.since),
+            until=_parse_time(self.until),
             q=self.q,
         )
 
@@ -104,13 +104,13 @@ class AuditLook:
         }
 
 
-def _minute(text: str) -> str:
+def _normalized_minute(text: str) -> str:
     """A minute as browsers send and show it, or nothing."""
-    moment = _moment(text.strip()[:_LONGEST])
+    moment = _parse_time(text.strip()[:_MAX_TEXT])
     return "" if moment is None else moment.strftime("%Y-%m-%dT%H:%M")
 
 
-def _moment(text: str) -> datetime | None:
+def _parse_time(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -7,42 +7,41 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from lcm.control_plane.services import parts
-from lcm.control_plane.web.auth import Visitor, is_fragment
-from lcm.control_plane.web.rendering import fragment, page
-from lcm.model.formatting import quoted
-from lcm.model.system import Verdict
+from lcm.control_plane.services import get_services
+from lcm.control_plane.web.auth import CurrentUser, is_fragment
+from lcm.control_plane.web.rendering import render_fragment, render_page
+from lcm.model.formatting import as_clause
+from lcm.model.system import ControllerVerdict
 
 if TYPE_CHECKING:
-    from lcm.model.model_system import ControllerHealth, SystemHealth
-    from lcm.model.system import ControllerReport, RegionReport
+    from lcm.model.system import ControllerHealth, ControllerReport, RegionReport, SystemHealth
 
 router = APIRouter(include_in_schema=False)
-CALLED = {"aws": "AWS", "cml": "CML servers", "control-plane": "the control plane"}
-MOST_OPERATIONS = 8
-_FINE = ("ok", "made")
+CALL_TARGETS = {"aws": "AWS", "cml": "CML servers", "control-plane": "the control plane"}
+MAX_OPERATIONS = 8
+_SUCCESS_OUTCOMES = ("ok", "made")
 
 
 @router.get("/system")
-async def system(request: Request, who: Visitor) -> HTMLResponse:
+async def system_page(request: Request, who: CurrentUser) -> HTMLResponse:
     """The page, or only its content for a script that asks again."""
-    health = await parts(request).system.health()
+    health = await get_services(request).system.health()
     values: dict[str, Any] = {
         "health": health,
-        "said": in_a_sentence(health),
+        "said": health_summary(health),
         "open_breakers": open_breakers(health),
-        "called": called,
-        "calls_to": calls_to,
-        "called_names": CALLED,
+        "called": frequent_calls,
+        "calls_to": count_calls,
+        "called_names": CALL_TARGETS,
     }
     if is_fragment(request):
-        return fragment("admin/_system.html", **values)
-    return await page(request, who, "admin/system.html", here="system", title="System", **values)
+        return render_fragment("admin/_system.html", **values)
+    return await render_page(request, who, "admin/system.html", here="system", title="System", **values)
 
 
-def in_a_sentence(health: SystemHealth) -> tuple[str, str]:
+def health_summary(health: SystemHealth) -> tuple[str, str]:
     """The answer to "is it well?": good, warn or bad, and why."""
-    unwell = [each for each in health.controllers if each.verdict is not Verdict.HEALTHY]
+    unwell = [each for each in health.controllers if each.verdict is not ControllerVerdict.HEALTHY]
     mirror = health.plane.mirror
     if not health.controllers:
         return "bad", "No controller has ever announced itself: nothing is done to workers."
@@ -53,12 +52,12 @@ def in_a_sentence(health: SystemHealth) -> tuple[str, str]:
     if health.hold is not None:
         return "warn", "Everything works, and nothing is done: the fleet is on hold."
     if suspended := open_breakers(health):
-        return "warn", f"A breaker is open: in {_named(suspended)} no worker is marked as lost."
+        return "warn", f"A breaker is open: in {_join_names(suspended)} no worker is marked as lost."
     regions = [each for controller in health.controllers for each in _regions(controller)]
     if unseen := [each for each in regions if each.trouble]:
-        return "warn", f"{unseen[0].name} cannot be looked at: {quoted(unseen[0].trouble)}."
+        return "warn", f"{unseen[0].name} cannot be looked at: {as_clause(unseen[0].trouble)}."
     if beginning := [each.name for each in health.controllers if each.term and not each.startup_sweep_done]:
-        return "warn", f"{_named(beginning)} has just begun to lead and has not verified everything yet."
+        return "warn", f"{_join_names(beginning)} has just begun to lead and has not verified everything yet."
     if health.leaks_total:
         return "warn", f"Everything works; {health.leaks_total} of our instances belong to no worker."
     return "good", "Everything works."
@@ -74,24 +73,24 @@ def _regions(controller: ControllerHealth) -> tuple[RegionReport, ...]:
     return () if controller.report is None else controller.report.regions
 
 
-def _named(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def calls_to(report: ControllerReport, whom: str) -> int:
+def count_calls(report: ControllerReport, whom: str) -> int:
     """How often somebody was called."""
     return sum(count for outcomes in report.calls.get(whom, {}).values() for count in outcomes.values())
 
 
-def called(report: ControllerReport, whom: str) -> list[tuple[str, int, str]]:
+def frequent_calls(report: ControllerReport, whom: str) -> list[tuple[str, int, str]]:
     """The most frequent calls to somebody: operation, how often, and how those ended that did not end well.
 
     Of the others those are shown that did not always end well.
     """
     rows = []
     for operation, outcomes in report.calls.get(whom, {}).items():
-        other = sorted((outcome, count) for outcome, count in outcomes.items() if outcome not in _FINE)
+        other = sorted((outcome, count) for outcome, count in outcomes.items() if outcome not in _SUCCESS_OUTCOMES)
         words = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in other)
         rows.append((operation, sum(outcomes.values()), words))
     rows.sort(key=lambda row: (-row[1], row[0]))
-    return [row for number, row in enumerate(rows) if number < MOST_OPERATIONS or row[2]]
+    return [row for number, row in enumerate(rows) if number < MAX_OPERATIONS or row[2]]

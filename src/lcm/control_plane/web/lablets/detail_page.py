@@ -8,78 +8,80 @@ from typing import Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
-from lcm.control_plane.errors import Refusal
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS
-from lcm.control_plane.services import Parts, parts
-from lcm.control_plane.web.auth import Looking, Visitor
-from lcm.control_plane.web.lablet_timeline import read_lablet_timeline
-from lcm.control_plane.web.lablets.lablet_rows import worker_names
-from lcm.control_plane.web.rendering import fragment, missing, page
+from lcm.control_plane.services import Services, get_services
+from lcm.control_plane.web.auth import CurrentUser, WebUser
+from lcm.control_plane.web.lablets.list_page import worker_names
+from lcm.control_plane.web.rendering import render_fragment, render_not_found, render_page
+from lcm.control_plane.web.timeline import read_lablet_timeline
 from lcm.model.lablet.record import Lablet
-from lcm.model.lablet.status import FINAL
-from lcm.model.lablet.urgency import lablet_problem, why_lablet
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES
+from lcm.model.lablet.urgency import lablet_problem, lablet_reason
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
 
 router = APIRouter(include_in_schema=False)
-_ID = re.compile(r"[a-z0-9-]{1,64}")
+_LABLET_ID = re.compile(r"[a-z0-9-]{1,64}")
 
 
 @router.get("/lablets/{lablet_id}")
 async def lablet_page(
-    request: Request, who: Visitor, lablet_id: str, before: str | None = Query(None, max_length=64)
+    request: Request, who: CurrentUser, lablet_id: str, before: str | None = Query(None, max_length=64)
 ) -> HTMLResponse:
     """The whole page. One that does not exist has a page too, which says so."""
     try:
-        values = await _present(parts(request), who, lablet_id)
-    except Refusal:
-        return await missing(request, who, here="lablets", noun="lablet", record_id=lablet_id)
-    timeline = await read_lablet_timeline(parts(request).plane.store, lablet_id, before)
+        values = await _detail_values(get_services(request), who, lablet_id)
+    except ProblemError:
+        return await render_not_found(request, who, here="lablets", noun="lablet", record_id=lablet_id)
+    timeline = await read_lablet_timeline(get_services(request).plane.store, lablet_id, before)
     values |= {"place": f"/lablets/{lablet_id}", "timeline": timeline, "before": before}
-    return await page(request, who, "lablets/detail.html", here="lablets", title=values["lablet"].name, **values)
+    return await render_page(request, who, "lablets/detail.html", here="lablets", title=values["lablet"].name, **values)
 
 
 @router.get("/lablets/{lablet_id}/now")
-async def lablet_now(request: Request, who: Visitor, lablet_id: str) -> HTMLResponse:
+async def lablet_current(request: Request, who: CurrentUser, lablet_id: str) -> HTMLResponse:
     """What changes with the record."""
-    return fragment("lablets/_detail.html", who=who, **await _present(parts(request), who, lablet_id))
+    return render_fragment(
+        "lablets/_detail.html", who=who, **await _detail_values(get_services(request), who, lablet_id)
+    )
 
 
 @router.get("/lablets/{lablet_id}/timeline")
 async def lablet_timeline(
-    request: Request, who: Visitor, lablet_id: str, before: str | None = Query(None, max_length=64)
+    request: Request, who: CurrentUser, lablet_id: str, before: str | None = Query(None, max_length=64)
 ) -> HTMLResponse:
     """A page of what happened."""
-    lablet = await read_lablet(parts(request), lablet_id)
-    timeline = await read_lablet_timeline(parts(request).plane.store, lablet_id, before)
-    return fragment("shared/_timeline.html", place=f"/lablets/{lablet.id}", timeline=timeline, before=before)
+    lablet = await read_lablet(get_services(request), lablet_id)
+    timeline = await read_lablet_timeline(get_services(request).plane.store, lablet_id, before)
+    return render_fragment("shared/_timeline.html", place=f"/lablets/{lablet.id}", timeline=timeline, before=before)
 
 
-async def read_lablet(all_parts: Parts, lablet_id: str) -> Lablet:
+async def read_lablet(all_parts: Services, lablet_id: str) -> Lablet:
     """One lablet. What cannot be an id is not even looked for."""
-    if not _ID.fullmatch(lablet_id):
-        raise Refusal(ProblemCode.NOT_FOUND, "there is no such lablet")
+    if not _LABLET_ID.fullmatch(lablet_id):
+        raise ProblemError(ProblemCode.NOT_FOUND, "there is no such lablet")
     return Lablet.model_validate_json((await all_parts.lablets.get(lablet_id)).body)
 
 
-async def _worker(all_parts: Parts, lablet: Lablet) -> Worker | None:
+async def _assigned_worker(all_parts: Services, lablet: Lablet) -> Worker | None:
     if lablet.worker_id is None:
         return None
     stored = await all_parts.plane.store.get(WORKERS, lablet.worker_id)
     return None if stored is None else Worker.model_validate_json(stored.body)
 
 
-async def _present(all_parts: Parts, who: Looking, lablet_id: str) -> dict[str, Any]:
+async def _detail_values(all_parts: Services, who: WebUser, lablet_id: str) -> dict[str, Any]:
     lablet = await read_lablet(all_parts, lablet_id)
     placement = lablet.placement
     asked_for = None if placement is None else placement.scale_up_worker_id
     left = [each.worker_id for each in lablet.left_behind]
     return {
         "lablet": lablet,
-        "worker": await _worker(all_parts, lablet),
+        "worker": await _assigned_worker(all_parts, lablet),
         "names": await worker_names(all_parts.plane.store, [*left, *([asked_for] if asked_for else [])]),
         "problem": lablet_problem(lablet),
-        "why": why_lablet(lablet),
-        "ended": lablet.status in FINAL,
-        "endable": who.operates and lablet.wanted and lablet.status not in FINAL,
+        "why": lablet_reason(lablet),
+        "ended": lablet.status in FINAL_LABLET_STATUSES,
+        "endable": who.operates and lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES,
     }

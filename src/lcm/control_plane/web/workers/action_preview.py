@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.fleet.service import PAYING
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.service import BILLED_STATUSES
 from lcm.control_plane.web.rendering import usd
-from lcm.control_plane.workers import commands_lifecycle, holding
-from lcm.model.worker.cost import cost_so_far, licence_words, running_words
-from lcm.model.worker.next_step import course_of
+from lcm.control_plane.workers import lifecycle
+from lcm.control_plane.workers import lifecycle as holding
+from lcm.model.worker.cost import cost_so_far, describe_license_release, describe_running_nodes
+from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.requests import HoldRequest
-from lcm.model.worker.status import DesiredStatus, WorkerStatus
-from lcm.model.worker.transitions import IllegalTransition
+from lcm.model.worker.status import DesiredStatus, IllegalWorkerTransitionError, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.metrics import MetricsSample
     from lcm.model.worker.record import Worker
 
-ACTIONS: dict[str, str] = {
+WORKER_ACTIONS: dict[str, str] = {
     "start": "Start",
     "stop": "Stop",
     "drain": "Drain",
@@ -37,20 +37,20 @@ ACTIONS: dict[str, str] = {
 }
 """What can be asked of a worker, as a button says it."""
 
-_TRIES: dict[str, Callable[[Worker, datetime], Worker]] = {
-    "start": commands_lifecycle.start,
-    "stop": commands_lifecycle.stop,
-    "drain": commands_lifecycle.drain,
-    "cancel-drain": commands_lifecycle.cancel_drain,
-    "retry": commands_lifecycle.retry,
+_COMMANDS: dict[str, Callable[[Worker, datetime], Worker]] = {
+    "start": lifecycle.start,
+    "stop": lifecycle.stop,
+    "drain": lifecycle.drain,
+    "cancel-drain": lifecycle.cancel_drain,
+    "retry": lifecycle.retry,
     "hold": lambda worker, now: holding.hold(worker, HoldRequest(reason="asked"), "you", now),
     "release": holding.release,
-    "terminate": commands_lifecycle.terminate,
+    "terminate": lifecycle.terminate,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Consequences:
+class ActionPreview:
     """What would happen; `refusal` says why nothing can."""
 
     action: str
@@ -61,31 +61,35 @@ class Consequences:
     losses: tuple[tuple[str, str], ...] = ()
 
 
-def possible_actions(worker: Worker, now: datetime) -> list[str]:
+def available_actions(worker: Worker, now: datetime) -> list[str]:
     """What fits the worker as it is: neither refused nor without effect."""
-    return [action for action in ACTIONS if (found := foresee(worker, action, now)).changes and not found.refusal]
+    return [
+        action
+        for action in WORKER_ACTIONS
+        if (found := preview_action(worker, action, now)).changes and not found.refusal
+    ]
 
 
-def foresee(worker: Worker, action: str, now: datetime, sample: MetricsSample | None = None) -> Consequences:
+def preview_action(worker: Worker, action: str, now: datetime, sample: MetricsSample | None = None) -> ActionPreview:
     """What the command would do now."""
     if action == "release" and worker.hold is None:
-        return Consequences(action, changes=False, happens="It is not on hold.")
+        return ActionPreview(action, changes=False, happens="It is not on hold.")
     try:
-        after = _TRIES[action](worker, now)
-    except (Refusal, IllegalTransition) as error:
-        return Consequences(action, refusal=str(getattr(error, "detail", error)), changes=False)
+        after = _COMMANDS[action](worker, now)
+    except (ProblemError, IllegalWorkerTransitionError) as error:
+        return ActionPreview(action, refusal=str(getattr(error, "detail", error)), changes=False)
     if after == worker:
-        return Consequences(action, changes=False, happens="It is so already: nothing changes.")
-    return Consequences(
+        return ActionPreview(action, changes=False, happens="It is so already: nothing changes.")
+    return ActionPreview(
         action,
-        happens=_happens(after, action, now),
-        cost=_cost(worker, after, action),
-        losses=_losses(worker, now, sample) if action == "terminate" else _running(worker, action, sample),
+        happens=_effect_text(after, action, now),
+        cost=_cost_text(worker, after, action),
+        losses=_lost(worker, now, sample) if action == "terminate" else _interrupted(worker, action, sample),
     )
 
 
-def _happens(after: Worker, action: str, now: datetime) -> str:
-    clause = course_of(after).clause.partition(": lcm ")[0]
+def _effect_text(after: Worker, action: str, now: datetime) -> str:
+    clause = next_step_of(after).clause.partition(": lcm ")[0]
     if action == "hold":
         return "All changes of it stop until it is released. Watching and explaining go on."
     held = after.hold is not None and after.hold.active(now)
@@ -93,11 +97,11 @@ def _happens(after: Worker, action: str, now: datetime) -> str:
     return f"{lead}{clause}." if held else f"{clause[0].upper()}{clause[1:]}."
 
 
-def _cost(worker: Worker, after: Worker, action: str) -> str:
+def _cost_text(worker: Worker, after: Worker, action: str) -> str:
     price = worker.cost_per_hour_usd
     if price is None or action in ("hold", "release"):
         return ""
-    pays = worker.status in PAYING
+    pays = worker.status in BILLED_STATUSES
     will_pay = after.desired_status is DesiredStatus.RUNNING
     if will_pay and not pays:
         return f"It will cost {usd(price)} an hour."
@@ -107,18 +111,18 @@ def _cost(worker: Worker, after: Worker, action: str) -> str:
     return f"The cost stays {usd(price if pays else 0)} an hour."
 
 
-def _running(worker: Worker, action: str, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
+def _interrupted(worker: Worker, action: str, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
     if action not in ("stop", "drain") or worker.status not in (WorkerStatus.RUNNING, WorkerStatus.DRAINING):
         return ()
-    return (("Running on it", running_words(sample, worker)),)
+    return (("Running on it", describe_running_nodes(sample, worker)),)
 
 
-def _losses(worker: Worker, now: datetime, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
+def _lost(worker: Worker, now: datetime, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
     cost = cost_so_far(worker, now)
     facts = [
         ("Instance", f"{worker.instance_id}, with its disks and all on them" if worker.instance_id else "none"),
-        ("Running on it", running_words(sample, worker)),
-        ("Licence", licence_words(worker)),
+        ("Running on it", describe_running_nodes(sample, worker)),
+        ("Licence", describe_license_release(worker)),
     ]
     if cost is not None:
         facts.append(("Cost so far", f"about {usd(cost)}"))

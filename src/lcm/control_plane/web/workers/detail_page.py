@@ -8,70 +8,72 @@ from typing import Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.fleet.service import PAYING
-from lcm.control_plane.services import Parts, parts
-from lcm.control_plane.web.auth import Looking, Visitor
-from lcm.control_plane.web.lablets.lablet_rows import lablets_of
-from lcm.control_plane.web.rendering import fragment, missing, page
-from lcm.control_plane.web.timeline import read_timeline
-from lcm.control_plane.web.workers.action_preview import ACTIONS, possible_actions
-from lcm.control_plane.web.workers.plots import HOURS, read_plots
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.service import BILLED_STATUSES
+from lcm.control_plane.services import Services, get_services
+from lcm.control_plane.web.auth import CurrentUser, WebUser
+from lcm.control_plane.web.lablets.list_page import lablets_on_worker
+from lcm.control_plane.web.rendering import render_fragment, render_not_found, render_page
+from lcm.control_plane.web.timeline import read_worker_timeline
+from lcm.control_plane.web.workers.action_preview import WORKER_ACTIONS, available_actions
+from lcm.control_plane.web.workers.plots import PLOT_HOURS, read_plots
 from lcm.core import clock
 from lcm.model.worker.cost import cost_so_far
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, WorkerStatus
-from lcm.model.worker.urgency import problem_of
+from lcm.model.worker.urgency import worker_problem
 
 router = APIRouter(include_in_schema=False)
 
 
 @router.get("/workers/{worker_id}")
 async def worker_page(
-    request: Request, who: Visitor, worker_id: str, before: str | None = Query(None, max_length=64)
+    request: Request, who: CurrentUser, worker_id: str, before: str | None = Query(None, max_length=64)
 ) -> HTMLResponse:
     """The whole page. One that does not exist has a page too, which says so."""
     try:
-        values = await _present(parts(request), who, worker_id)
-    except Refusal:
-        return await missing(request, who, here="fleet", noun="worker", record_id=worker_id)
-    timeline = await read_timeline(parts(request).plane.store, worker_id, before)
-    values |= {"place": f"/workers/{worker_id}", "timeline": timeline, "before": before, "hours": HOURS}
-    return await page(request, who, "workers/detail.html", here="fleet", title=values["worker"].name, **values)
+        values = await _detail_values(get_services(request), who, worker_id)
+    except ProblemError:
+        return await render_not_found(request, who, here="fleet", noun="worker", record_id=worker_id)
+    timeline = await read_worker_timeline(get_services(request).plane.store, worker_id, before)
+    values |= {"place": f"/workers/{worker_id}", "timeline": timeline, "before": before, "hours": PLOT_HOURS}
+    return await render_page(request, who, "workers/detail.html", here="fleet", title=values["worker"].name, **values)
 
 
 @router.get("/workers/{worker_id}/now")
-async def worker_now(request: Request, who: Visitor, worker_id: str) -> HTMLResponse:
+async def worker_current(request: Request, who: CurrentUser, worker_id: str) -> HTMLResponse:
     """What changes with the record and with what is decided."""
-    return fragment("workers/_detail.html", who=who, **await _present(parts(request), who, worker_id))
+    return render_fragment(
+        "workers/_detail.html", who=who, **await _detail_values(get_services(request), who, worker_id)
+    )
 
 
 @router.get("/workers/{worker_id}/timeline")
 async def worker_timeline(
-    request: Request, who: Visitor, worker_id: str, before: str | None = Query(None, max_length=64)
+    request: Request, who: CurrentUser, worker_id: str, before: str | None = Query(None, max_length=64)
 ) -> HTMLResponse:
     """A page of what happened."""
-    worker = await _worker(parts(request), worker_id)
-    timeline = await read_timeline(parts(request).plane.store, worker_id, before)
-    return fragment("shared/_timeline.html", place=f"/workers/{worker.id}", timeline=timeline, before=before)
+    worker = await _read_worker(get_services(request), worker_id)
+    timeline = await read_worker_timeline(get_services(request).plane.store, worker_id, before)
+    return render_fragment("shared/_timeline.html", place=f"/workers/{worker.id}", timeline=timeline, before=before)
 
 
 @router.get("/workers/{worker_id}/plots")
-async def worker_plots(request: Request, who: Visitor, worker_id: str, hours: int = 1) -> JSONResponse:
+async def worker_plots(request: Request, who: CurrentUser, worker_id: str, hours: int = 1) -> JSONResponse:
     """Figures for the plots. A span that is not offered is the shortest one."""
-    worker = await _worker(parts(request), worker_id)
+    worker = await _read_worker(get_services(request), worker_id)
     now = clock.now()
-    since = now - timedelta(hours=hours if hours in HOURS else HOURS[0])
-    return JSONResponse(await read_plots(parts(request).plane.store, worker, since, now))
+    since = now - timedelta(hours=hours if hours in PLOT_HOURS else PLOT_HOURS[0])
+    return JSONResponse(await read_plots(get_services(request).plane.store, worker, since, now))
 
 
-async def _worker(all_parts: Parts, worker_id: str) -> Worker:
+async def _read_worker(all_parts: Services, worker_id: str) -> Worker:
     return Worker.model_validate_json((await all_parts.workers.get(worker_id)).body)
 
 
-async def _present(all_parts: Parts, who: Looking, worker_id: str) -> dict[str, Any]:
+async def _detail_values(all_parts: Services, who: WebUser, worker_id: str) -> dict[str, Any]:
     # The record first: what is read after it may be newer, never older than the version that is shown.
-    worker = await _worker(all_parts, worker_id)
+    worker = await _read_worker(all_parts, worker_id)
     explanation = await all_parts.workers.explain(worker_id)
     now = clock.now()
     changeable = who.operates and worker.status is not WorkerStatus.TERMINATED
@@ -79,27 +81,27 @@ async def _present(all_parts: Parts, who: Looking, worker_id: str) -> dict[str, 
         "worker": worker,
         "explanation": explanation,
         "decision": explanation.decision,
-        "problem": problem_of(worker),
-        "actions": _actions(worker) if who.operates else [],
+        "problem": worker_problem(worker),
+        "actions": _offered_actions(worker) if who.operates else [],
         "changeable": changeable,
-        "licence_operations": licence_operations(worker) if changeable else [],
-        "paying": worker.status in PAYING,
+        "licence_operations": license_operations(worker) if changeable else [],
+        "paying": worker.status in BILLED_STATUSES,
         "cost": cost_so_far(worker, now),
-        "saved": _saved(worker),
-        "lablets": await lablets_of(all_parts.plane.store, worker_id),
+        "saved": _saved_by_stops(worker),
+        "lablets": await lablets_on_worker(all_parts.plane.store, worker_id),
     }
 
 
-def _actions(worker: Worker) -> list[tuple[str, str]]:
+def _offered_actions(worker: Worker) -> list[tuple[str, str]]:
     now = clock.now()
     held = worker.hold is not None and worker.hold.active(now)
     return [
-        (action, "Change the hold" if action == "hold" and held else ACTIONS[action].removesuffix(" of"))
-        for action in possible_actions(worker, now)
+        (action, "Change the hold" if action == "hold" and held else WORKER_ACTIONS[action].removesuffix(" of"))
+        for action in available_actions(worker, now)
     ]
 
 
-def licence_operations(worker: Worker) -> list[LicenseOperation]:
+def license_operations(worker: Worker) -> list[LicenseOperation]:
     """What can be done with its licence now."""
     if worker.desired_status is DesiredStatus.TERMINATED:
         return []
@@ -114,7 +116,7 @@ def licence_operations(worker: Worker) -> list[LicenseOperation]:
     return [LicenseOperation.REGISTER, *back]
 
 
-def _saved(worker: Worker) -> float | None:
+def _saved_by_stops(worker: Worker) -> float | None:
     """What its stops have saved."""
     if worker.cost_per_hour_usd is None:
         return None

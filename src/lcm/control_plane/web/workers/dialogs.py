@@ -7,30 +7,30 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
 
-from lcm.control_plane.errors import PreconditionFailed, Refusal
+from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.records.kinds import TEMPLATES
-from lcm.control_plane.services import Parts, parts
-from lcm.control_plane.web.auth import OperatorVisitor, field_of, form_of
-from lcm.control_plane.web.rendering import DONE, fragment, toast
+from lcm.control_plane.services import Services, get_services
+from lcm.control_plane.web.auth import OperatorUser, form_field, read_form
+from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.forms import (
-    Typed,
-    Unfit,
+    InvalidFormError,
+    WorkerForm,
     create_request,
+    form_fingerprint,
     license_request,
     patch_request,
-    refused,
-    seen_of,
+    refused_fields,
 )
-from lcm.model.problems import STATUS, ProblemCode
+from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 from lcm.model.worker.record import Worker
-from lcm.model.worker.requests import PatchWorker
+from lcm.model.worker.requests import UpdateWorkerRequest
 from lcm.model.worker.template import WorkerTemplate
 
 router = APIRouter(include_in_schema=False)
 
-Operation = Annotated[str, Path(pattern="^(register|deregister)$")]
-_MOST_TEMPLATES = 500
-_FIELDS = (
+OperationPath = Annotated[str, Path(pattern="^(register|deregister)$")]
+_MAX_TEMPLATES = 500
+_FORM_FIELDS = (
     "name",
     "template_name",
     "aws_region",
@@ -41,131 +41,139 @@ _FIELDS = (
     "cml_username",
     "cml_password",
 )
-_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 
 
 @router.get("/workers/new")
-async def new_worker(request: Request, who: OperatorVisitor) -> HTMLResponse:
+async def new_worker_form(request: Request, who: OperatorUser) -> HTMLResponse:
     """The form for a new worker."""
-    return await _new_form(parts(request), Typed(template_name=request.query_params.get("template", "")))
+    return await _render_create_form(
+        get_services(request), WorkerForm(template_name=request.query_params.get("template", ""))
+    )
 
 
 @router.get("/workers/new/cost")
-async def new_worker_cost(request: Request, who: OperatorVisitor) -> HTMLResponse:
+async def template_cost(request: Request, who: OperatorUser) -> HTMLResponse:
     """What the chosen template costs and offers."""
-    offered = await _templates(parts(request))
-    chosen = _chosen(offered, request.query_params.get("template_name", ""))
+    offered = await _enabled_templates(get_services(request))
+    chosen = _selected_template(offered, request.query_params.get("template_name", ""))
     desired = request.query_params.get("desired_status", "")
-    return fragment("workers/_template_cost.html", chosen=chosen, stopped=desired == "STOPPED")
+    return render_fragment("workers/_template_cost.html", chosen=chosen, stopped=desired == "STOPPED")
 
 
 @router.post("/workers/new")
-async def make_worker(request: Request, who: OperatorVisitor) -> HTMLResponse:
+async def create_worker(request: Request, who: OperatorUser) -> HTMLResponse:
     """Make it; what is wrong is told at its field, and nothing that was typed is lost."""
-    typed = Typed.of(await form_of(request))
+    typed = WorkerForm.of(await read_form(request))
     try:
-        body = await parts(request).workers.create(who.caller, create_request(typed))
-    except Unfit as unfit:
-        return await _new_form(parts(request), typed, unfit.problems, status=422)
-    except Refusal as refusal:
-        problems = refused(refusal, _FIELDS)
+        body = await get_services(request).workers.create(who.caller, create_request(typed))
+    except InvalidFormError as unfit:
+        return await _render_create_form(get_services(request), typed, unfit.problems, status=422)
+    except ProblemError as refusal:
+        problems = refused_fields(refusal, _FORM_FIELDS)
         if "" in problems and refusal.code in (ProblemCode.NOT_FOUND, ProblemCode.NOT_POSSIBLE_NOW):
             problems = {"template_name": refusal.detail}
-        return await _new_form(parts(request), typed, problems, status=STATUS.get(refusal.code, 409))
+        return await _render_create_form(
+            get_services(request), typed, problems, status=HTTP_STATUS_BY_CODE.get(refusal.code, 409)
+        )
     worker = Worker.model_validate_json(body)
-    return fragment("workers/_toast_created.html", headers={"HX-Trigger": DONE}, worker=worker)
+    return render_fragment("workers/_toast_created.html", headers={"HX-Trigger": DONE_EVENT}, worker=worker)
 
 
 @router.get("/workers/{worker_id}/edit")
-async def edit_worker(request: Request, who: OperatorVisitor, worker_id: str) -> HTMLResponse:
+async def edit_worker_form(request: Request, who: OperatorUser, worker_id: str) -> HTMLResponse:
     """The form with what there is."""
-    worker = await _worker(parts(request), worker_id)
-    return _edit_form(worker, Typed.from_worker(worker))
+    worker = await _read_worker(get_services(request), worker_id)
+    return _render_edit_form(worker, WorkerForm.from_worker(worker))
 
 
 @router.post("/workers/{worker_id}/edit")
-async def change_worker(request: Request, who: OperatorVisitor, worker_id: str) -> HTMLResponse:
+async def update_worker(request: Request, who: OperatorUser, worker_id: str) -> HTMLResponse:
     """Change what differs, unless somebody changed the same meanwhile."""
-    form = await form_of(request)
-    typed, seen = Typed.of(form), field_of(form, "seen")
-    for _ in range(_ATTEMPTS):
-        worker = await _worker(parts(request), worker_id)
-        if seen_of(worker) != seen:
-            return _edit_form(worker, typed, conflict=True, status=412)
+    form = await read_form(request)
+    typed, seen = WorkerForm.of(form), form_field(form, "seen")
+    for _ in range(_MAX_ATTEMPTS):
+        worker = await _read_worker(get_services(request), worker_id)
+        if form_fingerprint(worker) != seen:
+            return _render_edit_form(worker, typed, conflict=True, status=412)
         try:
             patch = patch_request(typed, worker)
             if not patch.model_fields_set:
-                return toast(f"{worker.name}: nothing was to be changed", triggers=DONE)
-            return await _patched(request, who, worker, patch)
-        except PreconditionFailed:
+                return render_toast(f"{worker.name}: nothing was to be changed", triggers=DONE_EVENT)
+            return await _apply_patch(request, who, worker, patch)
+        except PreconditionFailedError:
             continue  # something else of it moved between the two: what the form shows is compared again
-        except Unfit as unfit:
-            return _edit_form(worker, typed, unfit.problems, status=422)
-        except Refusal as refusal:
-            return _edit_form(worker, typed, refused(refusal, _FIELDS), status=STATUS.get(refusal.code, 409))
-    raise Refusal(ProblemCode.VERSION_CONFLICT, "the worker changes all the time; try again in a moment")
+        except InvalidFormError as unfit:
+            return _render_edit_form(worker, typed, unfit.problems, status=422)
+        except ProblemError as refusal:
+            return _render_edit_form(
+                worker, typed, refused_fields(refusal, _FORM_FIELDS), status=HTTP_STATUS_BY_CODE.get(refusal.code, 409)
+            )
+    raise ProblemError(ProblemCode.VERSION_CONFLICT, "the worker changes all the time; try again in a moment")
 
 
 @router.get("/workers/{worker_id}/license/{operation}")
-async def confirm_license(request: Request, who: OperatorVisitor, worker_id: str, operation: Operation) -> HTMLResponse:
+async def license_dialog(request: Request, who: OperatorUser, worker_id: str, operation: OperationPath) -> HTMLResponse:
     """What would be done with its licence."""
-    return _license_form(await _worker(parts(request), worker_id), operation)
+    return _render_license_form(await _read_worker(get_services(request), worker_id), operation)
 
 
 @router.post("/workers/{worker_id}/license/{operation}")
-async def do_license(request: Request, who: OperatorVisitor, worker_id: str, operation: Operation) -> HTMLResponse:
-    """Ask for it. The token goes where secrets are kept and never comes back to a page."""
-    form = await form_of(request)
-    worker = await _worker(parts(request), worker_id)
-    try:
-        await parts(request).workers.license(who.caller, worker_id, license_request(operation, form))
-    except Unfit as unfit:
-        return _license_form(worker, operation, unfit.problems, reason=field_of(form, "reason"), status=422)
-    what = "registered" if operation == "register" else "given back"
-    return toast(f"{worker.name}: its licence is to be {what}", triggers=DONE)
-
-
-async def _patched(request: Request, who: OperatorVisitor, worker: Worker, patch: PatchWorker) -> HTMLResponse:
-    body = await parts(request).workers.patch(who.caller, worker.id, patch, worker.version)
-    return toast(f"{Worker.model_validate_json(body).name}: changed", triggers=DONE)
-
-
-async def _new_form(
-    all_parts: Parts, typed: Typed, problems: dict[str, str] | None = None, status: int = 200
+async def request_license_operation(
+    request: Request, who: OperatorUser, worker_id: str, operation: OperationPath
 ) -> HTMLResponse:
-    offered = await _templates(all_parts)
-    return fragment(
+    """Ask for it. The token goes where secrets are kept and never comes back to a page."""
+    form = await read_form(request)
+    worker = await _read_worker(get_services(request), worker_id)
+    try:
+        await get_services(request).workers.license(who.caller, worker_id, license_request(operation, form))
+    except InvalidFormError as unfit:
+        return _render_license_form(worker, operation, unfit.problems, reason=form_field(form, "reason"), status=422)
+    what = "registered" if operation == "register" else "given back"
+    return render_toast(f"{worker.name}: its licence is to be {what}", triggers=DONE_EVENT)
+
+
+async def _apply_patch(request: Request, who: OperatorUser, worker: Worker, patch: UpdateWorkerRequest) -> HTMLResponse:
+    body = await get_services(request).workers.patch(who.caller, worker.id, patch, worker.version)
+    return render_toast(f"{Worker.model_validate_json(body).name}: changed", triggers=DONE_EVENT)
+
+
+async def _render_create_form(
+    all_parts: Services, typed: WorkerForm, problems: dict[str, str] | None = None, status: int = 200
+) -> HTMLResponse:
+    offered = await _enabled_templates(all_parts)
+    return render_fragment(
         "workers/_create.html",
         status=status,
         typed=typed,
         problems=problems or {},
         templates=offered,
-        chosen=_chosen(offered, typed.template_name),
+        chosen=_selected_template(offered, typed.template_name),
         stopped=typed.desired_status == "STOPPED",
         regions=all_parts.plane.regions,
     )
 
 
-def _edit_form(
+def _render_edit_form(
     worker: Worker,
-    typed: Typed,
+    typed: WorkerForm,
     problems: dict[str, str] | None = None,
     *,
     conflict: bool = False,
     status: int = 200,
 ) -> HTMLResponse:
-    return fragment(
+    return render_fragment(
         "workers/_edit.html",
         status=status,
         worker=worker,
         typed=typed,
         problems=problems or {},
         conflict=conflict,
-        seen=seen_of(worker),
+        seen=form_fingerprint(worker),
     )
 
 
-def _license_form(
+def _render_license_form(
     worker: Worker,
     operation: str,
     problems: dict[str, str] | None = None,
@@ -173,7 +181,7 @@ def _license_form(
     reason: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    return fragment(
+    return render_fragment(
         "workers/_license.html",
         status=status,
         worker=worker,
@@ -183,16 +191,16 @@ def _license_form(
     )
 
 
-async def _worker(all_parts: Parts, worker_id: str) -> Worker:
+async def _read_worker(all_parts: Services, worker_id: str) -> Worker:
     return Worker.model_validate_json((await all_parts.workers.get(worker_id)).body)
 
 
-async def _templates(all_parts: Parts) -> list[WorkerTemplate]:
+async def _enabled_templates(all_parts: Services) -> list[WorkerTemplate]:
     """Those that workers can be made from, the cheapest first."""
-    stored = (await all_parts.plane.store.find(TEMPLATES, limit=_MOST_TEMPLATES)).items
+    stored = (await all_parts.plane.store.find(TEMPLATES, limit=_MAX_TEMPLATES)).items
     found = [WorkerTemplate.model_validate_json(each.body) for each in stored]
     return sorted((each for each in found if each.enabled), key=lambda each: (each.cost_per_hour_usd, each.name))
 
 
-def _chosen(offered: list[WorkerTemplate], name: str) -> WorkerTemplate | None:
+def _selected_template(offered: list[WorkerTemplate], name: str) -> WorkerTemplate | None:
     return next((each for each in offered if each.name == name), offered[0] if offered else None)

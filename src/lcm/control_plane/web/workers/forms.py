@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from lcm.control_plane.web.auth import field_of
-from lcm.model.worker.requests import CreateWorker, LicenseRequest, PatchWorker
+from lcm.control_plane.web.auth import form_field
+from lcm.model.worker.requests import CreateWorkerRequest, LicenseRequest, UpdateWorkerRequest
 from lcm.model.worker.status import DesiredStatus, LostInstancePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lcm.control_plane.errors import Refusal
+    from lcm.control_plane.errors import ProblemError
     from lcm.model.worker.record import Worker
 
-EMPTY_ROWS: Final = 2
-_BOTH = "give both the name and the password, or neither"
+EMPTY_TAG_ROWS: Final = 2
+_BOTH_OR_NEITHER = "give both the name and the password, or neither"
 _WHOLE_FORM = ""
-_WORDS: Final = {
+_FIELD_HINTS: Final = {
     "name": "letters, digits, dots, dashes and underscores, 63 at most; the first and the last are a letter or a digit",
     "template_name": "choose one of the templates",
     "aws_region": "choose one of the regions",
 }
 
 
-class Unfit(Exception):
+class InvalidFormError(Exception):
     """What was typed cannot be asked for. `problems` are by field."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
@@ -41,7 +41,7 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class WorkerForm:
     """The fields of the form as they stand in it; `secrets` go nowhere but into the request."""
 
     name: str = ""
@@ -56,25 +56,28 @@ class Typed:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, form: dict[str, list[str]]) -> Typed:
+    def of(cls, form: dict[str, list[str]]) -> WorkerForm:
         """What was sent."""
-        secrets = {"license_token": field_of(form, "license_token"), "cml_password": form.get("cml_password", [""])[-1]}
+        secrets = {
+            "license_token": form_field(form, "license_token"),
+            "cml_password": form.get("cml_password", [""])[-1],
+        }
         pairs = zip(form.get("tag_key", []), form.get("tag_value", []), strict=False)
         return cls(
-            name=field_of(form, "name"),
-            template_name=field_of(form, "template_name"),
-            aws_region=field_of(form, "aws_region"),
-            desired_status=field_of(form, "desired_status") or DesiredStatus.RUNNING.value,
+            name=form_field(form, "name"),
+            template_name=form_field(form, "template_name"),
+            aws_region=form_field(form, "aws_region"),
+            desired_status=form_field(form, "desired_status") or DesiredStatus.RUNNING.value,
             tags=tuple((key, value) for key, value in pairs if key or value),
-            idle_detection_enabled=bool(field_of(form, "idle_detection_enabled")),
-            lost_instance_policy=field_of(form, "lost_instance_policy") or LostInstancePolicy.TERMINATE.value,
-            cml_username=field_of(form, "cml_username"),
-            forget_cml=bool(field_of(form, "forget_cml")),
+            idle_detection_enabled=bool(form_field(form, "idle_detection_enabled")),
+            lost_instance_policy=form_field(form, "lost_instance_policy") or LostInstancePolicy.TERMINATE.value,
+            cml_username=form_field(form, "cml_username"),
+            forget_cml=bool(form_field(form, "forget_cml")),
             secrets={name: value for name, value in secrets.items() if value},
         )
 
     @classmethod
-    def from_worker(cls, worker: Worker) -> Typed:
+    def from_worker(cls, worker: Worker) -> WorkerForm:
         """The form as it is before anybody has typed."""
         return cls(
             name=worker.name,
@@ -86,16 +89,16 @@ class Typed:
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Tags with a few empty rows after them."""
-        return (*self.tags, *((("", ""),) * EMPTY_ROWS))
+        return (*self.tags, *((("", ""),) * EMPTY_TAG_ROWS))
 
 
-def create_request(typed: Typed) -> CreateWorker:
+def create_request(typed: WorkerForm) -> CreateWorkerRequest:
     """The new worker that is asked for."""
     given: dict[str, Any] = {
         "name": typed.name,
         "template_name": typed.template_name,
         "desired_status": typed.desired_status,
-        "tags": _tags(typed),
+        "tags": _parse_tags(typed),
         "idle_detection_enabled": typed.idle_detection_enabled,
         "lost_instance_policy": typed.lost_instance_policy,
         **typed.secrets,
@@ -105,16 +108,16 @@ def create_request(typed: Typed) -> CreateWorker:
     if typed.cml_username:
         given["cml_username"] = typed.cml_username
     if ("cml_username" in given) != ("cml_password" in given):
-        raise Unfit({"cml_password" if typed.cml_username else "cml_username": _BOTH})
+        raise InvalidFormError({"cml_password" if typed.cml_username else "cml_username": _BOTH_OR_NEITHER})
     try:
-        return CreateWorker.model_validate(given)
+        return CreateWorkerRequest.model_validate(given)
     except ValidationError as error:
-        raise Unfit(_by_field(error)) from None
+        raise InvalidFormError(_field_problems(error)) from None
 
 
-def patch_request(typed: Typed, worker: Worker) -> PatchWorker:
+def patch_request(typed: WorkerForm, worker: Worker) -> UpdateWorkerRequest:
     """Only what differs from the worker as it is."""
-    tags = _tags(typed)
+    tags = _parse_tags(typed)
     wanted: dict[str, Any] = {
         "name": typed.name,
         "tags": tags,
@@ -128,46 +131,46 @@ def patch_request(typed: Typed, worker: Worker) -> PatchWorker:
         given |= {"cml_username": typed.cml_username} if typed.cml_username else {}
         given |= {name: value for name, value in typed.secrets.items() if name == "cml_password"}
     try:
-        return PatchWorker.model_validate(given)
+        return UpdateWorkerRequest.model_validate(given)
     except ValidationError as error:
-        raise Unfit(_by_field(error)) from None
+        raise InvalidFormError(_field_problems(error)) from None
 
 
 def license_request(operation: str, form: dict[str, list[str]]) -> LicenseRequest:
     """What is to be done with the licence."""
-    given = {"operation": operation, "token": field_of(form, "token"), "reason": field_of(form, "reason")}
+    given = {"operation": operation, "token": form_field(form, "token"), "reason": form_field(form, "reason")}
     try:
         return LicenseRequest.model_validate({name: value for name, value in given.items() if value})
     except ValidationError as error:
-        raise Unfit(_by_field(error)) from None
+        raise InvalidFormError(_field_problems(error)) from None
 
 
-def refused(refusal: Refusal, fields: tuple[str, ...]) -> dict[str, str]:
+def refused_fields(refusal: ProblemError, fields: tuple[str, ...]) -> dict[str, str]:
     """A refusal at the field that it begins with; else it is about the whole form."""
     name, joint, words = refusal.detail.partition(": ")
     return {name: words} if joint and name in fields else {_WHOLE_FORM: refusal.detail}
 
 
-def seen_of(worker: Worker) -> str:
+def form_fingerprint(worker: Worker) -> str:
     """Stands for what the form shows of a worker: other changes of it are not in the way of this one."""
     shown = [worker.name, sorted(worker.tags.items()), worker.idle_detection_enabled, worker.lost_instance_policy]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
-def _tags(typed: Typed) -> dict[str, str]:
+def _parse_tags(typed: WorkerForm) -> dict[str, str]:
     tags: dict[str, str] = {}
     for key, value in typed.tags:
         if not key:
-            raise Unfit({"tags": f"the value {value!r} has no name"})
+            raise InvalidFormError({"tags": f"the value {value!r} has no name"})
         if key in tags:
-            raise Unfit({"tags": f"{key!r} is there twice"})
+            raise InvalidFormError({"tags": f"{key!r} is there twice"})
         tags[key] = value
     return tags
 
 
-def _by_field(error: ValidationError) -> dict[str, str]:
+def _field_problems(error: ValidationError) -> dict[str, str]:
     problems: dict[str, str] = {}
     for found in error.errors(include_url=False, include_context=False, include_input=False):
         name = str(found["loc"][0]) if found["loc"] else _WHOLE_FORM
-        problems.setdefault(name, _WORDS.get(name) or str(found["msg"]).removeprefix("Value error, "))
+        problems.setdefault(name, _FIELD_HINTS.get(name) or str(found["msg"]).removeprefix("Value error, "))
     return problems

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from lcm.controllers.common.actions import Nature
+from lcm.controllers.common.actions import ActionKind
+from lcm.controllers.lablet.decide.predicates import POLL_SECONDS
 from lcm.core.controller.resources import Outcome
+from lcm.model.lablet.urgency import HELD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lcm.model.lablet.status import LabletStatus
+    from lcm.model.worker.record import Hold
 
 
-class LabCall(Enum):
+class LabOperation(Enum):
     """Calls that change a lab."""
 
     START = "start"
@@ -30,7 +34,7 @@ class WriteStatus:
 
     status: LabletStatus
     reason: str
-    nature: Nature = Nature.RECORD
+    nature: ActionKind = ActionKind.RECORD
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -38,12 +42,12 @@ class WriteStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseReservation:
     """Give the reservation back: it ends, or looks for another worker. Its lab is gone, or is left behind."""
 
     status: LabletStatus
     reason: str
-    nature: Nature = Nature.RECORD
+    nature: ActionKind = ActionKind.RECORD
     left_behind: bool = False
 
     def __str__(self) -> str:
@@ -54,7 +58,7 @@ class Release:
 class ImportLab:
     """Make the lab of its topology."""
 
-    nature: ClassVar[Nature] = Nature.WORLD
+    nature: ClassVar[ActionKind] = ActionKind.WORLD
     topology: str = field(repr=False)
     title: str
     marker: str
@@ -67,15 +71,15 @@ class ImportLab:
 class ChangeLab:
     """Start, stop, wipe or delete the lab."""
 
-    nature: ClassVar[Nature] = Nature.WORLD
-    call: LabCall
+    nature: ClassVar[ActionKind] = ActionKind.WORLD
+    call: LabOperation
     lab_id: str
 
     def __str__(self) -> str:
         return f"{self.call.value} the lab"
 
 
-Action: TypeAlias = WriteStatus | Release | ImportLab | ChangeLab
+Action: TypeAlias = WriteStatus | ReleaseReservation | ImportLab | ChangeLab
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +122,14 @@ def end(rule: str, reason: str, *actions: Action) -> Decision:
 def skip(rule: str, reason: str) -> Decision:
     """Nothing here for us to do."""
     return Decision(rule, reason, outcome=Outcome.SKIP)
+
+
+def apply_hold(decided: Decision, hold: Hold) -> Decision:
+    """What is left of a decision while somebody wants everything to stay as it is."""
+    allowed = tuple(takewhile(lambda action: action.nature is ActionKind.RECORD, decided.actions))
+    if len(allowed) == len(decided.actions):
+        return decided
+    held = f"{HELD_PREFIX}{hold.by}: {hold.reason}"
+    put_off = decided.actions[len(allowed)]
+    reason = f"{held}; otherwise: {put_off} ({decided.reason})"
+    return wait(f"{decided.rule}.held", reason, *allowed, after=POLL_SECONDS, message=held)

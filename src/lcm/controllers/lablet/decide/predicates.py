@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lcm.model.worker.conditions import ConditionType, holds
+from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
-SOON: Final = 5.0
+POLL_SECONDS: Final = 5.0
 """Seconds until the next look at something that is on its way."""
 
 
-def marker_of(lablet: Lablet) -> str:
+def lab_marker(lablet: Lablet) -> str:
     """What its lab is found by. Another placement has another one: its lab is on another machine, or made anew."""
     return f"{lablet.id}.{lablet.placement_attempt}"
 
 
-def in_status_for(lablet: Lablet, now: datetime) -> float:
+def seconds_in_status(lablet: Lablet, now: datetime) -> float:
     """Seconds since the lablet entered its status."""
     return max(0.0, (now - lablet.status_since).total_seconds())
 
 
-def lost(lablet: Lablet, worker: Worker | None) -> str:
+def worker_lost_reason(lablet: Lablet, worker: Worker | None) -> str:
     """Why nothing of the lablet can be on its worker any more; the empty text: it may be."""
     if worker is None:
         return "its worker is not known any more"
@@ -42,14 +42,14 @@ def lost(lablet: Lablet, worker: Worker | None) -> str:
     return ""
 
 
-def reachable(worker: Worker) -> bool:
+def is_reachable(worker: Worker) -> bool:
     """Whether its CML may be dialled: it is ready, or it drains and waits just for what is still on it."""
     return worker.ready or (
-        worker.status is WorkerStatus.DRAINING and holds(worker.conditions, ConditionType.CML_READY)
+        worker.status is WorkerStatus.DRAINING and is_condition_true(worker.conditions, ConditionType.CML_READY)
     )
 
 
-def why_not_ready(worker: Worker) -> str:
+def not_ready_reason(worker: Worker) -> str:
     """What keeps a worker from being ready, in words."""
     if worker.status is not WorkerStatus.RUNNING:
         return f"it is {worker.status}"
@@ -58,7 +58,7 @@ def why_not_ready(worker: Worker) -> str:
     return "its CML is not ready"
 
 
-def restarted(lablet: Lablet, worker: Worker) -> bool:
+def worker_restarted_since_lab(lablet: Lablet, worker: Worker) -> bool:
     """Whether the machine was started after the lab was: then nobody but the machine has stopped the lab."""
     if worker.last_resumed_at is None or lablet.lab_started_at is None:
         return False

@@ -4,48 +4,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lcm.controllers.common.actions import Nature
-from lcm.controllers.lablet.decide.decision import ChangeLab, LabCall, WriteStatus, wait
-from lcm.controllers.lablet.decide.giving_up import give_up
-from lcm.controllers.lablet.decide.instantiating import LEFT_ALONE, note_start
-from lcm.controllers.lablet.decide.predicates import SOON, restarted
-from lcm.controllers.lablet.observation import STARTED, STOPPED, Visibility
+from lcm.controllers.common.actions import ActionKind
+from lcm.controllers.lablet.decide.decision import ChangeLab, LabOperation, WriteStatus, wait
+from lcm.controllers.lablet.decide.ending import release_lablet
+from lcm.controllers.lablet.decide.instantiating import STOPPED_BY_USER_MESSAGE, record_lab_restart
+from lcm.controllers.lablet.decide.predicates import POLL_SECONDS, worker_restarted_since_lab
+from lcm.controllers.lablet.observation import LAB_STARTED, LAB_STOPPED, Visibility
 from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.controllers.lablet.decide.decision import Decision
-    from lcm.controllers.lablet.deps import Policy
+    from lcm.controllers.lablet.deps import LabletPolicy
     from lcm.controllers.lablet.observation import Observation
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
 
-LOOK_EVERY: Final = 60.0
-LOOK_EVERY_AT_FIRST: Final = 10.0
-AT_FIRST: Final = 300.0
+CHECK_INTERVAL: Final = 60.0
+INITIAL_CHECK_INTERVAL: Final = 10.0
+INITIAL_PERIOD: Final = 300.0
 """Nodes get their addresses some time after booting: for so long they are looked for more often."""
 
 
-def look_every(lablet: Lablet, now: datetime) -> float:
+def check_interval(lablet: Lablet, now: datetime) -> float:
     """Seconds between two looks at the lab."""
     began = lablet.running_since or lablet.status_since
     complete = bool(lablet.endpoints) and all(node.addresses for node in lablet.endpoints)
-    return LOOK_EVERY if complete or (now - began).total_seconds() > AT_FIRST else LOOK_EVERY_AT_FIRST
+    return CHECK_INTERVAL if complete or (now - began).total_seconds() > INITIAL_PERIOD else INITIAL_CHECK_INTERVAL
 
 
-def decide(lablet: Lablet, worker: Worker, seen: Observation, _policy: Policy, now: datetime) -> Decision:
+def decide(lablet: Lablet, worker: Worker, seen: Observation, _policy: LabletPolicy, now: datetime) -> Decision:
     """As it should be, unless somebody did something on CML or the machine was started anew."""
-    lab, pause = seen.lab, look_every(lablet, now)
+    lab, pause = seen.lab, check_interval(lablet, now)
     if lab.visibility is Visibility.NO_LOOK:
         message = f"the CML of worker {worker.name} cannot be asked: {lab.trouble}" if lab.trouble else None
         return wait("running.no_look", lab.trouble or "it was looked at a moment ago", after=pause, message=message)
     if lab.visibility is Visibility.ABSENT:
-        return give_up(lablet, "running.deleted", "somebody has deleted its lab on CML", now, Nature.LOSS)
-    if lab.state != STARTED and lab.nodes != 0:
-        return _stopped(lablet, worker, seen, pause)
-    if restarted(lablet, worker):
-        return note_start(LabletStatus.RUNNING, worker, now)
+        return release_lablet(lablet, "running.deleted", "somebody has deleted its lab on CML", now, ActionKind.LOSS)
+    if lab.state != LAB_STARTED and lab.nodes != 0:
+        return _decide_stopped(lablet, worker, seen, pause)
+    if worker_restarted_since_lab(lablet, worker):
+        return record_lab_restart(LabletStatus.RUNNING, worker, now)
     if lab.endpoints is not None and lab.endpoints != lablet.endpoints:
         reason = "the addresses of its nodes have changed"
         write = WriteStatus(LabletStatus.RUNNING, reason, fields={"endpoints": lab.endpoints})
@@ -53,14 +53,18 @@ def decide(lablet: Lablet, worker: Worker, seen: Observation, _policy: Policy, n
     return wait("running.up", "its lab is up", after=pause, message="")
 
 
-def _stopped(lablet: Lablet, worker: Worker, seen: Observation, pause: float) -> Decision:
+def _decide_stopped(lablet: Lablet, worker: Worker, seen: Observation, pause: float) -> Decision:
     lab = seen.lab
-    if lab.state != STOPPED or not restarted(lablet, worker):
+    if lab.state != LAB_STOPPED or not worker_restarted_since_lab(lablet, worker):
         # A person's act is not undone.
-        return wait("running.stopped_by_somebody", LEFT_ALONE, after=pause, message=LEFT_ALONE)
+        return wait(
+            "running.stopped_by_somebody", STOPPED_BY_USER_MESSAGE, after=pause, message=STOPPED_BY_USER_MESSAGE
+        )
     assert lab.id is not None
     reason = f"worker {worker.name} was started anew, and with it stopped the lab"
     message = f"CML does not start its lab: {seen.refusal}" if seen.refusal else f"{reason}; it is started again"
-    if LabCall.START.value in seen.asked_recently:
-        return wait("running.starting", reason, after=SOON, message=message)
-    return wait("running.start_again", reason, ChangeLab(LabCall.START, lab.id), after=SOON, message=message)
+    if LabOperation.START.value in seen.recent_operations:
+        return wait("running.starting", reason, after=POLL_SECONDS, message=message)
+    return wait(
+        "running.start_again", reason, ChangeLab(LabOperation.START, lab.id), after=POLL_SECONDS, message=message
+    )

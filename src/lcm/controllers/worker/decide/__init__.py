@@ -17,11 +17,11 @@ from lcm.controllers.worker.decide import (
     terminating,
     unknown,
 )
-from lcm.controllers.worker.decide.shared.conditions import inputs_of
-from lcm.controllers.worker.decide.shared.hold import under_hold
-from lcm.controllers.worker.decide.shared.license import given_back
-from lcm.controllers.worker.decision import WriteLicence, skip
-from lcm.controllers.worker.observe.observation import Loss, Sight, Visibility
+from lcm.controllers.worker.decide.shared.conditions import decision_inputs
+from lcm.controllers.worker.decide.shared.hold import apply_hold
+from lcm.controllers.worker.decide.shared.license import deregistration_result
+from lcm.controllers.worker.decision import WriteLicenseStatus, skip
+from lcm.controllers.worker.observe.observation import InstanceObservation, LossVerdict, Visibility
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ HANDLERS: dict[WorkerStatus, Callable[[Worker, Observation, Policy, datetime], D
     WorkerStatus.FAILED: failed.decide,
     WorkerStatus.UNKNOWN: unknown.decide,
 }
-_NO_INSTANCE = Sight(Visibility.GONE)
+_NO_INSTANCE = InstanceObservation(Visibility.GONE)
 
 
 def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
@@ -57,11 +57,11 @@ def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> 
         return skip("terminated.skip", f"nothing is done with a worker that is {worker.status}")
     if worker.instance_id is None and worker.status is not WorkerStatus.PENDING:
         # There is nothing to be seen, and nothing that could be lost.
-        seen = replace(seen, sight=_NO_INSTANCE, loss=Loss.ALLOWED)
+        seen = replace(seen, sight=_NO_INSTANCE, loss=LossVerdict.ALLOWED)
     decided = handler(worker, seen, policy, now)
-    given = given_back(worker, seen)
-    if given is not None and not any(isinstance(action, WriteLicence) for action in decided.actions):
+    given = deregistration_result(worker, seen)
+    if given is not None and not any(isinstance(action, WriteLicenseStatus) for action in decided.actions):
         decided = replace(decided, actions=(given, *decided.actions))
-    decided = replace(decided, inputs={**inputs_of(worker, seen), **decided.inputs})
+    decided = replace(decided, inputs={**decision_inputs(worker, seen), **decided.inputs})
     hold = policy.hold_on(worker, now)
-    return decided if hold is None else under_hold(decided, hold, now)
+    return decided if hold is None else apply_hold(decided, hold, now)

@@ -5,10 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.types import InstanceState
-from lcm.controllers.common.actions import Nature
-from lcm.controllers.worker.decide.shared.conditions import NOT_STUCK, addresses, in_status_for, instance_ready, stuck
-from lcm.controllers.worker.decide.shared.leaving import elsewhere, follow, terminate
-from lcm.controllers.worker.decide.starting import BOOTING
+from lcm.controllers.common.actions import ActionKind
+from lcm.controllers.worker.decide.shared.conditions import (
+    NOT_STUCK,
+    changed_instance_fields,
+    instance_ready,
+    seconds_in_status,
+    stuck,
+)
+from lcm.controllers.worker.decide.shared.instance import begin_termination, follow_instance, unexpected_state
+from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import WriteStatus, wait
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
@@ -24,21 +30,24 @@ if TYPE_CHECKING:
 def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
     """Follow what EC2 shows as soon as it is something known."""
     if worker.desired_status is DesiredStatus.TERMINATED:
-        return terminate(worker, seen, policy)
+        return begin_termination(worker, seen, policy)
     state = seen.sight.state
     if state is InstanceState.RUNNING:
         write = WriteStatus(
-            WorkerStatus.RUNNING, "EC2 shows the instance as running", Nature.RECORD, addresses(worker, seen.sight)
+            WorkerStatus.RUNNING,
+            "EC2 shows the instance as running",
+            ActionKind.RECORD,
+            changed_instance_fields(worker, seen.sight),
         )
-        said = (instance_ready(True, "Running"), BOOTING, NOT_STUCK)
+        said = (instance_ready(True, "Running"), CML_BOOTING, NOT_STUCK)
         return wait("unknown.running", "EC2 shows the instance as running", write, after=0.0, conditions=said)
     if state in (InstanceState.PENDING, InstanceState.STOPPING, InstanceState.STOPPED):
-        return follow(worker, seen)
+        return follow_instance(worker, seen)
     if state is not InstanceState.UNKNOWN:
-        decided = elsewhere(worker, seen, policy)
+        decided = unexpected_state(worker, seen, policy)
         assert decided is not None
         return decided
     reason = f"EC2 still shows a state that nobody knows {seen.sight.state_reason}".rstrip()
-    if in_status_for(worker, now) > policy.stuck_after:
+    if seconds_in_status(worker, now) > policy.stuck_after:
         return wait("unknown.wait", reason, conditions=(stuck("UnknownState", reason),))
     return wait("unknown.wait", reason)

@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
 
+import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from lcm.cloud.types import INSTALLATION_TAG, WORKER_TAG, InstanceState, Selection
-from lcm.model.base import Name, Text
-from lcm.model.worker.record import MOST_TAGS, Tags
-from lcm.model.worker.requests import ImportWorker
-from lcm.model.worker.status import WorkerStatus
+from lcm.client.errors import ApiError, NameTakenError, StaleLeaderError
+from lcm.cloud.types import INSTALLATION_TAG, WORKER_TAG, InstanceSelection, InstanceState
+from lcm.cml.errors import CMLError
+from lcm.model.base import ResourceName, SingleLineText
+from lcm.model.worker.record import MAX_TAGS, Tags
+from lcm.model.worker.requests import ImportWorkerRequest
+from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lcm.cloud.types import Instance
+    from lcm.client.base import Leader
+    from lcm.client.resources.internal import InternalApi
+    from lcm.cloud.types import Instance, Sweep
+    from lcm.cml.types import SystemInformation
     from lcm.model.fleet.settings import DiscoverySettings
     from lcm.model.worker.record import Worker
 
+
 DEFAULT_TAG: Final = "cml-managed=true"
-IMPORTED_AS: Final = {InstanceState.RUNNING: WorkerStatus.RUNNING, InstanceState.STOPPED: WorkerStatus.STOPPED}
-_ON_ITS_WAY: Final = (InstanceState.PENDING, InstanceState.STOPPING)
+STATUS_BY_IMPORT_STATE: Final = {
+    InstanceState.RUNNING: WorkerStatus.RUNNING,
+    InstanceState.STOPPED: WorkerStatus.STOPPED,
+}
+_TRANSITIONAL_STATES: Final = (InstanceState.PENDING, InstanceState.STOPPING)
 _NAME_TAG: Final = "Name"
-_KEPT_FIRST: Final = ("cml-environment", "cml-region")
-_LONGEST_VERSION: Final = 64
+_PRIORITY_TAGS: Final = ("cml-environment", "cml-region")
+_MAX_VERSION_LENGTH: Final = 64
 _ACCOUNT_DIGITS: Final = 12
 
-_name: TypeAdapter[str] = TypeAdapter(Name)
-_text: TypeAdapter[str] = TypeAdapter(Text)
-_tags: TypeAdapter[dict[str, str]] = TypeAdapter(Tags)
+_name_adapter: TypeAdapter[str] = TypeAdapter(ResourceName)
+_text_adapter: TypeAdapter[str] = TypeAdapter(SingleLineText)
+_tags_adapter: TypeAdapter[dict[str, str]] = TypeAdapter(Tags)
 
 
 @dataclass(frozen=True, slots=True)
-class Criteria:
+class DiscoveryCriteria:
     """By what instances are found: a tag, with a value or any, or an image."""
 
     tag_key: str
@@ -42,17 +53,17 @@ class Criteria:
     image_ids: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, settings: DiscoverySettings | None, image_ids: Iterable[str] = ()) -> Criteria:
+    def of(cls, settings: DiscoverySettings | None, image_ids: Iterable[str] = ()) -> DiscoveryCriteria:
         """What the settings say; without any, what they say unless told otherwise."""
         told = (settings.worker_discovery_tag_filter or "").strip() if settings is not None else ""
         key, given, value = (told or DEFAULT_TAG).partition("=")
         return cls(key.strip(), value.strip() if given else None, frozenset(image_ids))
 
     @property
-    def selection(self) -> Selection:
+    def selection(self) -> InstanceSelection:
         """What a sweep must ask for to show these, and all of our own."""
         keys = (WORKER_TAG,) if not self.tag_key else (WORKER_TAG, self.tag_key)
-        return Selection(tuple(dict.fromkeys(keys)), tuple(sorted(self.image_ids)))
+        return InstanceSelection(tuple(dict.fromkeys(keys)), tuple(sorted(self.image_ids)))
 
     def match(self, instance: Instance) -> bool:
         """Whether the instance is one of these."""
@@ -62,13 +73,13 @@ class Criteria:
         return value is not None and self.tag_value in (None, value)
 
 
-def is_ours(instance: Instance, installation: str) -> bool:
+def is_own_instance(instance: Instance, installation: str) -> bool:
     """Whether this installation launched it."""
     return instance.tags.get(INSTALLATION_TAG) == installation
 
 
-def candidates(
-    instances: Iterable[Instance], workers: Sequence[Worker], criteria: Criteria, installation: str
+def find_candidates(
+    instances: Iterable[Instance], workers: Sequence[Worker], criteria: DiscoveryCriteria, installation: str
 ) -> list[Instance]:
     """Instances that fit and that no worker has, in the order of their ids; `workers` are all not TERMINATED."""
     taken = {worker.instance_id for worker in workers}
@@ -77,62 +88,205 @@ def candidates(
     for instance in instances:
         if instance.id in taken or not criteria.match(instance):
             continue
-        if instance.state not in IMPORTED_AS and instance.state not in _ON_ITS_WAY:
+        if instance.state not in STATUS_BY_IMPORT_STATE and instance.state not in _TRANSITIONAL_STATES:
             continue
         launched_by_lcm = WORKER_TAG in instance.tags or INSTALLATION_TAG in instance.tags
         # One whose own worker lives is that worker's to adopt, or a leak: a second worker would share it.
-        if launched_by_lcm and (not is_ours(instance, installation) or instance.worker_id in alive):
+        if launched_by_lcm and (not is_own_instance(instance, installation) or instance.worker_id in alive):
             continue
         found.append(instance)
     return sorted(found, key=lambda instance: instance.id)
 
 
-def import_of(
+def import_request(
     instance: Instance, region: str, account_id: str, *, cml_version: str | None, previous_worker_id: str | None
-) -> ImportWorker:
+) -> ImportWorkerRequest:
     """What the control plane is asked to record."""
-    return ImportWorker(
+    return ImportWorkerRequest(
         instance_id=instance.id,
         aws_region=region,
         aws_account_id=account_id if account_id.isdecimal() and len(account_id) == _ACCOUNT_DIGITS else None,
-        name=fitting_name(instance.tags.get(_NAME_TAG)),
+        name=valid_name(instance.tags.get(_NAME_TAG)),
         instance_type=instance.instance_type,
         ami_id=instance.image_id,
-        status=IMPORTED_AS[instance.state],
+        status=STATUS_BY_IMPORT_STATE[instance.state],
         public_ip=instance.public_ip,
         private_ip=instance.private_ip,
-        tags=kept_tags(instance.tags),
-        cml_version=_fitting_version(cml_version),
+        tags=importable_tags(instance.tags),
+        cml_version=_valid_version(cml_version),
         previous_worker_id=previous_worker_id,
     )
 
 
-def fitting_name(told: str | None) -> str | None:
+def valid_name(told: str | None) -> str | None:
     """The name, if a worker may have it."""
     try:
-        return None if told is None else _name.validate_python(told)
+        return None if told is None else _name_adapter.validate_python(told)
     except ValidationError:
         return None
 
 
-def kept_tags(tags: Mapping[str, str]) -> dict[str, str]:
+def importable_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """The instance's own tags that a worker may have; those that people sort by come first if there are too many."""
-    in_order = sorted(tags, key=lambda key: (key not in _KEPT_FIRST, key))
-    fitting = {key: tags[key] for key in in_order if _fits(key, tags[key])}
-    return dict(list(fitting.items())[:MOST_TAGS])
+    in_order = sorted(tags, key=lambda key: (key not in _PRIORITY_TAGS, key))
+    fitting = {key: tags[key] for key in in_order if _is_valid_tag(key, tags[key])}
+    return dict(list(fitting.items())[:MAX_TAGS])
 
 
-def _fits(key: str, value: str) -> bool:
+def _is_valid_tag(key: str, value: str) -> bool:
     try:
-        _tags.validate_python({key: value})
+        _tags_adapter.validate_python({key: value})
     except ValidationError:
         return False
     return True
 
 
-def _fitting_version(told: str | None) -> str | None:
+def _valid_version(told: str | None) -> str | None:
     """What a server calls its version; it is not trusted to be short or readable."""
     try:
-        return None if told is None else _text.validate_python(told)[:_LONGEST_VERSION]
+        return None if told is None else _text_adapter.validate_python(told)[:_MAX_VERSION_LENGTH]
     except ValidationError:
         return None
+
+
+log = structlog.get_logger(__name__)
+
+PROBE_TIMEOUT: Final = 5.0
+MAX_CONCURRENT_PROBES: Final = 10
+_ALL_BUT_TERMINATED: Final = tuple(status for status in WorkerStatus if status is not WorkerStatus.TERMINATED)
+
+
+class CmlProbe(Protocol):
+    """What a server is asked before anything is known of it."""
+
+    async def get_system_information(self, address: str) -> SystemInformation:
+        """Version and readiness; needs no account and sends none."""
+
+
+@dataclass(slots=True)
+class ImportResult:
+    """What became of the candidates of a scan, by instance id."""
+
+    imported: dict[str, Worker] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)  # on their way to a state in which they can be judged
+    declined: dict[str, Worker] = field(default_factory=dict)  # with the worker that should have ended with it
+
+
+@dataclass(frozen=True, slots=True)
+class _PreviousOwner:
+    """Whose an instance was: a worker that is TERMINATED, and whether that was wanted."""
+
+    worker: Worker | None
+    importable: bool
+
+
+class Importer:
+    """Imports of one region."""
+
+    def __init__(
+        self,
+        region: str,
+        internal: InternalApi,
+        probe: CmlProbe,
+        *,
+        leader: Callable[[], Leader],
+        installation: str,
+        private_addresses: bool = False,
+    ) -> None:
+        self._region = region
+        self._internal = internal
+        self._probe = probe
+        self._leader = leader
+        self._installation = installation
+        self._private_addresses = private_addresses
+        self._at_once = asyncio.Semaphore(MAX_CONCURRENT_PROBES)
+        # A TERMINATED worker never changes: whose an instance was need be asked once, as long as nobody has it.
+        self._past: dict[str, _PreviousOwner] = {}
+
+    async def take_in(self, sweep: Sweep, workers: Sequence[Worker], criteria: DiscoveryCriteria) -> ImportResult:
+        """Import what can be imported now."""
+        found = find_candidates(sweep.instances.values(), workers, criteria, self._installation)
+        await self._load_previous_owners(found)
+        outcome = ImportResult()
+        ready: list[Instance] = []
+        for instance in found:
+            past = self._past[instance.id]
+            if not past.importable:
+                if past.worker is not None:
+                    outcome.declined[instance.id] = past.worker
+            elif instance.state in STATUS_BY_IMPORT_STATE:
+                ready.append(instance)
+            else:
+                outcome.waiting.add(instance.id)
+        requests = await asyncio.gather(*(self._build_request(instance, sweep.account_id) for instance in ready))
+        for request in requests:
+            if request is not None and (worker := await self._import(request)) is not None:
+                outcome.imported[request.instance_id] = worker
+        return outcome
+
+    async def _load_previous_owners(self, found: Sequence[Instance]) -> None:
+        """Find out whose they were. The TERMINATED workers of all times are read only when an instance is new here."""
+        known = {instance.id: self._past[instance.id] for instance in found if instance.id in self._past}
+        new = {instance.id: instance for instance in found if instance.id not in known}
+        last: dict[str, Worker] = {}
+        if new:
+            listing = self._internal.workers(aws_region=[self._region], exclude_statuses=_ALL_BUT_TERMINATED)
+            async for worker in listing:
+                if worker.instance_id in new:
+                    before = last.get(worker.instance_id)
+                    if before is None or before.updated_at <= worker.updated_at:
+                        last[worker.instance_id] = worker
+        self._past = known | {
+            instance_id: _previous_owner(new[instance_id], last.get(instance_id)) for instance_id in new
+        }
+
+    async def _build_request(self, instance: Instance, account_id: str) -> ImportWorkerRequest | None:
+        """What to record of it; None: not this time."""
+        version: str | None = None
+        if instance.state is InstanceState.RUNNING:
+            information = await self._probe_cml(instance)
+            if information is None or not information.ready:
+                return None
+            version = information.version
+        past = self._past[instance.id].worker
+        previous = None if past is None else past.id
+        try:
+            return import_request(instance, self._region, account_id, cml_version=version, previous_worker_id=previous)
+        except ValidationError as error:
+            log.warning("instance cannot be recorded", instance_id=instance.id, error=str(error))
+            return None
+
+    async def _probe_cml(self, instance: Instance) -> SystemInformation | None:
+        public = None if self._private_addresses else instance.public_ip
+        address = public or instance.private_ip
+        if address is None:
+            return None
+        async with self._at_once:
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT):
+                    return await self._probe.get_system_information(address)
+            except (CMLError, TimeoutError) as error:
+                log.info("no CML found", instance_id=instance.id, address=address, error=str(error) or "no answer")
+                return None
+
+    async def _import(self, request: ImportWorkerRequest) -> Worker | None:
+        try:
+            try:
+                worker = await self._internal.import_worker(self._leader(), request)
+            except NameTakenError:
+                nameless = request.model_copy(update={"name": None})
+                worker = await self._internal.import_worker(self._leader(), nameless)
+        except StaleLeaderError:
+            raise
+        except ApiError as error:
+            log.warning("instance was not imported", instance_id=request.instance_id, error=str(error))
+            return None
+        log.info("imported", worker=worker.id, instance_id=request.instance_id, region=self._region)
+        return worker
+
+
+def _previous_owner(instance: Instance, worker: Worker | None) -> _PreviousOwner:
+    """One that was launched for a worker is imported only if a worker lost it; else it is a leak, or on its way."""
+    if worker is None:
+        return _PreviousOwner(None, importable=instance.worker_id is None)
+    return _PreviousOwner(worker, importable=worker.desired_status is not DesiredStatus.TERMINATED)

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from lcm.client.errors import ClientError, Refused, StaleLeader
+from lcm.client.errors import ApiError, ClientError, StaleLeaderError
 from lcm.cloud.errors import CloudError
-from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, NOT_FOUND
-from lcm.controllers.worker.discovery.importer import Criteria
-from lcm.controllers.worker.discovery.importing import Importer, Imports
-from lcm.controllers.worker.discovery.leaked_instances import Leaks, Permission
-from lcm.controllers.worker.observe.observation import Loss
+from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, INSTANCE_NOT_FOUND
+from lcm.controllers.worker.discovery.importer import DiscoveryCriteria, Importer, ImportResult
+from lcm.controllers.worker.discovery.leaked_instances import LeakedInstances, TerminationPermission
+from lcm.controllers.worker.observe.observation import LossVerdict
 from lcm.core import clock
 from lcm.model.fleet.settings import DiscoverySettings
-from lcm.model.worker.requests import StatusWrite
+from lcm.model.worker.requests import WorkerStatusUpdate
 from lcm.model.worker.status import LostInstancePolicy, WorkerStatus
 
 if TYPE_CHECKING:
@@ -28,35 +27,35 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.client.base import Leader
-    from lcm.client.resources.client_internal import Internal
+    from lcm.client.resources.internal import InternalApi
     from lcm.cloud.spi import CloudProviderSPI
-    from lcm.controllers.worker.discovery.importing import Probe
-    from lcm.controllers.worker.discovery.leaked_instances import Effect
-    from lcm.controllers.worker.discovery.region_monitor import RegionWatch
-    from lcm.controllers.worker.discovery.sweep_diff import Review
+    from lcm.controllers.worker.discovery.importer import CmlProbe
+    from lcm.controllers.worker.discovery.leaked_instances import KeyedEffect
+    from lcm.controllers.worker.discovery.region_monitor import RegionMonitor
+    from lcm.controllers.worker.discovery.sweep_diff import SweepDiff
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.fleet.state import FleetState
     from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
 
-FIRST_AFTER: Final = 5.0
+FIRST_SCAN_AFTER: Final = 5.0
 # Until the settings can be read nothing is marked or imported: that should not last a whole interval.
-UNREAD_PAUSE: Final = 30.0
-_LEFT_TO_THEIR_HANDLERS: Final = (WorkerStatus.PENDING, WorkerStatus.PROVISIONING, WorkerStatus.FAILED)
+SETTINGS_RETRY_SECONDS: Final = 30.0
+_HANDLED_BY_PASSES: Final = (WorkerStatus.PENDING, WorkerStatus.PROVISIONING, WorkerStatus.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DiscoveryDependencies:
     """What discovery works with. `settings` gives None as long as they were never read."""
 
     cloud: CloudProviderSPI
-    probe: Probe
-    internal: Internal
+    probe: CmlProbe
+    internal: InternalApi
     leader: Callable[[], Leader]
     settings: Callable[[], FleetSettings | None]
     wake: Callable[[str], None]
-    effect: Effect
+    effect: KeyedEffect
     installation: str
     ami_owners: Sequence[str] = ("self",)
     private_addresses: bool = False
@@ -67,8 +66,8 @@ class Discovery:
 
     def __init__(
         self,
-        around: Surroundings,
-        watches: Mapping[str, RegionWatch],
+        around: DiscoveryDependencies,
+        watches: Mapping[str, RegionMonitor],
         *,
         on_stale: Callable[[], None] | None = None,
     ) -> None:
@@ -86,7 +85,7 @@ class Discovery:
             )
             for region in watches
         }
-        self.leaks = Leaks(
+        self.leaks = LeakedInstances(
             around.cloud,
             around.internal,
             leader=around.leader,
@@ -113,28 +112,28 @@ class Discovery:
     async def run(self) -> None:
         """Scan for ever, the first time soon after leadership was won. A leader that was overtaken ends it."""
         self.leaks.begin()
-        pause = FIRST_AFTER
+        pause = FIRST_SCAN_AFTER
         try:
             while True:
                 await asyncio.sleep(pause)
                 began = clock.boottime()
                 await self.scan()
                 pause = max(0.0, self._interval() - (clock.boottime() - began))
-        except StaleLeader:
+        except StaleLeaderError:
             if self._on_stale is None:
                 raise
             self._on_stale()
 
     def _interval(self) -> float:
         settings = self._around.settings()
-        return UNREAD_PAUSE if settings is None else settings.discovery.discovery_interval
+        return SETTINGS_RETRY_SECONDS if settings is None else settings.discovery.discovery_interval
 
     async def scan(self) -> None:
         """All regions, side by side; trouble in one is not the others'."""
         regions = sorted(self._watches)
         outcomes = await asyncio.gather(*(self._scan_region(region) for region in regions), return_exceptions=True)
         for region, outcome in zip(regions, outcomes, strict=True):
-            if isinstance(outcome, ClientError | CloudError) and not isinstance(outcome, StaleLeader):
+            if isinstance(outcome, ClientError | CloudError) and not isinstance(outcome, StaleLeaderError):
                 self._note(region, str(outcome) or type(outcome).__name__)
             elif isinstance(outcome, BaseException):
                 raise outcome
@@ -159,10 +158,14 @@ class Discovery:
         if review is None:
             return "the region could not be seen as a whole"
         marked: set[str] = set()
-        imports = Imports()
+        imports = ImportResult()
         try:
             fleet = await self._around.internal.fleet()
-            if settings is not None and settings.discovery.worker_discovery_enabled and not _astray(watch, review):
+            if (
+                settings is not None
+                and settings.discovery.worker_discovery_enabled
+                and not _wrong_account(watch, review)
+            ):
                 imports = await self._importers[region].take_in(review.sweep, workers, criteria)
                 self.imported_count += len(imports.imported)
                 marked = await self._mark_orphans(watch, review, workers, fleet)
@@ -177,7 +180,7 @@ class Discovery:
         listing = self._around.internal.workers(aws_region=[region], exclude_statuses=[WorkerStatus.TERMINATED])
         return [worker async for worker in listing]
 
-    async def _criteria(self, watch: RegionWatch, settings: FleetSettings | None) -> Criteria:
+    async def _criteria(self, watch: RegionMonitor, settings: FleetSettings | None) -> DiscoveryCriteria:
         """By what to find instances; from now on all sweeps of the region ask for that."""
         told = DiscoverySettings() if settings is None else settings.discovery
         image_ids: Sequence[str] = ()
@@ -190,30 +193,30 @@ class Discovery:
             except CloudError as error:
                 log.warning("cannot look up images for discovery", region=watch.region, error=str(error))
                 image_ids = watch.observer.selection.image_ids
-        criteria = Criteria.of(told, image_ids)
+        criteria = DiscoveryCriteria.of(told, image_ids)
         watch.observer.selection = criteria.selection
         return criteria
 
     async def _mark_orphans(
-        self, watch: RegionWatch, review: Review, workers: Sequence[Worker], fleet: FleetState
+        self, watch: RegionMonitor, review: SweepDiff, workers: Sequence[Worker], fleet: FleetState
     ) -> set[str]:
         """Write down as TERMINATED whose instance cannot be found any more (ADR-014)."""
         marked: set[str] = set()
         for worker in workers:
             if worker.id not in review.absent or not self._may_be_marked(watch, worker, fleet):
                 continue
-            write = StatusWrite(
+            write = WorkerStatusUpdate(
                 status=WorkerStatus.TERMINATED,
                 version=worker.version,
-                reason=NOT_FOUND,
+                reason=INSTANCE_NOT_FOUND,
                 terminated_by=BY_DISCOVERY,
-                terminated_reason=NOT_FOUND,
+                terminated_reason=INSTANCE_NOT_FOUND,
             )
             try:
                 await self._around.internal.write_status(self._around.leader(), worker.id, write)
-            except StaleLeader:
+            except StaleLeaderError:
                 raise
-            except Refused as error:
+            except ApiError as error:
                 # Somebody else was faster, or it has become something else: the next scan sees it as it is then.
                 log.info("orphan left for the next scan", worker=worker.id, error=str(error))
                 continue
@@ -222,33 +225,33 @@ class Discovery:
             log.warning("worker lost", worker=worker.id, instance_id=worker.instance_id, region=watch.region)
         return marked
 
-    def _may_be_marked(self, watch: RegionWatch, worker: Worker, fleet: FleetState) -> bool:
-        if worker.status in _LEFT_TO_THEIR_HANDLERS or worker.lost_instance_policy is LostInstancePolicy.REPLACE:
+    def _may_be_marked(self, watch: RegionMonitor, worker: Worker, fleet: FleetState) -> bool:
+        if worker.status in _HANDLED_BY_PASSES or worker.lost_instance_policy is LostInstancePolicy.REPLACE:
             return False
         now = clock.now()
         if any(hold is not None and hold.active(now) for hold in (fleet.hold, worker.hold)):
             return False
-        return watch.loss(worker)[0] is Loss.ALLOWED
+        return watch.loss(worker)[0] is LossVerdict.ALLOWED
 
     async def _look_for_leaks(
         self,
-        watch: RegionWatch,
-        review: Review,
+        watch: RegionMonitor,
+        review: SweepDiff,
         workers: Sequence[Worker],
-        imports: Imports,
+        imports: ImportResult,
         settings: FleetSettings | None,
         fleet: FleetState,
     ) -> None:
-        switched_on = settings is not None and settings.discovery.terminate_leaked_instances
+        enabled_by_setting = settings is not None and settings.discovery.terminate_leaked_instances
         await self.leaks.take_in(
             review.sweep,
             workers,
-            Permission(switched_on, watch.breaker_open, fleet),
+            TerminationPermission(enabled_by_setting, watch.breaker_open, fleet),
             spared=imports.imported.keys() | imports.waiting,
             disowned=imports.declined,
         )
 
 
-def _astray(watch: RegionWatch, review: Review) -> bool:
+def _wrong_account(watch: RegionMonitor, review: SweepDiff) -> bool:
     """Whether we look into another account than the records', and no person has said yet that this is meant."""
     return bool(review.foreign) and watch.breaker_open

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from lcm.cloud.types import Sweep
     from lcm.model.worker.record import Worker
 
-MOST_AT_ONCE: Final = 3
-ONE_OF: Final = 5
+MAX_LOST_AT_ONCE: Final = 3
+LOST_DIVISOR: Final = 5
 
 # The state of an instance that gives its worker nothing to do: as it should be, or on its way there.
-_FITTING: Final = {
+_EXPECTED_STATES: Final = {
     WorkerStatus.PROVISIONING: InstanceState.PENDING,
     WorkerStatus.STARTING: InstanceState.PENDING,
     WorkerStatus.RUNNING: InstanceState.RUNNING,
@@ -32,11 +32,11 @@ _FITTING: Final = {
     WorkerStatus.TERMINATING: InstanceState.SHUTTING_DOWN,
     WorkerStatus.UNKNOWN: InstanceState.UNKNOWN,
 }
-_NOTHING_TO_LOSE: Final = (WorkerStatus.PENDING, WorkerStatus.TERMINATED)
+_NEVER_LOST: Final = (WorkerStatus.PENDING, WorkerStatus.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class SweepDiff:
     """What a complete sweep says about the records of its region. Sets are of worker ids."""
 
     region: str
@@ -46,22 +46,22 @@ class Review:
     lost: frozenset[str]
     absent: frozenset[str]  # those of the lost that EC2 shows no more, not even as terminated
     foreign: frozenset[str]
-    sees_none: bool
+    none_visible: bool
     too_many: bool
 
     @property
-    def allowance(self) -> float:
+    def loss_limit(self) -> float:
         """How many may be lost at once without anybody being asked."""
-        return allowance(self.workers)
+        return loss_limit(self.workers)
 
 
-def review(
+def diff_sweep(
     region: str,
     workers: Sequence[Worker],
     sweep: Sweep,
     gone: Callable[[Worker], bool],
     accepted: frozenset[str] = frozenset(),
-) -> Review:
+) -> SweepDiff:
     """Compare all workers of a region that are not TERMINATED with a sweep that shows all that can be found of them."""
     if not sweep.complete:
         raise ValueError("an incomplete sweep says nothing about what it does not show")
@@ -72,22 +72,22 @@ def review(
     foreign = frozenset(worker.id for worker in recorded if is_foreign(worker, sweep.account_id))
     lost = frozenset(w.id for w in recorded if w.id not in foreign and _is_lost(w, sweep, gone))
     shown = {worker.id for worker in recorded if worker.instance_id in sweep.instances}
-    return Review(
+    return SweepDiff(
         region=region,
         sweep=sweep,
         workers=len(ours),
-        mismatched=frozenset(worker.id for worker in recorded if not _fits(worker, sweep, gone)),
+        mismatched=frozenset(worker.id for worker in recorded if not _matches_record(worker, sweep, gone)),
         lost=lost,
         absent=lost - shown,
         foreign=foreign,
-        sees_none=bool(recorded) and not shown,
-        too_many=len(lost - accepted) > allowance(len(ours)),
+        none_visible=bool(recorded) and not shown,
+        too_many=len(lost - accepted) > loss_limit(len(ours)),
     )
 
 
-def allowance(workers: int) -> float:
+def loss_limit(workers: int) -> float:
     """How many of so many may be lost at once: three, or one of five."""
-    return max(MOST_AT_ONCE, workers / ONE_OF)
+    return max(MAX_LOST_AT_ONCE, workers / LOST_DIVISOR)
 
 
 def is_foreign(worker: Worker, account_id: str) -> bool:
@@ -96,7 +96,7 @@ def is_foreign(worker: Worker, account_id: str) -> bool:
 
 
 def _is_lost(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> bool:
-    if worker.status in _NOTHING_TO_LOSE or worker.desired_status is DesiredStatus.TERMINATED:
+    if worker.status in _NEVER_LOST or worker.desired_status is DesiredStatus.TERMINATED:
         return False
     return _has_ended(worker, sweep, gone)
 
@@ -106,10 +106,10 @@ def _has_ended(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> 
     return gone(worker) if instance is None else instance.state is InstanceState.TERMINATED
 
 
-def _fits(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> bool:
+def _matches_record(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> bool:
     if worker.status is WorkerStatus.FAILED:
         # It waits for a person, whatever its instance does meanwhile; only an end is written down.
         return not _has_ended(worker, sweep, gone)
-    expected = _FITTING.get(worker.status)
+    expected = _EXPECTED_STATES.get(worker.status)
     instance = sweep.instances.get(worker.instance_id or "")
     return expected is None or (instance is not None and instance.state is expected)

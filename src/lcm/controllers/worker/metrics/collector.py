@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from pydantic import ValidationError
 
-from lcm.client.errors import Invalid, StaleLeader
-from lcm.controllers.worker.metrics.samples import CmlLook, combine
+from lcm.client.errors import InvalidRequestError, StaleLeaderError
+from lcm.controllers.worker.metrics.samples import CmlReading, build_sample
 from lcm.core import clock
-from lcm.core.controller.leader_election import StaleTerm
-from lcm.core.failure_log import Troubles
+from lcm.core.controller.leader_election import StaleTermError
+from lcm.core.failure_log import FailureLog
 from lcm.core.hosting import cancel_and_wait
 from lcm.model.worker.requests import MetricsBatch
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
     from lcm.cloud.spi import MetricsSPI
     from lcm.cloud.types import InstanceMetrics
-    from lcm.controllers.worker.observe.cml_monitor import CmlWatch
+    from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
     from lcm.model.worker.metrics import BatchResult, MetricsSample
     from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
 
-BATCH: Final = 500
-LICENCE_SECONDS: Final = 300.0
-LOOKERS: Final = 40  # fewer than may ask CML at once, so that passes find a place
-MEASURED: Final = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
+MAX_BATCH: Final = 500
+LICENSE_REFRESH_SECONDS: Final = 300.0
+MAX_CONCURRENT_QUERIES: Final = 40  # fewer than may ask CML at once, so that passes find a place
+MEASURED_STATUSES: Final = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
 
-_SPREAD: Final = 0.5  # the part of a round over which CML servers are asked
-_ROUND: Final = 0.6  # the part after which nobody is waited for
-_NOBODY_YET_SECONDS: Final = 5.0
+_SPREAD_FRACTION: Final = 0.5  # the part of a round over which CML servers are asked
+_ROUND_FRACTION: Final = 0.6  # the part after which nobody is waited for
+_NO_WORKERS_SECONDS: Final = 5.0
 
 
 class MetricsCollector:
@@ -48,13 +48,13 @@ class MetricsCollector:
     def __init__(
         self,
         metrics: MetricsSPI,
-        watch: CmlWatch,
+        watch: CmlMonitor,
         write: Callable[[MetricsBatch], Awaitable[BatchResult]],
         workers: Callable[[], Mapping[str, Worker]],
         interval: float,
         *,
-        on_stale: Callable[[StaleTerm], None],
-        lookers: int = LOOKERS,
+        on_stale: Callable[[StaleTermError], None],
+        max_concurrent: int = MAX_CONCURRENT_QUERIES,
     ) -> None:
         self.collected = 0  # samples that the control plane has kept
         self.rounds = 0
@@ -64,18 +64,18 @@ class MetricsCollector:
         self._workers = workers
         self._interval = interval
         self._on_stale = on_stale
-        self._lookers = lookers
-        self._troubles = Troubles()
+        self._lookers = max_concurrent
+        self._troubles = FailureLog()
         self._latest: dict[str, MetricsSample] = {}
         self._begin()
 
     def _begin(self) -> None:
         self._queue: asyncio.Queue[tuple[float, str]] = asyncio.Queue()
         self._regions: dict[str, asyncio.Task[None]] = {}
-        self._awaited: set[str] = set()  # workers whose CML is to be asked, and regions, until they are done
-        self._all_here = asyncio.Event()
+        self._pending: set[str] = set()  # workers whose CML is to be asked, and regions, until they are done
+        self._all_received = asyncio.Event()
         self._figures: dict[str, InstanceMetrics] = {}  # by instance, since the last round
-        self._sights: dict[str, CmlLook] = {}  # by worker, likewise
+        self._sights: dict[str, CmlReading] = {}  # by worker, likewise
 
     def latest(self, worker_id: str) -> MetricsSample | None:
         """The newest figures of a worker, written or not."""
@@ -85,17 +85,19 @@ class MetricsCollector:
         """Collect for ever. Returns only when the control plane knows a newer leader."""
         loop = asyncio.get_running_loop()
         self._begin()
-        lookers = [asyncio.create_task(self._look_on(), name=f"metrics-look-{n}") for n in range(self._lookers)]
+        max_concurrent = [
+            asyncio.create_task(self._query_loop(), name=f"metrics-look-{n}") for n in range(self._lookers)
+        ]
         try:
             while True:
                 began = loop.time()
                 # A new leader begins to collect before it has listed its workers.
-                pause = self._interval if await self._round(began) else min(self._interval, _NOBODY_YET_SECONDS)
+                pause = self._interval if await self._round(began) else min(self._interval, _NO_WORKERS_SECONDS)
                 await asyncio.sleep(max(0.0, began + pause - loop.time()))
-        except StaleTerm as refusal:
+        except StaleTermError as refusal:
             self._on_stale(refusal)
         finally:
-            await cancel_and_wait([*lookers, *self._regions.values()])
+            await cancel_and_wait([*max_concurrent, *self._regions.values()])
 
     async def _round(self, began: float) -> bool:
         """Says whether there was anybody to measure."""
@@ -106,28 +108,28 @@ class MetricsCollector:
         self._ask_regions(measured)
         self._ask_servers(measured, began)
         del measured  # until all have answered there will be newer records
-        self._all_here.clear()
+        self._all_received.clear()
         try:
-            async with asyncio.timeout(self._interval * _ROUND):
-                await self._all_here.wait()
+            async with asyncio.timeout(self._interval * _ROUND_FRACTION):
+                await self._all_received.wait()
         except TimeoutError:
-            log.debug("not all figures are here", missing=len(self._awaited))
+            log.debug("not all figures are here", missing=len(self._pending))
         await self._write_all(self._measured())
         self.rounds += 1
         return True
 
     def _measured(self) -> list[Worker]:
         """The workers to measure, as they are now. They are not kept: a fleet's records fill most of the memory."""
-        return [worker for worker in self._workers().values() if _measurable(worker)]
+        return [worker for worker in self._workers().values() if _is_measured(worker)]
 
     def _forget_others(self) -> None:
         for gone in self._latest.keys() - self._workers().keys():
             del self._latest[gone]
 
-    def _here(self, key: str) -> None:
-        self._awaited.discard(key)
-        if not self._awaited:
-            self._all_here.set()
+    def _mark_received(self, key: str) -> None:
+        self._pending.discard(key)
+        if not self._pending:
+            self._all_received.set()
 
     # The cloud
 
@@ -137,8 +139,8 @@ class MetricsCollector:
             if worker.instance_id is not None:
                 instances.setdefault(worker.aws_region, []).append(worker.instance_id)
         for region, ids in instances.items():
-            if region not in self._awaited:
-                self._awaited.add(region)
+            if region not in self._pending:
+                self._pending.add(region)
                 self._regions[region] = asyncio.create_task(self._ask_region(region, ids), name=f"metrics:{region}")
 
     async def _ask_region(self, region: str, ids: list[str]) -> None:
@@ -150,19 +152,19 @@ class MetricsCollector:
             self._troubles.note(what, error)
         finally:
             self._regions.pop(region, None)
-            self._here(region)
+            self._mark_received(region)
 
     # CML
 
     def _ask_servers(self, measured: Sequence[Worker], began: float) -> None:
         """Queue those that are not queued or asked already; who was late in the last round stays ahead."""
-        waiting = [worker.id for worker in measured if worker.id not in self._awaited]
-        pace = self._interval * _SPREAD / max(1, len(waiting))
+        waiting = [worker.id for worker in measured if worker.id not in self._pending]
+        pace = self._interval * _SPREAD_FRACTION / max(1, len(waiting))
         for place, worker_id in enumerate(waiting):
-            self._awaited.add(worker_id)
+            self._pending.add(worker_id)
             self._queue.put_nowait((began + place * pace, worker_id))
 
-    async def _look_on(self) -> None:
+    async def _query_loop(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             due, worker_id = await self._queue.get()
@@ -170,23 +172,25 @@ class MetricsCollector:
                 await asyncio.sleep(max(0.0, due - loop.time()))
                 await self._look(worker_id)
             finally:
-                self._here(worker_id)
+                self._mark_received(worker_id)
 
     async def _look(self, worker_id: str) -> None:
         worker = self._workers().get(worker_id)  # as it is now: nobody is asked under an address of yesterday
-        if worker is None or not _measurable(worker):
+        if worker is None or not _is_measured(worker):
             return
         try:
             sight = await self._watch.look(worker, max_age=self._interval / 2, licence=self._licence_due(worker))
         except Exception as error:  # noqa: BLE001 - whatever it is, it concerns one worker
             self._troubles.note("looking at a worker's CML", error)
             return
-        self._sights[worker_id] = CmlLook(worker.instance_id, sight, self._watch.stats(worker))
+        self._sights[worker_id] = CmlReading(worker.instance_id, sight, self._watch.stats(worker))
 
     def _licence_due(self, worker: Worker) -> bool:
-        age = self._watch.licence_age(worker)
+        age = self._watch.license_age(worker)
         unregistered = worker.has_license_token and worker.license_status is not LicenseStatus.REGISTERED
-        return age is None or age > LICENCE_SECONDS or unregistered or worker.pending_license_operation is not None
+        return (
+            age is None or age > LICENSE_REFRESH_SECONDS or unregistered or worker.pending_license_operation is not None
+        )
 
     # Writing
 
@@ -195,8 +199,8 @@ class MetricsCollector:
         figures, self._figures = self._figures, {}
         sights, self._sights = self._sights, {}
         writing = True
-        for begin in range(0, len(measured), BATCH):
-            some = measured[begin : begin + BATCH]
+        for begin in range(0, len(measured), MAX_BATCH):
+            some = measured[begin : begin + MAX_BATCH]
             batch = [sample for worker in some if (sample := self._sample(worker, figures, sights)) is not None]
             if batch and writing:
                 writing = await self._write_batch(batch)
@@ -204,10 +208,10 @@ class MetricsCollector:
                 await asyncio.sleep(0)
 
     def _sample(
-        self, worker: Worker, figures: dict[str, InstanceMetrics], sights: dict[str, CmlLook]
+        self, worker: Worker, figures: dict[str, InstanceMetrics], sights: dict[str, CmlReading]
     ) -> MetricsSample | None:
         try:
-            sample = combine(worker, clock.now(), figures.get(worker.instance_id or ""), sights.get(worker.id))
+            sample = build_sample(worker, clock.now(), figures.get(worker.instance_id or ""), sights.get(worker.id))
         except ValidationError as error:
             self._troubles.note("putting a worker's figures together", error)
             return None
@@ -219,15 +223,15 @@ class MetricsCollector:
         """Says whether to go on with others: one batch may be refused, but a server that is away is not asked again."""
         try:
             result = await self._write(MetricsBatch(items=tuple(batch)))
-        except (StaleLeader, StaleTerm) as error:
-            raise StaleTerm(str(error)) from error
+        except (StaleLeaderError, StaleTermError) as error:
+            raise StaleTermError(str(error)) from error
         except Exception as error:  # noqa: BLE001 - the next round brings newer figures
             self._troubles.note("writing figures", error)
-            return isinstance(error, Invalid)
+            return isinstance(error, InvalidRequestError)
         self.collected += result.kept
         self._troubles.note("writing figures", None)
         return True
 
 
-def _measurable(worker: Worker) -> bool:
-    return worker.instance_id is not None and worker.status in MEASURED
+def _is_measured(worker: Worker) -> bool:
+    return worker.instance_id is not None and worker.status in MEASURED_STATUSES

@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, Protocol
+from weakref import WeakKeyDictionary
 
-PREFIX = "lcm_worker_controller"
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from lcm.model.worker.conditions import ConditionType, is_condition_true
+from lcm.model.worker.status import WorkerStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+    from lcm.controllers.worker.discovery.region_monitor import RegionMonitor
+    from lcm.controllers.worker.discovery.scan import Discovery
+    from lcm.controllers.worker.fleet_cache import FleetCache
+    from lcm.controllers.worker.observe.observation import Observation
+    from lcm.model.worker.record import Worker
+
+
+METRIC_PREFIX = "lcm_worker_controller"
 
 
 @dataclass(slots=True)
@@ -27,3 +53,186 @@ class Counters:
     def as_dict(self) -> dict[str, int]:
         """By name."""
         return asdict(self)
+
+
+_WORKER_ID: Final = "worker_id"
+_DURATION: Final = "worker_reconciliation_duration_seconds"
+# Few: each is a series for each worker.
+_BUCKETS: Final = (0.01, 0.1, 1.0, 10.0, 60.0)
+_BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
+
+
+class _DurationHistogram:
+    """How often passes over one worker took how long."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(_BOUNDS)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(_BUCKETS, seconds)] += 1
+        self.total += seconds
+
+
+class PerWorkerMetrics(Collector):
+    """Duration of passes, drift, the state of instances and the tier of licences, by worker."""
+
+    def __init__(self) -> None:
+        self._durations: dict[str, _DurationHistogram] = {}
+        self._drifts: dict[str, dict[str, int]] = {}  # by worker: how often each kind was found
+        self._states: dict[str, str] = {}
+        self._tiers: dict[str, tuple[str, bool]] = {}  # by worker: which, and whether it is registered
+
+    def passed(self, worker_id: str, seconds: float) -> None:
+        """A pass ended."""
+        durations = self._durations.get(worker_id)
+        if durations is None:
+            durations = self._durations[worker_id] = _DurationHistogram()
+        durations.add(seconds)
+
+    def seen(self, worker: Worker, seen: Observation) -> None:
+        """What a pass has found."""
+        if worker.instance_id is not None and seen.sight.state is not None:
+            self._states[worker.id] = seen.sight.state.value
+        if seen.cml.product or seen.cml.license is not None:
+            registered = seen.cml.license is not None and seen.cml.license.phase.value == "registered"
+            self._tiers[worker.id] = (seen.cml.product or "unknown", registered)
+
+    def drifted(self, worker_id: str, kind: str) -> None:
+        """Drift was found."""
+        found = self._drifts.setdefault(worker_id, {})
+        found[kind] = found.get(kind, 0) + 1
+
+    def keep_only(self, worker_ids: Iterable[str]) -> None:
+        """Remove the series of all others."""
+        kept = set(worker_ids)
+        for series in (self._durations, self._drifts, self._states, self._tiers):
+            for worker_id in series.keys() - kept:
+                del series[worker_id]
+
+    def collect(self) -> Iterator[Metric]:
+        """All series as they are now."""
+        durations, drift, state, tier = self.describe()
+        for worker_id, spent in self._durations.items():
+            durations.samples += _histogram_samples(worker_id, spent)
+        drift.samples += [
+            Sample("worker_drift_detected_total", {_WORKER_ID: worker_id, "drift_type": kind}, count)
+            for worker_id, found in self._drifts.items()
+            for kind, count in found.items()
+        ]
+        state.samples += [
+            Sample("worker_ec2_state", {_WORKER_ID: worker_id, "state": name}, 1)
+            for worker_id, name in self._states.items()
+        ]
+        tier.samples += [
+            Sample("worker_cml_license_status", {_WORKER_ID: worker_id, "tier": name}, registered)
+            for worker_id, (name, registered) in self._tiers.items()
+        ]
+        yield from (durations, drift, state, tier)
+
+    def describe(self) -> tuple[Metric, Metric, Metric, Metric]:
+        """The names alone, so that registering does not have to collect."""
+        return (
+            HistogramMetricFamily(_DURATION, "How long a pass over a worker took", labels=[_WORKER_ID]),
+            CounterMetricFamily(
+                "worker_drift_detected",
+                "How often an instance was found in another state than its worker",
+                labels=[_WORKER_ID, "drift_type"],
+            ),
+            GaugeMetricFamily(
+                "worker_ec2_state", "1 for the state that the instance is in", labels=[_WORKER_ID, "state"]
+            ),
+            GaugeMetricFamily("worker_cml_license_status", "1 if CML is registered", labels=[_WORKER_ID, "tier"]),
+        )
+
+
+def _histogram_samples(worker_id: str, spent: _DurationHistogram) -> list[Sample]:
+    mine = {_WORKER_ID: worker_id}
+    upto = list(accumulate(spent.counts))
+    buckets = [
+        Sample(f"{_DURATION}_bucket", {_WORKER_ID: worker_id, "le": bound}, count)
+        for bound, count in zip(_BOUNDS, upto, strict=True)
+    ]
+    return [*buckets, Sample(f"{_DURATION}_count", mine, upto[-1]), Sample(f"{_DURATION}_sum", mine, spent.total)]
+
+
+_by_registry: WeakKeyDictionary[CollectorRegistry, PerWorkerMetrics] = WeakKeyDictionary()
+
+
+def per_worker_metrics(registry: CollectorRegistry) -> PerWorkerMetrics:
+    """The families of a registry, made once."""
+    if registry not in _by_registry:
+        _by_registry[registry] = PerWorkerMetrics()
+        registry.register(_by_registry[registry])
+    return _by_registry[registry]
+
+
+_REGION = "region"
+
+
+class ReconcilerView(Protocol):
+    """What is read off a worker reconciler."""
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def known(self) -> FleetCache: ...
+
+    @property
+    def regions(self) -> Mapping[str, RegionMonitor]: ...
+
+    @property
+    def discovery(self) -> Discovery | None: ...
+
+
+class AlertMetrics(Collector):
+    """Workers by status, those that are stuck, open breakers and leaked instances, by region."""
+
+    def __init__(self, reconciler: ReconcilerView, registry: CollectorRegistry = REGISTRY) -> None:
+        self._reconciler = reconciler
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        workers, stuck, breakers, leaked = _alert_families()
+        if self._reconciler.is_leader:
+            self._fill(workers, stuck, breakers, leaked)
+        yield from (workers, stuck, breakers, leaked)
+
+    def describe(self) -> Iterator[Metric]:
+        """The names alone, so that registering does not have to collect."""
+        yield from _alert_families()
+
+    def _fill(
+        self,
+        workers: GaugeMetricFamily,
+        stuck: GaugeMetricFamily,
+        breakers: GaugeMetricFamily,
+        leaked: GaugeMetricFamily,
+    ) -> None:
+        records = list(self._reconciler.known.records.values())
+        by_status = Counter((worker.aws_region, worker.status) for worker in records)
+        by_stuck = Counter(
+            worker.aws_region for worker in records if is_condition_true(worker.conditions, ConditionType.STUCK)
+        )
+        discovery = self._reconciler.discovery
+        by_leak = Counter(leak.region for leak in discovery.leaks.current) if discovery is not None else None
+        for region, watch in sorted(self._reconciler.regions.items()):
+            for status in WorkerStatus:
+                if status is not WorkerStatus.TERMINATED:
+                    workers.add_metric([region, status.value], by_status[region, status])
+            stuck.add_metric([region], by_stuck[region])
+            breakers.add_metric([region], watch.breaker.is_open)
+            if by_leak is not None:
+                leaked.add_metric([region], by_leak[region])
+
+
+def _alert_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
+    return (
+        GaugeMetricFamily("lcm_workers", "Workers that are not TERMINATED", labels=[_REGION, "status"]),
+        GaugeMetricFamily("lcm_workers_stuck", "Workers that do not get any further", labels=[_REGION]),
+        GaugeMetricFamily("lcm_breaker_open", "1 while no worker of the region is marked as lost", labels=[_REGION]),
+        GaugeMetricFamily("lcm_leaked_instances", "Instances of ours that no worker needs", labels=[_REGION]),
+    )

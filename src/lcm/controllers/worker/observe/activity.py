@@ -12,44 +12,44 @@ from lcm.model.worker.idle import ACTIVITY_CATEGORIES, ActivityEvent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lcm.cml.types import ActivityEvent as CmlEvent
+    from lcm.cml.types import CMLActivityEvent as CmlEvent
 
-MOST_EVENTS: Final = 1_000
-OWN: Final = "own_account"
-_LONGEST_CATEGORY: Final = 64
-_LONGEST_USER: Final = 128
+MAX_EVENTS: Final = 1_000
+OWN_ACCOUNT: Final = "own_account"
+_MAX_CATEGORY_LENGTH: Final = 64
+_MAX_USER_LENGTH: Final = 128
 
 
-def telemetry(events: Iterable[CmlEvent], own_user_id: str | None = None) -> tuple[ActivityEvent, ...]:
+def activity_events(events: Iterable[CmlEvent], own_user_id: str | None = None) -> tuple[ActivityEvent, ...]:
     """The newest events, oldest first. An event that the control plane would refuse is left out.
 
     What an account did that is ours alone is no sign of a person, yet it is a sign of telemetry: it stays, under
     another name. Nine of ten events are the server talking to itself. Where there are too many they go first: were they
     to crowd out what a person did, a worker in use would pass for idle.
     """
-    told = (replace(event, category=OWN) if _is_own(event, own_user_id) else event for event in events)
+    told = (replace(event, category=OWN_ACCOUNT) if _is_own(event, own_user_id) else event for event in events)
     ordered = sorted((event for event in told if event.at.tzinfo), key=lambda event: event.at, reverse=True)
-    if len(ordered) > MOST_EVENTS:
-        intent = [event for event in ordered if event.category in ACTIVITY_CATEGORIES][:MOST_EVENTS]
+    if len(ordered) > MAX_EVENTS:
+        intent = [event for event in ordered if event.category in ACTIVITY_CATEGORIES][:MAX_EVENTS]
         others = [event for event in ordered if event.category not in ACTIVITY_CATEGORIES]
-        ordered = sorted([*intent, *others[: MOST_EVENTS - len(intent)]], key=lambda event: event.at, reverse=True)
-    return _readable(ordered)
+        ordered = sorted([*intent, *others[: MAX_EVENTS - len(intent)]], key=lambda event: event.at, reverse=True)
+    return _valid_events(ordered)
 
 
 def _is_own(event: CmlEvent, own_user_id: str | None) -> bool:
     return own_user_id is not None and event.user_id == own_user_id
 
 
-def _readable(newest_first: Sequence[CmlEvent]) -> tuple[ActivityEvent, ...]:
+def _valid_events(newest_first: Sequence[CmlEvent]) -> tuple[ActivityEvent, ...]:
     taken: list[ActivityEvent] = []
     for event in reversed(newest_first):
         user = event.user_id
         try:
             taken.append(
                 ActivityEvent(
-                    category=event.category[:_LONGEST_CATEGORY],
+                    category=event.category[:_MAX_CATEGORY_LENGTH],
                     at=event.at,
-                    user_id=None if user is None else user[:_LONGEST_USER],
+                    user_id=None if user is None else user[:_MAX_USER_LENGTH],
                 )
             )
         except ValidationError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.client.errors import NotFound
-from lcm.cloud.errors import CloudError, Refused
+from lcm.client.errors import NotFoundError
+from lcm.cloud.errors import CloudError, CloudRefusedError
 from lcm.cloud.types import (
     ATTEMPT_TAG,
     INSTALLATION_TAG,
@@ -16,33 +16,37 @@ from lcm.cloud.types import (
     LaunchParameters,
     launch_token,
 )
-from lcm.controllers.worker.observe.observation import Resolution, Traces
+from lcm.controllers.worker.observe.observation import LaunchedInstances, LaunchResolution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lcm.client.resources.client_internal import Internal
+    from lcm.client.resources.internal import InternalApi
     from lcm.cloud.spi import CloudProviderSPI
-    from lcm.cloud.types import LaunchSite
+    from lcm.cloud.types import RegionLaunchSettings
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import WorkerTemplate
 
-_RESERVED = ("lcm:", "aws:")
+_RESERVED_TAG_PREFIXES = ("lcm:", "aws:")
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class ImageFilter:
     """Which images are launched. A template may have a pattern of its own; the owners never change."""
 
     name_pattern: str = "cml-*"
     owners: tuple[str, ...] = ("self",)
 
 
-class Launching:
+class LaunchResolver:
     """Resolves launches and finds what was launched before."""
 
     def __init__(
-        self, internal: Internal, cloud: CloudProviderSPI, sites: Mapping[str, LaunchSite], images: Images
+        self,
+        internal: InternalApi,
+        cloud: CloudProviderSPI,
+        sites: Mapping[str, RegionLaunchSettings],
+        images: ImageFilter,
     ) -> None:
         self._internal = internal
         self._cloud = cloud
@@ -56,44 +60,46 @@ class Launching:
             self._installation = (await self._internal.installation()).installation_id
         return self._installation
 
-    async def traces(self, worker: Worker) -> Traces:
+    async def traces(self, worker: Worker) -> LaunchedInstances:
         """All instances that this installation launched for a worker."""
         ours = await self.installation()
         if worker.aws_region not in self._sites:
-            return Traces(complete=True)  # nothing can have been launched where we have no access
+            return LaunchedInstances(complete=True)  # nothing can have been launched where we have no access
         look = await self._cloud.find_launched(worker.aws_region, worker.id)
         found = tuple(instance for instance in look.instances.values() if instance.tags.get(INSTALLATION_TAG) == ours)
-        return Traces(look.complete, found, look.began_at, look.trouble)
+        return LaunchedInstances(look.complete, found, look.began_at, look.trouble)
 
-    async def resolve(self, worker: Worker, attempt: int, discovery_tag: tuple[str, str]) -> Resolution:
+    async def resolve(self, worker: Worker, attempt: int, discovery_tag: tuple[str, str]) -> LaunchResolution:
         """The parameters of an attempt, or what stands in the way."""
         site = self._sites.get(worker.aws_region)
         if site is None:
             known = ", ".join(sorted(self._sites))
             trouble = f"region {worker.aws_region} is not configured here; configured are {known}"
-            return Resolution(trouble=trouble, lasting=True)
+            return LaunchResolution(trouble=trouble, lasting=True)
         if worker.template_name is None:
-            return Resolution(trouble="it has no template to launch from", lasting=True)
+            return LaunchResolution(trouble="it has no template to launch from", lasting=True)
         try:
             template = await self._internal.template(worker.template_name)
-        except NotFound:
-            return Resolution(trouble=f"there is no template {worker.template_name}", lasting=True)
+        except NotFoundError:
+            return LaunchResolution(trouble=f"there is no template {worker.template_name}", lasting=True)
         pattern = template.ami_name_pattern or self._images.name_pattern
         try:
             images = await self._cloud.find_images(worker.aws_region, pattern, self._images.owners)
         except CloudError as error:
-            return Resolution(trouble=f"images cannot be listed: {error}", lasting=isinstance(error, Refused))
+            return LaunchResolution(
+                trouble=f"images cannot be listed: {error}", lasting=isinstance(error, CloudRefusedError)
+            )
         if not images:
             owners = ", ".join(self._images.owners)
             trouble = f"no image named {pattern!r} of owner {owners} is available in {worker.aws_region}"
-            return Resolution(trouble=trouble, lasting=True)
+            return LaunchResolution(trouble=trouble, lasting=True)
         tags = await self._tags(worker, attempt, site, discovery_tag)
-        return Resolution(_parameters(worker, attempt, template, site, images[0].id, tags))
+        return LaunchResolution(_launch_parameters(worker, attempt, template, site, images[0].id, tags))
 
     async def _tags(
-        self, worker: Worker, attempt: int, site: LaunchSite, discovery_tag: tuple[str, str]
+        self, worker: Worker, attempt: int, site: RegionLaunchSettings, discovery_tag: tuple[str, str]
     ) -> dict[str, str]:
-        own = {key: value for key, value in worker.tags.items() if not key.lower().startswith(_RESERVED)}
+        own = {key: value for key, value in worker.tags.items() if not key.lower().startswith(_RESERVED_TAG_PREFIXES)}
         return {
             "Name": worker.name,
             "template_name": worker.template_name or "",
@@ -107,8 +113,13 @@ class Launching:
         }
 
 
-def _parameters(
-    worker: Worker, attempt: int, template: WorkerTemplate, site: LaunchSite, image_id: str, tags: dict[str, str]
+def _launch_parameters(
+    worker: Worker,
+    attempt: int,
+    template: WorkerTemplate,
+    site: RegionLaunchSettings,
+    image_id: str,
+    tags: dict[str, str],
 ) -> LaunchParameters:
     return LaunchParameters(
         region=worker.aws_region,

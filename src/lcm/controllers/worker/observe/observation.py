@@ -26,7 +26,7 @@ class Visibility(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class InstanceObservation:
     """What the cloud shows of a worker's instance. `began_at` is the boot-time clock when the look began."""
 
     visibility: Visibility
@@ -41,7 +41,7 @@ class Sight:
     began_at: float = 0.0
 
     @classmethod
-    def of(cls, instance: Instance, *, began_at: float = 0.0, account_id: str | None = None) -> Sight:
+    def of(cls, instance: Instance, *, began_at: float = 0.0, account_id: str | None = None) -> InstanceObservation:
         """An instance that a look showed."""
         return cls(
             Visibility.SEEN,
@@ -61,7 +61,7 @@ class Sight:
         return self.visibility is Visibility.GONE or self.state is InstanceState.TERMINATED
 
     @property
-    def addressed(self) -> bool:
+    def has_address(self) -> bool:
         """Whether it can be reached under an address."""
         return bool(self.public_ip or self.private_ip)
 
@@ -72,7 +72,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class CmlSight:
+class CmlObservation:
     """What a worker's CML said last. What it did not say is None."""
 
     asked_at: datetime | None = None  # when the last attempt to ask began; None: nobody has asked yet
@@ -87,7 +87,7 @@ class CmlSight:
     definitions: tuple[str, ...] | None = None  # the kinds of nodes that it can run
 
 
-class LicenceTask(Enum):
+class LicenseTaskState(Enum):
     """What a task that registers or gives back a licence is doing."""
 
     NONE = "none"
@@ -99,7 +99,7 @@ class LicenceTask(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Traces:
+class LaunchedInstances:
     """What a look by tag found of earlier launches for a worker; only instances of this installation."""
 
     complete: bool
@@ -109,7 +109,7 @@ class Traces:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolution:
+class LaunchResolution:
     """What a launch would be made of, or why that cannot be told. Lasting: it stays so until a person changes it."""
 
     parameters: LaunchParameters | None = None
@@ -129,7 +129,7 @@ class LaunchCalls:
     refusal: CloudError | None = None  # the last definite answer that was no instance
 
 
-class Loss(Enum):
+class LossVerdict(Enum):
     """Whether a worker whose instance is gone may be marked as lost now."""
 
     UNJUDGED = "the sweep has not been compared with all records yet"
@@ -141,16 +141,16 @@ class Loss(Enum):
 class Observation:
     """All that a decision is made from besides the record, the policy and the time."""
 
-    sight: Sight
-    cml: CmlSight = field(default_factory=CmlSight)
+    sight: InstanceObservation
+    cml: CmlObservation = field(default_factory=CmlObservation)
     lablets: int = 0
     moved: bool = False  # whether its instance was seen pending or running since the worker became STARTING
-    loss: Loss = Loss.UNJUDGED
-    loss_trouble: str = ""
-    licence_task: LicenceTask = LicenceTask.NONE
-    licence_trouble: str = ""
-    licence_asked_at: datetime | None = None
-    traces: Traces | None = None
-    resolution: Resolution | None = None
+    loss: LossVerdict = LossVerdict.UNJUDGED
+    loss_reason: str = ""
+    license_task: LicenseTaskState = LicenseTaskState.NONE
+    license_error: str = ""
+    license_requested_at: datetime | None = None
+    traces: LaunchedInstances | None = None
+    resolution: LaunchResolution | None = None
     calls: LaunchCalls = field(default_factory=LaunchCalls)
     boottime: float = 0.0

@@ -5,71 +5,79 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from lcm.controllers.worker.decide.shared.conditions import in_status_for
-from lcm.controllers.worker.discovery.importer import Criteria
-from lcm.controllers.worker.observe.observation import LicenceTask, Loss, Observation, Sight, Visibility
+from lcm.controllers.worker.decide.shared.conditions import seconds_in_status
+from lcm.controllers.worker.discovery.importer import DiscoveryCriteria
+from lcm.controllers.worker.observe.observation import (
+    InstanceObservation,
+    LicenseTaskState,
+    LossVerdict,
+    Observation,
+    Visibility,
+)
 from lcm.core import clock
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lcm.controllers.worker.act.license_tasks import Licences
-    from lcm.controllers.worker.discovery.region_monitor import RegionWatch
-    from lcm.controllers.worker.memory import Note, Notes
-    from lcm.controllers.worker.observe.cml_monitor import CmlWatch
-    from lcm.controllers.worker.observe.launch_resolver import Launching
-    from lcm.controllers.worker.observe.observation import CmlSight, Resolution, Traces
+    from lcm.controllers.worker.act.license_tasks import LicenseTasks
+    from lcm.controllers.worker.discovery.region_monitor import RegionMonitor
+    from lcm.controllers.worker.memory import LeaderMemory, WorkerMemory
+    from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
+    from lcm.controllers.worker.observe.launch_resolver import LaunchResolver
+    from lcm.controllers.worker.observe.observation import CmlObservation, LaunchedInstances, LaunchResolution
     from lcm.model.fleet.settings import FleetSettings
     from lcm.model.worker.record import Worker
 
-CML_FRESH = 10.0
-_WITH_CML = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
-_NO_REGION = "its region is not configured here"
+CML_MAX_AGE = 10.0
+_CML_STATUSES = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
+_REGION_NOT_CONFIGURED = "its region is not configured here"
 
 
-class Observing:
+class WorkerObserver:
     """The eyes of the controller."""
 
     def __init__(
         self,
         *,
-        regions: Mapping[str, RegionWatch],
-        watch: CmlWatch,
-        licences: Licences,
-        launching: Launching,
+        regions: Mapping[str, RegionMonitor],
+        watch: CmlMonitor,
+        licences: LicenseTasks,
+        launching: LaunchResolver,
         settings: Callable[[], FleetSettings | None],
         on_news: Callable[[str], None],
     ) -> None:
         self._regions = regions
         self._watch = watch
         self._licences = licences
-        self._launching = launching
+        self._launch_resolver = launching
         self._settings = settings
         self._on_news = on_news
         self._looks: set[asyncio.Task[None]] = set()
 
-    async def observe(self, worker: Worker, note: Note, notes: Notes) -> Observation:
+    async def observe(self, worker: Worker, note: WorkerMemory, notes: LeaderMemory) -> Observation:
         """What a decision about the worker is made from."""
         if worker.status is WorkerStatus.PENDING:
             return await self._observe_launch(worker, note, notes)
         region = self._regions.get(worker.aws_region)
         if region is None:
-            return Observation(Sight(Visibility.NO_LOOK, trouble=_NO_REGION))
-        sight = await region.look(worker, note.touched) if worker.instance_id else Sight(Visibility.NO_LOOK)
+            return Observation(InstanceObservation(Visibility.NO_LOOK, trouble=_REGION_NOT_CONFIGURED))
+        sight = (
+            await region.look(worker, note.touched) if worker.instance_id else InstanceObservation(Visibility.NO_LOOK)
+        )
         notes.saw(note, sight)
         note.unseen = worker.instance_id is not None and sight.visibility is Visibility.NO_LOOK
-        loss, trouble = region.loss(worker) if sight.gone else (Loss.UNJUDGED, "")
+        loss, trouble = region.loss(worker) if sight.gone else (LossVerdict.UNJUDGED, "")
         return Observation(
             sight=sight,
             cml=await self._cml(worker),
             lablets=worker.allocation.lablets,
             moved=note.moved,
             loss=loss,
-            loss_trouble=trouble,
-            licence_task=self._licences.state(worker.id, worker.instance_id),
-            licence_trouble=self._licences.failure(worker.id, worker.instance_id),
-            licence_asked_at=self._licences.asked_at(worker.id, worker.instance_id),
+            loss_reason=trouble,
+            license_task=self._licences.state(worker.id, worker.instance_id),
+            license_error=self._licences.failure(worker.id, worker.instance_id),
+            license_requested_at=self._licences.asked_at(worker.id, worker.instance_id),
             boottime=clock.boottime(),
         )
 
@@ -80,34 +88,34 @@ class Observing:
             look.cancel()
         await asyncio.gather(*looks, return_exceptions=True)
 
-    async def _observe_launch(self, worker: Worker, note: Note, notes: Notes) -> Observation:
+    async def _observe_launch(self, worker: Worker, note: WorkerMemory, notes: LeaderMemory) -> Observation:
         wanted = worker.desired_status is DesiredStatus.RUNNING
-        traces: Traces | None = None
-        resolution: Resolution | None = None
+        traces: LaunchedInstances | None = None
+        resolution: LaunchResolution | None = None
         if wanted or worker.launch_intent is not None:
-            traces = await self._launching.traces(worker)
+            traces = await self._launch_resolver.traces(worker)
         if wanted and worker.launch_intent is None:
             settings = self._settings()
-            found_by = Criteria.of(None if settings is None else settings.discovery)
+            found_by = DiscoveryCriteria.of(None if settings is None else settings.discovery)
             tag = (found_by.tag_key, found_by.tag_value or "true")
-            resolution = await self._launching.resolve(worker, worker.launch_attempt + 1, tag)
+            resolution = await self._launch_resolver.resolve(worker, worker.launch_attempt + 1, tag)
         return Observation(
-            Sight(Visibility.NO_LOOK),
+            InstanceObservation(Visibility.NO_LOOK),
             traces=traces,
             resolution=resolution,
             calls=notes.calls(worker, note),
             boottime=clock.boottime(),
         )
 
-    async def _cml(self, worker: Worker) -> CmlSight:
+    async def _cml(self, worker: Worker) -> CmlObservation:
         """From memory where it will do: only a drain waits for an answer, everybody else is woken by it."""
-        if worker.status not in _WITH_CML or worker.instance_id is None:
+        if worker.status not in _CML_STATUSES or worker.instance_id is None:
             return self._watch.sight(worker)
         if worker.status is WorkerStatus.DRAINING:
-            age = min(CML_FRESH, in_status_for(worker, clock.now()))
+            age = min(CML_MAX_AGE, seconds_in_status(worker, clock.now()))
             return await self._watch.look(worker, max_age=age, licence=False)
         known = self._watch.sight(worker)
-        licence = _licence_matters(worker, known, self._licences.state(worker.id, worker.instance_id))
+        licence = _license_in_progress(worker, known, self._licences.state(worker.id, worker.instance_id))
         if known.ready is not True or licence:
             self._look_soon(worker, licence=licence)
         return known
@@ -115,7 +123,7 @@ class Observing:
     def _look_soon(self, worker: Worker, *, licence: bool) -> None:
         async def look() -> None:
             before = self._watch.sight(worker)
-            after = await self._watch.look(worker, max_age=CML_FRESH, licence=licence)
+            after = await self._watch.look(worker, max_age=CML_MAX_AGE, licence=licence)
             if (before.ready, before.license, before.asked_at is None) != (
                 after.ready,
                 after.license,
@@ -128,9 +136,9 @@ class Observing:
         task.add_done_callback(self._looks.discard)
 
 
-def _licence_matters(worker: Worker, known: CmlSight, task: LicenceTask) -> bool:
+def _license_in_progress(worker: Worker, known: CmlObservation, task: LicenseTaskState) -> bool:
     """Whether the licence is on its way somewhere, so that a look every minute would not do."""
-    if worker.pending_license_operation is not None or task is LicenceTask.RUNNING:
+    if worker.pending_license_operation is not None or task is LicenseTaskState.RUNNING:
         return True
     if not worker.has_license_token:
         return False

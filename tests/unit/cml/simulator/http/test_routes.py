@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from lcm.cml.simulator.http.simulator_app import make_app
+from lcm.cml.simulator.http.app import make_simulator_app
 from lcm.cml.simulator.state.license import NODE_FEATURE
-from lcm.cml.simulator.state.sessions import Account
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.simulator.state.sessions import CMLAccount
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 
 VERSIONS = ("2.7", "2.8", "2.9", "2.10")
 
@@ -35,10 +35,10 @@ class Browser:
 
 
 async def browse(version: str = "2.9", username: str = "admin") -> Browser:
-    world = World(WorldSettings(version=version, boot_seconds=0))
+    world = World(SimulatorSettings(version=version, boot_seconds=0))
     world.power_on()
-    world.sessions.accounts["student"] = Account("student", "simulated", admin=False)
-    client = httpx.AsyncClient(transport=httpx.ASGITransport(app=make_app(world)), base_url="https://cml")
+    world.sessions.accounts["student"] = CMLAccount("student", "simulated", admin=False)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app=make_simulator_app(world)), base_url="https://cml")
     answer = await client.post("/api/v0/authenticate", json={"username": username, "password": "simulated"})
     client.headers["authorization"] = f"Bearer {answer.json()}"
     return Browser(world, client)
@@ -78,7 +78,7 @@ async def test_only_newer_versions_tell_their_features(version: str) -> None:
 
 async def test_the_startup_and_labs_are_diagnosed() -> None:
     browser = await browse()
-    lab = browser.world.person_starts_lab("student")
+    lab = browser.world.start_user_lab("student")
     assert (await browser.get("/diagnostics/startup_scheduler"))["system_ready"] is True
     assert (await browser.get("/diagnostics/labs"))[lab.id] == {"state": "STARTED", "nodes": 2}
 
@@ -124,8 +124,8 @@ async def test_errors_have_a_code_and_a_description() -> None:
 
 async def test_a_student_sees_and_does_less() -> None:
     browser = await browse(username="student")
-    others = browser.world.person_starts_lab("somebody")
-    own = browser.world.person_starts_lab("student")
+    others = browser.world.start_user_lab("somebody")
+    own = browser.world.start_user_lab("student")
     assert await browser.get("/labs?show_all=true") == [own.id]
     assert (await browser.ask("GET", f"/labs/{others.id}"))[0] == 403
     assert (await browser.ask("PUT", f"/labs/{others.id}/stop"))[0] == 403
@@ -135,7 +135,7 @@ async def test_a_student_sees_and_does_less() -> None:
 
 async def test_an_administrator_asks_for_others_labs_on_purpose() -> None:
     browser = await browse()
-    others = browser.world.person_starts_lab("somebody")
+    others = browser.world.start_user_lab("somebody")
     assert await browser.get("/labs") == []
     assert await browser.get("/labs?show_all=true") == [others.id]
     assert list((await browser.get("/populate_lab_tiles"))["lab_tiles"]) == [others.id]
@@ -146,7 +146,7 @@ async def test_an_administrator_asks_for_others_labs_on_purpose() -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_nodes_one_by_one(version: str) -> None:
     browser = await browse(version)
-    lab = browser.world.person_starts_lab("student")
+    lab = browser.world.start_user_lab("student")
     ids = await browser.get(f"/labs/{lab.id}/nodes")
     node = f"/labs/{lab.id}/nodes/{ids[1]}"
     assert await browser.get(f"{node}/state") == {"state": "QUEUED", "progress": "Not running"}

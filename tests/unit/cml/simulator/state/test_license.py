@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from lcm.cml.licensing import LicensePhase, LicenseProgress, read_license
-from lcm.cml.simulator.state.faults import Refusal
+from lcm.cml.licensing import LicensePhase, LicenseProgress, parse_license
+from lcm.cml.simulator.state.faults import SimulatorApiError
 from lcm.cml.simulator.state.license import (
     BAD_TOKEN_REASON,
-    NO_ANSWER_REASON,
+    NO_RESPONSE_REASON,
     NODE_FEATURE,
     LicensingMode,
     SmartAccount,
 )
-from lcm.cml.simulator.state.world import World, WorldSettings
+from lcm.cml.simulator.state.world import SimulatorSettings, World
 
 
 def world(account: SmartAccount | None = None) -> World:
-    return World(WorldSettings(), account)
+    return World(SimulatorSettings(), account)
 
 
 def progress(of: World) -> LicenseProgress:
     of.time.advance()
-    return LicenseProgress.of(read_license(of.licensing.told()))
+    return LicenseProgress.of(parse_license(of.licensing.told()))
 
 
 async def test_a_good_token_registers_after_a_while_and_is_given_back() -> None:
@@ -57,7 +57,7 @@ async def test_it_goes_on_trying_until_the_service_answers() -> None:
     simulated.licensing.mode = LicensingMode.RETRY
     simulated.licensing.register("GoodToken", reregister=False)
     await asyncio.sleep(100)
-    assert progress(simulated) == LicenseProgress(LicensePhase.REGISTERING, NO_ANSWER_REASON)
+    assert progress(simulated) == LicenseProgress(LicensePhase.REGISTERING, NO_RESPONSE_REASON)
     simulated.licensing.mode = LicensingMode.NORMAL
     await asyncio.sleep(31)
     assert progress(simulated).phase is LicensePhase.REGISTERED
@@ -77,12 +77,12 @@ async def test_giving_back_without_an_answer_leaks_the_licence() -> None:
 async def test_while_it_is_busy_nothing_is_taken() -> None:
     simulated = world()
     simulated.licensing.mode = LicensingMode.BUSY
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SimulatorApiError) as caught:
         simulated.licensing.register("GoodToken", reregister=False)
     assert caught.value.code == 409
     simulated.licensing.mode = LicensingMode.NORMAL
     simulated.licensing.register("GoodToken", reregister=False)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SimulatorApiError) as caught:
         simulated.licensing.register("GoodToken", reregister=False)
     assert caught.value.code == 409
 
@@ -102,10 +102,10 @@ async def test_what_makes_no_sense_is_refused() -> None:
         licensing.renew,
     ]
     for call in refused:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(SimulatorApiError) as caught:
             call()
         assert caught.value.code == 400
-    with pytest.raises(Refusal):
+    with pytest.raises(SimulatorApiError):
         await licensing.deregister()
 
 
@@ -115,7 +115,7 @@ async def test_registering_again_needs_to_be_asked_for_and_counts_one_holder() -
         simulated.licensing.register("GoodToken", reregister=reregister)
         await asyncio.sleep(9)
         simulated.time.advance()
-    with pytest.raises(Refusal, match="Already registered"):
+    with pytest.raises(SimulatorApiError, match="Already registered"):
         simulated.licensing.register("GoodToken", reregister=False)
     assert (len(simulated.account.holders), simulated.account.ever) == (1, 2)
 

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.cml.client.system import read_activity
-from lcm.cml.simulator.state.boot import Phase
-from lcm.cml.simulator.state.clock import Timekeeper
-from lcm.cml.simulator.state.faults import Refusal
-from lcm.cml.simulator.state.sessions import LOGINS_A_MINUTE
-from lcm.cml.simulator.state.simulator_faults import Fault, FaultKind, Faults
-from lcm.cml.simulator.state.simulator_topology import read_topology
-from lcm.cml.simulator.state.world import PERSONS_LAB, World, WorldSettings
+from lcm.cml.client.system import parse_activity
+from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.clock import SimulatedClock
+from lcm.cml.simulator.state.faults import Fault, FaultInjector, FaultKind, SimulatorApiError
+from lcm.cml.simulator.state.sessions import MAX_LOGINS_PER_MINUTE
+from lcm.cml.simulator.state.topology import parse_topology
+from lcm.cml.simulator.state.world import SAMPLE_TOPOLOGY, SimulatorSettings, World
 from lcm.core import clock
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def world(**settings: Any) -> World:
-    return World(WorldSettings(**settings))
+    return World(SimulatorSettings(**settings))
 
 
 def states(of: World, lab: Lab) -> list[str]:
@@ -35,7 +34,7 @@ def states(of: World, lab: Lab) -> list[str]:
 
 
 async def test_time_runs_faster_and_keeps_its_place_when_the_speed_changes() -> None:
-    time = Timekeeper(speed=10)
+    time = SimulatedClock(speed=10)
     await asyncio.sleep(3)
     assert time.now == pytest.approx(30)
     time.set_speed(1)
@@ -44,7 +43,7 @@ async def test_time_runs_faster_and_keeps_its_place_when_the_speed_changes() -> 
 
 
 async def test_what_is_due_happens_in_order_and_at_its_time_however_late_somebody_looks() -> None:
-    time = Timekeeper(speed=2)
+    time = SimulatedClock(speed=2)
     began = clock.now()
     seen: list[tuple[str, float, float]] = []
 
@@ -66,35 +65,35 @@ async def test_what_is_due_happens_in_order_and_at_its_time_however_late_somebod
 @pytest.mark.parametrize("speed", [0, -1, 1e9, float("nan")])
 async def test_no_speed_at_all_is_refused(speed: float) -> None:
     with pytest.raises(ValueError, match="speed"):
-        Timekeeper(speed)
+        SimulatedClock(speed)
 
 
 async def test_booting_goes_through_all_phases_and_off_is_off() -> None:
     simulated = world(boot_seconds=100)
-    assert simulated.boot.phase is Phase.OFF
+    assert simulated.boot.phase is BootPhase.OFF
     simulated.power_on()
     seen = []
     for _ in range(11):
         seen.append(simulated.boot.phase)
         await asyncio.sleep(10)
-    assert list(dict.fromkeys(seen)) == [Phase.REFUSING, Phase.GATEWAY, Phase.STARTING, Phase.READY]
+    assert list(dict.fromkeys(seen)) == [BootPhase.REFUSING, BootPhase.GATEWAY, BootPhase.STARTING, BootPhase.READY]
     simulated.power_off()
-    assert simulated.boot.phase is Phase.OFF
+    assert simulated.boot.phase is BootPhase.OFF
 
 
 async def test_a_phase_can_be_held() -> None:
     simulated = world(boot_seconds=0)
     simulated.power_on()
     seen = []
-    for held in (Phase.GATEWAY, None):
+    for held in (BootPhase.GATEWAY, None):
         simulated.boot.hold(held)
         seen.append(simulated.boot.phase)
-    assert seen == [Phase.GATEWAY, Phase.READY]
+    assert seen == [BootPhase.GATEWAY, BootPhase.READY]
 
 
 async def test_nodes_are_queued_started_and_booted_each_in_its_time() -> None:
     simulated = world()
-    lab = simulated.person_starts_lab("student")
+    lab = simulated.start_user_lab("student")
     assert states(simulated, lab) == ["QUEUED", "QUEUED"]
     assert not lab.converged
     await asyncio.sleep(1.3)
@@ -107,12 +106,12 @@ async def test_nodes_are_queued_started_and_booted_each_in_its_time() -> None:
 
 async def test_a_lab_is_stopped_wiped_and_only_then_removed() -> None:
     simulated = world()
-    lab = simulated.person_starts_lab("student")
+    lab = simulated.start_user_lab("student")
     person = lab.owner
     await asyncio.sleep(20)
     simulated.time.advance()
     for refused in (simulated.labs.wipe, lambda lab, _by: simulated.labs.remove(lab)):
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(SimulatorApiError) as caught:
             refused(lab, person)
         assert caught.value.code == 400
     simulated.labs.stop(lab, person)
@@ -123,13 +122,13 @@ async def test_a_lab_is_stopped_wiped_and_only_then_removed() -> None:
     await asyncio.sleep(1)
     assert states(simulated, lab) == ["DEFINED_ON_CORE", "DEFINED_ON_CORE"]
     simulated.labs.remove(lab)
-    with pytest.raises(Refusal, match="Lab not found: " + lab.id):
+    with pytest.raises(SimulatorApiError, match="Lab not found: " + lab.id):
         simulated.labs.get(lab.id)
 
 
 async def test_stopping_a_node_that_is_still_booting_wins() -> None:
     simulated = world()
-    lab = simulated.person_starts_lab("student")
+    lab = simulated.start_user_lab("student")
     await asyncio.sleep(2)
     simulated.time.advance()
     simulated.labs.stop(lab, lab.owner)
@@ -140,8 +139,8 @@ async def test_stopping_a_node_that_is_still_booting_wins() -> None:
 @given(st.lists(st.sampled_from(["start", "stop", "wipe", "power", "wait"]), max_size=12))
 def test_whatever_is_ordered_a_lab_comes_to_rest(orders: list[str]) -> None:
     ticks = [0.0]
-    simulated = World(WorldSettings(), read=lambda: ticks[0])
-    lab = simulated.import_lab(PERSONS_LAB, simulated.sessions.accounts["admin"])
+    simulated = World(SimulatorSettings(), read=lambda: ticks[0])
+    lab = simulated.import_lab(SAMPLE_TOPOLOGY, simulated.sessions.accounts["admin"])
     for order in orders:
         simulated.time.advance()
         if order == "power":
@@ -149,7 +148,7 @@ def test_whatever_is_ordered_a_lab_comes_to_rest(orders: list[str]) -> None:
         elif order == "wait":
             ticks[0] += 1.5
         else:
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(SimulatorApiError):
                 getattr(simulated.labs, order)(lab, lab.owner)
     ticks[0] += 1000
     simulated.time.advance()
@@ -159,10 +158,10 @@ def test_whatever_is_ordered_a_lab_comes_to_rest(orders: list[str]) -> None:
 
 async def test_telemetry_tells_of_people_and_makes_noise_by_itself() -> None:
     simulated = world()
-    lab = simulated.person_starts_lab("student")
+    lab = simulated.start_user_lab("student")
     await asyncio.sleep(3600)
     simulated.time.advance()
-    activity = read_activity(simulated.telemetry.events)
+    activity = parse_activity(simulated.telemetry.events)
     assert activity.skipped == 0
     persons = [event for event in activity.events if event.user_id == lab.owner.id]
     assert [event.category for event in persons[:2]] == ["import_lab", "start_lab"]
@@ -175,14 +174,14 @@ async def test_telemetry_tells_of_people_and_makes_noise_by_itself() -> None:
 async def test_every_versions_times_are_read_as_now(version: str) -> None:
     simulated = world(version=version)
     simulated.telemetry.note("start_lab")
-    (event,) = read_activity(simulated.telemetry.events).events
+    (event,) = parse_activity(simulated.telemetry.events).events
     assert abs(event.at - clock.now()) <= timedelta(seconds=1)
 
 
 async def test_load_follows_the_nodes() -> None:
     simulated = world()
     idle = simulated.load()
-    simulated.person_starts_lab("student")
+    simulated.start_user_lab("student")
     await asyncio.sleep(20)
     simulated.time.advance()
     assert all(busy > before for busy, before in zip(simulated.load(), idle, strict=True))
@@ -190,12 +189,12 @@ async def test_load_follows_the_nodes() -> None:
 
 async def test_power_off_stops_nodes_ends_sessions_and_keeps_labs() -> None:
     simulated = world()
-    lab = simulated.person_starts_lab("student")
+    lab = simulated.start_user_lab("student")
     _, token = simulated.sessions.log_in("admin", "simulated")
     await asyncio.sleep(20)
     simulated.power_off()
     assert states(simulated, lab) == ["STOPPED", "STOPPED"]
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SimulatorApiError) as caught:
         simulated.sessions.check(token)
     assert caught.value.code == 401
     assert simulated.labs.all == [lab]
@@ -208,17 +207,17 @@ async def test_tokens_end_when_their_time_has_come_or_somebody_says_so() -> None
     await asyncio.sleep(99)
     assert simulated.sessions.check(token) is account
     await asyncio.sleep(2)
-    with pytest.raises(Refusal, match="expired"):
+    with pytest.raises(SimulatorApiError, match="expired"):
         simulated.sessions.check(token)
     _, second = simulated.sessions.log_in("admin", "simulated")
     simulated.sessions.expire_all()
-    with pytest.raises(Refusal, match="expired"):
+    with pytest.raises(SimulatorApiError, match="expired"):
         simulated.sessions.check(second)
 
 
 @given(st.text())
 def test_no_other_text_is_a_token(text: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SimulatorApiError) as caught:
         world().sessions.check(text)
     assert caught.value.code == 401
 
@@ -227,12 +226,12 @@ async def test_wrong_passwords_are_403_and_floods_429() -> None:
     simulated = world()
     attempts: list[tuple[Any, Any]] = [("admin", "wrong"), ("nobody", "simulated"), (None, None), (["admin"], {})]
     for attempt in attempts:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(SimulatorApiError) as caught:
             simulated.sessions.log_in(*attempt)
         assert caught.value.code == 403
-    for _ in range(LOGINS_A_MINUTE - 4):
+    for _ in range(MAX_LOGINS_PER_MINUTE - 4):
         simulated.sessions.log_in("admin", "simulated")
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(SimulatorApiError) as caught:
         simulated.sessions.log_in("admin", "simulated")
     assert caught.value.code == 429
     await asyncio.sleep(61)
@@ -240,7 +239,7 @@ async def test_wrong_passwords_are_403_and_floods_429() -> None:
 
 
 def test_faults_are_matched_and_counted() -> None:
-    faults = Faults()
+    faults = FaultInjector()
     faults.add(Fault(FaultKind.HTML, path="/api/v0/labs", method="GET", count=2))
     assert faults.take("PUT", "/api/v0/labs") is None
     assert faults.take("GET", "/api/v0/users") is None
@@ -268,13 +267,13 @@ def test_faults_are_matched_and_counted() -> None:
     ],
 )
 def test_what_is_no_topology_is_refused(topology: str, why: str) -> None:
-    with pytest.raises(Refusal, match=why) as caught:
-        read_topology(topology, "0.2.2", None)
+    with pytest.raises(SimulatorApiError, match=why) as caught:
+        parse_topology(topology, "0.2.2", None)
     assert caught.value.code == 400
 
 
 def test_unknown_definitions_are_warned_of() -> None:
-    plan = read_topology("lab: {version: 0.2.2}\nnodes: [{id: a, label: a, node_definition: abacus}]", "0.3.0", "Mine")
+    plan = parse_topology("lab: {version: 0.2.2}\nnodes: [{id: a, label: a, node_definition: abacus}]", "0.3.0", "Mine")
     assert plan.title == "Mine"
     assert plan.warnings == ["Node definition abacus is not known here"]
 

@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 from starlette.datastructures import QueryParams
 
-from lcm.control_plane.journal.audit import MOST_LOOKED_AT
-from lcm.control_plane.store.port import Entry
-from lcm.control_plane.web.admin.audit_query import ROWS, AuditLook
+from lcm.control_plane.journal.search import MAX_ENTRIES_SCANNED
+from lcm.control_plane.store.port import NewJournalEntry
+from lcm.control_plane.web.admin.audit_query import PAGE_SIZE, AuditQuery
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind, AuditEntry
@@ -23,23 +23,25 @@ if TYPE_CHECKING:
     from tests.support.virtual.control_plane import TestPlane
 
 HOSTILE = "<script>alert(1)</script>"
-DID = re.compile(r'data-label="Did"><a [^>]*>([^<]+)</a>')
+ACTION_CELL = re.compile(r'data-label="Did"><a [^>]*>([^<]+)</a>')
 
 
-def done(page: str) -> list[str]:
-    return DID.findall(page)
+def actions_shown(page: str) -> list[str]:
+    return ACTION_CELL.findall(page)
 
 
-async def add(plane: TestPlane, count: int, action: str = "skipped", who: str = "anna", reason: str = "") -> None:
+async def add_audit_entries(
+    plane: TestPlane, count: int, action: str = "skipped", who: str = "anna", reason: str = ""
+) -> None:
     actor = Actor(kind=ActorKind.PERSON, name=who)
     entries = []
     for _ in range(count):
         line = AuditEntry(at=clock.now(), actor=actor, action=action, subject="fleet", reason=reason)
-        entries.append(Entry("audit", "fleet", line.model_dump_json().encode(), clock.now()))
+        entries.append(NewJournalEntry("audit", "fleet", line.model_dump_json().encode(), clock.now()))
     await plane.parts.plane.store.commit([], entries=entries)
 
 
-def news_address(page: str) -> str:
+def new_entries_url(page: str) -> str:
     found = re.search(r'id="news"[^>]*data-refresh="([^"]+)"', page)
     assert found is not None
     return unescape(found.group(1))
@@ -49,7 +51,7 @@ async def test_lines_say_who_did_what_to_whom_and_why(plane: TestPlane) -> None:
     worker = await plane.running("alpha")
     await plane.ask("POST", f"/api/workers/{worker['id']}/stop", json={"reason": "course is over"})
     page = await (await signed_in(plane, Role.VIEWER)).page("/activity")
-    assert done(page)[0] == "stop"
+    assert actions_shown(page)[0] == "stop"
     assert f'<a href="/workers/{worker["id"]}">alpha</a>' in page
     assert "course is over" in page
     assert "worker-controller</a></td>" in page, "its name says what it is"
@@ -61,13 +63,13 @@ async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: Tes
     await plane.ask("POST", f"/api/workers/{worker['id']}/stop", json={"reason": "over"})
     await plane.ask("POST", "/api/fleet/hold", json={"reason": "wait"})
     visitor = await signed_in(plane, Role.VIEWER)
-    assert done(await visitor.page("/activity?by=person")) == ["fleet held", "stop", "created"]
-    assert done(await visitor.page("/activity?subject=alpha&by=person")) == ["stop", "created"]
-    assert done(await visitor.page(f"/activity?subject={worker['id']}&action=stop")) == ["stop"]
-    assert done(await visitor.page("/activity?q=WAIT")) == ["fleet held"]
-    assert done(await visitor.page("/activity?actor=operator&action=created,stop")) == ["stop", "created"]
-    assert done(await visitor.page("/activity?since=2999-01-01T00:00")) == []
-    assert len(done(await visitor.page("/activity?by=robot&since=soon&until=&night=year&after=nonsense"))) > 5
+    assert actions_shown(await visitor.page("/activity?by=person")) == ["fleet held", "stop", "created"]
+    assert actions_shown(await visitor.page("/activity?subject=alpha&by=person")) == ["stop", "created"]
+    assert actions_shown(await visitor.page(f"/activity?subject={worker['id']}&action=stop")) == ["stop"]
+    assert actions_shown(await visitor.page("/activity?q=WAIT")) == ["fleet held"]
+    assert actions_shown(await visitor.page("/activity?actor=operator&action=created,stop")) == ["stop", "created"]
+    assert actions_shown(await visitor.page("/activity?since=2999-01-01T00:00")) == []
+    assert len(actions_shown(await visitor.page("/activity?by=robot&since=soon&until=&night=year&after=nonsense"))) > 5
     empty = await visitor.page("/activity?q=nowhere")
     assert "Nothing fits" in empty
     assert 'name="q" id="q" value="nowhere"' in empty
@@ -81,50 +83,50 @@ async def test_a_script_gets_the_list_alone(plane: TestPlane) -> None:
 
 
 async def test_older_lines_are_on_further_pages(plane: TestPlane) -> None:
-    await add(plane, ROWS, "later")
+    await add_audit_entries(plane, PAGE_SIZE, "later")
     visitor = await signed_in(plane, Role.VIEWER)
     first = await visitor.page("/activity")
-    assert done(first) == ["later"] * ROWS
+    assert actions_shown(first) == ["later"] * PAGE_SIZE
     following = unescape(re.findall(r'<a href="([^"]+)" rel="next">Older', first)[0])
     second = await visitor.page(following)
-    assert "later" not in done(second)
-    assert done(second)
+    assert "later" not in actions_shown(second)
+    assert actions_shown(second)
     assert "« Newest" in second
     assert 'id="news"' not in second
 
 
 async def test_a_look_that_found_nothing_yet_offers_to_go_on(plane: TestPlane) -> None:
-    await add(plane, 1, "needle")
-    await add(plane, MOST_LOOKED_AT)
+    await add_audit_entries(plane, 1, "needle")
+    await add_audit_entries(plane, MAX_ENTRIES_SCANNED)
     visitor = await signed_in(plane, Role.VIEWER)
     page = await visitor.page("/activity?action=needle")
-    assert done(page) == []
+    assert actions_shown(page) == []
     further = unescape(re.findall(r'href="([^"]+)">Look further back', page)[0])
-    assert done(await visitor.page(further)) == ["needle"]
+    assert actions_shown(await visitor.page(further)) == ["needle"]
 
 
 async def test_new_lines_announce_themselves_and_only_those_that_fit(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.VIEWER)
-    address = news_address(await visitor.page("/activity?action=hold"))
+    address = new_entries_url(await visitor.page("/activity?action=hold"))
     assert "new line" not in await visitor.part(address)
-    await add(plane, 1, "hold")
-    await add(plane, 5, "other")
+    await add_audit_entries(plane, 1, "hold")
+    await add_audit_entries(plane, 5, "other")
     part = await visitor.part(address)
     assert "1 new line: show" in part
     assert 'href="/activity?action=hold"' in part
-    again = news_address(part)
+    again = new_entries_url(part)
     assert "1 new line: show" in await visitor.part(again)
-    await add(plane, 2, "hold")
+    await add_audit_entries(plane, 2, "hold")
     assert "3 new lines: show" in await visitor.part(again)
     assert "3 new lines: show" in await visitor.part(address)
-    await add(plane, 100, "hold")
+    await add_audit_entries(plane, 100, "hold")
     assert "100 or more new lines" in await visitor.part(again)
-    assert "100 or more new lines" in await visitor.part(news_address(await visitor.part(again)))
+    assert "100 or more new lines" in await visitor.part(new_entries_url(await visitor.part(again)))
     assert "new line" not in await visitor.part("/activity/news?after=nonsense")
 
 
 async def test_strings_of_others_are_escaped(plane: TestPlane) -> None:
-    await add(plane, 1, who=HOSTILE, reason=f'{HOSTILE}" onmouseover="x')
+    await add_audit_entries(plane, 1, who=HOSTILE, reason=f'{HOSTILE}" onmouseover="x')
     visitor = await signed_in(plane, Role.VIEWER)
     page = await visitor.page("/activity")
     assert HOSTILE not in page
@@ -171,16 +173,16 @@ async def test_nobody_sees_it_without_signing_in(plane: TestPlane) -> None:
     ],
 )
 def test_an_address_comes_back_as_it_is_meant(query: str, address: str) -> None:
-    assert AuditLook.of(QueryParams(query)).address() == address
+    assert AuditQuery.of(QueryParams(query)).address() == address
 
 
 async def test_a_page_that_stays_open_does_not_have_a_whole_day_looked_at_again(
     plane: TestPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     visitor = await signed_in(plane, Role.VIEWER)
-    address = news_address(await visitor.page("/activity?action=hold"))
-    await add(plane, 3000, "other")
-    address = news_address(await visitor.part(address))
+    address = new_entries_url(await visitor.page("/activity?action=hold"))
+    await add_audit_entries(plane, 3000, "other")
+    address = new_entries_url(await visitor.part(address))
     store, read = plane.parts.plane.store, 0
     journal = store.journal
 

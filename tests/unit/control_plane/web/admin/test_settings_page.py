@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.web.forms import as_number
+from lcm.control_plane.web.forms import parse_number
 from lcm.model.access import Role
 from lcm.model.fleet.settings import FleetSettings
 from tests.support.web.visitor import signed_in
@@ -160,4 +160,4 @@ async def test_others_cannot_change_them(plane: TestPlane, role: Role) -> None:
     [("5", 5), (" 5.5 ", 5.5), ("5,5", 5.5), ("1,000,000", "1,000,000"), ("", ""), ("1e400", float("inf"))],
 )
 def test_numbers_as_people_type_them(text: str, number: object) -> None:
-    assert as_number(text) == number
+    assert parse_number(text) == number

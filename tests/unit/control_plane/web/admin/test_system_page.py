@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.web.admin.system_page import called, calls_to, in_a_sentence
+from lcm.control_plane.web.admin.system_page import count_calls, frequent_calls, health_summary
 from lcm.model.access import Role
-from lcm.model.model_system import ControllerHealth, MirrorHealth, PlaneHealth, SystemHealth
-from lcm.model.system import ControllerReport, Verdict
+from lcm.model.system import (
+    ControllerHealth,
+    ControllerReport,
+    ControllerVerdict,
+    ControlPlaneHealth,
+    MirrorHealth,
+    SystemHealth,
+)
 from tests.support.records.workers import NOW
 from tests.support.web.visitor import signed_in
 
@@ -72,7 +78,7 @@ async def test_a_report_is_shown_and_goes_stale(plane: TestPlane) -> None:
 def leading(*, startup_sweep_done: bool = True, **report: Any) -> ControllerHealth:
     return ControllerHealth(
         name="worker-controller",
-        verdict=Verdict.HEALTHY,
+        verdict=ControllerVerdict.HEALTHY,
         said="fine",
         term=3,
         startup_sweep_done=startup_sweep_done,
@@ -81,8 +87,8 @@ def leading(*, startup_sweep_done: bool = True, **report: Any) -> ControllerHeal
 
 
 def health(**more: Any) -> SystemHealth:
-    controller = ControllerHealth(name="worker-controller", verdict=Verdict.HEALTHY, said="fine")
-    facts: dict[str, Any] = {"plane": PlaneHealth(started_at=NOW), "controllers": (controller,), **more}
+    controller = ControllerHealth(name="worker-controller", verdict=ControllerVerdict.HEALTHY, said="fine")
+    facts: dict[str, Any] = {"plane": ControlPlaneHealth(started_at=NOW), "controllers": (controller,), **more}
     return SystemHealth(**facts)
 
 
@@ -123,14 +129,14 @@ def health(**more: Any) -> SystemHealth:
         ),
         ({"controllers": (leading(),)}, ("good", "Everything works.")),
         (
-            {"plane": PlaneHealth(started_at=NOW, mirror=MirrorHealth(trouble="etcd is away"))},
+            {"plane": ControlPlaneHealth(started_at=NOW, mirror=MirrorHealth(trouble="etcd is away"))},
             ("bad", "Controllers do not hear of changes: etcd is away."),
         ),
         ({"controllers": ()}, ("bad", "No controller has ever announced itself: nothing is done to workers.")),
     ],
 )
 def test_the_worst_is_said(facts: dict[str, Any], expected: tuple[str, str]) -> None:
-    assert in_a_sentence(health(**facts)) == expected
+    assert health_summary(health(**facts)) == expected
 
 
 def test_calls_are_counted_with_what_failed() -> None:
@@ -139,6 +145,6 @@ def test_calls_are_counted_with_what_failed() -> None:
         started_at=NOW - timedelta(hours=1),
         calls={"aws": {"A": {"ok": 1}, "B": {"ok": 3, "refused": 2}}},
     )
-    assert called(report, "aws") == [("B", 5, "2 refused"), ("A", 1, "")]
-    assert called(report, "cml") == []
-    assert (calls_to(report, "aws"), calls_to(report, "cml")) == (6, 0)
+    assert frequent_calls(report, "aws") == [("B", 5, "2 refused"), ("A", 1, "")]
+    assert frequent_calls(report, "cml") == []
+    assert (count_calls(report, "aws"), count_calls(report, "cml")) == (6, 0)

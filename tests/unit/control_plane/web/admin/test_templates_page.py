@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.virtual.control_plane import TestPlane
 
 HOSTILE = "<script>alert(1)</script>"
-NEW = {
+NEW_TEMPLATE = {
     "name": "huge",
     "description": "for exams",
     "instance_type": "m5.4xlarge",
@@ -62,7 +62,7 @@ async def test_who_may_change_them_sees_how(plane: TestPlane) -> None:
 async def test_a_template_is_made_and_changed(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.ADMIN)
     assert 'id="dialog-title"' in await visitor.part("/templates/new")
-    answer = await visitor.send("/templates/save", NEW)
+    answer = await visitor.send("/templates/save", NEW_TEMPLATE)
     assert (answer.status_code, answer.headers["HX-Trigger"], answer.headers["HX-Reswap"]) == (200, "lcm:done", "none")
     made = await stored(plane, "huge")
     assert (made.capacity.cpu_cores, made.capacity.storage_gb, made.ami_name_pattern, made.enabled) == (
@@ -109,11 +109,11 @@ async def test_what_is_wrong_is_said_at_its_field_and_nothing_is_lost(
 ) -> None:
     visitor = await signed_in(plane, Role.ADMIN)
     answer = await visitor.send(
-        "/templates/save", {**NEW, "description": "kept & typed", name: typed, "mark": "", "old": ""}
+        "/templates/save", {**NEW_TEMPLATE, "description": "kept & typed", name: typed, "mark": "", "old": ""}
     )
     assert answer.status_code in (409, 422)
     assert problem(answer.text, name).startswith(words)
-    expected = {**NEW, "description": "kept & typed", name: typed}
+    expected = {**NEW_TEMPLATE, "description": "kept & typed", name: typed}
     shown = fields(answer.text)
     assert {each: shown[each] for each in expected} == expected
     assert re.search(rf'id="f-{name}"[^>]*aria-invalid="true" aria-describedby="f-{name}-problem"', answer.text)
@@ -141,16 +141,16 @@ async def test_templates_are_switched_by_admins_alone(plane: TestPlane) -> None:
     assert (await admin.send("/templates/nonsense/enable")).status_code == 404
     operator = await signed_in(plane, Role.OPERATOR)
     for path in ("/templates/small/disable", "/templates/save"):
-        assert (await operator.send(path, NEW)).status_code == 403
+        assert (await operator.send(path, NEW_TEMPLATE)).status_code == 403
     for path in ("/templates/new", "/templates/edit/small"):
         await operator.part(path, 403)
-    assert (await admin.send("/templates/save", NEW, csrf="00")).status_code == 403
+    assert (await admin.send("/templates/save", NEW_TEMPLATE, csrf="00")).status_code == 403
     assert (await stored(plane, "small")).enabled
 
 
 async def test_descriptions_are_escaped(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.ADMIN)
-    hostile = {**NEW, "description": HOSTILE, "ami_name_pattern": f'"{HOSTILE}'}
+    hostile = {**NEW_TEMPLATE, "description": HOSTILE, "ami_name_pattern": f'"{HOSTILE}'}
     assert (await visitor.send("/templates/save", hostile)).status_code == 200
     for text in (await visitor.page("/templates"), await visitor.part("/templates/edit/huge")):
         assert HOSTILE not in text

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.support.virtual.control_plane import TestPlane
 
 EVIL = "<script>alert(1)</script>"
-VERSION = {
+DEFINITION_FORM = {
     "name": "bgp",
     "version": "2",
     "description": "two systems",
@@ -174,7 +174,7 @@ async def test_a_topology_is_shown_as_it_was_written(world: LabletWorld) -> None
 async def test_a_version_is_made_from_a_form(world: LabletWorld) -> None:
     visitor = await signed_in(world.plane, Role.OPERATOR)
     assert "New definition" in await visitor.page("/definitions")
-    answer = await visitor.send("/definitions/save", VERSION)
+    answer = await visitor.send("/definitions/save", DEFINITION_FORM)
     assert answer.status_code == 200, answer.text
     made = (await world.plane.ask("GET", "/api/lablet-definitions/bgp/2")).json()
     assert made["topology"] == TOPOLOGY
@@ -189,7 +189,7 @@ async def test_a_version_is_made_from_a_form(world: LabletWorld) -> None:
         "node_definitions": ["iosv", "csr1000v"],
         "ports": ["SSH_PORT", "HTTP_PORT"],
     }
-    again = await visitor.send("/definitions/save", VERSION)
+    again = await visitor.send("/definitions/save", DEFINITION_FORM)
     assert "was there already" in again.text
     copy = await visitor.part("/definitions/new?like=bgp%402")
     assert 'id="f-version" value=""' in copy
@@ -217,11 +217,11 @@ async def test_what_is_wrong_with_a_version_stands_at_its_field(
     world: LabletWorld, wrong: dict[str, str], field: str, status: int
 ) -> None:
     visitor = await signed_in(world.plane, Role.OPERATOR)
-    assert (await visitor.send("/definitions/save", VERSION)).status_code == 200
-    answer = await visitor.send("/definitions/save", {**VERSION, **wrong})
+    assert (await visitor.send("/definitions/save", DEFINITION_FORM)).status_code == 200
+    answer = await visitor.send("/definitions/save", {**DEFINITION_FORM, **wrong})
     assert answer.status_code == status, answer.text
     assert re.search(rf'id="f-{field}-problem">[^<]+<', answer.text), answer.text
-    typed = {**VERSION, **wrong}
+    typed = {**DEFINITION_FORM, **wrong}
     for name in ("name", "memory_gb", "node_definitions"):
         assert f'id="f-{name}" value="{typed[name]}"' in answer.text
     assert typed["topology"].replace("\r\n", "\n") in answer.text

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.datastructures import QueryParams
 
-from lcm.control_plane.records.backfill import refill_fields
+from lcm.control_plane.records.backfill import backfill_fields
 from lcm.control_plane.records.kinds import LABLETS, lablet_fields
 from lcm.control_plane.store.port import Put
-from lcm.control_plane.web.lablets.list_page import LabletLook
-from lcm.control_plane.web.list_query import ROWS
+from lcm.control_plane.web.lablets.list_page import LabletListQuery
+from lcm.control_plane.web.list_query import PAGE_SIZE
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.lablet.record import Lablet
-from lcm.model.lablet.urgency import REMEMBERED
+from lcm.model.lablet.urgency import FAILED_SHOWN_FOR
 from tests.support.web.lablets import LabletWorld
 from tests.support.web.visitor import signed_in
 
@@ -93,7 +93,7 @@ async def test_those_of_the_past_are_shown_to_who_asks(world: LabletWorld, monke
     assert counts(page)["ended"] == "1"
     assert names(await visitor.page("/lablets?view=ended")) == ["gone"]
     assert names(await visitor.page("/lablets?status=terminated")) == ["gone"]
-    later = clock.now() + REMEMBERED + timedelta(minutes=1)
+    later = clock.now() + FAILED_SHOWN_FOR + timedelta(minutes=1)
     monkeypatch.setattr(clock, "now", lambda: later)
     visitor = await signed_in(world.plane, Role.VIEWER)
     page = await visitor.page("/lablets")
@@ -123,14 +123,14 @@ async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(world: Lab
 
 
 async def test_pages_go_on_where_the_last_one_ended(world: LabletWorld) -> None:
-    for number in range(ROWS + 2):
+    for number in range(PAGE_SIZE + 2):
         await world.make(f"x{number:03}")
     visitor = await signed_in(world.plane, Role.VIEWER)
     first = await visitor.page("/lablets?q=x")
     following = re.search(r'<a href="([^"]+)" rel="next"', first)
     assert following is not None
     second = await visitor.page(following.group(1).replace("&amp;", "&"))
-    assert names(first) + names(second) == [f"x{number:03}" for number in range(ROWS + 2)]
+    assert names(first) + names(second) == [f"x{number:03}" for number in range(PAGE_SIZE + 2)]
     assert "page 2 of 2" in second
 
 
@@ -378,16 +378,16 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(world: La
     )
     visitor = await signed_in(world.plane, Role.VIEWER)
     assert names(await visitor.page("/lablets")) == []
-    assert await refill_fields(store) == 1
+    assert await backfill_fields(store) == 1
     assert names(await visitor.page("/lablets")) == ["old"]
-    assert await refill_fields(store) == 0
+    assert await backfill_fields(store) == 0
 
 
 def test_a_look_and_its_address_are_the_same() -> None:
-    look = LabletLook(
+    look = LabletListQuery(
         view="problems", q="a b&c", owner="é", status=("RUNNING",), definition="x@1", worker="w-1", sort="-name"
     )
     address = look.address(after="x", page=3)
-    assert LabletLook.of(QueryParams(address.partition("?")[2])).address() == look.address()
-    assert LabletLook.of(QueryParams(address.partition("?")[2])).page == 3
-    assert LabletLook().address() == "/lablets"
+    assert LabletListQuery.of(QueryParams(address.partition("?")[2])).address() == look.address()
+    assert LabletListQuery.of(QueryParams(address.partition("?")[2])).page == 3
+    assert LabletListQuery().address() == "/lablets"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.web.workers.action_preview import ACTIONS, foresee, possible_actions
+from lcm.control_plane.web.workers.action_preview import WORKER_ACTIONS, available_actions, preview_action
 from lcm.model.access import Role
 from lcm.model.worker.conditions import Condition
 from lcm.model.worker.metrics import MetricsSample
@@ -17,7 +17,7 @@ from tests.support.web.visitor import signed_in
 if TYPE_CHECKING:
     from tests.support.virtual.control_plane import TestPlane
 
-READY = Condition.model_validate({"type": "CmlReady", "status": "True", "since": NOW})
+CML_READY = Condition.model_validate({"type": "CmlReady", "status": "True", "since": NOW})
 
 
 @pytest.mark.parametrize(
@@ -36,17 +36,17 @@ READY = Condition.model_validate({"type": "CmlReady", "status": "True", "since":
     ],
 )
 def test_actions_fit_the_state(facts: dict[str, object], expected: list[str]) -> None:
-    assert possible_actions(a_worker(**facts), NOW) == expected
+    assert available_actions(a_worker(**facts), NOW) == expected
 
 
 def test_what_it_costs_and_saves() -> None:
-    running = a_worker(status="RUNNING", cost_per_hour_usd=3.9641, instance_id="i-1", conditions=(READY,))
-    assert "save $3.96 an hour; its disks are still billed" in foresee(running, "stop", NOW).cost
-    assert foresee(running, "terminate", NOW).cost == "It will save $3.96 an hour."
+    running = a_worker(status="RUNNING", cost_per_hour_usd=3.9641, instance_id="i-1", conditions=(CML_READY,))
+    assert "save $3.96 an hour; its disks are still billed" in preview_action(running, "stop", NOW).cost
+    assert preview_action(running, "terminate", NOW).cost == "It will save $3.96 an hour."
     stopped = a_worker(status="STOPPED", desired_status="STOPPED", cost_per_hour_usd=3.9641, instance_id="i-1")
-    assert foresee(stopped, "start", NOW).cost == "It will cost $3.96 an hour."
-    assert foresee(stopped, "terminate", NOW).cost == "The cost stays $0.00 an hour."
-    assert foresee(running, "hold", NOW).cost == ""
+    assert preview_action(stopped, "start", NOW).cost == "It will cost $3.96 an hour."
+    assert preview_action(stopped, "terminate", NOW).cost == "The cost stays $0.00 an hour."
+    assert preview_action(running, "hold", NOW).cost == ""
 
 
 def test_what_is_lost_is_said_before_the_end() -> None:
@@ -54,15 +54,15 @@ def test_what_is_lost_is_said_before_the_end() -> None:
     sample = MetricsSample(
         worker_id="w-1", instance_id="i-1", collected_at=NOW, labs_count=2, nodes_count=9, running_nodes=5
     )
-    losses = dict(foresee(worker, "terminate", NOW, sample).losses)
+    losses = dict(preview_action(worker, "terminate", NOW, sample).losses)
     assert losses["Running on it"] == "5 of 9 nodes, in 2 labs"
     assert "given back first" in losses["Licence"]
     assert "i-1" in losses["Instance"]
-    assert dict(foresee(worker, "stop", NOW, sample).losses) == {"Running on it": "5 of 9 nodes, in 2 labs"}
+    assert dict(preview_action(worker, "stop", NOW, sample).losses) == {"Running on it": "5 of 9 nodes, in 2 labs"}
 
 
 def test_a_refusal_is_told_instead_of_a_plan() -> None:
-    found = foresee(a_worker(status="FAILED"), "start", NOW)
+    found = preview_action(a_worker(status="FAILED"), "start", NOW)
     assert not found.changes
     assert "retry" in found.refusal
 
@@ -167,7 +167,7 @@ async def test_only_an_admin_closes_a_breaker(plane: TestPlane) -> None:
 
 
 def test_every_action_is_said_in_words() -> None:
-    for action in ACTIONS:
+    for action in WORKER_ACTIONS:
         worker = a_worker(status="DRAINING", desired_status="STOPPED", hold=Hold(reason="x", by="ann", since=NOW))
-        found = foresee(worker, action, NOW)
+        found = preview_action(worker, action, NOW)
         assert found.refusal or found.happens

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.web.timeline import LINES
+from lcm.control_plane.web.timeline import JOURNAL_ENTRIES_PER_PAGE
 from lcm.model.access import Role
 from tests.support.web.visitor import WebVisitor, signed_in
 
@@ -21,7 +21,7 @@ EVIL = '"><script>window.evil=1</script><b onclick="x">&'
 SINCE = "2026-01-17T10:00:00Z"
 
 
-def offered(page: str) -> list[str]:
+def offered_actions(page: str) -> list[str]:
     return re.findall(r'id="act-([a-z-]+)"', page)
 
 
@@ -52,7 +52,7 @@ async def ended(plane: TestPlane) -> dict[str, Any]:
     return await plane.report(await plane.report(worker, "TERMINATING"), "TERMINATED")
 
 
-MADE: dict[str, tuple[Callable[[TestPlane], Awaitable[dict[str, Any]]], list[str]]] = {
+STATES: dict[str, tuple[Callable[[TestPlane], Awaitable[dict[str, Any]]], list[str]]] = {
     "PENDING": (lambda plane: plane.create(), ["stop", "hold", "edit", "terminate"]),
     "RUNNING": (lambda plane: plane.running(), ["stop", "drain", "hold", "edit", "terminate"]),
     "DRAINING": (
@@ -70,15 +70,15 @@ MADE: dict[str, tuple[Callable[[TestPlane], Awaitable[dict[str, Any]]], list[str
 }
 
 
-@pytest.mark.parametrize("state", MADE)
+@pytest.mark.parametrize("state", STATES)
 async def test_actions_fit_the_state_and_the_role(plane: TestPlane, state: str) -> None:
-    make, expected = MADE[state]
+    make, expected = STATES[state]
     worker = await make(plane)
     for role in (Role.OPERATOR, Role.ADMIN):
-        assert offered(await (await signed_in(plane, role)).page(f"/workers/{worker['id']}")) == expected
+        assert offered_actions(await (await signed_in(plane, role)).page(f"/workers/{worker['id']}")) == expected
     viewer = await signed_in(plane, Role.VIEWER)
     page = await viewer.page(f"/workers/{worker['id']}")
-    assert offered(page) == []
+    assert offered_actions(page) == []
     assert "licence-register" not in page
     assert f"/workers/{worker['id']}/confirm" not in page + await viewer.part(f"/workers/{worker['id']}/now")
 
@@ -172,14 +172,14 @@ async def test_a_held_worker_says_by_whom_why_and_until_when(plane: TestPlane) -
     assert "Change the hold…" in page
 
 
-def happened(page: str) -> list[str]:
+def timeline_texts(page: str) -> list[str]:
     found = re.findall(r'<div class="what">(.*?)</div>', page, flags=re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", each).split()) for each in found]
 
 
 async def test_the_timeline_goes_back_to_the_beginning(plane: TestPlane) -> None:
     worker = await plane.running()
-    for number in range(LINES):
+    for number in range(JOURNAL_ENTRIES_PER_PAGE):
         worker = await plane.report(worker, "RUNNING", reason=f"look {number}", public_ip=f"192.0.2.{number}")
     await plane.ask("POST", f"/api/workers/{worker['id']}/stop", json={"reason": "enough"})
     visitor = await signed_in(plane, Role.VIEWER)
@@ -187,7 +187,7 @@ async def test_the_timeline_goes_back_to_the_beginning(plane: TestPlane) -> None
     told: list[str] = []
     for _ in range(10):
         page = await visitor.page(address)
-        told += happened(page)
+        told += timeline_texts(page)
         following = re.search(r'href="([^"]+)#timeline" rel="next"', page)
         if following is None:
             break
@@ -195,10 +195,10 @@ async def test_the_timeline_goes_back_to_the_beginning(plane: TestPlane) -> None
     assert told[0] == "operator asked for it to be stopped “enough”"
     assert told[-1] == "operator created it PENDING"
     assert [words for words in told if "look" in words] == [
-        f"worker-controller reported: look {number}" for number in reversed(range(LINES))
+        f"worker-controller reported: look {number}" for number in reversed(range(JOURNAL_ENTRIES_PER_PAGE))
     ]
     assert "« Newest" in page
-    assert len(told) == 1 + LINES + 4
+    assert len(told) == 1 + JOURNAL_ENTRIES_PER_PAGE + 4
 
 
 async def test_a_place_in_the_timeline_that_means_nothing_is_the_newest(plane: TestPlane) -> None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.control_plane.web.workers.forms import Typed, Unfit, create_request, patch_request, seen_of
+from lcm.control_plane.web.workers.forms import (
+    InvalidFormError,
+    WorkerForm,
+    create_request,
+    form_fingerprint,
+    patch_request,
+)
 from lcm.model.access import Role
 from tests.support.records.workers import a_worker
 from tests.support.web.visitor import WebVisitor, signed_in
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.virtual.control_plane import TestPlane
 
 TOKEN, PASSWORD = "a-licence-token", "pass word <1>"
-GOOD = {"name": "fresh", "template_name": "metal", "aws_region": "us-east-1", "idle_detection_enabled": "yes"}
+VALID_FORM = {"name": "fresh", "template_name": "metal", "aws_region": "us-east-1", "idle_detection_enabled": "yes"}
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ async def test_without_templates_it_is_said_what_to_do(plane: TestPlane, operato
 
 
 async def test_a_worker_is_made_as_it_was_typed(plane: TestPlane, operator: WebVisitor) -> None:
-    fields = GOOD | {
+    fields = VALID_FORM | {
         "desired_status": "STOPPED",
         "tag_key": ["a=b", "", "owner"],
         "tag_value": ["c", "", "ann"],
@@ -94,7 +100,7 @@ async def test_a_worker_is_made_as_it_was_typed(plane: TestPlane, operator: WebV
 
 
 async def test_a_box_that_is_not_ticked_is_off(plane: TestPlane, operator: WebVisitor) -> None:
-    fields = {name: value for name, value in GOOD.items() if name != "idle_detection_enabled"}
+    fields = {name: value for name, value in VALID_FORM.items() if name != "idle_detection_enabled"}
     await send(operator, "/workers/new", fields)
     assert (await workers(plane))[0]["idle_detection_enabled"] is False
 
@@ -122,13 +128,13 @@ async def test_what_is_wrong_is_told_at_its_field_and_the_rest_stays(
 ) -> None:
     await plane.create("taken")
     others = {"tag_key": "<i>", "tag_value": "kept", "license_token": TOKEN, "lost_instance_policy": "replace"}
-    answer = await send(operator, "/workers/new", GOOD | others | fields)
+    answer = await send(operator, "/workers/new", VALID_FORM | others | fields)
     assert answer.status_code == status, answer.text
     problem = re.search(rf'id="problem-{field}" role="alert">([^<]+)<', answer.text)
     assert problem is not None, answer.text
     assert words in unescape(problem.group(1))
     assert 'aria-invalid="true"' in answer.text
-    typed = GOOD | others | fields
+    typed = VALID_FORM | others | fields
     assert f'name="name" id="new-name" value="{typed["name"]}"' in answer.text
     assert '<option value="replace" selected>' in answer.text
     if "tag_key" not in fields:
@@ -287,37 +293,42 @@ async def test_a_token_that_cannot_be_one_is_told_at_its_field(plane: TestPlane,
     assert odd.status_code == 422
 
 
-CHANGES = ("/workers/new", "/workers/{id}/edit", "/workers/{id}/license/register", "/workers/{id}/license/deregister")
+CHANGE_PATHS = (
+    "/workers/new",
+    "/workers/{id}/edit",
+    "/workers/{id}/license/register",
+    "/workers/{id}/license/deregister",
+)
 
 
-@pytest.mark.parametrize("path", CHANGES)
+@pytest.mark.parametrize("path", CHANGE_PATHS)
 async def test_without_the_proof_of_our_page_nothing_changes(plane: TestPlane, path: str) -> None:
     worker = await plane.running(license_token="token")
     admin = await signed_in(plane, Role.ADMIN)
     admin.csrf = ""
     for proof in ("", "0" * 64):
-        answer = await admin.send(path.format(id=worker["id"]), GOOD | {"token": TOKEN}, csrf=proof)
+        answer = await admin.send(path.format(id=worker["id"]), VALID_FORM | {"token": TOKEN}, csrf=proof)
         assert answer.status_code == 403
     (after,) = await workers(plane)
     assert after["version"] == worker["version"]
 
 
-@pytest.mark.parametrize("path", CHANGES)
+@pytest.mark.parametrize("path", CHANGE_PATHS)
 async def test_who_only_looks_changes_nothing(plane: TestPlane, path: str) -> None:
     worker = await plane.running(license_token="token")
     viewer = await signed_in(plane, Role.VIEWER)
-    assert (await viewer.send(path.format(id=worker["id"]), GOOD)).status_code == 403
+    assert (await viewer.send(path.format(id=worker["id"]), VALID_FORM)).status_code == 403
     await viewer.part(path.format(id=worker["id"]), 403)
     (after,) = await workers(plane)
     assert after["version"] == worker["version"]
 
 
 def test_the_form_shows_no_secret_of_its_own() -> None:
-    typed = Typed.of({"cml_password": [PASSWORD], "license_token": [TOKEN]})
+    typed = WorkerForm.of({"cml_password": [PASSWORD], "license_token": [TOKEN]})
     assert TOKEN not in repr(typed)
     assert PASSWORD not in repr(typed)
-    with pytest.raises(Unfit) as refusal:
-        create_request(Typed.of({"license_token": ["bad token"], "name": ["x"], "template_name": ["small"]}))
+    with pytest.raises(InvalidFormError) as refusal:
+        create_request(WorkerForm.of({"license_token": ["bad token"], "name": ["x"], "template_name": ["small"]}))
     assert "bad token" not in str(refusal.value)
 
 
@@ -325,6 +336,8 @@ def test_what_the_form_shows_of_a_worker_comes_back_unchanged() -> None:
     worker = a_worker(tags={"a=b": ' "<i>', "": ""} | {"x": "y"})
     tags = {key: value for key, value in worker.tags.items() if key}
     worker = worker.model_copy(update={"tags": tags})
-    assert patch_request(Typed.from_worker(worker), worker).model_fields_set == set()
-    assert seen_of(worker) == seen_of(worker.model_copy(update={"version": 9, "public_ip": "192.0.2.1"}))
-    assert seen_of(worker) != seen_of(worker.model_copy(update={"tags": {}}))
+    assert patch_request(WorkerForm.from_worker(worker), worker).model_fields_set == set()
+    assert form_fingerprint(worker) == form_fingerprint(
+        worker.model_copy(update={"version": 9, "public_ip": "192.0.2.1"})
+    )
+    assert form_fingerprint(worker) != form_fingerprint(worker.model_copy(update={"tags": {}}))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.datastructures import QueryParams
 
-from lcm.control_plane.records.backfill import refill_fields
+from lcm.control_plane.records.backfill import backfill_fields
 from lcm.control_plane.records.kinds import WORKERS, worker_fields
 from lcm.control_plane.store.port import Put
-from lcm.control_plane.web.list_query import ROWS
-from lcm.control_plane.web.rendering import spark, time_tag, usd
-from lcm.control_plane.web.workers.list_page import WorkerLook
+from lcm.control_plane.web.list_query import PAGE_SIZE
+from lcm.control_plane.web.rendering import sparkline, time_tag, usd
+from lcm.control_plane.web.workers.list_page import WorkerListQuery
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.worker.record import Worker
@@ -78,7 +78,7 @@ async def test_views_count_and_narrow(plane: TestPlane) -> None:
 
 
 async def test_pages_go_on_where_the_last_one_ended(plane: TestPlane) -> None:
-    for number in range(ROWS + 3):
+    for number in range(PAGE_SIZE + 3):
         await plane.create(f"w{number:03}")
     visitor = await signed_in(plane, Role.VIEWER)
     first = await visitor.page("/?q=w")
@@ -87,7 +87,7 @@ async def test_pages_go_on_where_the_last_one_ended(plane: TestPlane) -> None:
     address = following.group(1).replace("&amp;", "&")
     assert "q=w" in address
     second = await visitor.page(address)
-    assert names(first) + names(second) == [f"w{number:03}" for number in range(ROWS + 3)]
+    assert names(first) + names(second) == [f"w{number:03}" for number in range(PAGE_SIZE + 3)]
     assert "page 2 of 2" in second
     assert "First page" in second
 
@@ -164,21 +164,21 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: Te
     await store.commit([Put(WORKERS, stored.id, stored.body, stored.revision, fields, {"name": "old"})])
     visitor = await signed_in(plane, Role.VIEWER)
     assert names(await visitor.page("/?view=moving")) == []
-    assert await refill_fields(store) == 1
+    assert await backfill_fields(store) == 1
     assert names(await visitor.page("/?view=moving")) == ["old"]
     after = await store.get(WORKERS, worker["id"])
     assert after is not None
     assert after.body == stored.body
-    assert await refill_fields(store) == 0
+    assert await backfill_fields(store) == 0
 
 
 def test_a_look_and_its_address_are_the_same() -> None:
-    look = WorkerLook(
+    look = WorkerListQuery(
         view="problems", q="a b&c", status=("RUNNING",), region=("eu-west-1",), sort="-name", after="x", page=3
     )
     address = look.address(after="x", page=3)
-    assert WorkerLook.of(QueryParams(address.partition("?")[2])) == look
-    assert WorkerLook().address() == "/"
+    assert WorkerListQuery.of(QueryParams(address.partition("?")[2])) == look
+    assert WorkerListQuery().address() == "/"
     assert look.address(q="z") == "/?view=problems&q=z&status=RUNNING&region=eu-west-1&sort=-name"
 
 
@@ -198,5 +198,5 @@ def test_times_say_how_long_ago_and_when_exactly() -> None:
 
 
 def test_a_spark_stays_in_its_box() -> None:
-    assert 'points="0.0,23.0 96.0,1.0"' in spark([-5, 500])
-    assert "svg" not in spark([])
+    assert 'points="0.0,23.0 96.0,1.0"' in sparkline([-5, 500])
+    assert "svg" not in sparkline([])

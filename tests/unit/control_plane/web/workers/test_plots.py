@@ -9,13 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcm.control_plane.store.port import Sample
-from lcm.control_plane.web.timeline import Happening
-from lcm.control_plane.web.workers.plots import FIGURES, PARTS, Points, Stop, marks_of, points_of, stops_of
-from lcm.control_plane.workers.metrics import SERIES
+from lcm.control_plane.web.timeline import TimelineEntry
+from lcm.control_plane.web.workers.plots import (
+    BUCKETS,
+    PLOTTED_METRICS,
+    PlotSeries,
+    StoppedPeriod,
+    build_series,
+    plot_markers,
+    stopped_periods,
+)
+from lcm.control_plane.workers.metrics import METRICS_SERIES
 from lcm.core import clock
 from lcm.model.access import Role
-from lcm.model.audit import Actor, ActorKind, HistoryEntry
-from lcm.model.fleet.activity_summary import Deed
+from lcm.model.audit import Actor, ActorKind, WorkerHistoryEntry
+from lcm.model.fleet.activity_summary import AutomatedAction
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.status import WorkerStatus
 from tests.support.records.workers import NOW, a_worker
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
 
 SINCE = NOW - timedelta(hours=1)
 CONTROLLER = Actor(kind=ActorKind.CONTROLLER, name="worker-controller")
-MOST_POINTS = 300
+MAX_POINTS = 300
 
 
 def sample(seconds: float, cpu: float | None = 10.0, **facts: Any) -> MetricsSample:
@@ -35,46 +43,46 @@ def sample(seconds: float, cpu: float | None = 10.0, **facts: Any) -> MetricsSam
     return MetricsSample(collected_at=at, cpu_utilization=cpu, **given_facts)
 
 
-def points(samples: list[MetricsSample], stops: tuple[Stop, ...] = (), since: datetime = SINCE) -> Points:
-    return points_of(samples, stops, since, NOW)
+def points(samples: list[MetricsSample], stops: tuple[StoppedPeriod, ...] = (), since: datetime = SINCE) -> PlotSeries:
+    return build_series(samples, stops, since, NOW)
 
 
-def step(minute: int, before: str, after: str, **facts: Any) -> HistoryEntry:
+def step(minute: int, before: str, after: str, **facts: Any) -> WorkerHistoryEntry:
     at = SINCE + timedelta(minutes=minute)
     given_facts = {"worker_id": "w-1", "reason": "seen", "actor": CONTROLLER, "version": 1, **facts}
-    return HistoryEntry.model_validate({"at": at, "from_status": before, "to_status": after, **given_facts})
+    return WorkerHistoryEntry.model_validate({"at": at, "from_status": before, "to_status": after, **given_facts})
 
 
 @given(st.sets(st.integers(0, 3600), max_size=900), st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 600))))
 def test_there_are_never_too_many_points_and_times_only_grow(seconds: set[int], spans: list[tuple[int, int]]) -> None:
     stops = tuple(
-        Stop(SINCE + timedelta(seconds=begin), SINCE + timedelta(seconds=begin + length), by_policy=False)
+        StoppedPeriod(SINCE + timedelta(seconds=begin), SINCE + timedelta(seconds=begin + length), by_policy=False)
         for begin, length in spans
     )
     found = points([sample(each) for each in sorted(seconds)], stops)
-    assert len(found.times) <= MOST_POINTS
+    assert len(found.times) <= MAX_POINTS
     assert found.times == sorted(set(found.times))
     assert all(len(values) == len(found.times) for values in found.values.values())
-    assert set(found.values) == set(FIGURES)
+    assert set(found.values) == set(PLOTTED_METRICS)
 
 
 def test_few_points_stay_as_they_are_and_of_many_the_peak_stays() -> None:
     few = points([sample(minute * 60, cpu=minute) for minute in range(60)])
     assert few.values["cpu"] == [float(minute) for minute in range(60)]
     many = points([sample(second, cpu=99.0 if second == 1801 else 1.0) for second in range(3600)])
-    assert len(many.times) <= PARTS + 1
-    assert len(many.times) <= MOST_POINTS
+    assert len(many.times) <= BUCKETS + 1
+    assert len(many.times) <= MAX_POINTS
     assert max(value or 0 for value in many.values["cpu"]) == 99.0
 
 
 def test_not_even_a_stop_between_any_two_samples_makes_too_many_points() -> None:
     stops = tuple(
-        Stop(SINCE + timedelta(seconds=each + 0.2), SINCE + timedelta(seconds=each + 0.8), by_policy=True)
+        StoppedPeriod(SINCE + timedelta(seconds=each + 0.2), SINCE + timedelta(seconds=each + 0.8), by_policy=True)
         for each in range(3600)
     )
     found = points([sample(each) for each in range(3601)], stops)
-    assert len(found.times) <= MOST_POINTS
-    assert found.values["cpu"].count(None) >= PARTS - 1
+    assert len(found.times) <= MAX_POINTS
+    assert found.values["cpu"].count(None) >= BUCKETS - 1
 
 
 def test_a_gap_stays_a_gap() -> None:
@@ -85,7 +93,7 @@ def test_a_gap_stays_a_gap() -> None:
 
 
 def test_a_stop_between_two_samples_is_a_gap_however_short() -> None:
-    stop = Stop(SINCE + timedelta(seconds=605), SINCE + timedelta(seconds=610), by_policy=True)
+    stop = StoppedPeriod(SINCE + timedelta(seconds=605), SINCE + timedelta(seconds=610), by_policy=True)
     found = points([sample(600), sample(615), sample(630)], (stop,))
     assert found.values["cpu"] == [10.0, None, 10.0, 10.0]
 
@@ -119,30 +127,30 @@ def test_times_of_stops() -> None:
     ]
     minutes = [
         ((each.begin - SINCE) / timedelta(minutes=1), (each.end - SINCE) / timedelta(minutes=1), each.by_policy)
-        for each in stops_of(steps, worker, SINCE, NOW)
+        for each in stopped_periods(steps, worker, SINCE, NOW)
     ]
     assert minutes == [(0, 5, True), (20, 30, False)]
     asleep = a_worker(status="STOPPED", stopped_by_policy=True)
-    assert stops_of([], asleep, SINCE, NOW) == [Stop(SINCE, NOW, by_policy=True)]
-    assert stops_of([], worker, SINCE, NOW) == []
-    assert stops_of(steps[:2], asleep, SINCE, NOW)[-1].end == NOW
+    assert stopped_periods([], asleep, SINCE, NOW) == [StoppedPeriod(SINCE, NOW, by_policy=True)]
+    assert stopped_periods([], worker, SINCE, NOW) == []
+    assert stopped_periods(steps[:2], asleep, SINCE, NOW)[-1].end == NOW
 
 
-def happening(minute: int, **facts: Any) -> Happening:
+def timeline_entry(minute: int, **facts: Any) -> TimelineEntry:
     at = SINCE + timedelta(minutes=minute)
-    return Happening(at, ActorKind.CONTROLLER, "worker-controller", "reported", **facts)
+    return TimelineEntry(at, ActorKind.CONTROLLER, "worker-controller", "reported", **facts)
 
 
 def test_drift_is_marked_where_the_stop_was_and_not_where_it_was_mended() -> None:
     told = [
-        happening(5, before=WorkerStatus.RUNNING, after=WorkerStatus.STOPPING),
-        happening(6, before=WorkerStatus.STOPPING, after=WorkerStatus.STOPPED),
-        happening(7, before=WorkerStatus.STOPPED, after=WorkerStatus.STARTING, deed=Deed.RESTARTED),
-        happening(30, before=WorkerStatus.RUNNING, after=WorkerStatus.PENDING, deed=Deed.REPLACED),
-        happening(40, before=WorkerStatus.PROVISIONING, after=WorkerStatus.FAILED, deed=Deed.FAILED),
+        timeline_entry(5, before=WorkerStatus.RUNNING, after=WorkerStatus.STOPPING),
+        timeline_entry(6, before=WorkerStatus.STOPPING, after=WorkerStatus.STOPPED),
+        timeline_entry(7, before=WorkerStatus.STOPPED, after=WorkerStatus.STARTING, deed=AutomatedAction.RESTARTED),
+        timeline_entry(30, before=WorkerStatus.RUNNING, after=WorkerStatus.PENDING, deed=AutomatedAction.REPLACED),
+        timeline_entry(40, before=WorkerStatus.PROVISIONING, after=WorkerStatus.FAILED, deed=AutomatedAction.FAILED),
     ]
     now_drifted = a_worker(drifted_at=(SINCE - timedelta(minutes=1), SINCE + timedelta(minutes=50)))
-    marks = marks_of(reversed(told), now_drifted, SINCE)
+    marks = plot_markers(reversed(told), now_drifted, SINCE)
     found = [((mark.at - SINCE) / timedelta(minutes=1), mark.kind) for mark in marks]
     assert found == [(5, "drift"), (30, "lost"), (40, "failed"), (50, "drift")]
 
@@ -157,7 +165,7 @@ async def test_the_page_gets_what_it_draws(plane: TestPlane) -> None:
         for each, facts in ((90, {"cpu_utilization": 90.0}), (2, {"cpu_utilization": 20.0}), (1, {"labs_count": 3}))
     ]
     await plane.parts.plane.store.append(
-        SERIES, [Sample(worker["id"], row.collected_at, row.model_dump_json().encode()) for row in rows]
+        METRICS_SERIES, [Sample(worker["id"], row.collected_at, row.model_dump_json().encode()) for row in rows]
     )
     stopped = (await plane.ask("POST", f"/api/workers/{worker['id']}/stop")).json()
     await plane.report(await plane.report(stopped, "STOPPING"), "STOPPED")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.controllers.lablet.decide import decide
-from lcm.controllers.lablet.decide.decision import Release, WriteStatus
-from lcm.controllers.lablet.decide.instantiating import import_refused, imported
-from lcm.controllers.lablet.deps import Policy
-from lcm.controllers.lablet.observation import Observation, Recipe
+from lcm.controllers.lablet.decide.decision import ReleaseReservation, WriteStatus
+from lcm.controllers.lablet.decide.instantiating import import_rejected, lab_imported
+from lcm.controllers.lablet.deps import LabletPolicy
+from lcm.controllers.lablet.observation import Observation, ResolvedTopology
 from lcm.core.controller.resources import Outcome
 from lcm.model.lablet.record import Lablet, NodeEndpoint
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
@@ -22,16 +22,16 @@ from lcm.model.worker.record import Hold
 from tests.support.records.workers import NOW
 from tests.unit.controllers.lablet.builders import (
     ABSENT,
-    DRAINING,
+    DRAINING_WORKER,
     LAB,
-    RECIPE,
-    SILENT,
+    TOPOLOGY,
+    UNREADY_WORKER,
     a_lab,
     a_lablet,
     a_ready_worker,
     ago,
-    seeing,
-    unseen,
+    an_observation,
+    unobserved,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Case:
     lablet: Lablet
     seen: Observation
     actions: list[str] = field(default_factory=list)
-    policy: Policy = field(default_factory=Policy)
+    policy: LabletPolicy = field(default_factory=LabletPolicy)
 
 
 def begun(**changes: object) -> Lablet:
@@ -73,111 +73,151 @@ MOVE_ON = ["give the worker back and record PENDING_SCHEDULING"]
 FAIL = ["give the worker back and record FAILED"]
 ENDED = ["give the worker back and record TERMINATED"]
 EXPIRED = ["give the worker back and record EXPIRED"]
-UNVERIFIED = Policy(workers_verified=False)
+UNVERIFIED = LabletPolicy(workers_verified=False)
 
 CASES = [
-    Case("unassigned.skip", a_lablet("PENDING_SCHEDULING", worker_id=None), seeing()),
-    Case("unassigned.skip", a_lablet("TERMINATED"), seeing()),
+    Case("unassigned.skip", a_lablet("PENDING_SCHEDULING", worker_id=None), an_observation()),
+    Case("unassigned.skip", a_lablet("TERMINATED"), an_observation()),
     # A lost worker
     Case("scheduled.lost", a_lablet("SCHEDULED"), Observation(worker=None), MOVE_ON),
-    Case("scheduled.lost", a_lablet("SCHEDULED", **FAILS), seeing(worker=GONE), FAIL),
-    Case("instantiating.lost", begun(), seeing(worker=GONE), MOVE_ON),
-    Case("running.lost", running(), seeing(worker=a_ready_worker(desired_status="TERMINATED")), MOVE_ON),
-    Case("running.lost", running(), seeing(worker=a_ready_worker(status="FAILED", instance_id=None)), MOVE_ON),
-    Case("running.lost", running(**FAILS), seeing(worker=a_ready_worker(instance_id="i-2")), FAIL),
-    Case("running.lost", running(ends_at=ago(1)), seeing(worker=GONE), EXPIRED),
-    Case("running.lost", running(), seeing(worker=GONE), MOVE_ON, UNVERIFIED),
-    Case("stopping.lost", stopping(), seeing(worker=GONE), ENDED),
-    Case("stopping.lost", stopping(ending=LabletStatus.FAILED), seeing(worker=GONE), FAIL),
+    Case("scheduled.lost", a_lablet("SCHEDULED", **FAILS), an_observation(worker=GONE), FAIL),
+    Case("instantiating.lost", begun(), an_observation(worker=GONE), MOVE_ON),
+    Case("running.lost", running(), an_observation(worker=a_ready_worker(desired_status="TERMINATED")), MOVE_ON),
+    Case("running.lost", running(), an_observation(worker=a_ready_worker(status="FAILED", instance_id=None)), MOVE_ON),
+    Case("running.lost", running(**FAILS), an_observation(worker=a_ready_worker(instance_id="i-2")), FAIL),
+    Case("running.lost", running(ends_at=ago(1)), an_observation(worker=GONE), EXPIRED),
+    Case("running.lost", running(), an_observation(worker=GONE), MOVE_ON, UNVERIFIED),
+    Case("stopping.lost", stopping(), an_observation(worker=GONE), ENDED),
+    Case("stopping.lost", stopping(ending=LabletStatus.FAILED), an_observation(worker=GONE), FAIL),
     # Its end
-    Case("scheduled.end", a_lablet("SCHEDULED", wanted=False), seeing(), ENDED),
-    Case("scheduled.end", a_lablet("SCHEDULED", ends_at=NOW), seeing(worker=SILENT), EXPIRED),
-    Case("instantiating.end", begun(wanted=False), seeing(), ["record STOPPING"]),
-    Case("running.end", running(wanted=False), seeing(UP), ["record STOPPING"]),
-    Case("running.end", running(ends_at=ago(1)), seeing(worker=SILENT), ["record STOPPING"]),
-    Case("running.end", running(time_to_live_minutes=0.1), seeing(), ["record STOPPING"], UNVERIFIED),
-    Case("running.end", running(ending=LabletStatus.FAILED), seeing(), ["record STOPPING"]),
+    Case("scheduled.end", a_lablet("SCHEDULED", wanted=False), an_observation(), ENDED),
+    Case("scheduled.end", a_lablet("SCHEDULED", ends_at=NOW), an_observation(worker=UNREADY_WORKER), EXPIRED),
+    Case("instantiating.end", begun(wanted=False), an_observation(), ["record STOPPING"]),
+    Case("running.end", running(wanted=False), an_observation(UP), ["record STOPPING"]),
+    Case("running.end", running(ends_at=ago(1)), an_observation(worker=UNREADY_WORKER), ["record STOPPING"]),
+    Case("running.end", running(time_to_live_minutes=0.1), an_observation(), ["record STOPPING"], UNVERIFIED),
+    Case("running.end", running(ending=LabletStatus.FAILED), an_observation(), ["record STOPPING"]),
     # A worker that cannot be used
-    Case("scheduled.unverified", a_lablet("SCHEDULED"), seeing(), policy=UNVERIFIED),
-    Case("instantiating.unverified", begun(), seeing(), policy=UNVERIFIED),
-    Case("running.unverified", running(), seeing(), policy=UNVERIFIED),
-    Case("stopping.unverified", stopping(), seeing(), policy=UNVERIFIED),
-    Case("scheduled.leaving", a_lablet("SCHEDULED", **FAILS), seeing(worker=DRAINING), MOVE_ON),
-    Case("scheduled.unready", a_lablet("SCHEDULED"), seeing(worker=SILENT, unready_since=ago(100))),
-    Case("instantiating.unready", begun(), seeing(worker=DRAINING, unready_since=ago(100))),
-    Case("running.unready", running(), seeing(worker=SILENT, unready_since=ago(899))),
-    Case("stopping.unready", stopping(), seeing(worker=SILENT, unready_since=ago(100))),
-    Case("scheduled.unready_too_long", a_lablet("SCHEDULED"), seeing(worker=SILENT, unready_since=ago(900)), MOVE_ON),
-    Case("instantiating.unready_too_long", begun(), seeing(worker=DRAINING, unready_since=ago(900)), MOVE_ON),
-    Case("running.unready_too_long", running(**FAILS), seeing(worker=SILENT, unready_since=ago(900)), FAIL),
-    Case("stopping.unready_too_long", stopping(), seeing(worker=SILENT, unready_since=ago(900)), ENDED),
+    Case("scheduled.unverified", a_lablet("SCHEDULED"), an_observation(), policy=UNVERIFIED),
+    Case("instantiating.unverified", begun(), an_observation(), policy=UNVERIFIED),
+    Case("running.unverified", running(), an_observation(), policy=UNVERIFIED),
+    Case("stopping.unverified", stopping(), an_observation(), policy=UNVERIFIED),
+    Case("scheduled.leaving", a_lablet("SCHEDULED", **FAILS), an_observation(worker=DRAINING_WORKER), MOVE_ON),
+    Case("scheduled.unready", a_lablet("SCHEDULED"), an_observation(worker=UNREADY_WORKER, unready_since=ago(100))),
+    Case("instantiating.unready", begun(), an_observation(worker=DRAINING_WORKER, unready_since=ago(100))),
+    Case("running.unready", running(), an_observation(worker=UNREADY_WORKER, unready_since=ago(899))),
+    Case("stopping.unready", stopping(), an_observation(worker=UNREADY_WORKER, unready_since=ago(100))),
+    Case(
+        "scheduled.unready_too_long",
+        a_lablet("SCHEDULED"),
+        an_observation(worker=UNREADY_WORKER, unready_since=ago(900)),
+        MOVE_ON,
+    ),
+    Case(
+        "instantiating.unready_too_long",
+        begun(),
+        an_observation(worker=DRAINING_WORKER, unready_since=ago(900)),
+        MOVE_ON,
+    ),
+    Case(
+        "running.unready_too_long",
+        running(**FAILS),
+        an_observation(worker=UNREADY_WORKER, unready_since=ago(900)),
+        FAIL,
+    ),
+    Case("stopping.unready_too_long", stopping(), an_observation(worker=UNREADY_WORKER, unready_since=ago(900)), ENDED),
     # SCHEDULED
-    Case("scheduled.begin", a_lablet("SCHEDULED"), seeing(), ["record INSTANTIATING"]),
+    Case("scheduled.begin", a_lablet("SCHEDULED"), an_observation(), ["record INSTANTIATING"]),
     # INSTANTIATING
-    Case("instantiating.no_look", begun(), seeing(unseen("HTTP 502"))),
-    Case("instantiating.landing", begun(), seeing(ABSENT, recipe=RECIPE, may_land=True)),
-    Case("instantiating.no_recipe", begun(), seeing(ABSENT, recipe=Recipe(trouble="not read"))),
-    Case("instantiating.no_recipe", begun(), seeing(ABSENT)),
+    Case("instantiating.no_look", begun(), an_observation(unobserved("HTTP 502"))),
+    Case("instantiating.landing", begun(), an_observation(ABSENT, recipe=TOPOLOGY, import_may_complete=True)),
+    Case("instantiating.no_recipe", begun(), an_observation(ABSENT, recipe=ResolvedTopology(trouble="not read"))),
+    Case("instantiating.no_recipe", begun(), an_observation(ABSENT)),
     Case(
         "instantiating.no_recipe",
         begun(),
-        seeing(ABSENT, recipe=Recipe(trouble="there is none", lasting=True)),
+        an_observation(ABSENT, recipe=ResolvedTopology(trouble="there is none", lasting=True)),
         ["record STOPPING"],
     ),
-    Case("instantiating.import", begun(), seeing(ABSENT, recipe=RECIPE), ["import the lab l-1.1"]),
-    Case("instantiating.found", begun(), seeing(a_lab("DEFINED_ON_CORE")), ["record INSTANTIATING"]),
-    Case("instantiating.found", begun(), seeing(UP), ["record INSTANTIATING"]),
-    Case("instantiating.start", begun(**KNOWN), seeing(a_lab("DEFINED_ON_CORE")), ["start the lab"]),
-    Case("instantiating.start", begun(**KNOWN), seeing(a_lab("STOPPED"), ANEW), ["start the lab"]),
+    Case("instantiating.import", begun(), an_observation(ABSENT, recipe=TOPOLOGY), ["import the lab l-1.1"]),
+    Case("instantiating.found", begun(), an_observation(a_lab("DEFINED_ON_CORE")), ["record INSTANTIATING"]),
+    Case("instantiating.found", begun(), an_observation(UP), ["record INSTANTIATING"]),
+    Case("instantiating.start", begun(**KNOWN), an_observation(a_lab("DEFINED_ON_CORE")), ["start the lab"]),
+    Case("instantiating.start", begun(**KNOWN), an_observation(a_lab("STOPPED"), ANEW), ["start the lab"]),
     Case(
         "instantiating.starting",
         begun(**KNOWN),
-        seeing(a_lab("DEFINED_ON_CORE"), asked_recently=frozenset({"start"})),
+        an_observation(a_lab("DEFINED_ON_CORE"), recent_operations=frozenset({"start"})),
     ),
-    Case("instantiating.stopped_by_somebody", begun(**KNOWN), seeing(a_lab("STOPPED"))),
-    Case("instantiating.restarted", begun(**KNOWN), seeing(a_lab(booted=0), ANEW), ["record INSTANTIATING"]),
-    Case("instantiating.booting", begun(**KNOWN), seeing(a_lab(booted=1, converged=False))),
-    Case("instantiating.booting", begun(**KNOWN), seeing(a_lab(booted=1, converged=True))),
-    Case("instantiating.up", begun(**KNOWN), seeing(UP), ["record RUNNING"]),
-    Case("instantiating.up", begun(**KNOWN, status_since=ago(9999)), seeing(UP), ["record RUNNING"]),
-    Case("instantiating.up", begun(**KNOWN), seeing(a_lab("DEFINED_ON_CORE", nodes=0)), ["record RUNNING"]),
-    Case("instantiating.deleted", begun(**KNOWN), seeing(ABSENT), MOVE_ON),
-    Case("instantiating.timeout", begun(status_since=ago(1800)), seeing(unseen("HTTP 502")), ["record STOPPING"]),
-    Case("instantiating.timeout", begun(**KNOWN, status_since=ago(1800)), seeing(a_lab(booted=1)), ["record STOPPING"]),
-    Case("instantiating.timeout", begun(status_since=ago(1800)), seeing(ABSENT, recipe=RECIPE), ["record STOPPING"]),
+    Case("instantiating.stopped_by_somebody", begun(**KNOWN), an_observation(a_lab("STOPPED"))),
+    Case("instantiating.restarted", begun(**KNOWN), an_observation(a_lab(booted=0), ANEW), ["record INSTANTIATING"]),
+    Case("instantiating.booting", begun(**KNOWN), an_observation(a_lab(booted=1, converged=False))),
+    Case("instantiating.booting", begun(**KNOWN), an_observation(a_lab(booted=1, converged=True))),
+    Case("instantiating.up", begun(**KNOWN), an_observation(UP), ["record RUNNING"]),
+    Case("instantiating.up", begun(**KNOWN, status_since=ago(9999)), an_observation(UP), ["record RUNNING"]),
+    Case("instantiating.up", begun(**KNOWN), an_observation(a_lab("DEFINED_ON_CORE", nodes=0)), ["record RUNNING"]),
+    Case("instantiating.deleted", begun(**KNOWN), an_observation(ABSENT), MOVE_ON),
+    Case(
+        "instantiating.timeout",
+        begun(status_since=ago(1800)),
+        an_observation(unobserved("HTTP 502")),
+        ["record STOPPING"],
+    ),
+    Case(
+        "instantiating.timeout",
+        begun(**KNOWN, status_since=ago(1800)),
+        an_observation(a_lab(booted=1)),
+        ["record STOPPING"],
+    ),
+    Case(
+        "instantiating.timeout",
+        begun(status_since=ago(1800)),
+        an_observation(ABSENT, recipe=TOPOLOGY),
+        ["record STOPPING"],
+    ),
     # RUNNING
-    Case("running.no_look", running(), seeing()),
-    Case("running.no_look", running(), seeing(unseen("HTTP 502"))),
-    Case("running.up", running(endpoints=ENDPOINTS), seeing(UP)),
-    Case("running.up", running(), seeing(a_lab("DEFINED_ON_CORE", nodes=0))),
-    Case("running.addresses", running(), seeing(UP), ["record RUNNING"]),
-    Case("running.deleted", running(), seeing(ABSENT), MOVE_ON),
-    Case("running.deleted", running(**FAILS), seeing(ABSENT), FAIL),
-    Case("running.stopped_by_somebody", running(), seeing(a_lab("STOPPED"))),
-    Case("running.stopped_by_somebody", running(), seeing(a_lab("DEFINED_ON_CORE"), ANEW)),
-    Case("running.start_again", running(), seeing(a_lab("STOPPED"), ANEW), ["start the lab"]),
-    Case("running.starting", running(), seeing(a_lab("STOPPED"), ANEW, asked_recently=frozenset({"start"}))),
-    Case("running.restarted", running(), seeing(UP, ANEW), ["record RUNNING"]),
+    Case("running.no_look", running(), an_observation()),
+    Case("running.no_look", running(), an_observation(unobserved("HTTP 502"))),
+    Case("running.up", running(endpoints=ENDPOINTS), an_observation(UP)),
+    Case("running.up", running(), an_observation(a_lab("DEFINED_ON_CORE", nodes=0))),
+    Case("running.addresses", running(), an_observation(UP), ["record RUNNING"]),
+    Case("running.deleted", running(), an_observation(ABSENT), MOVE_ON),
+    Case("running.deleted", running(**FAILS), an_observation(ABSENT), FAIL),
+    Case("running.stopped_by_somebody", running(), an_observation(a_lab("STOPPED"))),
+    Case("running.stopped_by_somebody", running(), an_observation(a_lab("DEFINED_ON_CORE"), ANEW)),
+    Case("running.start_again", running(), an_observation(a_lab("STOPPED"), ANEW), ["start the lab"]),
+    Case("running.starting", running(), an_observation(a_lab("STOPPED"), ANEW, recent_operations=frozenset({"start"}))),
+    Case("running.restarted", running(), an_observation(UP, ANEW), ["record RUNNING"]),
     # STOPPING
-    Case("stopping.no_look", stopping(), seeing(unseen("HTTP 502"))),
-    Case("stopping.found", stopping(lab_id=None), seeing(a_lab()), ["record STOPPING"]),
-    Case("stopping.landing", stopping(lab_id=None), seeing(ABSENT, may_land=True)),
-    Case("stopping.gone", stopping(lab_id=None), seeing(ABSENT), ENDED),
-    Case("stopping.gone", stopping(), seeing(ABSENT, may_land=True), ENDED),
-    Case("stopping.gone", stopping(ending=LabletStatus.EXPIRED), seeing(ABSENT), EXPIRED),
-    Case("stopping.stop", stopping(), seeing(a_lab()), ["stop the lab"]),
-    Case("stopping.stop", stopping(), seeing(a_lab(), DRAINING), ["stop the lab"]),
-    Case("stopping.stop", stopping(), seeing(a_lab("QUEUED")), ["stop the lab"]),
-    Case("stopping.stop", stopping(), seeing(a_lab(), asked_recently=frozenset({"stop"}))),
-    Case("stopping.wipe", stopping(), seeing(a_lab("STOPPED"), asked_recently=frozenset({"stop"})), ["wipe the lab"]),
-    Case("stopping.delete", stopping(), seeing(a_lab("DEFINED_ON_CORE")), ["delete the lab"]),
+    Case("stopping.no_look", stopping(), an_observation(unobserved("HTTP 502"))),
+    Case("stopping.found", stopping(lab_id=None), an_observation(a_lab()), ["record STOPPING"]),
+    Case("stopping.landing", stopping(lab_id=None), an_observation(ABSENT, import_may_complete=True)),
+    Case("stopping.gone", stopping(lab_id=None), an_observation(ABSENT), ENDED),
+    Case("stopping.gone", stopping(), an_observation(ABSENT, import_may_complete=True), ENDED),
+    Case("stopping.gone", stopping(ending=LabletStatus.EXPIRED), an_observation(ABSENT), EXPIRED),
+    Case("stopping.stop", stopping(), an_observation(a_lab()), ["stop the lab"]),
+    Case("stopping.stop", stopping(), an_observation(a_lab(), DRAINING_WORKER), ["stop the lab"]),
+    Case("stopping.stop", stopping(), an_observation(a_lab("QUEUED")), ["stop the lab"]),
+    Case("stopping.stop", stopping(), an_observation(a_lab(), recent_operations=frozenset({"stop"}))),
+    Case(
+        "stopping.wipe",
+        stopping(),
+        an_observation(a_lab("STOPPED"), recent_operations=frozenset({"stop"})),
+        ["wipe the lab"],
+    ),
+    Case("stopping.delete", stopping(), an_observation(a_lab("DEFINED_ON_CORE")), ["delete the lab"]),
     # Holds: what has happened is written down, nothing is changed
-    Case("scheduled.begin.held", a_lablet("SCHEDULED"), seeing(), policy=Policy(fleet_hold=HOLD)),
-    Case("running.end.held", running(wanted=False), seeing(worker=a_ready_worker(hold=HOLD))),
-    Case("running.deleted.held", running(), seeing(ABSENT), policy=Policy(fleet_hold=HOLD)),
-    Case("running.addresses", running(), seeing(UP), ["record RUNNING"], Policy(fleet_hold=HOLD)),
-    Case("stopping.gone", stopping(), seeing(ABSENT), ENDED, Policy(fleet_hold=HOLD)),
-    Case("instantiating.start.held", begun(**KNOWN), seeing(a_lab("DEFINED_ON_CORE")), policy=Policy(fleet_hold=HOLD)),
+    Case("scheduled.begin.held", a_lablet("SCHEDULED"), an_observation(), policy=LabletPolicy(fleet_hold=HOLD)),
+    Case("running.end.held", running(wanted=False), an_observation(worker=a_ready_worker(hold=HOLD))),
+    Case("running.deleted.held", running(), an_observation(ABSENT), policy=LabletPolicy(fleet_hold=HOLD)),
+    Case("running.addresses", running(), an_observation(UP), ["record RUNNING"], LabletPolicy(fleet_hold=HOLD)),
+    Case("stopping.gone", stopping(), an_observation(ABSENT), ENDED, LabletPolicy(fleet_hold=HOLD)),
+    Case(
+        "instantiating.start.held",
+        begun(**KNOWN),
+        an_observation(a_lab("DEFINED_ON_CORE")),
+        policy=LabletPolicy(fleet_hold=HOLD),
+    ),
 ]
 
 
@@ -203,19 +243,19 @@ def test_every_rule_has_a_case() -> None:
 
 def test_what_a_new_lab_is_is_written_with_its_start() -> None:
     lablet = begun()
-    decision = imported(lablet, a_ready_worker(), LAB, NOW)
+    decision = lab_imported(lablet, a_ready_worker(), LAB, NOW)
     (write,) = decision.actions
     assert isinstance(write, WriteStatus)
     assert write.fields == {"lab_id": LAB, "lab_started_at": NOW}
     assert decision.again
     later = a_ready_worker(last_resumed_at=NOW + timedelta(seconds=5))
-    (write,) = imported(lablet, later, LAB, NOW).actions
+    (write,) = lab_imported(lablet, later, LAB, NOW).actions
     assert isinstance(write, WriteStatus)
     assert write.fields["lab_started_at"] == later.last_resumed_at, "the clocks differ; it was not before that"
 
 
 def test_a_refused_topology_fails_by_way_of_stopping() -> None:
-    (write,) = import_refused(begun(), "HTTP 400: no").actions
+    (write,) = import_rejected(begun(), "HTTP 400: no").actions
     assert isinstance(write, WriteStatus)
     assert (write.status, write.fields) == (LabletStatus.STOPPING, {"ending": LabletStatus.FAILED})
 
@@ -231,57 +271,59 @@ def test_a_refused_topology_fails_by_way_of_stopping() -> None:
     ],
 )
 def test_what_it_becomes_is_written_first(lablet: Lablet, ending: LabletStatus) -> None:
-    (write,) = decide(lablet, seeing(), Policy(), NOW).actions
+    (write,) = decide(lablet, an_observation(), LabletPolicy(), NOW).actions
     assert isinstance(write, WriteStatus)
     assert write.fields == {"ending": ending}
 
 
 def test_only_what_may_have_a_lab_leaves_one_behind() -> None:
     for lablet, left in ((a_lablet("SCHEDULED"), False), (begun(), True), (running(), True), (stopping(), True)):
-        (release,) = decide(lablet, seeing(worker=SILENT, unready_since=ago(900)), Policy(), NOW).actions
-        assert isinstance(release, Release)
+        (release,) = decide(
+            lablet, an_observation(worker=UNREADY_WORKER, unready_since=ago(900)), LabletPolicy(), NOW
+        ).actions
+        assert isinstance(release, ReleaseReservation)
         assert release.left_behind is left
-        (release,) = decide(lablet, seeing(worker=GONE), Policy(), NOW).actions
-        assert isinstance(release, Release)
+        (release,) = decide(lablet, an_observation(worker=GONE), LabletPolicy(), NOW).actions
+        assert isinstance(release, ReleaseReservation)
         assert release.left_behind is False, "the machine is gone"
 
 
 def test_its_end_is_not_slept_through() -> None:
     lablet = running(endpoints=ENDPOINTS, ends_at=NOW + timedelta(seconds=7))
-    assert decide(lablet, seeing(UP), Policy(), NOW).after == 7
-    assert decide(running(endpoints=ENDPOINTS), seeing(UP), Policy(), NOW).after == 60
+    assert decide(lablet, an_observation(UP), LabletPolicy(), NOW).after == 7
+    assert decide(running(endpoints=ENDPOINTS), an_observation(UP), LabletPolicy(), NOW).after == 60
 
 
 def test_addresses_are_looked_for_more_often_at_first() -> None:
     without = (NodeEndpoint(node="host"),)
     bare = a_lab(booted=1, converged=True, endpoints=without)
-    assert decide(running(endpoints=without), seeing(bare), Policy(), NOW).after == 10
+    assert decide(running(endpoints=without), an_observation(bare), LabletPolicy(), NOW).after == 10
     old = running(endpoints=without, running_since=ago(400))
-    assert decide(old, seeing(bare), Policy(), NOW).after == 60
+    assert decide(old, an_observation(bare), LabletPolicy(), NOW).after == 60
 
 
 @pytest.mark.parametrize(
     "lab",
-    [unseen("HTTP 502"), a_lab(), a_lab("STOPPED"), a_lab("DEFINED_ON_CORE")],
+    [unobserved("HTTP 502"), a_lab(), a_lab("STOPPED"), a_lab("DEFINED_ON_CORE")],
     ids=lambda lab: lab.state or "none",
 )
 def test_what_does_not_go_is_called_stuck_and_tried_further(lab: object) -> None:
-    seen = seeing(lab)  # type: ignore[arg-type]
-    usual = decide(stopping(), seen, Policy(), NOW)
-    stuck = decide(stopping(status_since=ago(900)), seen, Policy(), NOW)
+    seen = an_observation(lab)  # type: ignore[arg-type]
+    usual = decide(stopping(), seen, LabletPolicy(), NOW)
+    stuck = decide(stopping(status_since=ago(900)), seen, LabletPolicy(), NOW)
     assert (stuck.rule, stuck.actions) == (usual.rule, usual.actions)
     assert (stuck.message or "").startswith("Stuck: its lab is not removed after 900 s")
     assert not (usual.message or "").startswith("Stuck")
 
 
 def test_a_refusal_is_told() -> None:
-    seen = seeing(a_lab("DEFINED_ON_CORE"), refusal="no licence")
-    assert decide(begun(**KNOWN), seen, Policy(), NOW).message == "CML does not start its lab: no licence"
-    assert decide(stopping(), seen, Policy(), NOW).message == "CML does not delete its lab: no licence"
-    late = decide(begun(**KNOWN, status_since=ago(1800)), seen, Policy(), NOW)
+    seen = an_observation(a_lab("DEFINED_ON_CORE"), refusal="no licence")
+    assert decide(begun(**KNOWN), seen, LabletPolicy(), NOW).message == "CML does not start its lab: no licence"
+    assert decide(stopping(), seen, LabletPolicy(), NOW).message == "CML does not delete its lab: no licence"
+    late = decide(begun(**KNOWN, status_since=ago(1800)), seen, LabletPolicy(), NOW)
     assert late.reason == "not up within 1800 s: no licence"
 
 
 def test_failures_wait_with_growing_delays() -> None:
     for lablet in (begun(), stopping()):
-        assert decide(lablet, seeing(unseen("HTTP 502")), Policy(), NOW).outcome is Outcome.RETRY
+        assert decide(lablet, an_observation(unobserved("HTTP 502")), LabletPolicy(), NOW).outcome is Outcome.RETRY

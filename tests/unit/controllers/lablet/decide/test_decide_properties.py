@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcm.controllers.common.actions import Nature
+from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.lablet.decide import decide
-from lcm.controllers.lablet.decide.decision import ChangeLab, ImportLab, LabCall, Release, WriteStatus
-from lcm.controllers.lablet.decide.predicates import lost, reachable
-from lcm.controllers.lablet.deps import Policy
-from lcm.controllers.lablet.observation import LabSight, Observation, Recipe, Visibility
-from lcm.model.lablet.status import FINAL, LabletStatus, LostWorkerPolicy, check_lablet_transition
+from lcm.controllers.lablet.decide.decision import ChangeLab, ImportLab, LabOperation, ReleaseReservation, WriteStatus
+from lcm.controllers.lablet.decide.predicates import is_reachable, worker_lost_reason
+from lcm.controllers.lablet.deps import LabletPolicy
+from lcm.controllers.lablet.observation import LabObservation, Observation, ResolvedTopology, Visibility
+from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus, LostWorkerPolicy, check_lablet_transition
 from lcm.model.worker.conditions import ConditionStatus
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.workers import NOW
-from tests.unit.controllers.lablet.builders import LAB, a_lablet, a_ready_worker, ago, cml
+from tests.unit.controllers.lablet.builders import LAB, a_lablet, a_ready_worker, ago, cml_ready_condition
 
 if TYPE_CHECKING:
     from lcm.model.lablet.record import Lablet
@@ -30,7 +30,7 @@ WORKERS = st.none() | st.builds(
     a_ready_worker,
     status=st.sampled_from(WorkerStatus),
     desired_status=st.sampled_from(DesiredStatus),
-    conditions=st.sampled_from(ConditionStatus).map(cml) | st.just(()),
+    conditions=st.sampled_from(ConditionStatus).map(cml_ready_condition) | st.just(()),
     instance_id=st.sampled_from([None, "i-1", "i-2"]),
     last_resumed_at=st.none() | PAST,
     hold=st.none() | st.just(Hold(reason="later", by="anna", since=NOW)),
@@ -39,7 +39,7 @@ LABLETS = st.builds(
     a_lablet,
     st.sampled_from(LabletStatus),
     wanted=st.booleans(),
-    ending=st.none() | st.sampled_from(sorted(FINAL)),
+    ending=st.none() | st.sampled_from(sorted(FINAL_LABLET_STATUSES)),
     lab_id=st.none() | st.just(LAB),
     instance_id=st.none() | st.just("i-1"),
     lab_started_at=st.none() | PAST,
@@ -50,7 +50,7 @@ LABLETS = st.builds(
     lost_worker_policy=st.sampled_from(LostWorkerPolicy),
 )
 LABS = st.builds(
-    LabSight,
+    LabObservation,
     visibility=st.sampled_from(Visibility),
     id=st.just(LAB),
     state=st.sampled_from(["DEFINED_ON_CORE", "STOPPED", "STARTED", "SOMETHING"]),
@@ -63,44 +63,44 @@ SEEN = st.builds(
     Observation,
     worker=WORKERS,
     lab=LABS,
-    recipe=st.none() | st.builds(Recipe, trouble=st.sampled_from(["", "none"]), lasting=st.booleans()),
+    recipe=st.none() | st.builds(ResolvedTopology, trouble=st.sampled_from(["", "none"]), lasting=st.booleans()),
     unready_since=st.none() | PAST,
-    may_land=st.booleans(),
+    import_may_complete=st.booleans(),
     refusal=st.sampled_from(["", "no"]),
-    asked_recently=st.frozensets(st.sampled_from([call.value for call in LabCall])),
+    recent_operations=st.frozensets(st.sampled_from([call.value for call in LabOperation])),
 )
-POLICIES = st.builds(Policy, workers_verified=st.booleans())
+POLICIES = st.builds(LabletPolicy, workers_verified=st.booleans())
 
 
 @given(lablet=LABLETS, seen=SEEN, policy=POLICIES)
 @settings(max_examples=400, deadline=None)
-def test_nothing_is_decided_that_must_not_be(lablet: Lablet, seen: Observation, policy: Policy) -> None:
+def test_nothing_is_decided_that_must_not_be(lablet: Lablet, seen: Observation, policy: LabletPolicy) -> None:
     decision = decide(lablet, seen, policy, NOW)
     worker, lab = seen.worker, seen.lab
     status = lablet.status
     for action in decision.actions:
-        if isinstance(action, WriteStatus | Release):
+        if isinstance(action, WriteStatus | ReleaseReservation):
             check_lablet_transition(status, action.status)
             status = action.status
             assert action.reason
-        if isinstance(action, Release) and not lablet.wanted:
-            assert action.status in FINAL, "what is to end is not placed again"
-        if action.nature is Nature.WORLD:
+        if isinstance(action, ReleaseReservation) and not lablet.wanted:
+            assert action.status in FINAL_LABLET_STATUSES, "what is to end is not placed again"
+        if action.nature is ActionKind.WORLD:
             assert worker is not None
-            assert not lost(lablet, worker)
+            assert not worker_lost_reason(lablet, worker)
             assert policy.workers_verified
-            assert worker.ready or (lablet.status is LabletStatus.STOPPING and reachable(worker))
-        if action.nature is not Nature.RECORD:
+            assert worker.ready or (lablet.status is LabletStatus.STOPPING and is_reachable(worker))
+        if action.nature is not ActionKind.RECORD:
             assert worker is None or worker.hold is None
         if isinstance(action, ImportLab):
             assert lablet.status is LabletStatus.INSTANTIATING
             assert lab.visibility is Visibility.ABSENT
             assert lablet.lab_id is None
-            assert not seen.may_land
+            assert not seen.import_may_complete
         if isinstance(action, ChangeLab):
             assert lab.visibility is Visibility.SEEN
             assert action.lab_id == lablet.lab_id, "only what is recorded is changed"
-            if action.call in (LabCall.STOP, LabCall.WIPE, LabCall.DELETE):
+            if action.call in (LabOperation.STOP, LabOperation.WIPE, LabOperation.DELETE):
                 assert lablet.status is LabletStatus.STOPPING
     assert decision.after is None or decision.after >= 0
     assert decision.rule

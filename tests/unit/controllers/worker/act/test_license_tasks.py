@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.client.errors import Unreachable
-from lcm.cml.errors import AuthFailed, Invalid, NotReady, OutcomeUnknown
+from lcm.client.errors import UnreachableError
+from lcm.cml.errors import CMLAuthenticationError, CMLInvalidRequestError, CMLNotReadyError, CMLOutcomeUnknownError
 from lcm.cml.licensing import LicensePhase
-from lcm.cml.types import Credentials, Deregistration
+from lcm.cml.types import Credentials, DeregistrationResult
 from lcm.controllers.common.accounts import CmlAccounts
-from lcm.controllers.worker.act.license_tasks import AGAIN_AFTER, Licences
-from lcm.controllers.worker.act.scrubbing import without_secret
-from lcm.controllers.worker.observe.cml_monitor import CmlWatch
-from lcm.controllers.worker.observe.observation import LicenceTask
+from lcm.controllers.worker.act.license_tasks import RETRY_AFTER, LicenseTasks, mask_secret
+from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
+from lcm.controllers.worker.observe.observation import LicenseTaskState
 from lcm.core import clock
 from tests.support.records.workers import a_worker
 from tests.support.virtual.fake_cml import DEFAULT, UNREGISTERED, FakeCml, FakeSecrets, FakeServer
@@ -35,10 +34,10 @@ class Scene:
         self.cml = FakeCml(**{HERE: self.server})
         self.secrets = FakeSecrets()
         self.secrets.tokens["w-1"] = TOKEN
-        self.ended: list[tuple[str, LicenceTask]] = []
+        self.ended: list[tuple[str, LicenseTaskState]] = []
         accounts = CmlAccounts(self.secrets, DEFAULT)
-        self.watch = CmlWatch(self.cml, accounts, lambda worker: worker.public_ip)
-        self.licences = Licences(
+        self.watch = CmlMonitor(self.cml, accounts, lambda worker: worker.public_ip)
+        self.licences = LicenseTasks(
             self.cml, accounts, self.secrets, lambda worker: worker.public_ip, on_end=self.note_end, notes=self.watch
         )
         self.worker = a_worker(status="RUNNING", instance_id="i-1", public_ip=HERE)
@@ -46,16 +45,16 @@ class Scene:
     def note_end(self, worker_id: str) -> None:
         self.ended.append((worker_id, self.licences.state(worker_id)))
 
-    async def register(self, **options: Any) -> LicenceTask:
+    async def register(self, **options: Any) -> LicenseTaskState:
         self.licences.register(self.worker, **options)
         return await self.end()
 
-    async def release(self) -> LicenceTask:
+    async def release(self) -> LicenseTaskState:
         self.licences.release(self.worker)
         return await self.end()
 
-    async def end(self) -> LicenceTask:
-        while self.licences.state("w-1") is LicenceTask.RUNNING:
+    async def end(self) -> LicenseTaskState:
+        while self.licences.state("w-1") is LicenseTaskState.RUNNING:
             await asyncio.sleep(1)
         return self.licences.state("w-1")
 
@@ -66,13 +65,13 @@ async def scene() -> Scene:
 
 
 async def test_registration_runs_beside_and_is_told_when_it_ends(scene: Scene) -> None:
-    assert scene.licences.state("w-1") is LicenceTask.NONE
+    assert scene.licences.state("w-1") is LicenseTaskState.NONE
     assert scene.licences.asked_at("w-1") is None
     scene.licences.register(scene.worker)
-    assert scene.licences.state("w-1") is LicenceTask.RUNNING
+    assert scene.licences.state("w-1") is LicenseTaskState.RUNNING
     assert scene.licences.asked_at("w-1") == clock.now()
-    assert await scene.end() is LicenceTask.NONE
-    assert scene.ended == [("w-1", LicenceTask.NONE)]
+    assert await scene.end() is LicenseTaskState.NONE
+    assert scene.ended == [("w-1", LicenseTaskState.NONE)]
     assert scene.licences.failure("w-1") == ""
     await asyncio.sleep(6)
     assert scene.server.licence.registration == "COMPLETED"
@@ -98,55 +97,55 @@ async def test_a_second_call_while_a_task_runs_does_nothing(scene: Scene) -> Non
 
 async def test_a_token_that_cannot_be_read_is_a_failure_in_words(scene: Scene) -> None:
     del scene.secrets.tokens["w-1"]
-    assert await scene.register() is LicenceTask.FAILED
+    assert await scene.register() is LicenseTaskState.FAILED
     assert scene.licences.failure("w-1") == "worker w-1 has no license token"
     assert scene.licences.asked_at("w-1") is not None, "so that it is not asked for again at once"
     assert not scene.server.asked
 
 
 async def test_a_control_plane_that_is_away_is_a_failure_too(scene: Scene) -> None:
-    scene.secrets.failure = Unreachable("no connection")
-    assert await scene.register() is LicenceTask.FAILED
+    scene.secrets.failure = UnreachableError("no connection")
+    assert await scene.register() is LicenseTaskState.FAILED
     scene.secrets.failure = None
-    await asyncio.sleep(AGAIN_AFTER)
-    assert await scene.register() is LicenceTask.NONE
+    await asyncio.sleep(RETRY_AFTER)
+    assert await scene.register() is LicenseTaskState.NONE
 
 
 async def test_a_server_that_refuses_is_a_failure_and_may_be_tried_again(scene: Scene) -> None:
-    scene.server.failures["register"] = Invalid(HERE, "HTTP 400: no such characters")
-    assert await scene.register() is LicenceTask.REFUSED
+    scene.server.failures["register"] = CMLInvalidRequestError(HERE, "HTTP 400: no such characters")
+    assert await scene.register() is LicenseTaskState.REFUSED
     assert "no such characters" in scene.licences.failure("w-1")
     scene.server.failures.clear()
-    await asyncio.sleep(AGAIN_AFTER)
-    assert await scene.register() is LicenceTask.NONE
+    await asyncio.sleep(RETRY_AFTER)
+    assert await scene.register() is LicenseTaskState.NONE
     assert scene.licences.failure("w-1") == ""
 
 
 async def test_a_lost_answer_is_no_refusal_what_came_of_it_is_seen_at_the_server(scene: Scene) -> None:
-    scene.server.failures["register"] = OutcomeUnknown(HERE, "no whole answer within 35 s")
-    assert await scene.register() is LicenceTask.NONE
+    scene.server.failures["register"] = CMLOutcomeUnknownError(HERE, "no whole answer within 35 s")
+    assert await scene.register() is LicenseTaskState.NONE
     assert "no whole answer" in scene.licences.failure("w-1")
     assert scene.licences.asked_at("w-1") is not None
 
 
 async def test_a_registered_server_registers_again_only_when_told_so(scene: Scene) -> None:
     scene.server.licence = REGISTERED
-    assert await scene.register() is LicenceTask.FAILED
-    await asyncio.sleep(AGAIN_AFTER)
-    assert await scene.register(reregister=True) is LicenceTask.NONE
+    assert await scene.register() is LicenseTaskState.FAILED
+    await asyncio.sleep(RETRY_AFTER)
+    assert await scene.register(reregister=True) is LicenseTaskState.NONE
 
 
 async def test_a_refused_account_is_asked_for_anew_by_the_next_task(scene: Scene) -> None:
     scene.server.account = Credentials("ops", "own-pw")
-    assert await scene.register() is LicenceTask.FAILED
+    assert await scene.register() is LicenseTaskState.FAILED
     scene.secrets.accounts["w-1"] = scene.server.account
-    await asyncio.sleep(AGAIN_AFTER)
-    assert await scene.register() is LicenceTask.NONE
+    await asyncio.sleep(RETRY_AFTER)
+    assert await scene.register() is LicenseTaskState.NONE
 
 
 async def test_a_worker_without_an_address_fails(scene: Scene) -> None:
     scene.worker = a_worker(instance_id="i-1")
-    assert await scene.release() is LicenceTask.FAILED
+    assert await scene.release() is LicenseTaskState.FAILED
     assert scene.licences.failure("w-1") == "the worker has no address"
     assert scene.cml.dialled == []
 
@@ -154,13 +153,13 @@ async def test_a_worker_without_an_address_fails(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("registered", "outcome", "state"),
     [
-        (True, Deregistration.DONE, LicenceTask.RELEASED),
-        (True, Deregistration.LOCAL_ONLY, LicenceTask.LEAKED),
-        (False, Deregistration.DONE, LicenceTask.RELEASED),
+        (True, DeregistrationResult.DONE, LicenseTaskState.RELEASED),
+        (True, DeregistrationResult.LOCAL_ONLY, LicenseTaskState.LEAKED),
+        (False, DeregistrationResult.DONE, LicenseTaskState.RELEASED),
     ],
 )
 async def test_how_giving_back_ends(
-    scene: Scene, registered: bool, outcome: Deregistration, state: LicenceTask
+    scene: Scene, registered: bool, outcome: DeregistrationResult, state: LicenseTaskState
 ) -> None:
     scene.server.licence = REGISTERED if registered else UNREGISTERED
     scene.server.deregistration = outcome
@@ -170,25 +169,25 @@ async def test_how_giving_back_ends(
 
 async def test_giving_back_that_failed_may_be_tried_again_but_not_at_once(scene: Scene) -> None:
     scene.server.licence = REGISTERED
-    scene.server.failures["deregister"] = NotReady(HERE, "no answer")
-    assert await scene.release() is LicenceTask.FAILED
+    scene.server.failures["deregister"] = CMLNotReadyError(HERE, "no answer")
+    assert await scene.release() is LicenseTaskState.FAILED
     assert "no answer" in scene.licences.failure("w-1")
     scene.server.failures.clear()
-    assert await scene.release() is LicenceTask.FAILED
+    assert await scene.release() is LicenseTaskState.FAILED
     assert scene.server.asked["deregister"] == 1
-    await asyncio.sleep(AGAIN_AFTER)
-    assert await scene.release() is LicenceTask.RELEASED
-    assert [state for _, state in scene.ended] == [LicenceTask.FAILED, LicenceTask.RELEASED]
+    await asyncio.sleep(RETRY_AFTER)
+    assert await scene.release() is LicenseTaskState.RELEASED
+    assert [state for _, state in scene.ended] == [LicenseTaskState.FAILED, LicenseTaskState.RELEASED]
 
 
 async def test_a_registration_that_may_still_begin_is_not_taken_for_given_back(scene: Scene) -> None:
     scene.server.registers_in = 60
     await scene.register()
     scene.server.licence = UNREGISTERED  # what CML still says a moment after it took the token
-    assert await scene.release() is LicenceTask.FAILED
+    assert await scene.release() is LicenseTaskState.FAILED
     assert "may still begin" in scene.licences.failure("w-1")
-    await asyncio.sleep(AGAIN_AFTER)
-    assert await scene.release() is LicenceTask.RELEASED
+    await asyncio.sleep(RETRY_AFTER)
+    assert await scene.release() is LicenseTaskState.RELEASED
 
 
 async def test_stop_during_a_call_ends_it_without_a_word_and_forgets_all(scene: Scene) -> None:
@@ -202,22 +201,22 @@ async def test_stop_during_a_call_ends_it_without_a_word_and_forgets_all(scene: 
     assert asyncio.all_tasks() == before
     assert scene.cml.busy == 0
     assert scene.ended == []
-    assert scene.licences.state("w-1") is LicenceTask.NONE
+    assert scene.licences.state("w-1") is LicenseTaskState.NONE
     assert scene.licences.asked_at("w-1") is None
-    assert await scene.register() is LicenceTask.NONE, "the next term begins anew"
+    assert await scene.register() is LicenseTaskState.NONE, "the next term begins anew"
 
 
 async def test_what_was_given_back_in_an_earlier_term_is_forgotten(scene: Scene) -> None:
     await scene.release()
     await scene.licences.stop()
-    assert scene.licences.state("w-1") is LicenceTask.NONE
+    assert scene.licences.state("w-1") is LicenseTaskState.NONE
 
 
 async def test_a_task_of_another_instance_is_forgotten(scene: Scene) -> None:
     await scene.release()
-    assert scene.licences.state("w-1", "i-1") is LicenceTask.RELEASED
-    assert scene.licences.state("w-1", "i-2") is LicenceTask.NONE
-    assert scene.licences.state("w-1") is LicenceTask.NONE
+    assert scene.licences.state("w-1", "i-1") is LicenseTaskState.RELEASED
+    assert scene.licences.state("w-1", "i-2") is LicenseTaskState.NONE
+    assert scene.licences.state("w-1") is LicenseTaskState.NONE
 
 
 async def test_a_running_task_of_another_instance_gives_way(scene: Scene) -> None:
@@ -225,8 +224,8 @@ async def test_a_running_task_of_another_instance_gives_way(scene: Scene) -> Non
     await asyncio.sleep(5)
     scene.server.licence = REGISTERED
     scene.licences.release(a_worker(instance_id="i-2", public_ip=HERE, version=2))
-    assert await scene.end() is LicenceTask.RELEASED
-    assert scene.ended == [("w-1", LicenceTask.RELEASED)]
+    assert await scene.end() is LicenseTaskState.RELEASED
+    assert scene.ended == [("w-1", LicenseTaskState.RELEASED)]
 
 
 async def test_a_forgotten_task_ends_and_tells_nobody(scene: Scene) -> None:
@@ -238,7 +237,7 @@ async def test_a_forgotten_task_ends_and_tells_nobody(scene: Scene) -> None:
     await asyncio.sleep(60)
     assert asyncio.all_tasks() == before
     assert scene.ended == []
-    assert scene.licences.state("w-1") is LicenceTask.NONE
+    assert scene.licences.state("w-1") is LicenseTaskState.NONE
 
 
 async def test_the_watch_hears_what_outdates_its_knowledge(scene: Scene) -> None:
@@ -256,7 +255,7 @@ async def test_the_watch_hears_what_outdates_its_knowledge(scene: Scene) -> None
     assert scene.watch.sight(scene.worker).license is None
 
 
-@pytest.mark.parametrize("kind", [Invalid, AuthFailed, OutcomeUnknown, RuntimeError])
+@pytest.mark.parametrize("kind", [CMLInvalidRequestError, CMLAuthenticationError, CMLOutcomeUnknownError, RuntimeError])
 async def test_the_token_shows_nowhere_even_if_the_server_quotes_it(scene: Scene, kind: Any) -> None:
     quoted = f"HTTP 400: token '{TOKEN}' is odd"
     scene.server.failures["register"] = kind(quoted) if kind is RuntimeError else kind(HERE, quoted)
@@ -269,6 +268,6 @@ async def test_the_token_shows_nowhere_even_if_the_server_quotes_it(scene: Scene
 
 async def test_a_text_that_was_cut_off_within_the_token_shows_no_part_of_it(scene: Scene) -> None:
     token = await scene.secrets.license_token("w-1")
-    assert without_secret(f"bad token {TOKEN[:12]}…", token) == "bad token ***"
-    assert without_secret(f"{TOKEN} or {TOKEN}!", token) == "*** or ***!"
-    assert without_secret("nothing of it…", token) == "nothing of it…"
+    assert mask_secret(f"bad token {TOKEN[:12]}…", token) == "bad token ***"
+    assert mask_secret(f"{TOKEN} or {TOKEN}!", token) == "*** or ***!"
+    assert mask_secret("nothing of it…", token) == "nothing of it…"

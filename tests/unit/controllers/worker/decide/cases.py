@@ -10,20 +10,20 @@ from lcm.cloud.types import InstanceState, LaunchParameters, launch_token
 from lcm.controllers.worker.decide import decide
 from lcm.controllers.worker.decision import (
     ChangeInstance,
+    DeregisterLicense,
     Drain,
     Launch,
-    RegisterLicence,
-    ReleaseLicence,
-    StoreIntent,
+    RegisterLicense,
+    StoreLaunchIntent,
     WriteStatus,
 )
 from lcm.controllers.worker.observe.observation import (
-    CmlSight,
-    Loss,
+    CmlObservation,
+    InstanceObservation,
+    LaunchedInstances,
+    LaunchResolution,
+    LossVerdict,
     Observation,
-    Resolution,
-    Sight,
-    Traces,
     Visibility,
 )
 from lcm.controllers.worker.policy import Policy
@@ -44,7 +44,7 @@ KIND, IMAGE = "t3.small", "ami-1"
 BOOTTIME = 100_000.0
 LOOKED_AT = BOOTTIME - 1
 
-SIGHTS: dict[str, Visibility | InstanceState] = {
+COLUMNS: dict[str, Visibility | InstanceState] = {
     "pending": InstanceState.PENDING,
     "running": InstanceState.RUNNING,
     "stopping": InstanceState.STOPPING,
@@ -80,38 +80,42 @@ def parameters(attempt: int = 1, **changes: Any) -> LaunchParameters:
     return LaunchParameters(**{**facts, **changes})
 
 
-def a_sight(column: str, *, addressed: bool = True) -> Sight:
+def instance_observation(column: str, *, has_address: bool = True) -> InstanceObservation:
     """What a look shows; only an instance that runs has a public address."""
-    shown = SIGHTS[column]
+    shown = COLUMNS[column]
     if isinstance(shown, Visibility):
-        return Sight(shown, began_at=LOOKED_AT)
-    public = PUBLIC if addressed and shown is InstanceState.RUNNING else None
-    private = PRIVATE if addressed and shown is not InstanceState.TERMINATED else None
-    return Sight(Visibility.SEEN, shown, public, private, KIND, IMAGE, began_at=LOOKED_AT)
+        return InstanceObservation(shown, began_at=LOOKED_AT)
+    public = PUBLIC if has_address and shown is InstanceState.RUNNING else None
+    private = PRIVATE if has_address and shown is not InstanceState.TERMINATED else None
+    return InstanceObservation(Visibility.SEEN, shown, public, private, KIND, IMAGE, began_at=LOOKED_AT)
 
 
-def seeing(column: str, *, addressed: bool = True, **more: Any) -> Observation:
+def observing(column: str, *, has_address: bool = True, **more: Any) -> Observation:
     """An observation: EC2 shows this, CML answers and has nothing to do, and an instance may be given up."""
-    sight = Sight(Visibility.NO_LOOK) if column == NO_INSTANCE else a_sight(column, addressed=addressed)
+    sight = (
+        InstanceObservation(Visibility.NO_LOOK)
+        if column == NO_INSTANCE
+        else instance_observation(column, has_address=has_address)
+    )
     facts: dict[str, Any] = {
         "sight": sight,
-        "cml": CmlSight(asked_at=NOW, ready=True, running_nodes=0),
-        "loss": Loss.ALLOWED,
+        "cml": CmlObservation(asked_at=NOW, ready=True, running_nodes=0),
+        "loss": LossVerdict.ALLOWED,
         "boottime": BOOTTIME,
     }
     return Observation(**{**facts, **more})
 
 
-def seeing_no_launch(**more: Any) -> Observation:
+def observing_no_launch(**more: Any) -> Observation:
     """What is seen of a worker without an instance: a complete look found nothing, and it is known what to launch."""
     facts: dict[str, Any] = {
-        "traces": Traces(complete=True, began_at=LOOKED_AT),
-        "resolution": Resolution(parameters()),
+        "traces": LaunchedInstances(complete=True, began_at=LOOKED_AT),
+        "resolution": LaunchResolution(parameters()),
     }
-    return seeing(NO_INSTANCE, **{**facts, **more})
+    return observing(NO_INSTANCE, **{**facts, **more})
 
 
-def being(status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", **changes: Any) -> Worker:
+def worker_in(status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", **changes: Any) -> Worker:
     """A worker that has just become this, with an instance as recorded before; PENDING has none."""
     status = WorkerStatus(status)
     facts: dict[str, Any] = {
@@ -134,13 +138,15 @@ def being(status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", 
     return a_worker(**{**facts, **changes})
 
 
-def without_instance(status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", **changes: Any) -> Worker:
+def worker_without_instance(
+    status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", **changes: Any
+) -> Worker:
     """The same without an instance."""
     nothing = {"instance_id": None, "instance_since": None, "public_ip": None, "private_ip": None}
-    return being(status, desired, **{**nothing, **changes})
+    return worker_in(status, desired, **{**nothing, **changes})
 
 
-def ago(seconds: float) -> Any:
+def seconds_ago(seconds: float) -> Any:
     """The moment that long before now."""
     return NOW - timedelta(seconds=seconds)
 
@@ -162,13 +168,13 @@ def calls(decision: Decision) -> list[str]:
         match action:
             case ChangeInstance(call):
                 words.append(call.value)
-            case StoreIntent():
+            case StoreLaunchIntent():
                 words.append("intent")
             case Launch():
                 words.append("launch")
-            case RegisterLicence():
+            case RegisterLicense():
                 words.append("register")
-            case ReleaseLicence():
+            case DeregisterLicense():
                 words.append("release")
             case Drain():
                 words.append("drain")
@@ -177,7 +183,7 @@ def calls(decision: Decision) -> list[str]:
     return words
 
 
-def noted(decision: Decision) -> str:
+def notation(decision: Decision) -> str:
     """A decision in the notation of the grids."""
     done = ">".join(statuses(decision)) + "".join(f"+{call}" for call in calls(decision))
     if done:
@@ -208,16 +214,16 @@ class Cell:
 def cell(status: WorkerStatus | str, desired: DesiredStatus | str, column: str) -> Cell:
     """The cell of a grid."""
     if column == NO_INSTANCE:
-        return Cell(without_instance(status, desired), column, seeing_no_launch())
+        return Cell(worker_without_instance(status, desired), column, observing_no_launch())
     if WorkerStatus(status) is WorkerStatus.PENDING:
-        worker = being(status, desired, instance_id=INSTANCE, instance_since=ago(86_400), launch_attempt=1)
-        return Cell(worker, column, replace(seeing_no_launch(), sight=a_sight(column)))
-    return Cell(being(status, desired), column, seeing(column))
+        worker = worker_in(status, desired, instance_id=INSTANCE, instance_since=seconds_ago(86_400), launch_attempt=1)
+        return Cell(worker, column, replace(observing_no_launch(), sight=instance_observation(column)))
+    return Cell(worker_in(status, desired), column, observing(column))
 
 
 def all_cells() -> Iterator[Cell]:
     """Every cell of every grid, and the impossible ones: PENDING with an instance."""
     for status in WorkerStatus:
         for desired in DesiredStatus:
-            for column in (*SIGHTS, NO_INSTANCE):
+            for column in (*COLUMNS, NO_INSTANCE):
                 yield cell(status, desired, column)

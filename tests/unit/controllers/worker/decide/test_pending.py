@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
-from lcm.cloud.errors import CapacityLacking, CloudError, Denied, InvalidRequest, QuotaExceeded, Throttled
+from lcm.cloud.errors import (
+    CloudAccessDeniedError,
+    CloudError,
+    CloudThrottledError,
+    InsufficientCapacityError,
+    InvalidCloudRequestError,
+    QuotaExceededError,
+)
 from lcm.cloud.types import Instance, InstanceState
-from lcm.controllers.worker.decision import Launch, StoreIntent, WriteStatus
-from lcm.controllers.worker.observe.observation import LaunchCalls, Resolution, Traces
+from lcm.controllers.worker.decision import Launch, StoreLaunchIntent, WriteStatus
+from lcm.controllers.worker.observe.observation import LaunchCalls, LaunchedInstances, LaunchResolution
 from lcm.core.controller.resources import Outcome
 from lcm.model.worker.record import Hold, LaunchIntent, Worker
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -18,14 +25,14 @@ from tests.unit.controllers.worker.decide.cases import (
     BOOTTIME,
     IMAGE,
     KIND,
-    ago,
-    being,
     calls,
     decided,
-    noted,
+    notation,
+    observing_no_launch,
     parameters,
-    seeing_no_launch,
+    seconds_ago,
     statuses,
+    worker_in,
 )
 
 DEADLINE = 1_000.0
@@ -38,17 +45,19 @@ NOT_YET = LaunchCalls(deadline=BOOTTIME, unsure=True)
 
 def intending(desired: str = "RUNNING", **changes: Any) -> Worker:
     """A worker for which a launch was about to be made, or was made."""
-    intent = LaunchIntent(attempt=2, parameters=STORED.to_json(), stored_at=ago(30))
-    return being("PENDING", desired, **{"launch_intent": intent, "launch_attempt": 2, **changes})
+    intent = LaunchIntent(attempt=2, parameters=STORED.to_json(), stored_at=seconds_ago(30))
+    return worker_in("PENDING", desired, **{"launch_intent": intent, "launch_attempt": 2, **changes})
 
 
-def found(*states: InstanceState, complete: bool = True, began_at: float = BOOTTIME - 1) -> Traces:
-    instances = tuple(Instance(f"i-{number}", state, KIND, IMAGE, ago(20)) for number, state in enumerate(states))
-    return Traces(complete, instances, began_at)
+def found(*states: InstanceState, complete: bool = True, began_at: float = BOOTTIME - 1) -> LaunchedInstances:
+    instances = tuple(
+        Instance(f"i-{number}", state, KIND, IMAGE, seconds_ago(20)) for number, state in enumerate(states)
+    )
+    return LaunchedInstances(complete, instances, began_at)
 
 
 def writes(decision_of: Worker, **seen: Any) -> list[WriteStatus]:
-    decision = decided(decision_of, seeing_no_launch(**seen))
+    decision = decided(decision_of, observing_no_launch(**seen))
     return [action for action in decision.actions if isinstance(action, WriteStatus)]
 
 
@@ -59,39 +68,41 @@ def writes(decision_of: Worker, **seen: Any) -> list[WriteStatus]:
 def test_the_intent_of_the_next_attempt_is_stored_before_the_call(before: int) -> None:
     """SPEC 1.3 item 1: resolved once per attempt and stored before the call."""
     wanted = parameters(before + 1)
-    decision = decided(being("PENDING", launch_attempt=before), seeing_no_launch(resolution=Resolution(wanted)))
-    intent, launch = (action for action in decision.actions if isinstance(action, StoreIntent | Launch))
-    assert intent == StoreIntent(before + 1, wanted)
+    decision = decided(
+        worker_in("PENDING", launch_attempt=before), observing_no_launch(resolution=LaunchResolution(wanted))
+    )
+    intent, launch = (action for action in decision.actions if isinstance(action, StoreLaunchIntent | Launch))
+    assert intent == StoreLaunchIntent(before + 1, wanted)
     assert launch == Launch(before + 1, wanted)
 
 
 def test_an_instance_nobody_remembers_is_adopted_before_another_is_launched() -> None:
     """SPEC 1.3 item 3: look for a live instance of this worker, any attempt, by tag and adopt it."""
-    decision = decided(being("PENDING"), seeing_no_launch(traces=found(InstanceState.RUNNING)))
+    decision = decided(worker_in("PENDING"), observing_no_launch(traces=found(InstanceState.RUNNING)))
     assert statuses(decision)[:1] == [WorkerStatus.PROVISIONING]
     assert not calls(decision)
 
 
 def test_what_can_never_be_launched_fails_with_the_reason() -> None:
     """SPEC 1.3, errors: template unknown, region not configured."""
-    trouble = Resolution(trouble="there is no template small", lasting=True)
-    decision = decided(being("PENDING"), seeing_no_launch(resolution=trouble))
-    assert noted(decision) == "FAILED"
+    trouble = LaunchResolution(trouble="there is no template small", lasting=True)
+    decision = decided(worker_in("PENDING"), observing_no_launch(resolution=trouble))
+    assert notation(decision) == "FAILED"
     assert trouble.trouble in decision.reason
 
 
 def test_what_cannot_be_told_now_is_tried_again() -> None:
     """SPEC 1.3: only what is refused for good is FAILED."""
-    trouble = Resolution(trouble="images cannot be read now")
-    decision = decided(being("PENDING"), seeing_no_launch(resolution=trouble))
-    assert noted(decision) == "wait"
+    trouble = LaunchResolution(trouble="images cannot be read now")
+    decision = decided(worker_in("PENDING"), observing_no_launch(resolution=trouble))
+    assert notation(decision) == "wait"
     assert decision.outcome is Outcome.RETRY
 
 
 def test_wanted_stopped_nothing_is_launched_and_nothing_fails() -> None:
     """SPEC 1.3: PENDING and wanted STOPPED waits, without an intent."""
-    trouble = Resolution(trouble="there is no template small", lasting=True)
-    assert noted(decided(being("PENDING", "STOPPED"), seeing_no_launch(resolution=trouble))) == "rest"
+    trouble = LaunchResolution(trouble="there is no template small", lasting=True)
+    assert notation(decided(worker_in("PENDING", "STOPPED"), observing_no_launch(resolution=trouble))) == "rest"
 
 
 # With a stored intent
@@ -105,7 +116,7 @@ def test_what_was_launched_is_adopted_whatever_is_wanted(desired: DesiredStatus,
     written = writes(worker, traces=found(state), calls=NOT_YET)
     assert written[0].status is WorkerStatus.PROVISIONING
     assert written[0].fields["instance_id"] == "i-0"
-    decision = decided(worker, seeing_no_launch(traces=found(state), calls=NOT_YET))
+    decision = decided(worker, observing_no_launch(traces=found(state), calls=NOT_YET))
     assert not {"launch", "intent", "terminate", "stop"} & set(calls(decision))
 
 
@@ -119,7 +130,7 @@ def test_adopting_is_recording() -> None:
 def test_under_a_hold_nothing_is_launched_again() -> None:
     """SPEC 1.8: a hold stops cloud changes."""
     held = intending(hold=Hold(reason="maintenance", by="anna", since=NOW))
-    assert not calls(decided(held, seeing_no_launch(calls=NOT_YET)))
+    assert not calls(decided(held, observing_no_launch(calls=NOT_YET)))
 
 
 def test_of_what_was_launched_the_one_that_lives_is_adopted() -> None:
@@ -130,26 +141,30 @@ def test_of_what_was_launched_the_one_that_lives_is_adopted() -> None:
 
 def test_a_replay_has_exactly_the_stored_parameters() -> None:
     """SPEC 1.3 items 1 and 3: a replay uses exactly these, and a timeout never moves the attempt on."""
-    other = Resolution(parameters(attempt=2, subnet_id="subnet-of-now", image_id="ami-of-now"))
-    decision = decided(intending(), seeing_no_launch(resolution=other, calls=NOT_YET))
+    other = LaunchResolution(parameters(attempt=2, subnet_id="subnet-of-now", image_id="ami-of-now"))
+    decision = decided(intending(), observing_no_launch(resolution=other, calls=NOT_YET))
     assert [action for action in decision.actions if isinstance(action, Launch)] == [Launch(2, STORED)]
-    assert not [action for action in decision.actions if isinstance(action, StoreIntent)]
+    assert not [action for action in decision.actions if isinstance(action, StoreLaunchIntent)]
     assert not statuses(decision)
 
 
 def test_a_replay_needs_no_template_any_more() -> None:
     """SPEC 1.3 item 4: settled before any FAILED."""
-    gone = Resolution(trouble="there is no template small", lasting=True)
-    assert noted(decided(intending(), seeing_no_launch(resolution=gone, calls=NOT_YET))) == "+launch"
+    gone = LaunchResolution(trouble="there is no template small", lasting=True)
+    assert notation(decided(intending(), observing_no_launch(resolution=gone, calls=NOT_YET))) == "+launch"
 
 
 @pytest.mark.parametrize("desired", DesiredStatus)
-@pytest.mark.parametrize("traces", [None, Traces(complete=False, began_at=BOOTTIME - 1)], ids=["none", "incomplete"])
+@pytest.mark.parametrize(
+    "traces", [None, LaunchedInstances(complete=False, began_at=BOOTTIME - 1)], ids=["none", "incomplete"]
+)
 @pytest.mark.parametrize("deadline", [DEADLINE, BOOTTIME], ids=["long over", "still running"])
-def test_an_incomplete_look_decides_nothing(desired: DesiredStatus, traces: Traces | None, deadline: float) -> None:
+def test_an_incomplete_look_decides_nothing(
+    desired: DesiredStatus, traces: LaunchedInstances | None, deadline: float
+) -> None:
     """SPEC 1.3 item 4 and SPEC 4: an incomplete sweep proves no absence."""
-    seen = seeing_no_launch(traces=traces, calls=LaunchCalls(deadline=deadline))
-    assert noted(decided(intending(desired), seen)) == "wait"
+    seen = observing_no_launch(traces=traces, calls=LaunchCalls(deadline=deadline))
+    assert notation(decided(intending(desired), seen)) == "wait"
 
 
 @pytest.mark.parametrize(
@@ -166,13 +181,13 @@ def test_wanted_terminated_it_waits_until_certainly_nothing_was_launched(
     began_at: float, now: float, *, settled: bool
 ) -> None:
     """SPEC 1.3 item 4: absent from complete sweeps until 5 minutes after the last call's deadline."""
-    seen = seeing_no_launch(traces=found(began_at=began_at), calls=LaunchCalls(deadline=DEADLINE), boottime=now)
-    assert noted(decided(intending("TERMINATED"), seen)) == ("TERMINATED" if settled else "wait")
+    seen = observing_no_launch(traces=found(began_at=began_at), calls=LaunchCalls(deadline=DEADLINE), boottime=now)
+    assert notation(decided(intending("TERMINATED"), seen)) == ("TERMINATED" if settled else "wait")
 
 
 def test_wanted_stopped_it_is_settled_and_rests_without_an_intent() -> None:
     """SPEC 1.3: PENDING and wanted STOPPED waits, without an intent."""
-    assert noted(decided(intending("STOPPED"), seeing_no_launch(calls=NOT_YET))) == "wait"
+    assert notation(decided(intending("STOPPED"), observing_no_launch(calls=NOT_YET))) == "wait"
     seen: dict[str, Any] = {"traces": found(began_at=SETTLED + 1), "calls": LaunchCalls(deadline=DEADLINE)}
     (write,) = writes(intending("STOPPED"), **seen, boottime=SETTLED + 2)
     assert write.status is WorkerStatus.PENDING
@@ -185,31 +200,31 @@ def test_wanted_stopped_it_is_settled_and_rests_without_an_intent() -> None:
 @pytest.mark.parametrize("unsure", [False, True])
 def test_only_what_is_wanted_running_is_launched(desired: str, deadline: float, *, unsure: bool) -> None:
     """SPEC 1.2: every handler looks at desired_status first."""
-    seen = seeing_no_launch(calls=LaunchCalls(deadline=deadline, unsure=unsure))
+    seen = observing_no_launch(calls=LaunchCalls(deadline=deadline, unsure=unsure))
     assert not calls(decided(intending(desired), seen))
 
 
-@pytest.mark.parametrize("kind", [Denied, QuotaExceeded, InvalidRequest])
+@pytest.mark.parametrize("kind", [CloudAccessDeniedError, QuotaExceededError, InvalidCloudRequestError])
 def test_what_is_refused_for_good_fails(kind: type[CloudError]) -> None:
     """SPEC 1.3, errors: bad parameters, no permission, quota."""
     refused = LaunchCalls(deadline=DEADLINE, unsure=False, refusal=kind("no such thing", operation="RunInstances"))
-    decision = decided(intending(), seeing_no_launch(calls=refused))
+    decision = decided(intending(), observing_no_launch(calls=refused))
     assert statuses(decision)[-1:] == [WorkerStatus.FAILED]
     assert "no such thing" in decision.reason
     assert not calls(decision)
 
 
-@pytest.mark.parametrize("kind", [Denied, QuotaExceeded, InvalidRequest])
+@pytest.mark.parametrize("kind", [CloudAccessDeniedError, QuotaExceededError, InvalidCloudRequestError])
 def test_a_refusal_after_a_call_nobody_heard_of_again_is_settled_first(kind: type[CloudError]) -> None:
     """SPEC 1.3 item 4: settled first, before any FAILED."""
     refused = LaunchCalls(deadline=BOOTTIME, unsure=True, refusal=kind("no", operation="RunInstances"))
-    assert WorkerStatus.FAILED not in statuses(decided(intending(), seeing_no_launch(calls=refused)))
+    assert WorkerStatus.FAILED not in statuses(decided(intending(), observing_no_launch(calls=refused)))
 
 
-@pytest.mark.parametrize("kind", [CapacityLacking, Throttled])
+@pytest.mark.parametrize("kind", [InsufficientCapacityError, CloudThrottledError])
 def test_what_may_work_later_stays_pending(kind: type[CloudError]) -> None:
     """SPEC 1.3, errors: capacity or throttling stay PENDING."""
     refused = LaunchCalls(deadline=DEADLINE, unsure=False, refusal=kind("not now", operation="RunInstances"))
-    decision = decided(intending(), seeing_no_launch(calls=refused))
+    decision = decided(intending(), observing_no_launch(calls=refused))
     assert set(statuses(decision)) <= {WorkerStatus.PENDING}
     assert decision.outcome is not Outcome.SKIP

@@ -11,37 +11,44 @@ from unittest.mock import ANY
 import pytest
 from pydantic import ValidationError
 
-from lcm.control_plane.errors import Refusal
-from lcm.control_plane.workers.status_writes import write_status
-from lcm.controllers.common.actions import Nature
-from lcm.controllers.worker.decision import WriteLicence, WriteStatus
-from lcm.controllers.worker.observe.observation import CmlSight, LicenceTask, Loss
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.workers.status_writes import apply_status
+from lcm.controllers.common.actions import ActionKind
+from lcm.controllers.worker.decision import WriteLicenseStatus, WriteStatus
+from lcm.controllers.worker.observe.observation import CmlObservation, LicenseTaskState, LossVerdict
 from lcm.controllers.worker.policy import Policy
 from lcm.core.controller.resources import Outcome
 from lcm.model.fleet.settings import DiscoverySettings, DriftPolicy, FleetSettings
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.record import Hold, PendingLicenseOperation
-from lcm.model.worker.requests import StatusWrite
-from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, LostInstancePolicy, WorkerStatus
-from lcm.model.worker.transitions import IllegalTransition, is_legal
+from lcm.model.worker.requests import WorkerStatusUpdate
+from lcm.model.worker.status import (
+    DesiredStatus,
+    IllegalWorkerTransitionError,
+    LicenseOperation,
+    LicenseStatus,
+    LostInstancePolicy,
+    WorkerStatus,
+    is_allowed_transition,
+)
 from tests.support.records.workers import NOW
 from tests.unit.controllers.worker.decide.cases import (
+    COLUMNS,
     INSTANCE,
     NO_INSTANCE,
     POLICY,
-    SIGHTS,
     Cell,
-    ago,
     all_cells,
-    being,
     calls,
     cell,
     decided,
-    noted,
-    seeing,
-    seeing_no_launch,
+    notation,
+    observing,
+    observing_no_launch,
+    seconds_ago,
     statuses,
-    without_instance,
+    worker_in,
+    worker_without_instance,
 )
 
 if TYPE_CHECKING:
@@ -51,8 +58,8 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 HOLD = Hold(reason="maintenance", by="anna", since=NOW)
-SILENT = CmlSight(asked_at=NOW, ready=False, trouble="connection refused")
-NEVER_ASKED = CmlSight()
+SILENT = CmlObservation(asked_at=NOW, ready=False, trouble="connection refused")
+NEVER_ASKED = CmlObservation()
 ACCEPT = Policy(settings=FleetSettings(discovery=DiscoverySettings(drift_policy=DriftPolicy.ACCEPT)))
 UNDISCOVERED = Policy(settings=FleetSettings(discovery=DiscoverySettings(worker_discovery_enabled=False)))
 LOST_FROM = ("STARTING", "RUNNING", "DRAINING", "STOPPING", "STOPPED", "UNKNOWN")
@@ -60,11 +67,11 @@ REPLACED_FROM = ("PROVISIONING", "STARTING", "RUNNING", "STOPPING", "STOPPED", "
 
 
 def of_replaceable(status: str, desired: str = "RUNNING", **changes: Any) -> Worker:
-    return being(status, desired, **{"lost_instance_policy": LostInstancePolicy.REPLACE, **changes})
+    return worker_in(status, desired, **{"lost_instance_policy": LostInstancePolicy.REPLACE, **changes})
 
 
-def moments(count: int, *, seconds_ago: float = 60) -> tuple[datetime, ...]:
-    return (ago(seconds_ago),) * count
+def moments(count: int, *, ago: float = 60) -> tuple[datetime, ...]:
+    return (seconds_ago(ago),) * count
 
 
 def said(decision: Decision, kind: ConditionType) -> ConditionStatus | None:
@@ -89,15 +96,15 @@ def only_write(decision: Decision) -> WriteStatus:
     return write
 
 
-def natures(decision: Decision) -> set[Nature]:
+def natures(decision: Decision) -> set[ActionKind]:
     return {action.nature for action in decision.actions}
 
 
 def carried_out(worker: Worker, decision: Decision, drift: DriftPolicy = DriftPolicy.RESTORE) -> Worker:
     """The record after the control plane took over what is written."""
     for action in written(decision):
-        write = StatusWrite(status=action.status, version=worker.version, reason=action.reason, **action.fields)
-        worker = write_status(worker, write, drift, NOW)
+        write = WorkerStatusUpdate(status=action.status, version=worker.version, reason=action.reason, **action.fields)
+        worker = apply_status(worker, write, drift, NOW)
     return worker
 
 
@@ -115,7 +122,7 @@ class Variant:
     def broken(self, holds: Callable[[Cell, Decision], bool]) -> list[str]:
         """The cells in which something does not hold."""
         decisions = ((each, each.decided(self.policy)) for each in self.cells())
-        return [f"{each}: {noted(decision)}" for each, decision in decisions if not holds(each, decision)]
+        return [f"{each}: {notation(decision)}" for each, decision in decisions if not holds(each, decision)]
 
 
 VARIANTS = {
@@ -128,15 +135,15 @@ VARIANTS = {
         worker={"lost_instance_policy": LostInstancePolicy.REPLACE, "template_name": None}
     ),
     "no template": Variant(worker={"template_name": None}),
-    "overdue": Variant(worker={"status_since": ago(86_400)}),
-    "overdue, CML silent": Variant(worker={"status_since": ago(86_400)}, seen={"cml": SILENT}),
-    "overdue, blocked": Variant(worker={"status_since": ago(86_400)}, seen={"loss": Loss.BLOCKED}),
+    "overdue": Variant(worker={"status_since": seconds_ago(86_400)}),
+    "overdue, CML silent": Variant(worker={"status_since": seconds_ago(86_400)}, seen={"cml": SILENT}),
+    "overdue, blocked": Variant(worker={"status_since": seconds_ago(86_400)}, seen={"loss": LossVerdict.BLOCKED}),
     "drifted": Variant(worker={"drifted": True, "drifted_at": moments(2)}, seen={"moved": True}),
     "drifted too often": Variant(worker={"drifted": True, "drifted_at": moments(4)}, seen={"moved": True}),
     "drifted and accepted": Variant(ACCEPT, {"drifted": True, "drifted_at": moments(1)}, {"moved": True}),
     "licensed": Variant(worker={"license_status": LicenseStatus.REGISTERED, "has_license_token": True}),
     "to be licensed": Variant(worker={"has_license_token": True}, seen={"cml": NEVER_ASKED}),
-    "busy": Variant(seen={"lablets": 2, "cml": CmlSight(asked_at=NOW, ready=True, running_nodes=3)}),
+    "busy": Variant(seen={"lablets": 2, "cml": CmlObservation(asked_at=NOW, ready=True, running_nodes=3)}),
     "no traces": Variant(seen={"traces": None, "resolution": None}),
     "replaced too often": Variant(worker={"replaced_at": moments(4)}),
 }
@@ -163,7 +170,7 @@ def test_each_sequence_of_statuses_is_legal(variant: Variant) -> None:
     """Seed 000 §1, SPEC 1.1: the table of transitions."""
 
     def legal(each: Cell, decision: Decision) -> bool:
-        return all(is_legal(*step) for step in pairwise((each.worker.status, *statuses(decision))))
+        return all(is_allowed_transition(*step) for step in pairwise((each.worker.status, *statuses(decision))))
 
     assert not variant.broken(legal)
 
@@ -176,7 +183,7 @@ def test_the_control_plane_takes_whatever_is_written(variant: Variant) -> None:
     def taken(each: Cell, decision: Decision) -> bool:
         try:
             carried_out(each.worker, decision, settings.discovery.drift_policy)
-        except (IllegalTransition, Refusal, ValidationError):
+        except (IllegalWorkerTransitionError, ProblemError, ValidationError):
             return False
         return True
 
@@ -216,7 +223,7 @@ def test_nothing_is_concluded_without_a_look(variant: Variant) -> None:
         allowed = set[WorkerStatus]()
         if each.worker.desired_status is DesiredStatus.TERMINATED:
             allowed = {WorkerStatus.TERMINATING}
-        elif each.column == "not-visible" and each.worker.status_since < ago(3_600):
+        elif each.column == "not-visible" and each.worker.status_since < seconds_ago(3_600):
             allowed = {WorkerStatus.FAILED}
         return set(statuses(decision)) <= allowed and not {"start", "stop", "terminate"} & set(calls(decision))
 
@@ -251,7 +258,7 @@ def test_under_a_hold_only_what_happened_is_recorded(variant: Variant, *, fleet:
         held = replace(variant, policy=replace(variant.policy, fleet_hold=HOLD))
     else:
         held = replace(variant, worker={**variant.worker, "hold": HOLD})
-    assert not held.broken(lambda _, decision: not calls(decision) and natures(decision) <= {Nature.RECORD})
+    assert not held.broken(lambda _, decision: not calls(decision) and natures(decision) <= {ActionKind.RECORD})
 
 
 @pytest.mark.parametrize(
@@ -288,35 +295,37 @@ def test_under_a_hold_nothing_is_begun_and_nobody_is_lost(status: str, desired: 
 )
 def test_under_a_hold_what_happened_already_is_recorded(status: str, desired: str, column: str, expected: str) -> None:
     """SPEC 1.8: recording what already happened goes on."""
-    assert noted(cell(status, desired, column).like({"hold": HOLD}).decided()) == expected
+    assert notation(cell(status, desired, column).like({"hold": HOLD}).decided()) == expected
 
 
 def test_a_hold_that_has_expired_holds_nothing() -> None:
     """SPEC 1.8: a hold has an optional expiry."""
-    over = HOLD.model_copy(update={"until": ago(1)})
+    over = HOLD.model_copy(update={"until": seconds_ago(1)})
     held = cell("RUNNING", "STOPPED", "running").like({"hold": over})
-    assert noted(held.decided(replace(POLICY, fleet_hold=over))) == "STOPPING+stop"
+    assert notation(held.decided(replace(POLICY, fleet_hold=over))) == "STOPPING+stop"
 
 
 @whatever_else
-@pytest.mark.parametrize("loss", [Loss.BLOCKED, Loss.UNJUDGED])
-def test_nobody_is_lost_unless_that_is_allowed(variant: Variant, loss: Loss) -> None:
+@pytest.mark.parametrize("loss", [LossVerdict.BLOCKED, LossVerdict.UNJUDGED])
+def test_nobody_is_lost_unless_that_is_allowed(variant: Variant, loss: LossVerdict) -> None:
     """SPEC 1.8: losses are counted over the whole sweep before any is written; with an open breaker none is.
 
     Seed 000 §6, seed 004 alternatives.
     """
     blocked = replace(variant, seen={**variant.seen, "loss": loss})
     # A worker without an instance has none to lose.
-    assert not blocked.broken(lambda each, decision: each.column == NO_INSTANCE or Nature.LOSS not in natures(decision))
+    assert not blocked.broken(
+        lambda each, decision: each.column == NO_INSTANCE or ActionKind.LOSS not in natures(decision)
+    )
 
 
-@pytest.mark.parametrize("loss", [Loss.BLOCKED, Loss.UNJUDGED])
+@pytest.mark.parametrize("loss", [LossVerdict.BLOCKED, LossVerdict.UNJUDGED])
 @pytest.mark.parametrize("status", LOST_FROM)
 @pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
 @pytest.mark.parametrize("column", ["absent", "terminated"])
 @pytest.mark.parametrize("lost", LostInstancePolicy)
 def test_a_loss_is_not_written_as_something_else(
-    loss: Loss, status: str, desired: str, column: str, lost: LostInstancePolicy
+    loss: LossVerdict, status: str, desired: str, column: str, lost: LostInstancePolicy
 ) -> None:
     """SPEC 1.8: when too many would be marked lost or terminated, none is."""
     seen = cell(status, desired, column).like({"lost_instance_policy": lost}, loss=loss)
@@ -325,10 +334,10 @@ def test_a_loss_is_not_written_as_something_else(
     assert decision.outcome in (Outcome.REQUEUE, Outcome.RETRY)
 
 
-@pytest.mark.parametrize("loss", Loss)
-def test_an_instance_that_was_to_end_is_no_loss(loss: Loss) -> None:
+@pytest.mark.parametrize("loss", LossVerdict)
+def test_an_instance_that_was_to_end_is_no_loss(loss: LossVerdict) -> None:
     """SPEC 1.8: the breaker counts drift and orphans; what a person ended is neither."""
-    assert noted(cell("TERMINATING", "TERMINATED", "terminated").like(loss=loss).decided()) == "TERMINATED"
+    assert notation(cell("TERMINATING", "TERMINATED", "terminated").like(loss=loss).decided()) == "TERMINATED"
 
 
 @pytest.mark.parametrize("policy", [Policy(), UNDISCOVERED], ids=["settings never read", "discovery switched off"])
@@ -337,13 +346,13 @@ def test_no_orphan_is_marked_without_discovery(policy: Policy) -> None:
 
     Seed 004 consequences.
     """
-    assert noted(cell("RUNNING", "RUNNING", "absent").decided(policy)) == "wait"
+    assert notation(cell("RUNNING", "RUNNING", "absent").decided(policy)) == "wait"
 
 
 @pytest.mark.parametrize("policy", [Policy(), UNDISCOVERED], ids=["settings never read", "discovery switched off"])
 def test_what_ec2_calls_terminated_is_no_orphan(policy: Policy) -> None:
     """SPEC 6: an orphan is not seen. What is seen as terminated is drift (SPEC 1.5), and needs no discovery."""
-    assert noted(cell("RUNNING", "RUNNING", "terminated").decided(policy)) == "TERMINATED"
+    assert notation(cell("RUNNING", "RUNNING", "terminated").decided(policy)) == "TERMINATED"
 
 
 def test_an_orphan_says_who_marked_it() -> None:
@@ -370,7 +379,7 @@ def test_a_failed_worker_only_loses_its_instance_id(desired: str, column: str) -
 
 
 @pytest.mark.parametrize(
-    ("status", "column", "addressed"),
+    ("status", "column", "has_address"),
     [
         ("PROVISIONING", "pending", True),
         ("STARTING", "pending", True),
@@ -378,16 +387,16 @@ def test_a_failed_worker_only_loses_its_instance_id(desired: str, column: str) -
         ("STARTING", "running", False),
     ],
 )
-def test_what_does_not_come_up_in_time_fails(status: str, column: str, *, addressed: bool) -> None:
+def test_what_does_not_come_up_in_time_fails(status: str, column: str, *, has_address: bool) -> None:
     """SPEC 1.4: PROVISIONING_TIMEOUT and STARTING_TIMEOUT, then FAILED with what was last seen; the id stays.
 
     Seed 000 §1.
     """
-    seen = seeing(column, addressed=addressed)
-    early, late = being(status, status_since=ago(899)), being(status, status_since=ago(901))
+    seen = observing(column, has_address=has_address)
+    early, late = worker_in(status, status_since=seconds_ago(899)), worker_in(status, status_since=seconds_ago(901))
     assert WorkerStatus.FAILED not in statuses(decided(early, seen))
     decision = decided(late, seen)
-    assert noted(decision) == "FAILED"
+    assert notation(decision) == "FAILED"
     assert column in only_write(decision).reason
     assert carried_out(late, decision).instance_id == INSTANCE
 
@@ -396,41 +405,43 @@ def test_what_does_not_come_up_in_time_fails(status: str, column: str, *, addres
 def test_the_deadlines_are_settings(status: str) -> None:
     """SPEC 1.4: PROVISIONING_TIMEOUT and STARTING_TIMEOUT."""
     policy = replace(POLICY, provisioning_timeout=60, starting_timeout=60)
-    assert noted(decided(being(status, status_since=ago(61)), seeing("pending"), policy)) == "FAILED"
+    assert notation(decided(worker_in(status, status_since=seconds_ago(61)), observing("pending"), policy)) == "FAILED"
 
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STARTING"])
 @pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
 def test_nothing_fails_that_nobody_looked_at(status: str, desired: str) -> None:
     """SPEC 1.4: FAILED says what was last seen, so something must have been seen."""
-    assert noted(decided(being(status, desired, status_since=ago(86_400)), seeing("no-look"))) == "wait"
+    assert (
+        notation(decided(worker_in(status, desired, status_since=seconds_ago(86_400)), observing("no-look"))) == "wait"
+    )
 
 
 @pytest.mark.parametrize(("status", "expected"), [("PROVISIONING", "STARTING>RUNNING"), ("STARTING", "RUNNING")])
 def test_up_at_last_is_up(status: str, expected: str) -> None:
     """SPEC 1.1: what runs and has an address is RUNNING; a deadline is for what is not there."""
-    assert noted(decided(being(status, status_since=ago(86_400)), seeing("running"))) == expected
+    assert notation(decided(worker_in(status, status_since=seconds_ago(86_400)), observing("running"))) == expected
 
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STARTING"])
 def test_what_is_wanted_comes_before_a_deadline(status: str) -> None:
     """SPEC 1.2: every handler looks at desired_status first."""
-    worker = being(status, "TERMINATED", status_since=ago(86_400))
-    assert noted(decided(worker, seeing("pending"))) == "TERMINATING"
+    worker = worker_in(status, "TERMINATED", status_since=seconds_ago(86_400))
+    assert notation(decided(worker, observing("pending"))) == "TERMINATING"
 
 
 def test_running_without_an_address_is_not_running_yet() -> None:
     """SPEC 1.1, seed 000 section 1: STARTING is instance running, RUNNING is instance running and an address."""
-    seen = seeing("running", addressed=False)
-    assert noted(decided(being("PROVISIONING"), seen)) == "STARTING"
-    assert noted(decided(being("STARTING"), seen)) == "wait"
+    seen = observing("running", has_address=False)
+    assert notation(decided(worker_in("PROVISIONING"), seen)) == "STARTING"
+    assert notation(decided(worker_in("STARTING"), seen)) == "wait"
 
 
 def test_the_addresses_are_recorded_with_the_status() -> None:
     """Seed 000 section 4: RUNNING is written with the public and private address."""
-    worker = being("PROVISIONING", private_ip=None)
-    after = carried_out(worker, decided(worker, seeing("running")))
-    seen = seeing("running").sight
+    worker = worker_in("PROVISIONING", private_ip=None)
+    after = carried_out(worker, decided(worker, observing("running")))
+    seen = observing("running").sight
     assert (after.public_ip, after.private_ip) == (seen.public_ip, seen.private_ip)
 
 
@@ -449,10 +460,10 @@ def test_what_does_not_end_in_time_is_stuck_and_is_tried_on(
     status: str, desired: str, column: str, expected: str
 ) -> None:
     """Seed 000 §6, SPEC 1.4: STOPPING and TERMINATING past STUCK_AFTER get condition Stuck, and go on trying."""
-    early = decided(being(status, desired, status_since=ago(899)), seeing(column))
-    late = decided(being(status, desired, status_since=ago(901)), seeing(column))
-    assert (noted(early), is_stuck(early)) == (expected, False)
-    assert (noted(late), is_stuck(late)) == (expected, True)
+    early = decided(worker_in(status, desired, status_since=seconds_ago(899)), observing(column))
+    late = decided(worker_in(status, desired, status_since=seconds_ago(901)), observing(column))
+    assert (notation(early), is_stuck(early)) == (expected, False)
+    assert (notation(late), is_stuck(late)) == (expected, True)
 
 
 # DRAINING
@@ -462,8 +473,8 @@ def test_what_does_not_end_in_time_is_stuck_and_is_tried_on(
     "more",
     [
         {"lablets": 1},
-        {"cml": CmlSight(asked_at=NOW, ready=True, running_nodes=2)},
-        {"cml": CmlSight(asked_at=NOW, ready=True)},
+        {"cml": CmlObservation(asked_at=NOW, ready=True, running_nodes=2)},
+        {"cml": CmlObservation(asked_at=NOW, ready=True)},
         {"cml": SILENT},
         {"cml": NEVER_ASKED},
     ],
@@ -471,37 +482,41 @@ def test_what_does_not_end_in_time_is_stuck_and_is_tried_on(
 )
 def test_a_drain_waits_but_not_for_ever(more: dict[str, Any]) -> None:
     """SPEC 1.6: until no node runs and no lablet is assigned (unreachable = wait), at most DRAIN_TIMEOUT."""
-    seen = seeing("running", **more)
-    assert noted(decided(being("DRAINING", "STOPPED", status_since=ago(599)), seen)) == "wait"
-    assert noted(decided(being("DRAINING", "STOPPED", status_since=ago(601)), seen)) == "STOPPING+stop"
+    seen = observing("running", **more)
+    assert notation(decided(worker_in("DRAINING", "STOPPED", status_since=seconds_ago(599)), seen)) == "wait"
+    assert notation(decided(worker_in("DRAINING", "STOPPED", status_since=seconds_ago(601)), seen)) == "STOPPING+stop"
 
 
 @pytest.mark.parametrize(
     ("cml", "verdict"),
     [
-        (CmlSight(asked_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
+        (CmlObservation(asked_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
         (SILENT, ConditionStatus.FALSE),
         (NEVER_ASKED, None),
     ],
     ids=["answers", "silent", "never asked"],
 )
-def test_while_it_drains_it_is_said_whether_cml_answers(cml: CmlSight, verdict: ConditionStatus | None) -> None:
+def test_while_it_drains_it_is_said_whether_cml_answers(cml: CmlObservation, verdict: ConditionStatus | None) -> None:
     """Lablets that end during a drain are taken down only as long as the worker controller says that CML answers."""
-    decision = decided(being("DRAINING", "STOPPED", status_since=ago(10)), seeing("running", lablets=1, cml=cml))
-    assert (noted(decision), said(decision, ConditionType.CML_READY)) == ("wait", verdict)
+    decision = decided(
+        worker_in("DRAINING", "STOPPED", status_since=seconds_ago(10)), observing("running", lablets=1, cml=cml)
+    )
+    assert (notation(decision), said(decision, ConditionType.CML_READY)) == ("wait", verdict)
 
 
 def test_a_drain_with_nothing_to_wait_for_goes_on_at_once() -> None:
     """SPEC 1.6: it goes on in the same pass."""
-    assert noted(decided(being("DRAINING", "STOPPED", status_since=NOW), seeing("running"))) == "STOPPING+stop"
+    assert (
+        notation(decided(worker_in("DRAINING", "STOPPED", status_since=NOW), observing("running"))) == "STOPPING+stop"
+    )
 
 
 def test_a_persons_stop_waits_for_nobody() -> None:
     """SPEC 10: a person's stop or terminate does not wait for lablets."""
-    busy = seeing("running", lablets=3, cml=CmlSight(asked_at=NOW, ready=True, running_nodes=9))
-    assert noted(decided(being("RUNNING", "STOPPED"), busy)) == "STOPPING+stop"
-    assert noted(decided(being("RUNNING", "TERMINATED"), busy)) == "TERMINATING"
-    assert noted(decided(being("DRAINING", "TERMINATED"), busy)) == "TERMINATING"
+    busy = observing("running", lablets=3, cml=CmlObservation(asked_at=NOW, ready=True, running_nodes=9))
+    assert notation(decided(worker_in("RUNNING", "STOPPED"), busy)) == "STOPPING+stop"
+    assert notation(decided(worker_in("RUNNING", "TERMINATED"), busy)) == "TERMINATING"
+    assert notation(decided(worker_in("DRAINING", "TERMINATED"), busy)) == "TERMINATING"
 
 
 # A lost instance is replaced
@@ -510,7 +525,7 @@ def test_a_persons_stop_waits_for_nobody() -> None:
 @pytest.mark.parametrize("status", REPLACED_FROM)
 def test_a_replaced_instance_is_first_waited_for(status: str) -> None:
     """SPEC 1.5: with `replace`, shutting-down only waits."""
-    assert noted(decided(of_replaceable(status), seeing("shutting-down"))) == "wait"
+    assert notation(decided(of_replaceable(status), observing("shutting-down"))) == "wait"
 
 
 @pytest.mark.parametrize("status", REPLACED_FROM)
@@ -518,8 +533,8 @@ def test_a_replaced_instance_is_first_waited_for(status: str) -> None:
 def test_a_lost_instance_is_replaced(status: str, column: str) -> None:
     """Seed 001 §5, SPEC 1.5: gone is PENDING with id and addresses cleared."""
     worker = of_replaceable(status, public_ip="203.0.113.7")
-    decision = decided(worker, seeing(column))
-    assert noted(decision) == "PENDING"
+    decision = decided(worker, observing(column))
+    assert notation(decision) == "PENDING"
     after = carried_out(worker, decision)
     assert (after.instance_id, after.public_ip, after.private_ip) == (None, None, None)
     assert after.launch_intent is None
@@ -535,19 +550,19 @@ def test_what_is_not_wanted_running_or_has_no_template_is_not_replaced(
     desired: str, changes: dict[str, Any], column: str
 ) -> None:
     """SPEC 1.5: with `replace`, a template and desired RUNNING."""
-    assert noted(decided(of_replaceable("RUNNING", desired, **changes), seeing(column))) == "TERMINATED"
+    assert notation(decided(of_replaceable("RUNNING", desired, **changes), observing(column))) == "TERMINATED"
 
 
 @pytest.mark.parametrize("status", ["DRAINING", "TERMINATING"])
 @pytest.mark.parametrize("column", ["absent", "terminated"])
 def test_what_was_on_its_way_out_is_not_replaced(status: str, column: str) -> None:
     """SPEC 1.1: nothing leads from DRAINING or TERMINATING to PENDING, also if it is wanted RUNNING again."""
-    assert noted(decided(of_replaceable(status), seeing(column))) == "TERMINATED"
+    assert notation(decided(of_replaceable(status), observing(column))) == "TERMINATED"
 
 
 def test_an_instance_that_is_shutting_down_and_not_to_be_replaced_is_recorded() -> None:
     """SPEC 1.5: `replace` needs desired RUNNING."""
-    assert noted(decided(of_replaceable("RUNNING", "STOPPED"), seeing("shutting-down"))) == "TERMINATING"
+    assert notation(decided(of_replaceable("RUNNING", "STOPPED"), observing("shutting-down"))) == "TERMINATING"
 
 
 @pytest.mark.parametrize(
@@ -555,15 +570,15 @@ def test_an_instance_that_is_shutting_down_and_not_to_be_replaced_is_recorded() 
     [
         (moments(3), "+intent+launch"),
         (moments(4), "FAILED"),
-        (moments(1, seconds_ago=3_601) + moments(3), "+intent+launch"),
-        (moments(6, seconds_ago=3_601), "+intent+launch"),
+        (moments(1, ago=3_601) + moments(3), "+intent+launch"),
+        (moments(6, ago=3_601), "+intent+launch"),
     ],
     ids=["the third", "the fourth", "the fourth, but not within an hour", "all long ago"],
 )
 def test_the_fourth_replacement_within_an_hour_fails(replaced_at: tuple[datetime, ...], expected: str) -> None:
     """SPEC 1.5: the fourth within an hour is FAILED."""
     worker = of_replaceable("PENDING", replaced_at=replaced_at)
-    assert noted(decided(worker, seeing_no_launch())) == expected
+    assert notation(decided(worker, observing_no_launch())) == expected
 
 
 # Drift
@@ -572,8 +587,8 @@ def test_the_fourth_replacement_within_an_hour_fails(replaced_at: tuple[datetime
 @pytest.mark.parametrize("column", ["stopping", "stopped"])
 def test_a_stop_from_outside_is_counted(column: str) -> None:
     """SPEC 1.5: drift to STOPPED with desired RUNNING."""
-    worker = being("RUNNING")
-    decision = decided(worker, seeing(column))
+    worker = worker_in("RUNNING")
+    decision = decided(worker, observing(column))
     assert only_write(decision).fields.get("drift") is True
     assert decision.drift == column
     assert carried_out(worker, decision).drifted
@@ -583,7 +598,7 @@ def test_a_stop_from_outside_is_counted(column: str) -> None:
 @pytest.mark.parametrize("status", ["RUNNING", "DRAINING", "STOPPING", "STARTING"])
 def test_a_stop_that_was_wanted_is_no_drift(status: str, column: str) -> None:
     """SPEC 1.5: drift to STOPPED is with desired RUNNING only."""
-    decision = decided(being(status, "STOPPED"), seeing(column))
+    decision = decided(worker_in(status, "STOPPED"), observing(column))
     assert not any(write.fields.get("drift") for write in written(decision))
 
 
@@ -592,20 +607,20 @@ def test_a_stop_that_was_wanted_is_no_drift(status: str, column: str) -> None:
 )
 def test_drift_is_told_by_its_kind(column: str, drift: str) -> None:
     """SPEC 7: drift_type is the EC2 state or `missing`."""
-    assert decided(being("RUNNING"), seeing(column)).drift == drift
+    assert decided(worker_in("RUNNING"), observing(column)).drift == drift
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_stop_from_outside_is_undone_three_times(count: int) -> None:
     """SPEC 1.5: DRIFT_POLICY=restore, three times an hour."""
-    decision = decided(being("STOPPED", drifted=True, drifted_at=moments(count)), seeing("stopped"))
-    assert noted(decision) == "STARTING+start"
+    decision = decided(worker_in("STOPPED", drifted=True, drifted_at=moments(count)), observing("stopped"))
+    assert notation(decision) == "STARTING+start"
     assert not is_stuck(decision)
 
 
 def test_then_it_is_stuck() -> None:
     """SPEC 1.5: then Stuck."""
-    decision = decided(being("STOPPED", drifted=True, drifted_at=moments(4)), seeing("stopped"))
+    decision = decided(worker_in("STOPPED", drifted=True, drifted_at=moments(4)), observing("stopped"))
     assert not calls(decision)
     assert set(statuses(decision)) <= {WorkerStatus.STOPPED}
     assert is_stuck(decision)
@@ -613,35 +628,35 @@ def test_then_it_is_stuck() -> None:
 
 def test_drifts_of_more_than_an_hour_ago_do_not_count() -> None:
     """SPEC 1.5: three times an hour."""
-    drifted_at = moments(5, seconds_ago=3_601) + moments(3)
-    decision = decided(being("STOPPED", drifted=True, drifted_at=drifted_at), seeing("stopped"))
-    assert noted(decision) == "STARTING+start"
+    drifted_at = moments(5, ago=3_601) + moments(3)
+    decision = decided(worker_in("STOPPED", drifted=True, drifted_at=drifted_at), observing("stopped"))
+    assert notation(decision) == "STARTING+start"
 
 
 def test_a_person_who_starts_a_stopped_worker_is_not_counted() -> None:
     """SPEC 1.5: the limit is for drift, not for people."""
-    assert noted(decided(being("STOPPED", drifted_at=moments(4)), seeing("stopped"))) == "STARTING+start"
+    assert notation(decided(worker_in("STOPPED", drifted_at=moments(4)), observing("stopped"))) == "STARTING+start"
 
 
 def test_a_stop_from_outside_is_accepted() -> None:
     """SPEC 1.5: under DRIFT_POLICY=accept the desired status follows."""
-    worker = being("STOPPED", drifted=True, drifted_at=moments(1))
-    decision = decided(worker, seeing("stopped"), ACCEPT)
-    assert noted(decision) == "STOPPED"
+    worker = worker_in("STOPPED", drifted=True, drifted_at=moments(1))
+    decision = decided(worker, observing("stopped"), ACCEPT)
+    assert notation(decision) == "STOPPED"
     assert only_write(decision).fields["desired_status"] == DesiredStatus.STOPPED
     assert carried_out(worker, decision, DriftPolicy.ACCEPT).desired_status is DesiredStatus.STOPPED
 
 
 def test_only_a_drift_is_accepted() -> None:
     """SPEC 1.1: a person who wants a stopped worker running gets it, also under DRIFT_POLICY=accept."""
-    assert noted(decided(being("STOPPED"), seeing("stopped"), ACCEPT)) == "STARTING+start"
+    assert notation(decided(worker_in("STOPPED"), observing("stopped"), ACCEPT)) == "STARTING+start"
 
 
 @pytest.mark.parametrize("policy", [POLICY, ACCEPT])
 def test_starting_and_found_stopped_is_drift_only_after_it_moved(policy: Policy) -> None:
     """SPEC 1.4: only after `pending` or `running` was seen in this STARTING."""
-    assert noted(decided(being("STARTING"), seeing("stopped"), policy)) == "+start"
-    decision = decided(being("STARTING"), seeing("stopped", moved=True), policy)
+    assert notation(decided(worker_in("STARTING"), observing("stopped"), policy)) == "+start"
+    decision = decided(worker_in("STARTING"), observing("stopped", moved=True), policy)
     assert statuses(decision) == [WorkerStatus.STOPPED]
     assert not calls(decision)
     assert only_write(decision).fields.get("drift") is True
@@ -649,8 +664,8 @@ def test_starting_and_found_stopped_is_drift_only_after_it_moved(policy: Policy)
 
 def test_starting_and_found_stopping_is_drift_only_after_it_moved() -> None:
     """SPEC 1.4, by the same rule: a retry may have found it still stopping."""
-    assert not only_write(decided(being("STARTING"), seeing("stopping"))).fields.get("drift")
-    assert only_write(decided(being("STARTING"), seeing("stopping", moved=True))).fields.get("drift") is True
+    assert not only_write(decided(worker_in("STARTING"), observing("stopping"))).fields.get("drift")
+    assert only_write(decided(worker_in("STARTING"), observing("stopping", moved=True))).fields.get("drift") is True
 
 
 # CML
@@ -659,27 +674,27 @@ def test_starting_and_found_stopping_is_drift_only_after_it_moved() -> None:
 @pytest.mark.parametrize(
     ("cml", "expected"),
     [
-        (CmlSight(asked_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
+        (CmlObservation(asked_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
         (SILENT, ConditionStatus.FALSE),
     ],
 )
-def test_cml_is_ready_when_it_says_so(cml: CmlSight, expected: ConditionStatus) -> None:
+def test_cml_is_ready_when_it_says_so(cml: CmlObservation, expected: ConditionStatus) -> None:
     """Seed 001 §4, SPEC 1.1: running is not ready."""
-    assert said(decided(being("RUNNING"), seeing("running", cml=cml)), ConditionType.CML_READY) is expected
+    assert said(decided(worker_in("RUNNING"), observing("running", cml=cml)), ConditionType.CML_READY) is expected
 
 
 def test_cml_that_nobody_asked_is_not_ready() -> None:
     """SPEC 1.1: a condition is True, False or Unknown."""
-    decision = decided(being("RUNNING"), seeing("running", cml=NEVER_ASKED))
+    decision = decided(worker_in("RUNNING"), observing("running", cml=NEVER_ASKED))
     assert said(decision, ConditionType.CML_READY) is not ConditionStatus.TRUE
 
 
 def test_cml_that_does_not_come_up_is_stuck() -> None:
     """SPEC 1.1: not CmlReady for CML_READY_TIMEOUT."""
-    seen = seeing("running", cml=SILENT)
-    assert not is_stuck(decided(being("RUNNING", status_since=ago(1_799)), seen))
-    assert is_stuck(decided(being("RUNNING", status_since=ago(1_801)), seen))
-    assert not is_stuck(decided(being("RUNNING", status_since=ago(1_801)), seeing("running")))
+    seen = observing("running", cml=SILENT)
+    assert not is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_799)), seen))
+    assert is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), seen))
+    assert not is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), observing("running")))
 
 
 @pytest.mark.parametrize(
@@ -693,14 +708,16 @@ def test_cml_that_does_not_come_up_is_stuck() -> None:
 )
 def test_cml_that_falls_silent_has_as_long(was: ConditionStatus, since: float, *, stuck: bool) -> None:
     """SPEC 1.1: not CmlReady *for* CML_READY_TIMEOUT: a worker of yesterday that falls silent is not stuck at once."""
-    worker = being("RUNNING", status_since=ago(86_400), **having(ConditionType.CML_READY, was, since=ago(since)))
-    assert is_stuck(decided(worker, seeing("running", cml=SILENT))) is stuck
+    worker = worker_in(
+        "RUNNING", status_since=seconds_ago(86_400), **having(ConditionType.CML_READY, was, since=seconds_ago(since))
+    )
+    assert is_stuck(decided(worker, observing("running", cml=SILENT))) is stuck
 
 
 def test_what_is_well_again_is_not_stuck_any_more() -> None:
     """SPEC 1.1: conditions say what is true now."""
-    worker = being("RUNNING", **having(ConditionType.STUCK, ConditionStatus.TRUE, since=ago(600)))
-    wanted = {condition.type: condition.status for condition in decided(worker, seeing("running")).conditions}
+    worker = worker_in("RUNNING", **having(ConditionType.STUCK, ConditionStatus.TRUE, since=seconds_ago(600)))
+    wanted = {condition.type: condition.status for condition in decided(worker, observing("running")).conditions}
     assert ConditionType.STUCK in wanted
     assert wanted[ConditionType.STUCK] is not ConditionStatus.TRUE
 
@@ -710,61 +727,63 @@ def test_what_is_well_again_is_not_stuck_any_more() -> None:
 
 def licensed(**changes: Any) -> Worker:
     facts: dict[str, Any] = {"license_status": LicenseStatus.REGISTERED, "has_license_token": True}
-    return being("TERMINATING", "TERMINATED", **{**facts, **changes})
+    return worker_in("TERMINATING", "TERMINATED", **{**facts, **changes})
 
 
 def test_a_registered_licence_is_given_back_first() -> None:
     """SPEC 1.6: before terminating, while CML can be reached."""
-    assert noted(decided(licensed(), seeing("running"))) == "+release"
-    assert noted(decided(licensed(), seeing("running", licence_task=LicenceTask.RUNNING))) == "wait"
+    assert notation(decided(licensed(), observing("running"))) == "+release"
+    assert notation(decided(licensed(), observing("running", license_task=LicenseTaskState.RUNNING))) == "wait"
 
 
-@pytest.mark.parametrize("task", [LicenceTask.RELEASED, LicenceTask.LEAKED])
-def test_what_became_of_the_licence_is_recorded_before_the_instance_ends(task: LicenceTask) -> None:
+@pytest.mark.parametrize("task", [LicenseTaskState.RELEASED, LicenseTaskState.LEAKED])
+def test_what_became_of_the_licence_is_recorded_before_the_instance_ends(task: LicenseTaskState) -> None:
     """SPEC 1.6: a licence is leaked whenever its instance ends without a confirmed deregistration; never silent."""
-    seen = seeing("running", licence_task=task)
+    seen = observing("running", license_task=task)
     decision = decided(licensed(), seen)
     assert decision.actions[:1] == (
-        WriteLicence(LicenseStatus.DEREGISTERED, message=ANY, clear_pending=ANY, leaked=task is LicenceTask.LEAKED),
+        WriteLicenseStatus(
+            LicenseStatus.DEREGISTERED, message=ANY, clear_pending=ANY, leaked=task is LicenseTaskState.LEAKED
+        ),
     )
-    assert noted(decision) in ("wait", "+terminate")
-    assert noted(decided(licensed(license_status=LicenseStatus.DEREGISTERED), seen)) == "+terminate"
+    assert notation(decision) in ("wait", "+terminate")
+    assert notation(decided(licensed(license_status=LicenseStatus.DEREGISTERED), seen)) == "+terminate"
 
 
 def test_a_licence_that_could_not_be_given_back_is_tried_again_until_the_deadline() -> None:
     """SPEC 1.6: for at most LICENSE_RELEASE_TIMEOUT; then it is leaked, and that is told."""
-    failed = seeing("running", licence_task=LicenceTask.FAILED)
-    assert noted(decided(licensed(), failed)) == "+release"
-    assert noted(decided(licensed(status_since=ago(121)), failed)) == "+terminate"
+    failed = observing("running", license_task=LicenseTaskState.FAILED)
+    assert notation(decided(licensed(), failed)) == "+release"
+    assert notation(decided(licensed(status_since=seconds_ago(121)), failed)) == "+terminate"
 
 
-@pytest.mark.parametrize("task", [LicenceTask.NONE, LicenceTask.RUNNING])
-def test_a_licence_is_not_waited_for_beyond_its_deadline(task: LicenceTask) -> None:
+@pytest.mark.parametrize("task", [LicenseTaskState.NONE, LicenseTaskState.RUNNING])
+def test_a_licence_is_not_waited_for_beyond_its_deadline(task: LicenseTaskState) -> None:
     """SPEC 1.6: at most LICENSE_RELEASE_TIMEOUT, 120 s from entering TERMINATING."""
-    seen = seeing("running", licence_task=task)
-    assert "terminate" not in calls(decided(licensed(status_since=ago(119)), seen))
-    assert noted(decided(licensed(status_since=ago(121)), seen)) == "+terminate"
+    seen = observing("running", license_task=task)
+    assert "terminate" not in calls(decided(licensed(status_since=seconds_ago(119)), seen))
+    assert notation(decided(licensed(status_since=seconds_ago(121)), seen)) == "+terminate"
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "DRAINING", "STOPPING", "STOPPED"])
-@pytest.mark.parametrize("task", [LicenceTask.RELEASED, LicenceTask.LEAKED])
+@pytest.mark.parametrize("task", [LicenseTaskState.RELEASED, LicenseTaskState.LEAKED])
 def test_a_licence_given_back_as_asked_for_is_recorded_whatever_the_worker_is_about_to_do(
-    status: str, task: LicenceTask
+    status: str, task: LicenseTaskState
 ) -> None:
     """SPEC 1.6: a confirmed deregistration is none that was leaked; nobody may look at CML again before the end."""
     asked = PendingLicenseOperation(operation=LicenseOperation.DEREGISTER, requested_at=NOW, requested_by="ann")
     desired = "RUNNING" if status == "RUNNING" else "STOPPED"
-    worker = being(
+    worker = worker_in(
         status,
         desired,
         license_status=LicenseStatus.REGISTERED,
         pending_license_operation=asked,
-        status_since=ago(5),
+        status_since=seconds_ago(5),
     )
-    seen = seeing("running" if status in ("RUNNING", "DRAINING") else "stopped", licence_task=task)
+    seen = observing("running" if status in ("RUNNING", "DRAINING") else "stopped", license_task=task)
     decision = decided(worker, seen)
-    leaked = task is LicenceTask.LEAKED
-    assert decision.actions[0] == WriteLicence(
+    leaked = task is LicenseTaskState.LEAKED
+    assert decision.actions[0] == WriteLicenseStatus(
         LicenseStatus.DEREGISTERED, message=ANY, clear_pending=True, leaked=leaked
     )
 
@@ -772,27 +791,27 @@ def test_a_licence_given_back_as_asked_for_is_recorded_whatever_the_worker_is_ab
 @pytest.mark.parametrize("column", ["pending", "stopping", "stopped"])
 def test_an_instance_that_does_not_run_has_nothing_to_wait_for(column: str) -> None:
     """SPEC 1.6: only while CML can be reached."""
-    assert noted(decided(licensed(), seeing(column))) == "+terminate"
+    assert notation(decided(licensed(), observing(column))) == "+terminate"
 
 
 def test_a_cml_that_cannot_be_reached_is_tried_until_the_deadline() -> None:
     """SPEC 1.6: a server that is silent for a moment may answer within LICENSE_RELEASE_TIMEOUT."""
-    assert noted(decided(licensed(), seeing("running", cml=SILENT))) == "+release"
-    assert noted(decided(licensed(status_since=ago(121)), seeing("running", cml=SILENT))) == "+terminate"
+    assert notation(decided(licensed(), observing("running", cml=SILENT))) == "+release"
+    assert notation(decided(licensed(status_since=seconds_ago(121)), observing("running", cml=SILENT))) == "+terminate"
 
 
 @pytest.mark.parametrize("status", [LicenseStatus.UNREGISTERED, LicenseStatus.DEREGISTERED, LicenseStatus.FAILED])
 def test_without_a_licence_it_is_terminated_at_once(status: LicenseStatus) -> None:
     """SPEC 1.6: a *registered* licence is given back."""
-    assert noted(decided(licensed(license_status=status), seeing("running"))) == "+terminate"
+    assert notation(decided(licensed(license_status=status), observing("running"))) == "+terminate"
 
 
-@pytest.mark.parametrize("column", SIGHTS)
+@pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
 def test_no_licence_is_given_back_of_what_is_not_to_end(desired: str, column: str) -> None:
     """SPEC 1.6: before *terminating*."""
     worker = licensed(desired_status=DesiredStatus(desired))
-    assert not calls(decided(worker, seeing(column)))
+    assert not calls(decided(worker, observing(column)))
 
 
 # Without an instance
@@ -801,14 +820,14 @@ def test_no_licence_is_given_back_of_what_is_not_to_end(desired: str, column: st
 @pytest.mark.parametrize("status", ["PROVISIONING", "STARTING"])
 def test_a_deadline_needs_no_patience_without_an_instance(status: str) -> None:
     """Seed 000 section 4: without an instance id it has failed."""
-    decision = decided(without_instance(status), seeing_no_launch())
-    assert noted(decision) == "FAILED"
+    decision = decided(worker_without_instance(status), observing_no_launch())
+    assert notation(decision) == "FAILED"
     assert only_write(decision).reason
 
 
 def test_what_stopped_without_an_instance_is_launched_again() -> None:
     """Seed 003 decision 2: if the desired status differs, the fitting transition begins."""
-    worker = without_instance("STOPPED", status_since=NOW - timedelta(days=1))
-    after = carried_out(worker, decided(worker, seeing_no_launch()))
+    worker = worker_without_instance("STOPPED", status_since=NOW - timedelta(days=1))
+    after = carried_out(worker, decided(worker, observing_no_launch()))
     assert after.status is WorkerStatus.PENDING
-    assert noted(decided(after, seeing_no_launch())) == "+intent+launch"
+    assert notation(decided(after, observing_no_launch())) == "+intent+launch"

@@ -14,7 +14,7 @@ import pytest
 
 from lcm.controllers.worker.decision import WriteStatus
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
-from tests.unit.controllers.worker.decide.cases import INSTANCE, NO_INSTANCE, SIGHTS, calls, cell, noted
+from tests.unit.controllers.worker.decide.cases import COLUMNS, INSTANCE, NO_INSTANCE, calls, cell, notation
 
 GRIDS = {
     # An instance was launched and is not up yet (SPEC 1.4). A pending instance cannot be stopped.
@@ -190,7 +190,7 @@ def test_no_cell_is_missing() -> None:
         (status.value, desired.value, column)
         for status in WorkerStatus
         for desired in DesiredStatus
-        for column in SIGHTS
+        for column in COLUMNS
         if status is not WorkerStatus.PENDING
     }
     assert {entry[:3] for entry in WITH} == everything
@@ -204,18 +204,18 @@ def test_no_cell_is_missing() -> None:
 def test_with_an_instance(status: str, desired: str, column: str, expected: str) -> None:
     """Seed 000 §5, §6 and §7, seed 003 decision 2: every cell of the grids."""
     decision = cell(status, desired, column).decided()
-    assert noted(decision) in expected.split("/"), f"{decision.rule}: {decision.reason}"
+    assert notation(decision) in expected.split("/"), f"{decision.rule}: {decision.reason}"
 
 
 @pytest.mark.parametrize(("status", "desired", "expected"), WITHOUT)
 def test_without_an_instance(status: str, desired: str, expected: str) -> None:
     """Seed 000 §4, §6 and §7: the branches without an instance."""
     decision = cell(status, desired, NO_INSTANCE).decided()
-    assert noted(decision) == expected, f"{decision.rule}: {decision.reason}"
+    assert notation(decision) == expected, f"{decision.rule}: {decision.reason}"
 
 
 @pytest.mark.parametrize("desired", DesiredStatus)
-@pytest.mark.parametrize("column", SIGHTS)
+@pytest.mark.parametrize("column", COLUMNS)
 def test_pending_with_an_instance_which_cannot_be(desired: DesiredStatus, column: str) -> None:
     """SPEC 1.3: never two instances for one worker, and none forgotten."""
     decision = cell(WorkerStatus.PENDING, desired, column).decided()

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from lcm.client import Client
 from lcm.client.base import Leader
-from lcm.cloud.region_cache import RegionObserver
+from lcm.cloud.region_cache import RegionCache
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing
 from lcm.cloud.types import (
     ATTEMPT_TAG,
@@ -20,17 +20,17 @@ from lcm.cloud.types import (
     MANAGED_BY,
     MANAGED_BY_TAG,
     WORKER_TAG,
+    InstanceSelection,
     LaunchParameters,
-    Selection,
 )
-from lcm.cml.errors import NotReady
+from lcm.cml.errors import CMLNotReadyError
 from lcm.cml.types import SystemInformation
-from lcm.controllers.worker.discovery.region_monitor import RegionWatch
-from lcm.controllers.worker.discovery.scan import Discovery, Surroundings
+from lcm.controllers.worker.discovery.region_monitor import RegionMonitor
+from lcm.controllers.worker.discovery.scan import Discovery, DiscoveryDependencies
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.fleet.settings import FleetSettings
-from lcm.model.worker.requests import ImportWorker
+from lcm.model.worker.requests import ImportWorkerRequest
 from lcm.model.worker.status import WorkerStatus
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
@@ -65,7 +65,7 @@ class Servers:
         finally:
             self.busy -= 1
         if address not in self.answers:
-            raise NotReady(address, "connection refused")
+            raise CMLNotReadyError(address, "connection refused")
         return self.answers[address]
 
 
@@ -89,14 +89,14 @@ class RegionScene:
 
     # Controllers
 
-    def watch(self, term: int = 5) -> RegionWatch:
-        observer = RegionObserver(self.provider, REGION, Selection((WORKER_TAG, "cml-managed")))
-        return RegionWatch(
+    def watch(self, term: int = 5) -> RegionMonitor:
+        observer = RegionCache(self.provider, REGION, InstanceSelection((WORKER_TAG, "cml-managed")))
+        return RegionMonitor(
             observer, self.internal, leader=lambda: Leader("worker-controller", term), settings=lambda: self.settings
         )
 
-    def discovery(self, watch: RegionWatch | None = None, *, term: int = 5, **more: Any) -> Discovery:
-        around = Surroundings(
+    def discovery(self, watch: RegionMonitor | None = None, *, term: int = 5, **more: Any) -> Discovery:
+        around = DiscoveryDependencies(
             cloud=self.provider,
             probe=self.servers,
             internal=self.internal,
@@ -167,7 +167,7 @@ class RegionScene:
 
     async def record(self, instance_id: str, account_id: str | None = None) -> Worker:
         """A running worker with this instance."""
-        body = ImportWorker(
+        body = ImportWorkerRequest(
             instance_id=instance_id,
             aws_region=REGION,
             aws_account_id=account_id or self.place.account_id,

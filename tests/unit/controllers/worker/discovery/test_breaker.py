@@ -8,8 +8,8 @@ import pytest
 
 from lcm.cloud.types import Sweep
 from lcm.controllers.worker.discovery.breaker import RegionBreaker
-from lcm.controllers.worker.discovery.sweep_diff import Review, allowance
-from lcm.controllers.worker.observe.observation import Loss
+from lcm.controllers.worker.discovery.sweep_diff import SweepDiff, loss_limit
+from lcm.controllers.worker.observe.observation import LossVerdict
 from lcm.model.fleet.state import Breaker
 
 REGION = "eu-west-1"
@@ -31,7 +31,7 @@ class Told(RegionBreaker):
         self.hear(self.known)
         gone = frozenset(f"w-{number}" for number in range(lost))
         elsewhere = frozenset(f"w-{number}" for number in range(lost, lost + foreign))
-        review = Review(
+        review = SweepDiff(
             region=REGION,
             sweep=SWEEP,
             workers=of,
@@ -39,10 +39,10 @@ class Told(RegionBreaker):
             lost=gone,
             absent=gone,
             foreign=elsewhere,
-            sees_none=lost + foreign == of,
-            too_many=len(gone - self.accepted) > allowance(of),
+            none_visible=lost + foreign == of,
+            too_many=len(gone - self.accepted) > loss_limit(of),
         )
-        self.consider(review, enabled=enabled, scan=scan)
+        self.evaluate(review, enabled=enabled, scan=scan)
         self.deliver()
         return self
 
@@ -55,44 +55,44 @@ class Told(RegionBreaker):
             return
         self.reports.append(report.open)
         if report.open:
-            self.known = a_breaker(only_a_person=report.only_a_person_closes, reason=report.reason)
+            self.known = a_breaker(manual_reset_only=report.only_a_person_closes, reason=report.reason)
         elif self.known is not None and not self.known.only_a_person_closes:
             self.known = None
         self.told(report, self.known)
 
-    def loss(self, number: int = 0) -> Loss:
+    def loss(self, number: int = 0) -> LossVerdict:
         return self.verdict(f"w-{number}")[0]
 
 
-def a_breaker(*, only_a_person: bool = False, reason: str = "too many") -> Breaker:
+def a_breaker(*, manual_reset_only: bool = False, reason: str = "too many") -> Breaker:
     since = datetime(2026, 1, 1, tzinfo=UTC)
     return Breaker(
-        region=REGION, open=True, reason=reason, since=since, affected=10, only_a_person_closes=only_a_person
+        region=REGION, open=True, reason=reason, since=since, affected=10, only_a_person_closes=manual_reset_only
     )
 
 
 def test_nothing_is_judged_before_the_first_sweep() -> None:
-    assert Told().loss() is Loss.UNJUDGED
+    assert Told().loss() is LossVerdict.UNJUDGED
 
 
 def test_three_lost_among_thirteen_are_allowed_at_the_first_review() -> None:
     breaker = Told().see(3)
-    assert [breaker.loss(number) for number in range(4)] == [Loss.ALLOWED] * 3 + [Loss.UNJUDGED]
+    assert [breaker.loss(number) for number in range(4)] == [LossVerdict.ALLOWED] * 3 + [LossVerdict.UNJUDGED]
     assert breaker.reports == []
 
 
 def test_ten_lost_among_thirteen_open_it_and_are_allowed_after_the_second_agreeing_scan() -> None:
     breaker = Told().scan(10)
     assert breaker.is_open
-    assert not breaker.only_a_person
+    assert not breaker.manual_reset_only
     assert "10 of 13" in breaker.reason
     assert REGION in breaker.reason
     verdict, why = breaker.verdict("w-0")
-    assert verdict is Loss.BLOCKED
+    assert verdict is LossVerdict.BLOCKED
     assert "10 of 13" in why
     breaker.scan(10)
     assert not breaker.is_open
-    assert breaker.loss() is Loss.ALLOWED
+    assert breaker.loss() is LossVerdict.ALLOWED
     assert breaker.reports == [True, False]
     assert breaker.known is None
 
@@ -126,15 +126,15 @@ def test_a_sweep_that_disagrees_in_between_breaks_the_agreement() -> None:
 
 def test_a_failed_scan_in_between_breaks_the_agreement_and_judges_nobody() -> None:
     breaker = Told().scan(10)
-    breaker.look_failed(scan=True)
-    assert breaker.loss() is Loss.UNJUDGED
+    breaker.sweep_failed(scan=True)
+    assert breaker.loss() is LossVerdict.UNJUDGED
     assert breaker.scan(10).is_open
     assert not breaker.scan(10).is_open
 
 
 def test_a_scan_from_before_it_opened_does_not_count() -> None:
     breaker = Told().scan(4, of=20)
-    assert breaker.loss() is Loss.ALLOWED
+    assert breaker.loss() is LossVerdict.ALLOWED
     breaker.scan(4, of=19)
     assert breaker.is_open
 
@@ -153,7 +153,7 @@ def test_who_came_back_is_lost_anew() -> None:
 
 def test_an_empty_scan_at_fifty_workers_is_closed_only_by_a_person() -> None:
     breaker = Told().scan(50, of=50)
-    assert breaker.only_a_person
+    assert breaker.manual_reset_only
     for _ in range(5):
         breaker.scan(50, of=50)
     for _ in range(5):
@@ -161,13 +161,13 @@ def test_an_empty_scan_at_fifty_workers_is_closed_only_by_a_person() -> None:
     assert breaker.is_open
     assert False not in breaker.reports
     breaker.scan(50, of=50).known = None
-    assert breaker.see(50, of=50).loss() is Loss.ALLOWED
+    assert breaker.see(50, of=50).loss() is LossVerdict.ALLOWED
     assert not breaker.is_open
 
 
 def test_a_breaker_that_then_sees_nothing_at_all_is_closed_only_by_a_person() -> None:
     breaker = Told().scan(10).scan(13)
-    assert breaker.only_a_person
+    assert breaker.manual_reset_only
     assert breaker.known is not None
     assert breaker.known.only_a_person_closes
     assert breaker.scan(10).scan(10).is_open
@@ -175,16 +175,16 @@ def test_a_breaker_that_then_sees_nothing_at_all_is_closed_only_by_a_person() ->
 
 def test_another_account_opens_it_and_is_never_allowed_whoever_closes_it() -> None:
     breaker = Told().scan(2, foreign=11)
-    assert breaker.only_a_person
+    assert breaker.manual_reset_only
     assert "another AWS account" in breaker.reason
-    assert breaker.loss(0) is Loss.BLOCKED
+    assert breaker.loss(0) is LossVerdict.BLOCKED
     breaker.known = None
     breaker.see(2, foreign=11)
     assert not breaker.is_open
-    assert breaker.loss(0) is Loss.ALLOWED
-    assert {breaker.loss(number) for number in range(2, 13)} == {Loss.BLOCKED}
+    assert breaker.loss(0) is LossVerdict.ALLOWED
+    assert {breaker.loss(number) for number in range(2, 13)} == {LossVerdict.BLOCKED}
     breaker.scan(2, foreign=11).scan(2, foreign=11)
-    assert breaker.loss(5) is Loss.BLOCKED
+    assert breaker.loss(5) is LossVerdict.BLOCKED
     assert breaker.reports == [True]
 
 
@@ -193,40 +193,40 @@ def test_a_person_accepts_only_who_was_lost_at_that_moment() -> None:
     breaker.known = None
     breaker.see(13)
     assert breaker.is_open
-    assert breaker.loss() is Loss.BLOCKED
+    assert breaker.loss() is LossVerdict.BLOCKED
 
 
 def test_switched_off_nothing_opens_and_all_but_foreign_ones_are_allowed() -> None:
     breaker = Told().see(9, foreign=4, enabled=False)
     assert not breaker.is_open
-    assert breaker.loss(0) is Loss.ALLOWED
-    assert breaker.loss(10) is Loss.BLOCKED
+    assert breaker.loss(0) is LossVerdict.ALLOWED
+    assert breaker.loss(10) is LossVerdict.BLOCKED
     assert breaker.reports == []
 
 
 def test_switching_it_off_closes_it() -> None:
     breaker = Told().see(10).see(10, enabled=False)
     assert breaker.reports == [True, False]
-    assert breaker.loss() is Loss.ALLOWED
+    assert breaker.loss() is LossVerdict.ALLOWED
 
 
 def test_settings_that_were_never_read_judge_nobody() -> None:
     breaker = Told().see(1, enabled=None)
-    assert breaker.loss() is Loss.UNJUDGED
-    assert breaker.see(1).loss() is Loss.ALLOWED
-    assert breaker.see(10, enabled=None).loss() is Loss.UNJUDGED
+    assert breaker.loss() is LossVerdict.UNJUDGED
+    assert breaker.see(1).loss() is LossVerdict.ALLOWED
+    assert breaker.see(10, enabled=None).loss() is LossVerdict.UNJUDGED
     assert not breaker.is_open
 
 
-@pytest.mark.parametrize("only_a_person", [False, True])
-def test_an_open_breaker_is_taken_over_from_the_last_leader(only_a_person: bool) -> None:
+@pytest.mark.parametrize("manual_reset_only", [False, True])
+def test_an_open_breaker_is_taken_over_from_the_last_leader(manual_reset_only: bool) -> None:
     breaker = Told()
-    breaker.known = a_breaker(only_a_person=only_a_person)
-    breaker.take_over(breaker.known)
-    assert breaker.see(1).loss() is Loss.BLOCKED
+    breaker.known = a_breaker(manual_reset_only=manual_reset_only)
+    breaker.restore(breaker.known)
+    assert breaker.see(1).loss() is LossVerdict.BLOCKED
     breaker.scan(1)
     assert breaker.is_open
-    assert breaker.scan(1).is_open is only_a_person
+    assert breaker.scan(1).is_open is manual_reset_only
 
 
 def test_until_it_is_told_losses_are_blocked() -> None:
@@ -234,10 +234,10 @@ def test_until_it_is_told_losses_are_blocked() -> None:
     breaker.deliver = lambda: None  # type: ignore[method-assign]
     breaker.scan(10)
     assert not breaker.is_open
-    assert breaker.loss() is Loss.BLOCKED
+    assert breaker.loss() is LossVerdict.BLOCKED
     del breaker.deliver
     breaker.deliver()
-    assert breaker.loss() is Loss.ALLOWED
+    assert breaker.loss() is LossVerdict.ALLOWED
 
 
 def test_one_that_nobody_was_told_of_was_not_closed_by_a_person() -> None:
@@ -254,7 +254,7 @@ def test_one_that_opened_anew_after_a_person_closed_it_is_not_taken_for_closed()
     assert not breaker.see(10).is_open
     breaker.deliver = lambda: None  # type: ignore[method-assign]
     assert breaker.see(0).see(10).is_open
-    assert breaker.see(10).loss() is Loss.BLOCKED
+    assert breaker.see(10).loss() is LossVerdict.BLOCKED
 
 
 def test_a_person_is_heard_although_a_report_is_on_its_way() -> None:
@@ -262,18 +262,18 @@ def test_a_person_is_heard_although_a_report_is_on_its_way() -> None:
     breaker.deliver = lambda: None  # type: ignore[method-assign]
     breaker.scan(11)
     breaker.known = None
-    assert breaker.see(11).loss() is Loss.ALLOWED
+    assert breaker.see(11).loss() is LossVerdict.ALLOWED
     assert breaker.due is None
 
 
 def test_a_control_plane_that_will_not_close_it_is_believed() -> None:
     breaker = Told().scan(10)
-    breaker.known = a_breaker(only_a_person=True)
+    breaker.known = a_breaker(manual_reset_only=True)
     breaker.hear = lambda known: None  # type: ignore[method-assign]
     breaker.scan(10)
     assert breaker.is_open
-    assert breaker.only_a_person
-    assert breaker.loss() is Loss.BLOCKED
+    assert breaker.manual_reset_only
+    assert breaker.loss() is LossVerdict.BLOCKED
 
 
 def test_a_count_that_creeps_is_told_from_scan_to_scan() -> None:

@@ -12,7 +12,7 @@ from lcm.cloud.types import INSTALLATION_TAG, WORKER_TAG
 from lcm.cml.types import SystemInformation
 from lcm.controllers.worker.discovery.scan import Discovery
 from lcm.core import clock
-from lcm.model.worker.status import DesiredStatus, Origin, WorkerStatus
+from lcm.model.worker.status import DesiredStatus, WorkerOrigin, WorkerStatus
 from tests.unit.controllers.worker.discovery.region_scene import (
     REGION,
     RegionScene,
@@ -43,7 +43,7 @@ async def test_a_running_cml_is_imported_as_it_is(scene: RegionScene) -> None:
     await discovery.scan()
     [worker] = await scene.workers()
     assert worker.instance_id == instance_id
-    assert (worker.name, worker.origin) == ("lab-7", Origin.IMPORTED)
+    assert (worker.name, worker.origin) == ("lab-7", WorkerOrigin.IMPORTED)
     assert (worker.status, worker.desired_status) == (WorkerStatus.RUNNING, DesiredStatus.RUNNING)
     assert worker.public_ip == scene.machine(instance_id).public_ip
     assert worker.aws_account_id == scene.place.account_id

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.types import Instance, InstanceState
-from lcm.controllers.worker.discovery.leaked_instances import judge
+from lcm.controllers.worker.discovery.leaked_instances import classify_instance
 from lcm.model.access import Role
 from lcm.model.worker.record import LaunchIntent
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -51,7 +51,7 @@ async def scene() -> AsyncIterator[RegionScene]:
 )
 def test_what_an_instance_is_by_its_worker(worker: Worker | None, endable: bool | None) -> None:
     """None: no leak."""
-    finding = judge(INSTANCE, worker)
+    finding = classify_instance(INSTANCE, worker)
     assert (None if finding is None else finding.endable) is endable
 
 

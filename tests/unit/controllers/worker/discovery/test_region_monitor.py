@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.client.base import Leader
-from lcm.client.errors import StaleLeader, Unreachable
-from lcm.cloud.simulated.faults import Action, Disturb, FailPage, Outage
+from lcm.client.errors import StaleLeaderError, UnreachableError
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange, FailPage, Outage
 from lcm.cloud.types import InstanceState
-from lcm.controllers.worker.observe.observation import Loss, Visibility
+from lcm.controllers.worker.observe.observation import LossVerdict, Visibility
 from lcm.core import clock
 from tests.unit.controllers.worker.discovery.region_scene import (
     BEYOND_DOUBT,
@@ -89,14 +89,14 @@ async def test_a_new_instance_younger_than_five_minutes_that_is_not_visible_is_n
         sight = watch.sight(worker, 0.0)
         assert sight is not None
         assert sight.visibility is Visibility.NOT_VISIBLE
-        assert watch.loss(worker)[0] is Loss.UNJUDGED
+        assert watch.loss(worker)[0] is LossVerdict.UNJUDGED
         await asyncio.sleep(30)
     await asyncio.sleep(60)
     review = await watch.sweep([worker])
     assert review is not None
     assert review.lost == review.absent == {worker.id}
     assert (await watch.look(worker, 0.0)).visibility is Visibility.GONE
-    assert watch.loss(worker) == (Loss.ALLOWED, "")
+    assert watch.loss(worker) == (LossVerdict.ALLOWED, "")
 
 
 async def test_what_counts_is_the_age_of_the_instance_and_not_of_the_worker(scene: RegionScene) -> None:
@@ -118,23 +118,23 @@ async def test_one_that_only_lacks_its_tags_is_found_by_its_id(scene: RegionScen
     review = await watch.sweep([worker])
     assert review is not None
     assert not review.mismatched
-    assert not review.sees_none
+    assert not review.none_visible
 
 
 async def test_terminated_outside_is_lost_at_once_by_the_next_sweep(scene: RegionScene) -> None:
     workers = await scene.fleet_of(2)
     watch = scene.watch()
     await watch.sweep(workers)
-    scene.world.strike(REGION, Disturb(Action.TERMINATE, workers[0].instance_id))
+    scene.world.strike(REGION, ExternalChange(ExternalAction.TERMINATE, workers[0].instance_id))
     await asyncio.sleep(30)
     assert (await watch.look(workers[0], clock.boottime())).state is InstanceState.TERMINATED
     # A look at one worker alone has not been compared with the others.
-    assert watch.loss(workers[0])[0] is Loss.UNJUDGED
+    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
     review = await watch.sweep(workers)
     assert review is not None
     assert review.lost == {workers[0].id}
     assert review.absent == frozenset()
-    assert watch.loss(workers[0])[0] is Loss.ALLOWED
+    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
 
 
 async def test_a_verdict_is_about_the_instance_that_was_found_lost(scene: RegionScene) -> None:
@@ -142,9 +142,9 @@ async def test_a_verdict_is_about_the_instance_that_was_found_lost(scene: Region
     watch = scene.watch()
     scene.hide(workers[0].instance_id or "")
     await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is Loss.ALLOWED
+    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
     replaced = workers[0].model_copy(update={"instance_id": "i-new"})
-    assert watch.loss(replaced)[0] is Loss.UNJUDGED
+    assert watch.loss(replaced)[0] is LossVerdict.UNJUDGED
 
 
 # The whole region
@@ -155,10 +155,10 @@ async def test_failed_and_partial_sweeps_judge_nobody(scene: RegionScene) -> Non
     watch = scene.watch()
     scene.hide(workers[0].instance_id or "")
     await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is Loss.ALLOWED
+    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
     scene.world.strike(REGION, FailPage(2, times=1))
     assert await watch.sweep(workers, scan=True) is None
-    assert watch.loss(workers[0])[0] is Loss.UNJUDGED
+    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
     scene.world.strike(REGION, Outage(600))
     assert await watch.sweep(workers, scan=True) is None
     assert not await scene.breaker_known()
@@ -172,14 +172,14 @@ async def test_an_empty_sweep_at_fifty_workers_opens_the_breaker_and_only_a_pers
     scene.hide(*(worker.instance_id or "" for worker in workers))
     for _ in range(4):
         await watch.sweep(workers, scan=True)
-        assert {watch.loss(worker)[0] for worker in workers} == {Loss.BLOCKED}
+        assert {watch.loss(worker)[0] for worker in workers} == {LossVerdict.BLOCKED}
         await asyncio.sleep(300)
     known = (await scene.internal.fleet()).breakers[REGION]
     assert known.only_a_person_closes
     assert known.affected == 50
     await scene.reset_breaker()
     await watch.sweep(workers)
-    assert {watch.loss(worker)[0] for worker in workers} == {Loss.ALLOWED}
+    assert {watch.loss(worker)[0] for worker in workers} == {LossVerdict.ALLOWED}
     assert not await scene.breaker_known()
 
 
@@ -193,7 +193,7 @@ async def test_the_wrong_account_marks_nobody_also_after_a_persons_reset(scene: 
             await scene.reset_breaker()
         for _ in range(3):
             await watch.sweep(workers, scan=True)
-            assert {watch.loss(worker)[0] for worker in workers} == {Loss.BLOCKED}
+            assert {watch.loss(worker)[0] for worker in workers} == {LossVerdict.BLOCKED}
             sights = [await watch.look(worker, 0.0) for worker in workers]
             assert {sight.visibility for sight in sights} == {Visibility.NOT_VISIBLE}
             await asyncio.sleep(300)
@@ -213,7 +213,7 @@ async def test_the_breaker_is_reported_once_and_closed_by_the_second_scan(scene:
     await asyncio.sleep(30)
     await watch.sweep(workers, scan=True)
     assert not watch.breaker_open
-    assert [watch.loss(worker)[0] for worker in workers] == [Loss.ALLOWED] * 10 + [Loss.UNJUDGED] * 3
+    assert [watch.loss(worker)[0] for worker in workers] == [LossVerdict.ALLOWED] * 10 + [LossVerdict.UNJUDGED] * 3
     assert len(await scene.audited("breaker_opened")) == len(await scene.audited("breaker_closed")) == 1
 
 
@@ -233,14 +233,14 @@ async def test_a_breaker_that_was_open_is_taken_over_by_the_next_leader(scene: R
     await scene.watch().sweep(workers, scan=True)
     scene.reveal(*hidden[1:])
     watch = scene.watch(term=6)
-    assert watch.loss(workers[0])[0] is Loss.UNJUDGED
+    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
     await watch.sweep(workers, scan=True)
-    assert watch.loss(workers[0])[0] is Loss.BLOCKED
+    assert watch.loss(workers[0])[0] is LossVerdict.BLOCKED
     await asyncio.sleep(300)
     await watch.sweep(workers, scan=True)
-    assert watch.loss(workers[0])[0] is Loss.ALLOWED
+    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
     watch.begin()
-    assert watch.loss(workers[0])[0] is Loss.UNJUDGED
+    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
 
 
 async def test_a_report_that_fails_is_made_again(scene: RegionScene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,16 +250,16 @@ async def test_a_report_that_fails_is_made_again(scene: RegionScene, monkeypatch
     really = scene.internal.report_breaker
 
     async def fail(leader: Leader, body: BreakerReport) -> FleetState:
-        raise Unreachable("no route")
+        raise UnreachableError("no route")
 
     monkeypatch.setattr(scene.internal, "report_breaker", fail)
     await watch.sweep(workers, scan=True)
     await asyncio.sleep(300)
     await watch.sweep(workers, scan=True)
-    assert watch.loss(workers[0])[0] is Loss.BLOCKED
+    assert watch.loss(workers[0])[0] is LossVerdict.BLOCKED
     monkeypatch.setattr(scene.internal, "report_breaker", really)
     await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is Loss.ALLOWED
+    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
 
 
 async def test_as_long_as_nobody_says_whether_the_breaker_is_open_nobody_is_judged(
@@ -270,21 +270,21 @@ async def test_as_long_as_nobody_says_whether_the_breaker_is_open_nobody_is_judg
     scene.hide(workers[0].instance_id or "")
 
     async def fail() -> FleetState:
-        raise Unreachable("no route")
+        raise UnreachableError("no route")
 
     with monkeypatch.context() as patch:
         patch.setattr(scene.internal, "fleet", fail)
         await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is Loss.UNJUDGED
+    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
     await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is Loss.ALLOWED
+    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
 
 
 async def test_a_leader_that_was_overtaken_hears_it(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
     scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
     await scene.internal.announce_leadership(Leader("worker-controller", 9))
-    with pytest.raises(StaleLeader):
+    with pytest.raises(StaleLeaderError):
         await scene.watch().sweep(workers)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.client.base import Leader
-from lcm.client.errors import StaleLeader
-from lcm.cloud.simulated.faults import Action, Disturb, FailPage, Outage, Refuse, Step
+from lcm.client.errors import StaleLeaderError
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange, FailPage, Outage, RefuseCalls, ScriptedFault
 from lcm.core import clock
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.unit.controllers.worker.discovery.region_scene import (
@@ -117,7 +117,9 @@ async def test_a_scan_whose_look_by_id_fails_marks_nobody(scene: RegionScene) ->
     scene.hide(workers[0].instance_id or "")
     calls = scene.world.calls()["DescribeInstances"]
     # The sweep is one page; the next call is the one by id.
-    fails_then = Step(Refuse("DescribeInstances", "InternalError"), REGION, operation="DescribeInstances", nth=2)
+    fails_then = ScriptedFault(
+        RefuseCalls("DescribeInstances", "InternalError"), REGION, operation="DescribeInstances", nth=2
+    )
     scene.world.play([fails_then])
     discovery = scene.discovery()
     await discovery.scan()
@@ -204,7 +206,7 @@ async def test_replace_provisioning_and_terminated_ones_are_only_woken(scene: Re
     replace = await scene.plane.report(replace, "PROVISIONING", instance_id="i-0a")
     replace = await scene.plane.report(await scene.plane.report(replace, "STARTING"), "RUNNING")
     young = await scene.plane.report(await scene.plane.create("young"), "PROVISIONING", instance_id="i-0b")
-    scene.world.strike(REGION, Disturb(Action.TERMINATE, workers[0].instance_id))
+    scene.world.strike(REGION, ExternalChange(ExternalAction.TERMINATE, workers[0].instance_id))
     await asyncio.sleep(BEYOND_DOUBT)
     discovery = scene.discovery()
     await discovery.scan()
@@ -259,7 +261,7 @@ async def test_the_first_scan_is_5_s_after_leadership_then_every_interval(scene:
 async def test_an_overtaken_leader_ends_the_loop(scene: RegionScene) -> None:
     await scene.up(scene.launch())
     await scene.internal.announce_leadership(Leader("worker-controller", 9))
-    with pytest.raises(StaleLeader):
+    with pytest.raises(StaleLeaderError):
         await scene.discovery().run()
     told: list[bool] = []
     await scene.discovery(on_stale=lambda: told.append(True)).run()

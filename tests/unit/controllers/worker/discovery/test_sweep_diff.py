@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.types import Instance, InstanceState, Sweep
-from lcm.controllers.worker.discovery.sweep_diff import Review, review
+from lcm.controllers.worker.discovery.sweep_diff import SweepDiff, diff_sweep
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.workers import a_worker
 
@@ -33,9 +33,9 @@ def worker(number: int, status: WorkerStatus = WorkerStatus.RUNNING, **changes: 
     return a_worker(**{**facts, **changes})
 
 
-def reviewed(workers: list[Worker], seen: Sweep, *gone: int, accepted: frozenset[str] = frozenset()) -> Review:
+def reviewed(workers: list[Worker], seen: Sweep, *gone: int, accepted: frozenset[str] = frozenset()) -> SweepDiff:
     ids = {f"w-{number}" for number in gone}
-    return review(REGION, workers, seen, lambda each: each.id in ids, accepted)
+    return diff_sweep(REGION, workers, seen, lambda each: each.id in ids, accepted)
 
 
 FITTING = {
@@ -74,7 +74,7 @@ def test_a_failed_worker_is_woken_only_when_its_instance_has_ended() -> None:
 def test_a_pending_worker_is_left_alone() -> None:
     found = reviewed([worker(1, WorkerStatus.PENDING, instance_id=None)], sweep())
     assert not found.mismatched | found.lost
-    assert not found.sees_none
+    assert not found.none_visible
 
 
 def test_terminated_or_gone_is_lost_and_not_visible_is_not() -> None:
@@ -108,9 +108,9 @@ def test_who_is_recorded_under_another_account_is_foreign_and_never_lost() -> No
 
 
 def test_seeing_none_of_the_recorded_instances() -> None:
-    assert reviewed([worker(1), worker(2)], sweep(w9=RUNNING)).sees_none
-    assert not reviewed([worker(1), worker(2)], sweep(w2=TERMINATED)).sees_none
-    assert not reviewed([], sweep()).sees_none
+    assert reviewed([worker(1), worker(2)], sweep(w9=RUNNING)).none_visible
+    assert not reviewed([worker(1), worker(2)], sweep(w2=TERMINATED)).none_visible
+    assert not reviewed([], sweep()).none_visible
 
 
 @pytest.mark.parametrize(

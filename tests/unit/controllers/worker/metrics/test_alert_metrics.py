@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from lcm.controllers.worker.metrics.alarms import Alarms
+from lcm.controllers.worker.metrics.prometheus import AlertMetrics
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
 from lcm.model.worker.status import WorkerStatus
 from tests.support.records.workers import NOW, a_worker
@@ -48,7 +48,7 @@ def values(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
 
 
 def test_a_leader_tells_of_the_fleet_by_region(registry: CollectorRegistry) -> None:
-    Alarms(controller(), registry)
+    AlertMetrics(controller(), registry)
     assert values(registry) == {
         ("lcm_workers", "eu-west-1", "RUNNING"): 2,
         ("lcm_workers", "us-east-1", "PENDING"): 1,
@@ -59,19 +59,19 @@ def test_a_leader_tells_of_the_fleet_by_region(registry: CollectorRegistry) -> N
 
 
 def test_zero_is_told_as_zero(registry: CollectorRegistry) -> None:
-    Alarms(controller(), registry)
+    AlertMetrics(controller(), registry)
     assert registry.get_sample_value("lcm_workers_stuck", {"region": "us-east-1"}) == 0
     assert registry.get_sample_value("lcm_breaker_open", {"region": "us-east-1"}) == 0
     assert registry.get_sample_value("lcm_leaked_instances", {"region": "eu-west-1"}) == 0
 
 
 def test_before_the_first_scan_nothing_is_said_of_leaks(registry: CollectorRegistry) -> None:
-    Alarms(controller(discovery=None), registry)
+    AlertMetrics(controller(discovery=None), registry)
     assert registry.get_sample_value("lcm_leaked_instances", {"region": "eu-west-1"}) is None
 
 
 def test_a_standby_tells_nothing(registry: CollectorRegistry) -> None:
-    Alarms(controller(is_leader=False), registry)
+    AlertMetrics(controller(is_leader=False), registry)
     families = list(registry.collect())
     assert {family.name for family in families} == NAMES
     assert not [sample for family in families for sample in family.samples]

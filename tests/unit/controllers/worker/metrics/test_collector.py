@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
-from lcm.client.errors import Invalid, StaleLeader, Unreachable
-from lcm.cloud.errors import Throttled
-from lcm.cml.errors import NotReady
+from lcm.client.errors import InvalidRequestError, StaleLeaderError, UnreachableError
+from lcm.cloud.errors import CloudThrottledError
+from lcm.cml.errors import CMLNotReadyError
 from lcm.controllers.common.accounts import CmlAccounts
 from lcm.controllers.worker.metrics.collector import MetricsCollector
-from lcm.controllers.worker.observe.cml_monitor import CmlWatch
+from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
 from lcm.core import clock
 from lcm.core.hosting import cancel_and_wait
 from lcm.model.worker.metrics import BatchResult, MetricsSample
@@ -26,7 +26,7 @@ from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeFigures, FakeSe
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.core.controller.leader_election import StaleTerm
+    from lcm.core.controller.leader_election import StaleTermError
     from lcm.model.worker.record import Worker
     from lcm.model.worker.requests import MetricsBatch
 
@@ -42,10 +42,10 @@ class Scene:
         self.workers: dict[str, Worker] = {}
         self.batches: list[tuple[float, tuple[MetricsSample, ...]]] = []
         self.failure: Exception | None = None
-        self.stale: list[StaleTerm] = []
+        self.stale: list[StaleTermError] = []
         for number in range(size):
             self.add(number)
-        self.watch = CmlWatch(self.cml, CmlAccounts(FakeSecrets(), DEFAULT), lambda worker: worker.public_ip)
+        self.watch = CmlMonitor(self.cml, CmlAccounts(FakeSecrets(), DEFAULT), lambda worker: worker.public_ip)
         self.collector = MetricsCollector(
             self.figures, self.watch, self.write, lambda: self.workers, INTERVAL,
             on_stale=self.stale.append, **options,
@@ -135,7 +135,7 @@ async def test_the_cloud_fails_alone_region_by_region_and_is_said_once() -> None
     """Seed 000 §8: CloudWatch fails alone."""
     scene = Scene(1)
     scene.add(1, aws_region="us-east-1")
-    scene.figures.failures["eu-west-1"] = Throttled("slow down")
+    scene.figures.failures["eu-west-1"] = CloudThrottledError("slow down")
     with capture_logs() as logs:
         await scene.run(INTERVAL * 3)
     assert all(sample.cpu_utilization is None and sample.labs_count == 3 for sample in scene.of(0))
@@ -148,7 +148,7 @@ async def test_cml_fails_alone() -> None:
     """Seed 000 §8: CML fails alone."""
     scene = Scene(2)
     await scene.run(50)
-    scene.server(0).failures["information"] = NotReady("10.0.0.0", "refused")
+    scene.server(0).failures["information"] = CMLNotReadyError("10.0.0.0", "refused")
     scene.batches.clear()
     await scene.run(50)
     ((failed,), (well,)) = scene.of(0), scene.of(1)
@@ -159,7 +159,7 @@ async def test_cml_fails_alone() -> None:
 
 async def test_one_question_to_cml_fails_alone() -> None:
     scene = Scene()
-    scene.server(0).failures["stats"] = NotReady("10.0.0.0", "no answer")
+    scene.server(0).failures["stats"] = CMLNotReadyError("10.0.0.0", "no answer")
     await scene.run(50)
     (sample,) = scene.samples
     assert (sample.labs_count, sample.cml_version, sample.system_info) == (None, "2.9.1+build.7", {"ready": True})
@@ -233,7 +233,7 @@ async def test_servers_are_asked_over_half_the_interval_and_the_cloud_at_once() 
 
 
 async def test_a_few_tasks_serve_thousands() -> None:
-    scene = Scene(2_000, lookers=7)
+    scene = Scene(2_000, max_concurrent=7)
     before = len(asyncio.all_tasks())
     async with scene.running(5):
         assert len(asyncio.all_tasks()) - before <= 1 + 7 * 5 + 1  # run, lookers with their looks, one region
@@ -242,7 +242,7 @@ async def test_a_few_tasks_serve_thousands() -> None:
 
 
 async def test_with_too_many_to_ask_everybody_has_a_turn() -> None:
-    scene = Scene(60, lookers=1)
+    scene = Scene(60, max_concurrent=1)
     for number in range(60):
         scene.server(number).seconds = 2
     async with scene.running(INTERVAL * 6):
@@ -259,7 +259,7 @@ async def test_batches_have_five_hundred_at_most() -> None:
 
 async def test_a_failed_write_is_said_once_and_the_loop_goes_on() -> None:
     scene = Scene(501)
-    scene.failure = Unreachable("no connection")
+    scene.failure = UnreachableError("no connection")
     with capture_logs() as logs:
         async with scene.running(INTERVAL * 3):
             assert scene.collector.collected == 0
@@ -277,7 +277,7 @@ async def test_one_refused_batch_does_not_keep_the_others_back() -> None:
 
     async def picky(batch: MetricsBatch) -> BatchResult:
         if len(batch.items) == 500:
-            raise Invalid(422, "invalid", "odd")
+            raise InvalidRequestError(422, "invalid", "odd")
         return await write(batch)
 
     scene.collector._write = picky
@@ -287,7 +287,7 @@ async def test_one_refused_batch_does_not_keep_the_others_back() -> None:
 
 async def test_a_newer_leader_ends_it_and_is_told() -> None:
     scene = Scene(3)
-    scene.failure = StaleLeader(409, "stale_leader", "term 6 has written")
+    scene.failure = StaleLeaderError(409, "stale_leader", "term 6 has written")
     before = asyncio.all_tasks()
     await asyncio.wait_for(scene.collector.run(), INTERVAL * 2)
     assert [str(refusal) for refusal in scene.stale] == ["term 6 has written"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from lcm.controllers.worker.metrics.gauges import gauges_of
+from lcm.controllers.worker.metrics.prometheus import per_worker_metrics
 
 SPENT = "worker_reconciliation_duration_seconds"
 
 
 def test_passes_are_counted_by_how_long_they_took() -> None:
     registry = CollectorRegistry()
-    gauges = gauges_of(registry)
+    gauges = per_worker_metrics(registry)
     for seconds in (0.004, 0.01, 0.05, 90.0):
         gauges.passed("w-1", seconds)
     gauges.passed("w-2", 5.0)
@@ -27,7 +27,7 @@ def test_passes_are_counted_by_how_long_they_took() -> None:
 
 def test_drift_is_counted_by_kind_and_goes_with_the_worker() -> None:
     registry = CollectorRegistry()
-    gauges = gauges_of(registry)
+    gauges = per_worker_metrics(registry)
     for worker_id, kind in (("w-1", "stopped"), ("w-1", "stopped"), ("w-1", "missing"), ("w-2", "stopped")):
         gauges.drifted(worker_id, kind)
     gauges.passed("w-2", 0.1)
@@ -44,5 +44,5 @@ def test_drift_is_counted_by_kind_and_goes_with_the_worker() -> None:
 
 def test_the_families_of_a_registry_are_made_once() -> None:
     registry = CollectorRegistry()
-    assert gauges_of(registry) is gauges_of(registry)
-    assert gauges_of(registry) is not gauges_of(CollectorRegistry())
+    assert per_worker_metrics(registry) is per_worker_metrics(registry)
+    assert per_worker_metrics(registry) is not per_worker_metrics(CollectorRegistry())

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.client.errors import Unreachable
-from lcm.cml.errors import NotReady, ProtocolError, TlsError
+from lcm.client.errors import UnreachableError
+from lcm.cml.errors import CMLNotReadyError, CMLProtocolError, CMLTlsError
 from lcm.cml.licensing import LicensePhase
 from lcm.cml.types import Credentials
 from lcm.controllers.common.accounts import CmlAccounts
-from lcm.controllers.worker.observe.cml_monitor import CmlWatch
-from lcm.controllers.worker.observe.observation import CmlSight
+from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
+from lcm.controllers.worker.observe.observation import CmlObservation
 from lcm.core import clock
 from tests.support.records.workers import a_worker
 from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeSecrets, FakeServer
@@ -36,10 +36,10 @@ class Scene:
         self.cml = FakeCml(**{HERE: self.server})
         self.secrets = FakeSecrets()
         accounts = CmlAccounts(self.secrets, DEFAULT)
-        self.watch = CmlWatch(self.cml, accounts, lambda worker: worker.public_ip, **options)
+        self.watch = CmlMonitor(self.cml, accounts, lambda worker: worker.public_ip, **options)
         self.worker = a_worker(**RUNNING)
 
-    async def look(self, worker: Worker | None = None, *, max_age: float = 0, licence: bool = True) -> CmlSight:
+    async def look(self, worker: Worker | None = None, *, max_age: float = 0, licence: bool = True) -> CmlObservation:
         return await self.watch.look(worker or self.worker, max_age=max_age, licence=licence)
 
 
@@ -49,7 +49,7 @@ async def scene() -> Scene:
 
 
 async def test_a_ready_server_tells_everything(scene: Scene) -> None:
-    assert scene.watch.sight(scene.worker) == CmlSight()
+    assert scene.watch.sight(scene.worker) == CmlObservation()
     asked_at = clock.now()
     sight = await scene.look()
     assert (sight.asked_at, sight.ready, sight.version, sight.trouble) == (asked_at, True, "2.9.1+build.7", "")
@@ -70,7 +70,9 @@ async def test_a_server_that_is_still_starting_is_not_signed_in_to(scene: Scene)
     assert not scene.secrets.asked
 
 
-@pytest.mark.parametrize("error", [NotReady(HERE, "refused"), TlsError(HERE, "wrong"), ProtocolError(HERE, "odd")])
+@pytest.mark.parametrize(
+    "error", [CMLNotReadyError(HERE, "refused"), CMLTlsError(HERE, "wrong"), CMLProtocolError(HERE, "odd")]
+)
 async def test_nobody_answers_and_the_version_is_remembered(scene: Scene, error: Exception) -> None:
     await scene.look()
     scene.server.failures["information"] = error
@@ -80,7 +82,7 @@ async def test_nobody_answers_and_the_version_is_remembered(scene: Scene, error:
 
 
 async def test_statistics_fail_alone(scene: Scene) -> None:
-    scene.server.failures["stats"] = ProtocolError(HERE, "odd figures")
+    scene.server.failures["stats"] = CMLProtocolError(HERE, "odd figures")
     sight = await scene.look()
     assert (sight.ready, sight.labs, sight.running_nodes) == (True, None, None)
     assert sight.license is not None
@@ -89,7 +91,7 @@ async def test_statistics_fail_alone(scene: Scene) -> None:
 
 async def test_the_licence_fails_alone(scene: Scene) -> None:
     await scene.look()
-    scene.server.failures["license"] = NotReady(HERE, "no answer")
+    scene.server.failures["license"] = CMLNotReadyError(HERE, "no answer")
     sight = await scene.look()
     assert (sight.ready, sight.labs, sight.license, sight.product) == (True, 3, None, "")
     assert sight.trouble == "licence: no answer"
@@ -102,7 +104,7 @@ async def test_a_licence_that_was_not_asked_for_stays_known(scene: Scene) -> Non
 
 
 async def test_without_an_account_readiness_is_still_known(scene: Scene) -> None:
-    scene.secrets.failure = Unreachable("the control plane is away")
+    scene.secrets.failure = UnreachableError("the control plane is away")
     sight = await scene.look()
     assert (sight.ready, sight.labs, sight.license) == (True, None, None)
     assert "the control plane is away" in sight.trouble
@@ -157,7 +159,7 @@ async def test_what_nodes_it_can_run_is_asked_once_an_hour_and_for_each_version(
 
 
 async def test_a_server_that_does_not_tell_its_nodes_is_ready_all_the_same(scene: Scene) -> None:
-    scene.server.failures["definitions"] = NotReady(HERE, "HTTP 502")
+    scene.server.failures["definitions"] = CMLNotReadyError(HERE, "HTTP 502")
     sight = await scene.look()
     assert (sight.ready, sight.definitions, sight.trouble, sight.labs) == (True, None, "", 3)
     del scene.server.failures["definitions"]
@@ -210,7 +212,7 @@ async def test_a_look_that_nobody_waits_for_ends_and_leaves_nothing_behind(scene
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == before
     assert scene.cml.busy == 0
-    assert scene.watch.sight(scene.worker) == CmlSight()
+    assert scene.watch.sight(scene.worker) == CmlObservation()
     scene.server.hanging.clear()
     assert (await scene.look()).labs == 3
 
@@ -249,7 +251,7 @@ async def test_no_more_than_some_are_asked_at_once() -> None:
 async def test_another_machine_is_another_server(scene: Scene, change: dict[str, Any]) -> None:
     await scene.look()
     moved = a_worker(**{**RUNNING, **change}, version=2)
-    assert scene.watch.sight(moved) == CmlSight()
+    assert scene.watch.sight(moved) == CmlObservation()
     assert scene.cml.forgotten == [HERE]
 
 
@@ -266,7 +268,7 @@ async def test_an_old_record_leads_nobody_to_a_machine_of_the_past(scene: Scene)
     scene.cml.servers[THERE] = FakeServer(version="2.10.0")
     moved = a_worker(**{**RUNNING, "instance_id": "i-2", "public_ip": THERE}, version=7)
     await scene.look(moved)
-    assert await scene.look(scene.worker) == CmlSight()
+    assert await scene.look(scene.worker) == CmlObservation()
     assert await scene.watch.activity(scene.worker) is None
     assert HERE not in scene.cml.dialled
     assert scene.watch.sight(moved).version == "2.10.0"
@@ -280,7 +282,7 @@ async def test_a_look_that_waits_while_the_machine_changes_asks_nobody() -> None
     await asyncio.sleep(1)
     scene.watch.sight(a_worker(status="STOPPED", instance_id="i-1", version=2))
     await hanging
-    assert await waiting == CmlSight()
+    assert await waiting == CmlObservation()
     assert HERE not in scene.cml.dialled
 
 
@@ -295,7 +297,7 @@ async def test_a_machine_that_changes_during_a_look_is_not_signed_in_to(scene: S
 async def test_an_address_that_another_worker_had_begins_anew(scene: Scene) -> None:
     await scene.look()
     heir = a_worker(id="w-2", instance_id="i-2", public_ip=HERE)
-    assert scene.watch.sight(heir) == CmlSight()
+    assert scene.watch.sight(heir) == CmlObservation()
     assert scene.cml.forgotten == [HERE]
 
 
@@ -303,7 +305,7 @@ async def test_a_forgotten_worker_is_unknown(scene: Scene) -> None:
     await scene.look()
     scene.watch.forget("w-1")
     scene.watch.forget("w-9")
-    assert scene.watch.sight(scene.worker) == CmlSight()
+    assert scene.watch.sight(scene.worker) == CmlObservation()
     assert scene.cml.forgotten == [HERE]
 
 
@@ -314,7 +316,7 @@ async def phase(scene: Scene, **options: Any) -> LicensePhase | None:
 
 async def test_after_asking_for_registration_the_state_from_before_says_nothing(scene: Scene) -> None:
     assert await phase(scene) is LicensePhase.UNREGISTERED
-    scene.watch.note_asked("w-1")
+    scene.watch.registration_requested("w-1")
     remembered = scene.watch.sight(scene.worker).license
     assert remembered is not None
     assert remembered.phase is LicensePhase.REGISTERING
@@ -328,17 +330,17 @@ async def test_after_giving_it_back_the_licence_is_unknown_until_it_is_read_agai
     assert await phase(scene) is LicensePhase.REGISTERED
     reading = asyncio.create_task(phase(scene))
     await asyncio.sleep(0.15)
-    scene.watch.note_released("w-1")
+    scene.watch.license_released("w-1")
     assert scene.watch.sight(scene.worker).license is None
     assert await reading is None, "it was read before it was given back"
-    scene.watch.note_released("w-1")
+    scene.watch.license_released("w-1")
     assert await phase(scene, max_age=100) is not None
-    assert scene.watch.licence_age(scene.worker) == pytest.approx(0.1)
+    assert scene.watch.license_age(scene.worker) == pytest.approx(0.1)
 
 
 async def test_text_of_others_is_bounded(scene: Scene) -> None:
     scene.server.version = "2.9\n" + "9" * 1_000
-    scene.server.failures["stats"] = ProtocolError(HERE, "x" * 5_000)
+    scene.server.failures["stats"] = CMLProtocolError(HERE, "x" * 5_000)
     sight = await scene.look()
     assert sight.version is not None
     assert len(sight.version) == 64
@@ -347,14 +349,14 @@ async def test_text_of_others_is_bounded(scene: Scene) -> None:
 
 
 async def test_telemetry_that_cannot_be_fetched_is_none_and_said_once(scene: Scene) -> None:
-    scene.server.failures["activity"] = NotReady(HERE, "no answer")
+    scene.server.failures["activity"] = CMLNotReadyError(HERE, "no answer")
     with capture_logs() as logs:
         assert [await scene.watch.activity(scene.worker) for _ in range(3)] == [None, None, None]
         scene.server.failures.clear()
         scene.server.hanging.add("activity")
         assert await scene.watch.activity(scene.worker) is None
         scene.server.hanging.clear()
-        scene.secrets.failure = Unreachable("away")
+        scene.secrets.failure = UnreachableError("away")
         await asyncio.sleep(301)
         assert await scene.watch.activity(scene.worker) is None
     assert len(logs) == 1

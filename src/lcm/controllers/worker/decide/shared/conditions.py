@@ -6,18 +6,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import InstanceState
-from lcm.controllers.worker.decision import WantedCondition
+from lcm.controllers.worker.decision import ConditionUpdate
 from lcm.model.worker.conditions import ConditionStatus, ConditionType
 from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lcm.controllers.worker.observe.observation import Observation, Sight
+    from lcm.controllers.worker.observe.observation import InstanceObservation, Observation
     from lcm.model.worker.record import Worker
 
 # Which status a worker has whose instance is in such a state.
-STATUS_OF = {
+STATUS_BY_STATE = {
     InstanceState.PENDING: WorkerStatus.PROVISIONING,
     InstanceState.RUNNING: WorkerStatus.RUNNING,
     InstanceState.STOPPING: WorkerStatus.STOPPING,
@@ -27,21 +27,21 @@ STATUS_OF = {
     InstanceState.UNKNOWN: WorkerStatus.UNKNOWN,
 }
 
-SOON = 5.0
+POLL_SECONDS = 5.0
 """Seconds until the next look at something that is on its way; the fast lane usually wakes it earlier."""
 
 
-def in_status_for(worker: Worker, now: datetime) -> float:
+def seconds_in_status(worker: Worker, now: datetime) -> float:
     """Seconds since the worker entered its status."""
     return max(0.0, (now - worker.status_since).total_seconds())
 
 
-def within_the_hour(moments: tuple[datetime, ...], now: datetime) -> list[datetime]:
+def within_last_hour(moments: tuple[datetime, ...], now: datetime) -> list[datetime]:
     """Those of the last hour."""
     return [moment for moment in moments if now - moment < timedelta(hours=1)]
 
 
-def inputs_of(worker: Worker, seen: Observation) -> dict[str, Any]:
+def decision_inputs(worker: Worker, seen: Observation) -> dict[str, Any]:
     """What the decision was made from, for people."""
     facts: dict[str, Any] = {
         "status": worker.status.value,
@@ -55,7 +55,7 @@ def inputs_of(worker: Worker, seen: Observation) -> dict[str, Any]:
     return facts
 
 
-def addresses(worker: Worker, sight: Sight) -> dict[str, Any]:
+def changed_instance_fields(worker: Worker, sight: InstanceObservation) -> dict[str, Any]:
     """Fields of the record that differ from what was seen of the instance."""
     shown = {
         "public_ip": sight.public_ip,
@@ -67,29 +67,29 @@ def addresses(worker: Worker, sight: Sight) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if getattr(worker, name) != value}
 
 
-def instance_ready(ready: bool, reason: str, message: str = "") -> WantedCondition:
+def instance_ready(ready: bool, reason: str, message: str = "") -> ConditionUpdate:
     """Whether the instance can be used."""
     status = ConditionStatus.TRUE if ready else ConditionStatus.FALSE
-    return WantedCondition(ConditionType.INSTANCE_READY, status, reason, message)
+    return ConditionUpdate(ConditionType.INSTANCE_READY, status, reason, message)
 
 
-def stuck(reason: str, message: str) -> WantedCondition:
+def stuck(reason: str, message: str) -> ConditionUpdate:
     """It does not get any further by itself."""
-    return WantedCondition(ConditionType.STUCK, ConditionStatus.TRUE, reason, message)
+    return ConditionUpdate(ConditionType.STUCK, ConditionStatus.TRUE, reason, message)
 
 
-NOT_STUCK = WantedCondition(ConditionType.STUCK, None)
-NOT_DRAINING = WantedCondition(ConditionType.DRAINING, None)
-CML_DOWN = WantedCondition(ConditionType.CML_READY, ConditionStatus.FALSE, "InstanceNotRunning")
-NOTHING_OF_CML = (CML_DOWN, WantedCondition(ConditionType.IDLE, None))
+NOT_STUCK = ConditionUpdate(ConditionType.STUCK, None)
+NOT_DRAINING = ConditionUpdate(ConditionType.DRAINING, None)
+CML_DOWN = ConditionUpdate(ConditionType.CML_READY, ConditionStatus.FALSE, "InstanceNotRunning")
+CML_NOT_RUNNING = (CML_DOWN, ConditionUpdate(ConditionType.IDLE, None))
 """What is said of CML when its machine does not run."""
 
 
-def cml_verdict(seen: Observation) -> tuple[WantedCondition, ...]:
+def cml_conditions(seen: Observation) -> tuple[ConditionUpdate, ...]:
     """Whether CML can be used, for all who would dial it; nothing as long as it was not asked."""
     if seen.cml.ready:
-        return (WantedCondition(ConditionType.CML_READY, ConditionStatus.TRUE, "Ready"),)
+        return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.TRUE, "Ready"),)
     if seen.cml.asked_at is None:
         return ()
     why = seen.cml.trouble or "CML is not ready yet"
-    return (WantedCondition(ConditionType.CML_READY, ConditionStatus.FALSE, "NotReady", why),)
+    return (ConditionUpdate(ConditionType.CML_READY, ConditionStatus.FALSE, "NotReady", why),)

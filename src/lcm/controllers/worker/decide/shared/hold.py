@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lcm.controllers.common.actions import Nature
-from lcm.controllers.worker.decision import ChangeInstance, DetectIdle, Launch, WriteStatus
+from lcm.controllers.common.actions import ActionKind
+from lcm.controllers.worker.decision import ChangeInstance, CheckIdle, Launch, WriteStatus
 from lcm.core.controller.resources import Outcome
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Hold
 
 
-HELD = "held"
+HELD_RULE = "held"
 
 
-def under_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
+def apply_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
     """The same without anything that changes the world or gives an instance up.
 
     What comes after a step that is held back must not happen without it, so records count only up to there; to look
@@ -28,7 +28,7 @@ def under_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
     kept: list[Action] = []
     held: list[Action] = []
     for action in decision.actions:
-        passes = isinstance(action, DetectIdle) or (not held and action.nature is Nature.RECORD)
+        passes = isinstance(action, CheckIdle) or (not held and action.nature is ActionKind.RECORD)
         (kept if passes else held).append(action)
     if not held:
         return decision
@@ -38,7 +38,7 @@ def under_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
     begun = any(isinstance(action, WriteStatus | ChangeInstance | Launch) for action in held)
     return replace(
         decision,
-        rule=HELD,
+        rule=HELD_RULE,
         reason=f"on hold by {hold.by} ({hold.reason}); it would: {would}, because {decision.reason}",
         actions=tuple(kept),
         conditions=() if begun else decision.conditions,

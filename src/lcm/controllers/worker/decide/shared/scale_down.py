@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.controllers.worker.decision import Audit, Drain, success
+from lcm.controllers.worker.decision import Drain, WriteAuditEntry, success
 from lcm.model.fleet.settings import IdleAction
 
 if TYPE_CHECKING:
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from lcm.controllers.worker.decision import Decision
     from lcm.model.fleet.settings import FleetSettings
-    from lcm.model.worker.idle import DetectionResult
+    from lcm.model.worker.idle import IdleDetectionResult
 
 
 def decide_scale_down(
-    found: DetectionResult,
+    found: IdleDetectionResult,
     settings: FleetSettings,
     *,
     running: int,
@@ -27,15 +27,15 @@ def decide_scale_down(
     """What follows from an idle check; None: scale-down is switched off, or nothing was checked."""
     if not settings.scaling.scale_down_enabled or not found.idle_check_performed:
         return None
-    label, reason = _obstacle(found, settings, running, last_scale_down_at, now)
+    label, reason = _skip_reason(found, settings, running, last_scale_down_at, now)
     if label:
-        return success(f"scale_down.{label}", reason, Audit(label, reason))
+        return success(f"scale_down.{label}", reason, WriteAuditEntry(label, reason))
     minutes = f"{found.idle_minutes:.0f}" if found.idle_minutes is not None else "some"
     return success("scale_down.drain", f"idle for {minutes} minutes", Drain(f"idle for {minutes} minutes"))
 
 
-def _obstacle(
-    found: DetectionResult,
+def _skip_reason(
+    found: IdleDetectionResult,
     settings: FleetSettings,
     running: int,
     last_scale_down_at: datetime | None,
