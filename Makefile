@@ -1,4 +1,4 @@
-# Every target sets up what it needs in .venv by itself; a second run reuses it.
+# Every target sets up what it needs in .venv; later runs reuse it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,42 +12,44 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-up: $(VENV)/.ready-run ## set up and run the platform on embedded defaults
+up: $(VENV)/.ready-run ## set up and run everything with built-in defaults
 	$(BIN)/lcm up
 
-test: $(VENV)/.ready-dev browser ## set up and run every test
+test: $(VENV)/.ready-dev browser ## set up and run all tests
 	$(BIN)/python -m pytest tests/unit tests/platform tests/simulation tests/contract tests/integration -n 2 --dist loadfile
 
-test-unit: $(VENV)/.ready-dev ## only the fast tests: virtual time, no sockets
+test-unit: $(VENV)/.ready-dev ## run the fast tests only: virtual time, no sockets
 	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
 
-check: $(VENV)/.ready-dev ## style, types, import contracts
+check: $(VENV)/.ready-dev ## check style, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.check_tree
 
 SEEDS ?= 100
 FIRST ?= 1
-sim: $(VENV)/.ready-dev ## bad days on a seeded loop: SEEDS=100 FIRST=1, or SEED=17 for the story of one (SHRINK=1 for its core)
+sim: $(VENV)/.ready-dev ## simulate faults with seeds: SEEDS=100 FIRST=1, or SEED=17 for one with its log (SHRINK=1 minimizes it)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed "$(SEED)" $(if $(SHRINK),--shrink),--scenarios --seeds $(SEEDS) --first $(FIRST) --coverage)
 
-mutations: $(VENV)/.ready-dev ## faults put into the code on purpose: the simulation must find each
+mutations: $(VENV)/.ready-dev ## run mutations: the simulation must find each
 	$(BIN)/python -m tests.simulation.mutations
 
-docs: $(VENV)/.ready-dev ## write docs/settings.md anew from the code
+docs: $(VENV)/.ready-dev ## generate docs/settings.md and docs/api.md from the code
 	$(BIN)/python -m docs.settings_page
+	$(BIN)/python -m docs.api_page
 
-screenshots: $(VENV)/.ready-dev browser ## take docs/images anew, of a demo fleet
+screenshots: $(VENV)/.ready-dev browser ## regenerate docs/images from a demo fleet
 	$(BIN)/python -m docs.screenshots
 
-bench: $(VENV)/.ready-dev browser ## measure; one line a figure
+bench: $(VENV)/.ready-dev browser ## run the benchmarks; one line per result
 	$(BIN)/python -m benchmarks
 
-browser: $(VENV)/.ready-dev ## install Chromium if there is none
+browser: $(VENV)/.ready-dev ## install Chromium if it is missing
 	@$(BIN)/python -m tests.support.servers.chromium
 
-lock: $(VENV)/.ready-uv ## write requirements/*.txt anew
+lock: $(VENV)/.ready-uv ## regenerate requirements/*.txt
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --no-deps requirements/mongod.in -o requirements/mongod.txt
 	for version in 2.8 2.9 2.10; do $(COMPILE) requirements/virl2-$$version.in -o requirements/virl2-$$version.txt; done

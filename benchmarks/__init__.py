@@ -1,1 +1,1 @@
-"""Measurements. Each prints one line a figure; `make bench` runs all, `python -m benchmarks NAME` runs one."""
+"""Benchmarks. Each prints one line per result; `make bench` runs all, `python -m benchmarks NAME` runs one."""

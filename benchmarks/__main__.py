@@ -27,10 +27,10 @@ ALL = (
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in ALL]
     if unknown:
-        print(f"no benchmark {', '.join(unknown)}; there are {', '.join(ALL)}", file=sys.stderr)
+        print(f"no benchmark {', '.join(unknown)}; must be one of {', '.join(ALL)}", file=sys.stderr)
         return 2
     if len(names) != 1:
-        # Each in a process of its own: what one leaves in memory would slow the collector of the next.
+        # Each in its own process: memory left by one would slow the garbage collector of the next.
         return max(
             subprocess.run([sys.executable, "-m", "benchmarks", name], check=False).returncode for name in names or ALL
         )

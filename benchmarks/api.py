@@ -1,4 +1,4 @@
-"""The API over 10,000 workers: the control plane as a process on SQLite, asked over HTTP by 8 clients at once."""
+"""The API over 10,000 workers: the control plane as a process on SQLite, with 8 concurrent HTTP clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from benchmarks.store import REGIONS, WORKERS, waits
 from benchmarks.support.control_plane import TOKEN, served_plane
 from benchmarks.support.http import Connection
-from benchmarks.support.output import percentile, say
+from benchmarks.support.output import percentile, report
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,7 +23,7 @@ FIRST = f"/api/workers?status=RUNNING,STOPPED&limit={PAGE}"
 
 
 class Walk:
-    """One client that reads page after page, and begins again at the end."""
+    """A client that reads page after page, and starts over at the end."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -33,12 +33,12 @@ class Walk:
         path = FIRST if self._cursor is None else f"{FIRST}&cursor={self._cursor}"
         page = await self._connection.ask("GET", path)
         assert page.count(b'"aws_region"') == PAGE
-        # Only the tail is decoded, so that the client's share of the delay stays small.
+        # Decode only the tail, to keep the client's share of the delay small.
         self._cursor = json.loads(b"{" + page[page.rindex(b'"next_cursor"') :])["next_cursor"]
 
 
 async def figures(name: str, calls: Callable[[int], Awaitable[None]]) -> None:
-    """Each client makes its calls one after the other; a few before the clock starts."""
+    """Each client makes its calls one after the other, after a short warm-up."""
 
     async def warm(number: int) -> None:
         await calls(number // WARM_UP * EACH)
@@ -47,9 +47,9 @@ async def figures(name: str, calls: Callable[[int], Awaitable[None]]) -> None:
     began = time.perf_counter()
     took = await waits(calls, CLIENTS, EACH)
     rate = len(took) / (time.perf_counter() - began)
-    say(f"API: {name}, {CLIENTS} clients, p50", percentile(took, 50), "ms")
-    say(f"API: {name}, {CLIENTS} clients, p99", percentile(took, 99), "ms", aim="50")
-    say(f"API: {name}, {CLIENTS} clients", rate, "/s")
+    report(f"API: {name}, {CLIENTS} clients, p50", percentile(took, 50), "ms")
+    report(f"API: {name}, {CLIENTS} clients, p99", percentile(took, 99), "ms", aim="50")
+    report(f"API: {name}, {CLIENTS} clients", rate, "/s")
 
 
 async def measure(port: int) -> None:

@@ -1,4 +1,4 @@
-"""A sweep of 10,000 instances: how long it takes, how long it holds up the event loop, how many calls it makes.
+"""A sweep of 10,000 instances: its duration, how long it blocks the event loop, and its number of calls.
 
 The server is a fake of the wire format in a process of its own, with descriptions as large as EC2's.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.support.output import say
+from benchmarks.support.output import report
 from lcm.cloud.aws import AwsConfig, AwsProvider, RegionConfig
 from lcm.cloud.rate_limit import DESCRIBE_RATE
 from lcm.cloud.types import InstanceSelection
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 
 
 class Stalls:
-    """The longest time between two turns that should have been a millisecond apart."""
+    """The longest time between two ticks that should be a millisecond apart."""
 
     longest = 0.0
 
@@ -67,7 +67,7 @@ async def measure(url: str) -> None:
     region = RegionConfig(region=REGION, endpoint_url=url)
     cloud = AwsProvider(AwsConfig({REGION: region}), CollectorRegistry())
     try:
-        # The first one learns how many there are, and starts the process.
+        # The first sweep learns the number of instances and starts the poller process.
         await cloud.sweep(REGION, InstanceSelection())
         async with stalls() as watched:
             began = time.perf_counter()
@@ -79,13 +79,13 @@ async def measure(url: str) -> None:
     finally:
         await cloud.close()
     bucket = (COUNT - DESCRIBE_RATE.capacity) / DESCRIBE_RATE.refill_per_second
-    say("AWS: sweep of 10,000 instances", took, "s", beside=f"one describe a worker: {max(naive, bucket):,.0f} s")
-    say("AWS: longest stall of the loop in it", watched.longest * 1000, "ms", aim="50")
-    say("AWS: calls of it", sweep.calls, "calls", aim="10", beside=f"one describe a worker: {COUNT:,}")
+    report("AWS: sweep of 10,000 instances", took, "s", beside=f"one describe a worker: {max(naive, bucket):,.0f} s")
+    report("AWS: longest stall of the loop in it", watched.longest * 1000, "ms", aim="50")
+    report("AWS: calls of it", sweep.calls, "calls", aim="10", beside=f"one describe a worker: {COUNT:,}")
 
 
 async def one_by_one(cloud: AwsProvider, ids: list[str]) -> float:
-    """How long as many describes as there are instances would take, by a sample and without AWS's limits."""
+    """The time for one describe call per instance, extrapolated from a sample and without AWS's limits."""
     began = time.perf_counter()
     for instance_id in ids:
         await cloud.describe(REGION, [instance_id])

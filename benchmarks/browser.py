@@ -1,4 +1,4 @@
-"""The Fleet page over 10,000 workers, in Chromium: how soon it is there, answers and follows, and what it keeps."""
+"""The fleet page with 10,000 workers in Chromium: load time, response time, live updates and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import sync_playwright
 from benchmarks.store import WORKERS, waits
 from benchmarks.support.control_plane import STATUSES, TOKEN, served_plane, worker_id
 from benchmarks.support.http import Connection
-from benchmarks.support.output import percentile, say
+from benchmarks.support.output import percentile, report
 from lcm.model.worker.status import WorkerStatus
 from tests.support.network.http_gate import LoopThread
 from tests.support.servers.chromium import launch
@@ -27,7 +27,7 @@ CLIENTS = 8
 AT_A_TIME = 1_000
 PATIENCE = 60_000.0
 
-# Waits for a look of the page that a test describes, and says when it was there, in milliseconds since 1970.
+# Waits until an element contains a text, and returns the time in milliseconds since 1970.
 _WHEN = """([selector, text]) => new Promise((done, failed) => {
   setTimeout(() => failed(new Error(`never seen: ${selector} with ${text}`)), 60000);
   const look = () => {
@@ -48,7 +48,7 @@ _SCRIPTS = """() => performance.getEntriesByType('resource')
 
 
 def signed_in(browser: Browser, port: int) -> BrowserContext:
-    """A browser with nothing in its cache, of somebody who has just signed in."""
+    """A signed-in browser with an empty cache."""
     context = browser.new_context(base_url=f"http://127.0.0.1:{port}", viewport={"width": 1280, "height": 800})
     context.set_default_timeout(PATIENCE)
     answer = context.request.post("/api/session", data={"token": TOKEN})
@@ -57,7 +57,7 @@ def signed_in(browser: Browser, port: int) -> BrowserContext:
 
 
 def live(context: BrowserContext, path: str = "/") -> Page:
-    """A page that hears of changes."""
+    """A page with a live event stream."""
     page = context.new_page()
     page.goto(path)
     page.locator("#connection[data-state=live]").wait_for()
@@ -65,7 +65,7 @@ def live(context: BrowserContext, path: str = "/") -> Page:
 
 
 def loads(browser: Browser, port: int) -> None:
-    """How soon there is something to see, in a browser that has never been here."""
+    """Time to first paint in a browser with an empty cache."""
     paints: list[float] = []
     size, scripts = 0, dict[str, int]()
     for _ in range(1 + LOADS):
@@ -80,18 +80,18 @@ def loads(browser: Browser, port: int) -> None:
     page = live(context, f"/workers/{worker_id(0)}")
     scripts |= dict(page.evaluate(_SCRIPTS))
     context.close()
-    # The first finds a server that has never made a page.
+    # The first load finds a server that has not rendered a page yet.
     first, *paints = paints
     name = f"browser: Fleet of {WORKERS:,}"
-    say(f"{name}, first contentful paint, p50 of {LOADS}", percentile(paints, 50), "ms")
+    report(f"{name}, first contentful paint, p50 of {LOADS}", percentile(paints, 50), "ms")
     beside = f"the first after the server's start {first:.0f}"
-    say(f"{name}, first contentful paint, longest", max(paints), "ms", aim="500", beside=beside)
-    say(f"{name}, document", size / 1000, "kB", aim="200")
-    say("browser: scripts of Fleet and Worker, uncompressed", sum(scripts.values()) / 1000, "kB", aim="150")
+    report(f"{name}, first contentful paint, longest", max(paints), "ms", aim="500", beside=beside)
+    report(f"{name}, document", size / 1000, "kB", aim="200")
+    report("browser: scripts of Fleet and Worker, uncompressed", sum(scripts.values()) / 1000, "kB", aim="150")
 
 
 def filters(browser: Browser, port: int) -> None:
-    """From the choice of a filter, or the last letter of a search, until its rows are on the screen."""
+    """Time from setting a filter or typing the last letter of a search until its rows are shown."""
     context = signed_in(browser, port)
     page = live(context)
     chosen: list[float] = []
@@ -100,13 +100,13 @@ def filters(browser: Browser, port: int) -> None:
         chosen.append(filtered(page, "#status", "status", STATUSES[number % len(STATUSES)].value))
         typed.append(filtered(page, "#q", "q", f"worker-{number * 97 * len(STATUSES):05}"))
     for what, spans in (("chosen", chosen), ("typed", typed)):
-        say(f"browser: a filter {what}, answered, p50 of {FILTERS}", percentile(spans, 50), "ms")
-        say(f"browser: a filter {what}, answered, longest", max(spans), "ms", aim="300")
+        report(f"browser: a filter {what}, answered, p50 of {FILTERS}", percentile(spans, 50), "ms")
+        report(f"browser: a filter {what}, answered, longest", max(spans), "ms", aim="300")
     context.close()
 
 
 def filtered(page: Page, field: str, name: str, value: str) -> float:
-    """How long one filter took. It is set in the page, so that no time passes between here and there."""
+    """Time of one filter. It is set within the page, to exclude the round trip from here."""
     page.goto("/")
     page.locator("#connection[data-state=live]").wait_for()
     took: float = page.evaluate(
@@ -125,7 +125,7 @@ def filtered(page: Page, field: str, name: str, value: str) -> float:
 
 
 class Holder:
-    """Changes workers over the API, as somebody else would; in a thread, because Playwright has this one's loop."""
+    """Changes workers over the API, as another user; in a thread, because Playwright uses this thread's loop."""
 
     def __init__(self, port: int, loop: LoopThread) -> None:
         self._loop = loop
@@ -133,16 +133,16 @@ class Holder:
         self.made = 0
 
     def one(self, chosen: str, reason: str) -> None:
-        """Hold one worker; the reason stands in its row."""
+        """Hold one worker; the reason is shown in its row."""
         self._loop.run(self._hold(self._connections[0], chosen, reason))
 
     def many(self, count: int) -> None:
-        """That many changes of running workers, all over the list."""
+        """Make that many changes to running workers across the list."""
         for _ in range(0, count, AT_A_TIME):
             self._loop.run(self._some())
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Close the connection."""
         for connection in self._connections:
             self._loop.run(connection.close())
 
@@ -162,7 +162,7 @@ class Holder:
 
 
 def changes(browser: Browser, port: int, holder: Holder) -> None:
-    """From the request of somebody else until the row shows it."""
+    """Time from another user's request until the row shows it."""
     context = signed_in(browser, port)
     page = live(context, "/?view=ready&sort=name")
     shown = page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.worker)")
@@ -177,13 +177,13 @@ def changes(browser: Browser, port: int, holder: Holder) -> None:
         holder.one(chosen, reason)
         took.append(page.evaluate("window.waited") - began)
     name = "browser: a change by somebody else, visible"
-    say(f"{name}, p50 of {CHANGES}", percentile(took, 50), "ms")
-    say(f"{name}, p99", percentile(took, 99), "ms", aim="1,000")
+    report(f"{name}, p50 of {CHANGES}", percentile(took, 50), "ms")
+    report(f"{name}, p99", percentile(took, 99), "ms", aim="1,000")
     context.close()
 
 
 def heap(session: CDPSession) -> float:
-    """Bytes of script objects that are in use after a collection."""
+    """Bytes of live script objects after a garbage collection."""
     for _ in range(3):
         session.send("HeapProfiler.collectGarbage")
     usage: dict[str, Any] = session.send("Runtime.getHeapUsage")
@@ -191,7 +191,7 @@ def heap(session: CDPSession) -> float:
 
 
 def memory(browser: Browser, port: int, holder: Holder) -> None:
-    """What a page keeps of events that it has heard of."""
+    """Memory that a page retains after many events."""
     context = signed_in(browser, port)
     page = live(context)
     session = context.new_cdp_session(page)
@@ -202,12 +202,12 @@ def memory(browser: Browser, port: int, holder: Holder) -> None:
         last = page.locator("tbody tr").first.get_attribute("data-worker")
         assert last is not None
         holder.one(last, f"the last of {events}")
-        # When the last one is shown, all before it have been heard.
+        # When the last one is shown, all earlier ones were processed.
         page.wait_for_function(_WHEN, arg=[f"tr[data-worker='{last}']", f"the last of {events}"])
         kept.append(heap(session))
     name = "browser: script memory of Fleet"
-    say(f"{name}, after {BEFORE:,} events", kept[0] / 1e6, "MB")
-    say(f"{name}, after {AFTER:,} events", kept[1] / 1e6, "MB", aim=f"{1.1 * kept[0] / 1e6:.3g}")
+    report(f"{name}, after {BEFORE:,} events", kept[0] / 1e6, "MB")
+    report(f"{name}, after {AFTER:,} events", kept[1] / 1e6, "MB", aim=f"{1.1 * kept[0] / 1e6:.3g}")
     context.close()
 
 

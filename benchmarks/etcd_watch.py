@@ -1,4 +1,4 @@
-"""How soon a lone change in a real etcd reaches `reconcile`."""
+"""Delay from a single change in a real etcd to `reconcile`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.support.output import percentile, say
+from benchmarks.support.output import percentile, report
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
@@ -21,7 +21,7 @@ PAUSE = 0.01
 
 
 class Stopwatch(WatchTriggeredHostedService[str]):
-    """Notes when each key's pass began."""
+    """Records when the pass of each key began."""
 
     def __init__(self, coordination: EtcdCoordination) -> None:
         config = ReconciliationConfig(startup_sweep_delay=0.0, interval_seconds=1000.0)
@@ -76,5 +76,5 @@ def main() -> None:
             latencies = asyncio.run(measure(server.endpoint))
         finally:
             server.stop()
-    say("etcd put to reconcile, median", percentile(latencies, 50), "ms", aim="10")
-    say("etcd put to reconcile, p99", percentile(latencies, 99), "ms", aim="50")
+    report("etcd put to reconcile, median", percentile(latencies, 50), "ms", aim="10")
+    report("etcd put to reconcile, p99", percentile(latencies, 99), "ms", aim="50")

@@ -1,4 +1,4 @@
-"""How long nobody leads when a leader goes: real processes, a real etcd, default lease."""
+"""Time without a leader after a leader stops: real processes, a real etcd, default lease."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.support.output import say
+from benchmarks.support.output import report
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.processes import LcmProcess, assert_never_two_leaders, wait_until
 
@@ -15,7 +15,7 @@ TTL = 15
 
 
 def hand_over(folder: Path, endpoint: str, number: signal.Signals) -> float:
-    """Seconds from the signal to the first moment at which the other leads."""
+    """Seconds from the signal until the other process leads."""
     env = {"ETCD_ENDPOINTS": endpoint, "ETCD_NAMESPACE": f"/{number.name}", "LEADER_LEASE_TTL": str(TTL)}
     command = ("controller", "tests.support.real.leadership_diary:Diarist")
     first = LcmProcess(folder, f"first-{number.name}", *command, env=env).start()
@@ -43,5 +43,5 @@ def main() -> None:
             crash = hand_over(folder, server.endpoint, signal.SIGKILL)
         finally:
             server.stop()
-    say("graceful hand-over (SIGTERM to the next leader)", graceful, "s", aim="1")
-    say(f"crash hand-over (SIGKILL to the next leader, TTL {TTL} s)", crash, "s", aim=f"{TTL + 2}")
+    report("graceful hand-over (SIGTERM to the next leader)", graceful, "s", aim="1")
+    report(f"crash hand-over (SIGKILL to the next leader, TTL {TTL} s)", crash, "s", aim=f"{TTL + 2}")

@@ -10,14 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.support.output import say
+from benchmarks.support.output import report
 from lcm.client import Client
 from lcm.client.base import Leader
 from lcm.control_plane.records.kinds import WORKERS, worker_fields, worker_unique_keys
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.store.sqlite.store import SqliteStore
-from lcm.controllers.scheduler.plan import SchedulerConfig
-from lcm.controllers.scheduler.planner import make_plan
+from lcm.controllers.scheduler.planner import SchedulerConfig, make_plan
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
@@ -42,7 +41,7 @@ _SIZE = Capacity(cpu_cores=12, memory_gb=48.0, storage_gb=500.0, max_nodes=100)
 
 
 def worker(number: int) -> Worker:
-    """A worker that takes lablets."""
+    """A worker that accepts lablets."""
     return Worker(
         id=f"w-{number:012}",
         name=f"worker-{number:05}",
@@ -111,7 +110,7 @@ async def measure(port: int, scheduler: LcmProcess) -> None:
     placed = [lablet async for lablet in people.lablets.list(status=[LabletStatus.SCHEDULED])]
     assert len(placed) == LABLETS
     _check_books(placed, [each async for each in controller.internal.workers()])
-    say(
+    report(
         "placement: 1,000 lablets onto 100 workers, all reserved",
         took,
         "s",
@@ -135,7 +134,7 @@ def _check_books(placed: Sequence[Lablet], workers: Sequence[Worker]) -> None:
 
 
 def planning() -> None:
-    """The pure part alone, on a fleet a hundred times as large."""
+    """The planner alone, on a fleet a hundred times as large."""
     now = datetime.now(UTC)
     pending = [
         Lablet(
@@ -152,10 +151,10 @@ def planning() -> None:
     ]
     workers = [worker(number) for number in range(LARGE)]
     began = time.perf_counter()
-    made = make_plan(pending, workers, DEFAULT_TEMPLATES, now=now, rules=SchedulerConfig())
+    made = make_plan(pending, workers, DEFAULT_TEMPLATES, now=now, config=SchedulerConfig())
     took = time.perf_counter() - began
     assert len(made.placed) == LABLETS
-    say("placement: one plan for 1,000 lablets on 10,000 workers", took, "s", aim="1")
+    report("placement: one plan for 1,000 lablets on 10,000 workers", took, "s", aim="1")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The work queue beside a bare deque with a dictionary, in the same run."""
+"""The work queue compared with a bare deque and dictionary, in the same run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import deque
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from benchmarks.support.output import say
+from benchmarks.support.output import report
 from lcm.core.controller.metrics import controller_metrics
 from lcm.core.workqueue import WorkQueue
 
@@ -54,7 +54,7 @@ async def nobody_waits(keys: list[str]) -> float:
 
 
 async def wake_up_each() -> float:
-    """The consumer waits for every key; the producer gives way after each."""
+    """The consumer waits for every key; the producer yields after each."""
     queue: WorkQueue[int] = WorkQueue(promote_after=30.0)
 
     async def consume() -> None:
@@ -77,8 +77,8 @@ def main() -> None:
         ours = max(asyncio.run(nobody_waits(keys)) for _ in range(ROUNDS))
         beside = max(bare(keys) for _ in range(ROUNDS))
         note = f"bare deque+dict {beside:,.0f}/s, ratio {beside / ours:.1f}"
-        say(f"queue add+get+done, {count:,} keys, nobody waits", ours, "/s", aim="500,000", beside=note)
-    say("queue producer to consumer, a wake-up each", asyncio_best(), "/s", aim="100,000")
+        report(f"queue add+get+done, {count:,} keys, nobody waits", ours, "/s", aim="500,000", beside=note)
+    report("queue producer to consumer, a wake-up each", asyncio_best(), "/s", aim="100,000")
 
 
 def asyncio_best() -> float:

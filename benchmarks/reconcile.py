@@ -7,14 +7,14 @@ import time
 
 from prometheus_client import CollectorRegistry
 
-from benchmarks.support.output import say
+from benchmarks.support.output import report
 from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationHostedService, ReconciliationResult
 
 RESOURCES = 50_000
 
 
 class Idle(ReconciliationHostedService[int]):
-    """Finds every resource as it should be."""
+    """Finds every resource in its desired state."""
 
     def __init__(self) -> None:
         config = ReconciliationConfig(initial_delay=0.0, interval_seconds=1000.0)
@@ -50,4 +50,4 @@ async def one_resync() -> float:
 
 def main() -> None:
     rate = max(asyncio.run(one_resync()) for _ in range(3))
-    say(f"no-op reconciles, resync of {RESOURCES:,}, metrics on", rate, "/s")
+    report(f"no-op reconciles, resync of {RESOURCES:,}, metrics on", rate, "/s")

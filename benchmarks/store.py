@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.support.output import percentile, say
+from benchmarks.support.output import percentile, report
 from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.port import Kind, NewJournalEntry, Put, Sort, Where
 from lcm.control_plane.store.sqlite.store import SqliteStore
@@ -54,13 +54,13 @@ def worker(number: int, expected: int | None = None, changed: int = 0) -> Put:
 
 
 async def fill(store: Store, record: Callable[[int], Put] = worker, count: int = WORKERS) -> None:
-    """Put so many records there; `record` makes each of its number."""
+    """Store that many records; `record` makes each from its number."""
     for begin in range(0, count, 500):
         await store.commit([record(number) for number in range(begin, min(begin + 500, count))])
 
 
 async def commits(store: Store, clients: int, each: int) -> float:
-    """Commits per second: a record and a line of the journal, each read before."""
+    """Commits per second: a record and a journal entry, each after a read."""
 
     async def client(number: int) -> float:
         spent = 0.0
@@ -75,7 +75,7 @@ async def commits(store: Store, clients: int, each: int) -> float:
 
     began = time.perf_counter()
     spent = await asyncio.gather(*(client(number) for number in range(clients)))
-    # One client: only its commits count, without the reads between them. Many: they overlap, so all of the time does.
+    # One client: count only its commits, without the reads in between. Many: they overlap, so count all of the time.
     return clients * each / (spent[0] if clients == 1 else time.perf_counter() - began)
 
 
@@ -94,7 +94,7 @@ def bare(path: Path) -> float:
 
 
 async def waits(calls: Callable[[int], Awaitable[object]], clients: int, each: int) -> list[float]:
-    """How long each call took, in milliseconds."""
+    """The duration of each call in milliseconds."""
 
     async def client(number: int) -> list[float]:
         took = []
@@ -110,8 +110,8 @@ async def waits(calls: Callable[[int], Awaitable[object]], clients: int, each: i
 async def measure(store: Store, name: str, *, single: int, many: int, beside: str = "") -> None:
     await store.open([KIND])
     await fill(store)
-    say(f"{name}: durable commits, 1 client", await commits(store, 1, single), "/s", beside=beside)
-    say(f"{name}: durable commits, 32 clients", await commits(store, 32, many), "/s")
+    report(f"{name}: durable commits, 1 client", await commits(store, 1, single), "/s", beside=beside)
+    report(f"{name}: durable commits, 32 clients", await commits(store, 32, many), "/s")
 
     places = [Where(any_of={"status": STATUSES[:3], "region": [region]}) for region in REGIONS]
     seconds = [(await store.find(KIND, where, sort=Sort("name"), limit=100)).next_cursor for where in places]
@@ -122,17 +122,17 @@ async def measure(store: Store, name: str, *, single: int, many: int, beside: st
         assert len(found.items) == 100
 
     took = await waits(page, READERS, PAGES_EACH)
-    say(f"{name}: filtered page of 100 from 10,000, 8 clients, p50", percentile(took, 50), "ms")
-    say(f"{name}: filtered page of 100 from 10,000, 8 clients, p99", percentile(took, 99), "ms", aim="50")
+    report(f"{name}: filtered page of 100 from 10,000, 8 clients, p50", percentile(took, 50), "ms")
+    report(f"{name}: filtered page of 100 from 10,000, 8 clients, p99", percentile(took, 99), "ms", aim="50")
 
     async def summary(_: int) -> None:
         groups = await store.count_by(KIND, ["status", "region"], sums=["cost"])
         assert sum(count for _, count, _ in groups) == WORKERS
 
     took = await waits(summary, 1, SUMMARIES)
-    say(f"{name}: summary of 10,000, 1 client, p99", percentile(took, 99), "ms", aim="10")
+    report(f"{name}: summary of 10,000, 1 client, p99", percentile(took, 99), "ms", aim="10")
     took = await waits(summary, READERS, SUMMARIES // READERS)
-    say(f"{name}: summary of 10,000, 8 clients, p99", percentile(took, 99), "ms", aim="50")
+    report(f"{name}: summary of 10,000, 8 clients, p99", percentile(took, 99), "ms", aim="50")
     await store.close()
 
 

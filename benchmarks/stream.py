@@ -1,4 +1,4 @@
-"""The event stream: how soon 1,000 listeners hear of a change, and what they cost the server in memory."""
+"""The event stream: delay of a change to 1,000 listeners, and their memory cost on the server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from array import array
 from benchmarks.store import WORKERS, waits
 from benchmarks.support.control_plane import STATUSES, TOKEN, Served, served_plane, worker_id
 from benchmarks.support.http import Connection, head
-from benchmarks.support.output import percentile, say
+from benchmarks.support.output import percentile, report
 from lcm.model.worker.status import WorkerStatus
 
 LISTENERS = 1_000
@@ -19,8 +19,8 @@ CHANGES_PER_SECOND = 5
 SECONDS = 30
 CHANGES = CHANGES_PER_SECOND * SECONDS
 SETTLERS = 8
-SETTLING = 400  # changes that each of them makes before anybody listens
-TOGETHER = 50  # listeners that come at a time
+SETTLING = 400  # changes that each connection makes before the first listener
+TOGETHER = 50  # listeners that connect at a time
 PATIENCE = 60.0
 
 _MARK = b'"hold":{"reason":"change '
@@ -28,7 +28,7 @@ _DIGITS = 6
 
 
 class Log:
-    """When each change was asked for, and how long after that each listener knew of it."""
+    """The time of each change request, and its delay to each listener."""
 
     def __init__(self) -> None:
         self.asked: dict[bytes, float] = {}
@@ -45,7 +45,7 @@ class Log:
 
 
 class Listener(asyncio.Protocol):
-    """Looks for the mark of a change in whatever comes; each is counted when its event is complete."""
+    """Finds the mark of a change in the stream; it counts when its event is complete."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -72,7 +72,7 @@ class Listener(asyncio.Protocol):
 
 
 async def all_listening(port: int, log: Log) -> list[Listener]:
-    """Some at a time: a thousand that dial in one moment measure the queue of the socket."""
+    """Connect in batches: a thousand at once would measure the socket's backlog."""
     loop = asyncio.get_running_loop()
     listeners: list[Listener] = []
     while len(listeners) < LISTENERS:
@@ -85,7 +85,7 @@ async def all_listening(port: int, log: Log) -> list[Listener]:
 
 
 async def settle(port: int) -> None:
-    """Make changes until the store's caches are full: what grows after that is what listeners cost."""
+    """Make changes until the store's caches are full, so that later growth is the cost of listeners."""
     connections = [await Connection.to(port, TOKEN) for _ in range(SETTLERS)]
 
     async def change(number: int) -> None:
@@ -103,7 +103,7 @@ async def hold(connection: Connection, number: int, reason: str) -> None:
 
 
 async def changes(connection: Connection, log: Log, numbers: range) -> None:
-    """At an even pace, whatever each of them takes."""
+    """Make changes at an even rate, independent of their duration."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     for turn, number in enumerate(numbers):
@@ -129,14 +129,14 @@ async def measure(served: Served) -> None:
         assert listener.transport is not None
         listener.transport.close()
     name = f"stream: change to each of {LISTENERS:,} listeners"
-    say(f"{name}, p50", percentile(log.delays, 50), "ms")
-    say(f"{name}, p99", percentile(log.delays, 99), "ms", aim="300")
-    say(f"{name}, longest", max(log.delays), "ms", aim="1,000")
+    report(f"{name}, p50", percentile(log.delays, 50), "ms")
+    report(f"{name}, p99", percentile(log.delays, 99), "ms", aim="300")
+    report(f"{name}, longest", max(log.delays), "ms", aim="1,000")
     name = "stream: memory of the server"
-    say(f"{name}, nobody listens", alone, "MiB")
-    say(f"{name}, all listen", begin, "MiB", beside=f"{(begin - alone) * 1024 / LISTENERS:.0f} KiB each")
-    say(f"{name}, after {half} changes", middle, "MiB")
-    say(f"{name}, after {CHANGES} changes", end, "MiB", aim=f"{1.02 * middle:.3g}")
+    report(f"{name}, nobody listens", alone, "MiB")
+    report(f"{name}, all listen", begin, "MiB", beside=f"{(begin - alone) * 1024 / LISTENERS:.0f} KiB each")
+    report(f"{name}, after {half} changes", middle, "MiB")
+    report(f"{name}, after {CHANGES} changes", end, "MiB", aim=f"{1.02 * middle:.3g}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Takes docs/images: every page of a demo fleet, in light, in dark and on a phone. `make screenshots` runs it."""
+"""Creates docs/images: every page of a demo fleet, light, dark and on a phone. `make screenshots` runs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lcm.control_plane.workers.metrics import METRICS_SERIES
 from lcm.core import clock
 from lcm.model.worker.metrics import MetricsSample
 from tests.support.servers.chromium import launch
-from tests.support.servers.lcm_up import TOKEN, Up, ready
+from tests.support.servers.lcm_up import TOKEN, LcmUpProcess, ready
 from tests.support.servers.processes import wait_until
 from tests.support.web.pages import DESKTOP, PHONE
 
@@ -32,50 +32,50 @@ if TYPE_CHECKING:
     from tests.support.web.pages import Scheme
 
 IMAGES = Path(__file__).with_name("images")
-LOOKS: dict[str, tuple[Scheme, tuple[int, int]]] = {
+VARIANTS: dict[str, tuple[Scheme, tuple[int, int]]] = {
     "light": ("light", DESKTOP),
     "dark": ("dark", DESKTOP),
     "phone": ("light", PHONE),
 }
-SHOWN = "charlie"  # the worker whose page is taken
-PATIENCE = 180.0
+DETAIL_WORKER = "charlie"  # the worker whose page is shown
+TIMEOUT_SECONDS = 180.0
 
 _MINUTES = 60
 _SPEED = "30"
 
 
-def live_a_while(folder: Path) -> dict[str, dict[str, Any]]:
-    """A fleet with something to see: some are ready, one failed, one is held, one was stopped; returns them."""
-    up = Up(folder, "first", "--speed", _SPEED).start()
+def run_demo_fleet(folder: Path) -> dict[str, dict[str, Any]]:
+    """Run a fleet until it has something to show: ready, failed, held and stopped workers; returns them."""
+    up = LcmUpProcess(folder, "first", "--speed", _SPEED).start()
     try:
         up.until(ready("alpha", "bravo", "charlie", "echo"), "the demo's workers are ready")
-        _use(up)
+        _create_lablets(up)
         doomed = up.ask("GET", "/api/worker-templates/medium") | {
             "name": "preview",
-            "description": "The next release, once its image is there",
+            "description": "The next release, once its image exists",
             "ami_name_pattern": "cml-3.0-*",
         }
         up.ask("PUT", "/api/worker-templates/preview", doomed)
         up.ask("POST", "/api/workers", {"name": "golf", "template_name": "preview"})
         up.ask("POST", "/api/workers", {"name": "hotel", "template_name": "small", "tags": {"course": "security-201"}})
-        workers = up.until(ready("hotel"), "one more is ready")
-        _tell(up, workers["bravo"], "hold", "Ada examines its disks")
-        _tell(up, workers["hotel"], "stop", "the course is over")
-        up.until(lambda now: now["golf"]["status"] == "FAILED", "one has failed")
-        up.until(lambda now: now["hotel"]["status"] == "STOPPED", "one is stopped")
-        wait_until(lambda: _drifted(up), "somebody has stopped one from outside", PATIENCE)
+        workers = up.until(ready("hotel"), "one more worker is ready")
+        _command(up, workers["bravo"], "hold", "Ada inspects its disks")
+        _command(up, workers["hotel"], "stop", "the course is over")
+        up.until(lambda now: now["golf"]["status"] == "FAILED", "a worker has failed")
+        up.until(lambda now: now["hotel"]["status"] == "STOPPED", "a worker is stopped")
+        wait_until(lambda: _drifted(up), "a worker was stopped outside LCM", TIMEOUT_SECONDS)
         return up.workers()
     finally:
         up.process.signal(signal.SIGINT)
         up.process.wait()
 
 
-def _use(up: Up) -> None:
-    """Some lablets: they run, but for one that no worker could hold and one that is for tomorrow."""
+def _create_lablets(up: LcmUpProcess) -> None:
+    """Create lablets: most run, one does not fit any worker, and one starts tomorrow."""
     topology = "lab: {title: OSPF, version: 0.2.2}\nnodes:\n- {id: n0, label: R1, node_definition: iosv}\n"
     for name, version, cores in (("ospf-basics", "1.0", 0.5), ("ospf-basics", "1.1", 0.5), ("spine-leaf", "7", 500)):
-        needs = {"cpu_cores": cores, "license": False, "ports": ["SSH_PORT"]}
-        body = {"name": name, "version": version, "topology": topology, "requirements": needs}
+        requirements = {"cpu_cores": cores, "license": False, "ports": ["SSH_PORT"]}
+        body = {"name": name, "version": version, "topology": topology, "requirements": requirements}
         up.ask("POST", "/api/lablet-definitions", {**body, "time_to_live_minutes": 240})
     owners = ("ada", "grace", "hedy")
     for owner in owners:
@@ -84,45 +84,45 @@ def _use(up: Up) -> None:
     planned = {"name": "ospf-joan", "owner": "joan", "starts_at": tomorrow}
     up.ask("POST", "/api/lablets", {"definition": "ospf-basics", **planned})
     up.ask("POST", "/api/lablets", {"definition": "spine-leaf", "name": "fabric-hedy", "owner": "hedy"})
-    wanted = {f"ospf-{owner}" for owner in owners}
-    wait_until(lambda: wanted <= {each["name"] for each in _lablets(up, "RUNNING")}, "lablets run", PATIENCE)
+    expected = {f"ospf-{owner}" for owner in owners}
+    wait_until(lambda: expected <= {each["name"] for each in _lablets(up, "RUNNING")}, "lablets run", TIMEOUT_SECONDS)
 
 
-def _lablets(up: Up, *statuses: str) -> list[dict[str, Any]]:
+def _lablets(up: LcmUpProcess, *statuses: str) -> list[dict[str, Any]]:
     query = f"?status={','.join(statuses)}" if statuses else ""
     items: list[dict[str, Any]] = up.ask("GET", f"/api/lablets{query}")["items"]
     return items
 
 
-def _tell(up: Up, worker: dict[str, Any], command: str, reason: str) -> None:
+def _command(up: LcmUpProcess, worker: dict[str, Any], command: str, reason: str) -> None:
     up.ask("POST", f"/api/workers/{worker['id']}/{command}", {"reason": reason})
 
 
-def _drifted(up: Up) -> bool:
+def _drifted(up: LcmUpProcess) -> bool:
     return any(worker["drifted_at"] for worker in up.workers().values())
 
 
-async def remember_an_hour(path: Path, workers: dict[str, dict[str, Any]]) -> None:
-    """Figures of the hour before: a fleet of some minutes would show empty plots."""
+async def add_past_metrics(path: Path, workers: dict[str, dict[str, Any]]) -> None:
+    """Add metrics of the past hour: the plots of a fleet that is minutes old would be empty."""
     store = SqliteStore(path)
     await store.open(list(ALL_KINDS))
     now = clock.now()
     samples: list[Sample] = []
     for number, worker in enumerate(sorted(workers.values(), key=lambda each: each["name"])):
-        known = await store.series(METRICS_SERIES, worker["id"], since=now - timedelta(hours=2))
-        if not known:
+        existing = await store.read_samples(METRICS_SERIES, worker["id"], since=now - timedelta(hours=2))
+        if not existing:
             continue
         for minute in range(_MINUTES, 0, -1):
-            at = known[0].at - timedelta(minutes=minute)
-            first = MetricsSample.model_validate_json(known[0].body)
-            sample = _figures(worker, at, number, minute, first)
+            at = existing[0].at - timedelta(minutes=minute)
+            first = MetricsSample.model_validate_json(existing[0].body)
+            sample = _sample(worker, at, number, minute, first)
             samples.append(Sample(worker["id"], at, sample.model_dump_json().encode()))
-    await store.append(METRICS_SERIES, samples)
+    await store.append_samples(METRICS_SERIES, samples)
     await store.close()
 
 
-def _figures(worker: dict[str, Any], at: datetime, number: int, minute: int, first: MetricsSample) -> MetricsSample:
-    """A minute with the more or less of a working day, which comes to where the first real figures are."""
+def _sample(worker: dict[str, Any], at: datetime, number: int, minute: int, first: MetricsSample) -> MetricsSample:
+    """The metrics of one minute: the variation of a working day, which approaches the first real sample."""
 
     def towards(value: float, end: float | None) -> float:
         share = min(1.0, minute / 15)
@@ -143,67 +143,66 @@ def _figures(worker: dict[str, Any], at: datetime, number: int, minute: int, fir
     )
 
 
-def pages(up: Up, workers: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Name and address of every page."""
+def pages(up: LcmUpProcess, workers: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Name and URL of every page."""
     names = ("lablets", "definitions", "templates", "activity", "system", "settings")
     lablet = next(each for each in _lablets(up) if each["name"] == "ospf-ada")
-    single = {"worker": f"/workers/{workers[SHOWN]['id']}", "lablet": f"/lablets/{lablet['id']}"}
+    single = {"worker": f"/workers/{workers[DETAIL_WORKER]['id']}", "lablet": f"/lablets/{lablet['id']}"}
     return {"fleet": "/", **single, **{name: f"/{name}" for name in names}}
 
 
-def settled(page: Page) -> None:
-    """Wait until everything that is fetched after the page has come."""
+def wait_until_loaded(page: Page) -> None:
+    """Wait until everything that the page loads later is there."""
     page.locator("#connection[data-state=live]").wait_for()
     page.wait_for_function("() => !document.querySelector('[aria-busy=true]')")
     if page.locator("#plots").count():
         page.locator("#plot-used canvas").wait_for()
     if page.locator("#system").count():
-        # Controllers report now and then: wait for a report in which everything was looked at.
+        # Controllers report periodically: wait for a report after the first complete sweep.
         page.wait_for_function("() => !document.querySelector('#system .controller').textContent.includes('never')")
     if page.locator("tr[data-worker]").count():
         page.locator("svg.spark").first.wait_for(state="attached")
 
 
-def shoot(browser: Browser, up: Up, workers: dict[str, dict[str, Any]]) -> None:
-    """One picture of each page in each look."""
-    for look, (scheme, (width, height)) in LOOKS.items():
+def take_screenshots(browser: Browser, up: LcmUpProcess, workers: dict[str, dict[str, Any]]) -> None:
+    """One image of each page in each variant."""
+    for variant, (scheme, (width, height)) in VARIANTS.items():
         context = browser.new_context(
             base_url=up.url, color_scheme=scheme, viewport={"width": width, "height": height}, reduced_motion="reduce"
         )
-        context.set_default_timeout(PATIENCE * 1000)
+        context.set_default_timeout(TIMEOUT_SECONDS * 1000)
         page = context.new_page()
         page.goto("/sign-in")
-        page.screenshot(path=IMAGES / f"sign-in-{look}.png")
-        answer = context.request.post("/api/session", data={"token": TOKEN})
-        assert answer.status == 201, answer.text()
-        for name, address in pages(up, workers).items():
-            page.goto(address)
-            settled(page)
-            # A worker's and a lablet's page are worth scrolling.
-            whole = name in ("worker", "lablet") and look != "phone"
-            page.screenshot(path=IMAGES / f"{name}-{look}.png", full_page=whole)
+        page.screenshot(path=IMAGES / f"sign-in-{variant}.png")
+        response = context.request.post("/api/session", data={"token": TOKEN})
+        assert response.status == 201, response.text()
+        for name, url in pages(up, workers).items():
+            page.goto(url)
+            wait_until_loaded(page)
+            full_page = name in ("worker", "lablet") and variant != "phone"
+            page.screenshot(path=IMAGES / f"{name}-{variant}.png", full_page=full_page)
         context.close()
 
 
 def main() -> int:
-    """Says what it wrote."""
+    """Create all images and print how many."""
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        workers = live_a_while(folder)
-        asyncio.run(remember_an_hour(folder / "data" / "lcm.db", workers))
-        up = Up(folder, "second", "--speed", _SPEED).start()
+        workers = run_demo_fleet(folder)
+        asyncio.run(add_past_metrics(folder / "data" / "lcm.db", workers))
+        up = LcmUpProcess(folder, "second", "--speed", _SPEED).start()
         try:
-            up.until(ready(SHOWN), "it is ready again")
+            up.until(ready(DETAIL_WORKER), "the worker is ready again")
             with sync_playwright() as playwright:
                 browser = launch(playwright)
-                shoot(browser, up, workers)
+                take_screenshots(browser, up, workers)
                 browser.close()
         finally:
             up.process.end()
     written = sorted(IMAGES.glob("*.png"))
     size = sum(image.stat().st_size for image in written)
-    sys.stdout.write(f"{len(written)} pictures, {size / 1e6:.1f} MB, in {IMAGES}\n")
+    sys.stdout.write(f"{len(written)} images, {size / 1e6:.1f} MB, in {IMAGES}\n")
     return 0
 
 

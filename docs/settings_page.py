@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from the code: every setting of every service. `make docs` runs it, a test compares."""
+"""Generates docs/settings.md from the code: every setting of every service. `make docs` runs it; a test compares."""
 
 from __future__ import annotations
 
@@ -31,31 +31,32 @@ SERVICES: dict[str, type[Settings]] = {
 _INTRODUCTION = """\
 # Settings
 
-Made from the code by `make docs`; do not edit.
+Generated from the code by `make docs`; do not edit.
 
 A setting is an environment variable, or a line of a TOML file under its key: the variable's name in lower case, at the
-top level or in any table. The file is named by `--config` or `LCM_CONFIG` and may serve several services: each takes
-what it reads. A flag beats the environment, the environment beats the file, the file beats the default; a variable that
-is empty is not set. A wrong value stops the start with a line that names the setting, the value and what is allowed.
-`lcm config show` prints what counts and where it came from.
+top level or in any table. `--config` or `LCM_CONFIG` names the file, which several services may share: each reads its
+own settings. Flags override the environment, the environment overrides the file, and the file overrides the defaults.
+An empty variable counts as unset. An invalid value prevents the start, with a line that names the setting, the value
+and what is allowed. `lcm config show` prints the effective values and their sources.
 
-Columns: **allowed** completes "must be …"; **read by** names the commands, `up` for `lcm up` and so on. The ports of
-others are read by all, but each service listens on its own alone. Lists are separated by commas, choices may be in any
-case. In the demo of `lcm up` the spans of idleness, discovery and figures that nobody has set are shorter than here.
+Columns: **allowed** completes "must be …"; **read by** lists the commands, `up` for `lcm up` and so on. All services
+read the ports of the others, but each listens only on its own. Lists are separated by commas; choices may be in any
+case. In the demo of `lcm up`, unset intervals for idle detection, discovery and metrics are shorter than the defaults
+here.
 
 """
 
 _OTHERS = """\
 ## Variables that are not settings of a service
 
-| variable | what it is |
+| variable | description |
 |---|---|
-| `LCM_CONFIG` | The TOML file with settings, where no `--config` is given. |
-| `LCM_URL` | The control plane that `lcm workers`, `lcm fleet` and the like ask. |
-| `LCM_TOKEN` | The token that they show there. |
-| `AWS_ACCESS_KEY_ID`, `AWS_PROFILE` and their like | Credentials for AWS, as for any program on boto3. |
-| `FORWARDED_ALLOW_IPS` | Addresses of load balancers, separated by commas, whose word on the client's address and \
-scheme (`X-Forwarded-For`, `X-Forwarded-Proto`) is taken; if unset, only this machine's own. |
+| `LCM_CONFIG` | The TOML file with settings, unless `--config` is given. |
+| `LCM_URL` | The control plane that client commands such as `lcm workers` use. |
+| `LCM_TOKEN` | The token for that control plane. |
+| `AWS_ACCESS_KEY_ID`, `AWS_PROFILE` and similar | Credentials for AWS, as boto3 reads them. |
+| `FORWARDED_ALLOW_IPS` | Addresses of trusted load balancers, separated by commas: their `X-Forwarded-For` and \
+`X-Forwarded-Proto` headers are used; if unset, only those of this machine. |
 """
 
 
@@ -65,7 +66,7 @@ def page() -> str:
 
 
 def _groups() -> list[type[Settings]]:
-    """The groups that services combine, each once, in the order of their first use."""
+    """The groups of all services, each once, in the order of their first use."""
     found: dict[type[Settings], None] = {}
     for service in SERVICES.values():
         for base in service.__mro__:
@@ -79,7 +80,7 @@ def _section(group: type[Settings]) -> str:
     lines = [
         f"## {heading}",
         "",
-        "| variable | key | default | allowed | what it is | read by |",
+        "| variable | key | default | allowed | description | read by |",
         "|---|---|---|---|---|---|",
     ]
     lines += [_row(doc) for doc in describe(group)]
@@ -87,7 +88,7 @@ def _section(group: type[Settings]) -> str:
 
 
 def _row(doc: SettingDoc) -> str:
-    variables = ", ".join(f"`{name}`" for name in (doc.variable, *doc.other_variables))
+    variables = ", ".join(f"`{name}`" for name in (doc.variable, *doc.alias_variables))
     text = doc.description + (" Secret." if doc.secret else "")
     cells = (variables, f"`{doc.name}`", _defaults(doc), doc.allowed, text, ", ".join(_readers(doc.name)))
     return f"| {' | '.join(cells)} |"
@@ -98,7 +99,7 @@ def _readers(name: str) -> Iterator[str]:
 
 
 def _defaults(doc: SettingDoc) -> str:
-    """The default, and that of a service that has another."""
+    """The default, and those of services that differ."""
     others = [
         f"{service}: {_shown(own.default)}"
         for service, model in SERVICES.items()

@@ -1,6 +1,6 @@
-"""A controller of one's own: it keeps the files of a folder as the keys under /notes/ say.
+"""A custom controller: it keeps the files of a folder in sync with the keys under /notes/.
 
-Try: lcm up --controller examples.notes:NotesController; delete the file and see it come back with the next poll.
+Try: lcm up --controller examples.notes:NotesController; delete the file and the next poll restores it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Note:
-    """What a file should contain; None: it should not be there."""
+    """The desired content of a file; None: the file should not exist."""
 
     name: str
     text: bytes | None
 
 
 class NotesController(WatchTriggeredHostedService[Note]):
-    """Whatever woke it, it compares what is there with what is wanted."""
+    """Whatever triggered a pass, it compares the file with its desired content."""
 
     def __init__(self, runtime: ControllerRuntime) -> None:
         election, watch = runtime.election("notes"), runtime.watch("/notes/")
@@ -39,9 +39,9 @@ class NotesController(WatchTriggeredHostedService[Note]):
 
     async def list_resources(self) -> Sequence[Note]:
         listing = await self.coordination.list_prefix("/notes/")
-        wanted = {name: item.value for item in listing.items if (name := self.parse_watch_key(item.key))}
+        desired = {name: item.value for item in listing.items if (name := self.parse_watch_key(item.key))}
         present = {path.name for path in self.folder.iterdir()}
-        return [Note(name, wanted.get(name)) for name in sorted(wanted.keys() | present)]
+        return [Note(name, desired.get(name)) for name in sorted(desired.keys() | present)]
 
     async def fetch_single_resource(self, resource_id: str) -> Note | None:
         item = await self.coordination.get(f"/notes/{resource_id}")

@@ -1,4 +1,4 @@
-"""A control plane to measure: a process of its own on SQLite and a real etcd, with 10,000 workers from the start."""
+"""A control plane to measure: a separate process on SQLite and a real etcd, with 10,000 workers."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _CONDITIONS = tuple(
 
 
 def worker_id(number: int) -> str:
-    """The id of one of the workers."""
+    """The id of a worker."""
     return f"w-{number:012}"
 
 
 def record(number: int) -> Put:
-    """A worker as the control plane itself would have written it."""
+    """A worker record as the control plane writes it."""
     status = STATUSES[number % len(STATUSES)]
     worker = Worker(
         id=worker_id(number),
@@ -82,7 +82,7 @@ def record(number: int) -> Put:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where it is, and which process it is."""
+    """The address and the process of the control plane."""
 
     port: int
     pid: int
@@ -91,11 +91,11 @@ class Served:
 
     @property
     def rss(self) -> float:
-        """The memory that it occupies, in MiB."""
+        """Resident memory in MiB."""
         return proc.rss(self.pid)
 
     def figure(self, name: str) -> float:
-        """One of its own metrics."""
+        """The value of one of its metrics."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
         return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
@@ -103,7 +103,7 @@ class Served:
 
 @contextmanager
 def served_plane(record: Callable[[int], Put] = record, count: int = MANY, **env: str) -> Iterator[Served]:
-    """It is ready and has nothing left to do but to answer. `record` makes each worker of its number."""
+    """Start it and wait until it is ready and idle. `record` makes each worker from its number."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         etcd = EtcdServer(folder / "etcd").start()
@@ -122,7 +122,7 @@ def served_plane(record: Callable[[int], Put] = record, count: int = MANY, **env
             process.start()
             served = Served(port, process.pid, etcd.endpoint, folder)
             wait_until(lambda: process.get("/ready")[0] == 200, "the control plane is ready")
-            # While it writes as many keys to etcd as there are workers, it would be the mirror that is measured.
+            # Wait for the mirror: while it writes a key per worker to etcd, it would dominate the measurement.
             wait_until(lambda: _mirrored(served), "all workers are mirrored", patience=300.0)
             yield served
         finally:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.support.controller WORKERS [URL]`: a worker controller to measure, in a process of its own.
+"""`python -m benchmarks.support.controller WORKERS [URL]`: a worker controller to measure, in its own process.
 
 It is put together as `lcm worker-controller` is and told by the same variables, but its cloud is a simulated one in
 which so many machines run. URL is the CML server that stands for all of theirs; without one nothing goes over the
@@ -28,10 +28,8 @@ from lcm.core.hosting import Host, HostedService, cancel_and_wait
 from lcm.core.logs import configure_logging
 from lcm.http.server import HttpServer
 from lcm.settings import load
-from lcm.wiring.cml_servers import CmlConnection
-from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
-from lcm.wiring.control_plane_access import make_control_plane_client
-from lcm.wiring.controllers import ControllerRuntime
+from lcm.wiring.connections import CmlConnection, CoordinationConnection, StartedNotification, connect_coordination
+from lcm.wiring.controllers import ControllerRuntime, make_control_plane_client
 from lcm.wiring.worker_controller import CloudConnection, WorkerControllerProcessSettings, make_worker_controller
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ _LICENCE = LicenseState("NOT_REGISTERED", "EVAL", "CML_Enterprise", True, (), ""
 
 
 class Arrivals(SimulatedProvider):
-    """Notes when a call that starts or stops a machine arrives, by a clock that all processes share."""
+    """Records the time of start and stop calls, by a clock that all processes share."""
 
     def __init__(self, world: SimulatedCloud) -> None:
         super().__init__(world)
@@ -77,7 +75,7 @@ class Arrivals(SimulatedProvider):
 
 
 class AtHand(CMLSystemClient):
-    """CML servers that answer at once, without a wire."""
+    """CML servers that respond immediately, without a network."""
 
     async def get_system_information(self, address: str) -> SystemInformation:
         return _INFORMATION
@@ -96,7 +94,7 @@ class AtHand(CMLSystemClient):
 
 
 class Orders(HostedService):
-    """Carries out one order after the other, until there are no more."""
+    """Executes orders one after the other until the input ends."""
 
     def __init__(self, reconciler: WorkerReconciler, world: SimulatedCloud, provider: Arrivals) -> None:
         super().__init__("orders")
@@ -140,7 +138,7 @@ class Orders(HostedService):
         raise ValueError(f"no such order: {order}")
 
     async def _settled(self) -> float:
-        """Seconds from the beginning of the term until all workers were verified, told when nothing waits."""
+        """Seconds from the start of the term until all workers were verified, returned when the queue is empty."""
         loop = asyncio.get_running_loop()
         await _until(lambda: self._reconciler.is_leader)
         began = loop.time()
@@ -150,7 +148,7 @@ class Orders(HostedService):
         return took
 
     async def _resync(self) -> float:
-        """Seconds for a list of all workers, a sweep of all regions and a pass over each worker that is due."""
+        """Seconds for listing all workers, sweeping all regions, and a pass over each due worker."""
         loop, controller = asyncio.get_running_loop(), self._reconciler
         began, since, listed = loop.time(), clock.boottime(), controller.listed_at
         controller.trigger()
@@ -162,7 +160,7 @@ class Orders(HostedService):
         return bool(len(self._reconciler.queue) or self._reconciler.queue.busy)
 
     def _swept(self, since: float) -> bool:
-        latest = (watch.observer.latest for watch in self._reconciler.regions.values())
+        latest = (watch.region_cache.latest for watch in self._reconciler.regions.values())
         return all(sweep is not None and sweep.complete and sweep.began_at >= since for sweep in latest)
 
 
@@ -172,13 +170,13 @@ async def _until(condition: Callable[[], bool]) -> None:
 
 
 def _cml_calls() -> float:
-    """How often CML servers were asked anything."""
+    """The number of calls to CML servers."""
     samples = (sample for family in REGISTRY.restricted_registry([_CML_CALLS]).collect() for sample in family.samples)
     return sum(sample.value for sample in samples if sample.name == _CML_CALLS)
 
 
 def _servers(url: str | None) -> CmlConnection:
-    transport = CMLTransport(Insecure()) if url is None else CMLTransport(Insecure(), dial=lambda _: url)
+    transport = CMLTransport(Insecure()) if url is None else CMLTransport(Insecure(), base_url_of=lambda _: url)
     session = CMLSession(transport)
     return CmlConnection((AtHand if url is None else CMLSystemClient)(session), transport.aclose, session)
 

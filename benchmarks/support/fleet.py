@@ -1,4 +1,4 @@
-"""A fleet of any size that runs: the record of each worker, and its machine in the simulated cloud, fitting together.
+"""A running fleet of any size: matching worker records and machines in the simulated cloud.
 
 Nothing about a worker contradicts its machine or its CML, so a controller that finds them has nothing to write.
 """
@@ -45,7 +45,7 @@ _TYPE: Final = "c5.12xlarge"
 _AGE: Final = timedelta(days=1)
 _SIZE: Final = Capacity(cpu_cores=48, memory_gb=96.0, storage_gb=512.0, max_nodes=200)
 _PUBLIC: Final = ipaddress.ip_network(PUBLIC_NETWORK)
-# Requests take no time to arrive: what is measured is how soon they are sent. Machines are quick, for the same reason.
+# Requests have no latency, as the time until they are sent is measured. Machines are fast for the same reason.
 _TIMING: Final = Timing(pending=(1.0, 2.0), stopping=(1.0, 2.0), latency=(0.0, 0.0))
 _HELD: Final = (
     (ConditionType.INSTANCE_READY, ConditionStatus.TRUE, "Running"),
@@ -55,17 +55,17 @@ _HELD: Final = (
 
 
 def worker_id(number: int) -> str:
-    """The id of one of the workers."""
+    """The id of a worker."""
     return f"w-{number:012}"
 
 
 def instance_id(number: int) -> str:
-    """The id of its machine."""
+    """The id of a worker's machine."""
     return f"i-{number:017x}"
 
 
 def record(number: int) -> Put:
-    """A worker that runs, as the control plane itself would have written it."""
+    """A running worker as the control plane writes it."""
     now = clock.now()
     since = now - _AGE
     worker = Worker(
@@ -85,7 +85,7 @@ def record(number: int) -> Put:
         private_ip=_private_ip(number),
         launch_attempt=1,
         tags={f"tag-{tag}": f"value {tag} of a worker" for tag in range(8)},
-        # Checks of idleness come one after the other, as in a fleet that has run for a while.
+        # Idle checks are spread out, as in a fleet that has run for a while.
         last_idle_check_at=now - timedelta(seconds=number % 300),
         last_activity_at=now,
         last_resumed_at=since,
@@ -101,7 +101,7 @@ def record(number: int) -> Put:
 
 
 def simulated_cloud(count: int) -> SimulatedCloud:
-    """A cloud in which all their machines run; what CloudWatch says of them does not change."""
+    """A cloud in which all machines run; their CloudWatch metrics are constant."""
     world = SimulatedCloud(timing=_TIMING, load=False)
     for name in REGIONS:
         world.add_region(name)
@@ -111,7 +111,7 @@ def simulated_cloud(count: int) -> SimulatedCloud:
         place.serials += 1
         place.add(_machine(number, place.serials, (now - _AGE).timestamp()))
         put_metrics(place, InstanceMetrics(instance_id(number), now, 12.5, 40.0, 20.0, 1e5, 2e5, 3e4, 4e4))
-    world.addresses_given = count
+    world.addresses_assigned = count
     return world
 
 

@@ -1,21 +1,21 @@
-"""HTTP as bare as it can be: what is measured is the server, so the client must cost next to nothing."""
+"""A minimal HTTP client: it must cost next to nothing, as the server is measured."""
 
 from __future__ import annotations
 
 import asyncio
 
-_LARGEST = 16 * 1024 * 1024  # an answer is taken in one piece: a smaller buffer would stop and start the socket
+_LARGEST = 16 * 1024 * 1024  # a response is read at once: a smaller buffer would pause the socket
 
 
 def head(method: str, path: str, token: str, *, length: int = 0) -> bytes:
-    """The head of a request on a connection that is kept."""
+    """The head of a request on a keep-alive connection."""
     body = f"Content-Type: application/json\r\nContent-Length: {length}\r\n" if length else ""
     text = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n{body}\r\n"
     return text.encode()
 
 
 class Connection:
-    """One connection that is kept; one request at a time."""
+    """A keep-alive connection; one request at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
         self._reader = reader
@@ -24,11 +24,11 @@ class Connection:
 
     @classmethod
     async def to(cls, port: int, token: str) -> Connection:
-        """A new connection."""
+        """Open a connection."""
         return cls(*await asyncio.open_connection("127.0.0.1", port, limit=_LARGEST), token)
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
-        """The body of the answer, which must be of a success."""
+        """Send a request and return the response body; the status must be a success."""
         self._writer.write(head(method, path, self._token, length=len(body)) + body)
         status, *lines = (await self._reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
         length = next(int(line[15:]) for line in lines if line.lower().startswith(b"content-length:"))
@@ -37,6 +37,6 @@ class Connection:
         return answer
 
     async def close(self) -> None:
-        """Say goodbye."""
+        """Close the connection."""
         self._writer.close()
         await self._writer.wait_closed()

@@ -1,4 +1,4 @@
-"""What the kernel says of a process."""
+"""Resource usage of a process, from the kernel."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def rss(pid: int) -> float:
-    """The memory that it occupies, in MiB."""
+    """Resident memory in MiB."""
     return _status(pid, "VmRSS:")
 
 
 def peak(pid: int) -> float:
-    """The most memory that it has ever occupied, in MiB."""
+    """Peak resident memory in MiB."""
     return _status(pid, "VmHWM:")
 
 
 def cpu_seconds(pid: int) -> float:
-    """The time for which it has kept a processor busy, in all its threads."""
-    # The name of the program, in brackets, may hold blanks.
+    """CPU seconds of all threads."""
+    # The program name, in parentheses, may contain spaces.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 

@@ -1,4 +1,4 @@
-"""A controller dies at each step of what it does, and another one takes over: once is once."""
+"""A controller dies at each step of its work, and another one takes over: nothing happens twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 @pytest.mark.parametrize(("when", "request_"), LAUNCH_STEPS)
 async def test_a_crash_in_the_launch_leaves_one_instance(fleet: Fleet, when: str, request_: str) -> None:
-    """SPEC §1.3: never two instances for one worker, and none forgotten, whatever crashes in between."""
+    """Never two instances for one worker, and none forgotten, whatever crashes in between.
+
+    Reference: worker-lifecycle.md#launching.
+    """
     await fleet.start("one")
     await fleet.start("two")
     await asyncio.sleep(30)
@@ -45,20 +48,20 @@ async def test_a_crash_in_the_launch_leaves_one_instance(fleet: Fleet, when: str
 
 
 async def test_a_lost_reply_to_the_launch_leaves_one_instance(fleet: Fleet) -> None:
-    """SPEC §1.3: a timeout never moves the attempt on; the replay has the same token."""
+    """worker-lifecycle.md#launching: a timeout never moves the attempt on; the replay has the same token."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", LoseResponses(1))
-    fleet.world.strike("eu-west-1", HideNewInstances(120))
+    fleet.world.inject_fault("eu-west-1", LoseResponses(1))
+    fleet.world.inject_fault("eu-west-1", HideNewInstances(120))
     worker = await fleet.running()
     assert fleet.world.live_instances() == [worker.instance_id]
     assert worker.launch_attempt == 1
 
 
 async def test_an_instance_is_found_although_it_is_to_be_terminated_before_anybody_knew_of_it(fleet: Fleet) -> None:
-    """SPEC §1.3 item 4: PENDING with a stored intent settles it first, whatever is desired."""
+    """worker-lifecycle.md#launching: PENDING with a stored intent settles it first, whatever is desired."""
     await fleet.start("one")
     await asyncio.sleep(30)
-    fleet.world.strike("eu-west-1", HideNewInstances(100))
+    fleet.world.inject_fault("eu-west-1", HideNewInstances(100))
     fleet.wires["one"].die("before", "/status")
     worker = await fleet.create()
     await fleet.until(lambda: len(fleet.world.live_instances()) == 1, "launched", within=60)
@@ -71,7 +74,7 @@ async def test_an_instance_is_found_although_it_is_to_be_terminated_before_anybo
 
 
 async def test_what_was_never_launched_ends_only_when_that_is_certain(fleet: Fleet) -> None:
-    """SPEC §1.3 item 4: absent until 5 minutes after the last call's deadline."""
+    """worker-lifecycle.md#launching: absent until 5 minutes after the last call's deadline."""
     await fleet.start("one")
     await asyncio.sleep(30)
     fleet.wires["one"].die("after", "/launch")
@@ -86,9 +89,9 @@ async def test_what_was_never_launched_ends_only_when_that_is_certain(fleet: Fle
 
 
 async def test_a_definite_refusal_fails_and_a_retry_is_another_attempt(fleet: Fleet) -> None:
-    """Seed 000 §3, SPEC §1.3: bad parameters, no permission, quota: FAILED; retry: the next attempt."""
+    """worker-lifecycle.md#launching: bad parameters, no permission, quota: FAILED; retry: the next attempt."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", RefuseCalls("RunInstances", "VcpuLimitExceeded"))
+    fleet.world.inject_fault("eu-west-1", RefuseCalls("RunInstances", "VcpuLimitExceeded"))
     worker = await fleet.create()
     worker = await fleet.until_status(worker.id, WorkerStatus.FAILED, within=120)
     assert worker.launch_intent is None
@@ -98,22 +101,25 @@ async def test_a_definite_refusal_fails_and_a_retry_is_another_attempt(fleet: Fl
 
 
 async def test_a_refusal_after_an_unknown_end_waits_until_it_is_certain(fleet: Fleet) -> None:
-    """SPEC §1.3: the first call may have launched; FAILED would forget its instance."""
+    """worker-lifecycle.md#launching: the first call may have launched; FAILED would forget its instance."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", LoseResponses(1))
-    fleet.world.strike("eu-west-1", HideNewInstances(200))
+    fleet.world.inject_fault("eu-west-1", LoseResponses(1))
+    fleet.world.inject_fault("eu-west-1", HideNewInstances(200))
     worker = await fleet.create()
-    await fleet.until(lambda: len(fleet.world.live_instances()) == 1, "launched, and nobody knows", within=60)
-    fleet.world.strike("eu-west-1", RefuseCalls("RunInstances", "UnauthorizedOperation", 100))
+    await fleet.until(lambda: len(fleet.world.live_instances()) == 1, "launched, but not recorded", within=60)
+    fleet.world.inject_fault("eu-west-1", RefuseCalls("RunInstances", "UnauthorizedOperation", 100))
     worker = await fleet.until_ready(worker.id, within=1200)
     assert fleet.world.live_instances() == [worker.instance_id]
     assert "FAILED" not in await fleet.steps(worker.id)
 
 
 async def test_no_capacity_tries_the_next_subnet(fleet: Fleet) -> None:
-    """SPEC §1.3: capacity: RETRY, stay PENDING, a condition says so; only a new attempt may change the subnet."""
+    """Capacity: RETRY, stay PENDING, a condition says so; only a new attempt may change the subnet.
+
+    Reference: worker-lifecycle.md#launching.
+    """
     await fleet.start()
-    fleet.world.strike("eu-west-1", RefuseCalls("RunInstances", "InsufficientInstanceCapacity", 3))
+    fleet.world.inject_fault("eu-west-1", RefuseCalls("RunInstances", "InsufficientInstanceCapacity", 3))
     worker = await fleet.running()
     assert worker.launch_attempt == 4
     assert fleet.machine(worker).subnet_id == "subnet-b"
@@ -121,16 +127,18 @@ async def test_no_capacity_tries_the_next_subnet(fleet: Fleet) -> None:
 
 
 async def test_throttling_is_waited_out_in_the_same_attempt(fleet: Fleet) -> None:
-    """SPEC §1.3: throttling: RETRY."""
+    """worker-lifecycle.md#launching: throttling: RETRY."""
     await fleet.start()
-    fleet.world.strike("eu-west-1", ThrottleCalls("RunInstances", 3))
+    fleet.world.inject_fault("eu-west-1", ThrottleCalls("RunInstances", 3))
     assert (await fleet.running()).launch_attempt == 1
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("request_", ["/status", "/license-status"])
-async def test_a_crash_in_the_termination_gives_the_licence_back(fleet: Fleet, when: str, request_: str) -> None:
-    """SPEC §1.6: before terminating, a registered licence is given back, by whichever leader."""
+async def test_after_a_crash_in_the_termination_the_license_is_deregistered(
+    fleet: Fleet, when: str, request_: str
+) -> None:
+    """worker-lifecycle.md#terminating: a registered license is deregistered first, by whichever leader."""
     await fleet.start("one")
     worker = await fleet.running(license_token="good-token")
 
@@ -148,8 +156,11 @@ async def test_a_crash_in_the_termination_gives_the_licence_back(fleet: Fleet, w
     assert "license_leaked" not in await fleet.audits(ended.id)
 
 
-async def test_a_licence_that_cannot_be_given_back_is_told(fleet: Fleet) -> None:
-    """SPEC §1.6: a licence is leaked whenever its instance ends without a confirmed deregistration; never silent."""
+async def test_a_license_that_cannot_be_deregistered_is_reported(fleet: Fleet) -> None:
+    """A license is leaked whenever its instance ends without a confirmed deregistration; never silent.
+
+    Reference: worker-lifecycle.md#terminating.
+    """
     await fleet.start()
     worker = await fleet.running(license_token="good-token")
     await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
@@ -163,7 +174,7 @@ async def test_a_licence_that_cannot_be_given_back_is_told(fleet: Fleet) -> None
 
 
 async def test_a_hold_stops_what_is_about_to_happen_and_a_release_lets_it_go_on(fleet: Fleet) -> None:
-    """SPEC §1.8: hold stops cloud and CML changes; observing and explaining go on."""
+    """worker-lifecycle.md#hold: hold stops cloud and CML changes; observing and explaining go on."""
     await fleet.start()
     worker = await fleet.running()
     await fleet.people.workers.hold(worker.id, HoldRequest(reason="an exam runs on it"))
@@ -178,8 +189,8 @@ async def test_a_hold_stops_what_is_about_to_happen_and_a_release_lets_it_go_on(
     await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
 
 
-async def test_a_fleet_hold_is_heard_before_the_next_list(fleet: Fleet) -> None:
-    """SPEC §1.8: whoever is about to act asks first."""
+async def test_a_fleet_hold_counts_before_the_next_list(fleet: Fleet) -> None:
+    """worker-lifecycle.md#hold: a hold is checked before each action."""
     await fleet.start()
     await asyncio.sleep(40)
     await fleet.people.fleet.hold(HoldRequest(reason="stop!"))
@@ -193,13 +204,16 @@ async def test_a_fleet_hold_is_heard_before_the_next_list(fleet: Fleet) -> None:
     await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=300)
 
 
-async def test_nothing_is_stopped_for_somebody_who_has_changed_his_mind(fleet: Fleet) -> None:
-    """SPEC §1.2: no handler stops an instance unless STOPPED is desired, up to the moment of the call."""
+async def test_nothing_is_stopped_after_the_request_was_withdrawn(fleet: Fleet) -> None:
+    """No handler stops an instance unless STOPPED is desired, up to the moment of the call.
+
+    Reference: worker-lifecycle.md#decisions.
+    """
     await fleet.start()
     worker = await fleet.running()
-    fleet.world.strike("eu-west-1", ThrottleCalls("StopInstances", 1))
+    fleet.world.inject_fault("eu-west-1", ThrottleCalls("StopInstances", 1))
     await fleet.people.workers.stop(worker.id)
-    await fleet.until(lambda: fleet.calls("StopInstances") == 1, "the first try is refused", within=60)
+    await fleet.until(lambda: fleet.calls("StopInstances") == 1, "the first call is refused", within=60)
     fleet.wires["one"].meanwhile("GET /api/internal/fleet", lambda: fleet.people.workers.start(worker.id))
     await fleet.until_ready(worker.id, within=300)
     assert fleet.calls("StopInstances") == 1
@@ -207,7 +221,7 @@ async def test_nothing_is_stopped_for_somebody_who_has_changed_his_mind(fleet: F
 
 
 async def test_a_change_during_the_launch_does_not_lose_its_instance(fleet: Fleet) -> None:
-    """SPEC §1.3 item 5: on a version conflict re-read and write the same id again."""
+    """worker-lifecycle.md#launching: on a version conflict re-read and write the same id again."""
     await fleet.start()
     await asyncio.sleep(30)
     worker = await fleet.create(desired_status="STOPPED")
@@ -220,18 +234,21 @@ async def test_a_change_during_the_launch_does_not_lose_its_instance(fleet: Flee
 
 
 async def test_what_was_seen_before_our_own_write_decides_nothing(fleet: Fleet) -> None:
-    """SPEC §1.2: an observation whose call began before the worker's last status write decides nothing."""
+    """An observation whose call began before the worker's last status write decides nothing.
+
+    Reference: worker-lifecycle.md#decisions.
+    """
     reconciler = await fleet.start()
     worker = await fleet.running()
     region = reconciler.regions[worker.aws_region]
-    note = reconciler._notes.of(worker)
+    memory = reconciler._memories.get(worker)
     age = (clock.now() - worker.status_since).total_seconds()
-    assert note.touched >= clock.boottime() - age - 0.5
-    assert region.sight(worker, note.touched) is not None
+    assert memory.changed_at >= clock.boottime() - age - 0.5
+    assert region.last_observation(worker, memory.changed_at) is not None
 
 
 async def test_under_a_fleet_hold_a_start_is_not_even_begun(fleet: Fleet) -> None:
-    """SPEC §1.8: what has not begun is not begun, and the record does not say so."""
+    """worker-lifecycle.md#hold: nothing new is started, and the record does not change."""
     await fleet.start()
     worker = await fleet.running()
     await fleet.people.workers.stop(worker.id)
@@ -244,8 +261,11 @@ async def test_under_a_fleet_hold_a_start_is_not_even_begun(fleet: Fleet) -> Non
     assert fleet.calls("StartInstances") == 0
 
 
-async def test_a_change_of_mind_between_our_write_and_the_call_is_heard(fleet: Fleet) -> None:
-    """SPEC §1.2: no handler stops an instance unless STOPPED is desired, also after STOPPING was written."""
+async def test_a_new_request_between_the_write_and_the_call_is_respected(fleet: Fleet) -> None:
+    """No handler stops an instance unless STOPPED is desired, also after STOPPING was written.
+
+    Reference: worker-lifecycle.md#decisions.
+    """
     await fleet.start()
     worker = await fleet.running()
     wire = fleet.wires["one"]

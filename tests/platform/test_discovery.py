@@ -1,4 +1,4 @@
-"""What the fleet makes of scans that see too little: on the whole platform, in virtual time."""
+"""Scans that miss instances: on the whole platform, in virtual time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 def hide_all(fleet: Fleet) -> None:
-    """EC2 answers, and shows nothing."""
+    """EC2 responds with an empty list."""
     for machine in fleet.world.regions[REGION].machines.values():
         machine.visible_at = NEVER
 
@@ -44,25 +44,28 @@ def scans(fleet: Fleet) -> int:
 
 async def until_scans(fleet: Fleet, count: int) -> None:
     await fleet.until(lambda: scans(fleet) >= count, f"{count} scans", within=count * INTERVAL + 60)
-    await asyncio.sleep(30)  # virtual: what follows from the scan has been done
+    await asyncio.sleep(30)  # virtual: the results of the scan are processed
 
 
 async def lost(fleet: Fleet, workers: list[Worker]) -> list[str]:
-    """Who is marked as lost, in whichever way."""
+    """The workers that are marked as lost, in whichever way."""
     now = [await fleet.worker(worker.id) for worker in workers]
     return [worker.id for worker in now if worker.status is not WorkerStatus.RUNNING]
 
 
 async def breakers(fleet: Fleet) -> list[dict[str, Any]]:
-    """What people are shown."""
+    """The breaker as the API shows it."""
     answer = await fleet.plane.ask("GET", "/api/fleet")
     assert answer.status_code == 200, answer.text
     shown: list[dict[str, Any]] = answer.json()["breakers"]
     return shown
 
 
-async def test_an_empty_scan_of_fifty_marks_nobody_and_opens_the_breaker(fleet: Fleet) -> None:
-    """SPEC §1.8: a scan that sees none of the recorded instances never agrees; only a person closes the breaker."""
+async def test_an_empty_scan_of_fifty_marks_none_and_opens_the_breaker(fleet: Fleet) -> None:
+    """A scan without any recorded instance never counts as agreement; only a person closes the breaker.
+
+    Reference: worker-lifecycle.md#breaker.
+    """
     workers = await standing_workers(fleet, 50)
     hide_all(fleet)
     await fleet.start()
@@ -70,7 +73,7 @@ async def test_an_empty_scan_of_fifty_marks_nobody_and_opens_the_breaker(fleet: 
     [breaker] = await breakers(fleet)
     assert (breaker["region"], breaker["open"], breaker["affected"]) == (REGION, True, 50)
     assert breaker["only_a_person_closes"]
-    assert "none of the recorded instances can be seen" in breaker["reason"]
+    assert "none of the recorded instances is visible" in breaker["reason"]
     assert "breaker_opened" in await fleet.audits("fleet")
     await until_scans(fleet, 3)
     assert await lost(fleet, workers) == []
@@ -78,26 +81,26 @@ async def test_an_empty_scan_of_fifty_marks_nobody_and_opens_the_breaker(fleet: 
     assert fleet.calls("TerminateInstances") == fleet.calls("RunInstances") == 0
 
 
-async def test_a_partial_scan_of_fifty_marks_nobody(fleet: Fleet) -> None:
-    """SPEC §6: a failed or partial scan marks nobody, not even those who are lost."""
+async def test_a_partial_scan_of_fifty_marks_none(fleet: Fleet) -> None:
+    """discovery.md: a failed or partial scan marks no worker, not even a lost one."""
     workers = await standing_workers(fleet, 50, ghosts=2)
     fleet.world.regions[REGION].page_size = 20
-    fleet.world.strike(REGION, FailPage(2, times=100_000))
+    fleet.world.inject_fault(REGION, FailPage(2, times=100_000))
     await fleet.start()
     await until_scans(fleet, 4)
     assert await lost(fleet, workers) == []
     assert await breakers(fleet) == []
     discovery = fleet.controllers["one"].discovery
     assert discovery is not None
-    assert "could not be seen" in discovery.trouble[REGION]
+    assert "incomplete" in discovery.errors[REGION]
 
 
-async def test_a_failing_scan_of_fifty_marks_nobody(fleet: Fleet) -> None:
-    """SPEC §6: AWS does not answer; nobody is lost, and all is well when it does again."""
+async def test_a_failing_scan_of_fifty_marks_none(fleet: Fleet) -> None:
+    """discovery.md: AWS does not respond; no worker is lost, and all recover afterwards."""
     workers = await standing_workers(fleet, 50)
     await fleet.start()
     await until_scans(fleet, 1)
-    fleet.world.strike(REGION, Outage(LONG))
+    fleet.world.inject_fault(REGION, Outage(LONG))
     await asyncio.sleep(LONG)
     assert await lost(fleet, workers) == []
     assert await breakers(fleet) == []
@@ -105,18 +108,18 @@ async def test_a_failing_scan_of_fifty_marks_nobody(fleet: Fleet) -> None:
     assert await lost(fleet, workers) == []
     discovery = fleet.controllers["one"].discovery
     assert discovery is not None
-    assert discovery.trouble == {}
+    assert discovery.errors == {}
 
 
 async def test_ten_ghosts_among_thirteen_are_cleaned_at_the_second_agreeing_discovery(fleet: Fleet) -> None:
-    """SPEC §1.8: more than max(3, 20 %) at once: nobody, until a second complete scan agrees."""
+    """worker-lifecycle.md#hold: more than max(3, 20 %) at once: none, until a second complete scan agrees."""
     workers = await standing_workers(fleet, 13, ghosts=10)
     await fleet.start()
     await until_scans(fleet, 1)
     assert await lost(fleet, workers) == []
     [breaker] = await breakers(fleet)
     assert (breaker["affected"], breaker["only_a_person_closes"]) == (10, False)
-    await asyncio.sleep(INTERVAL - 60)  # sweeps in between are no discoveries
+    await asyncio.sleep(INTERVAL - 60)  # sweeps in between do not count as scans
     assert scans(fleet) == 1
     assert await lost(fleet, workers) == []
     await until_scans(fleet, 2)
@@ -130,7 +133,7 @@ async def test_ten_ghosts_among_thirteen_are_cleaned_at_the_second_agreeing_disc
 
 
 async def test_three_ghosts_among_thirteen_are_cleaned_at_the_first_discovery(fleet: Fleet) -> None:
-    """SPEC §6: orphans are marked TERMINATED; so few need no second opinion."""
+    """discovery.md: orphans are marked TERMINATED; so few need no second scan."""
     workers = await standing_workers(fleet, 13, ghosts=3)
     await fleet.start()
     await until_scans(fleet, 1)
@@ -141,8 +144,11 @@ async def test_three_ghosts_among_thirteen_are_cleaned_at_the_first_discovery(fl
     assert fleet.controllers["one"].stats()["orphans_terminated_count"] == 3
 
 
-async def test_a_wrong_aws_account_marks_nobody_ever(fleet: Fleet) -> None:
-    """SPEC §1.8: a scan as another account than the records' never agrees, also not after a person's reset."""
+async def test_a_wrong_aws_account_never_marks_a_worker(fleet: Fleet) -> None:
+    """A scan as another account than the records' never counts as agreement, also not after a reset.
+
+    Reference: worker-lifecycle.md#hold.
+    """
     workers = await standing_workers(fleet, 13)
     hide_all(fleet)
     fleet.world.regions[REGION].account_id = OTHER_ACCOUNT

@@ -1,4 +1,4 @@
-"""Fifty lablets from an empty fleet and back: launched for, placed, run, ended, and the machines stopped again."""
+"""Fifty lablets from an empty fleet and back: placed, run and ended, and the workers stopped again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from lcm.cloud.simulated.faults import ExternalAction
 from lcm.cml.client.labs import marker_in_title
-from lcm.controllers.worker.policy import Policy
+from lcm.controllers.worker.deps import Policy
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import Allocation
@@ -48,7 +48,7 @@ async def whole() -> AsyncIterator[Whole]:
 
 
 async def make_fifty(whole: Whole) -> None:
-    """In turn, as people come: the large ones are neither first nor last. Every other one ends by itself."""
+    """Mixed sizes: the large ones are neither first nor last. Every other one ends by itself."""
     left = {name: count for name, (count, _) in SIZES.items()}
     number = 0
     while any(left.values()):
@@ -69,7 +69,10 @@ async def fewer_than(whole: Whole, count: int) -> bool:
 
 @pytest.mark.timeout(600)
 async def test_fifty_lablets_from_an_empty_fleet_and_back(whole: Whole) -> None:
-    """SPEC §10, §5: no more machines than first-fit-decreasing needs, and one; at the end MIN_WORKERS run."""
+    """At most one worker more than first-fit-decreasing needs; at the end MIN_WORKERS run.
+
+    Reference: lablets.md, idle-and-scaling.md.
+    """
     fleet = whole.fleet
     await fleet.change_settings(**SHRINKING)
     await make_fifty(whole)
@@ -80,7 +83,7 @@ async def test_fifty_lablets_from_an_empty_fleet_and_back(whole: Whole) -> None:
     assert fleet.calls("RunInstances") == machines
     assert whole.scheduler.counters.scale_up_accepted_count == machines
     templates = Counter(worker.template_name for worker in await whole.workers())
-    assert len(templates) > 1, "machines of several sizes"
+    assert len(templates) > 1, "workers of several sizes"
     await whole.check_books()
     assert min(worker.allocation.lablets for worker in await whole.workers()) > 0, "none was launched for nothing"
     markers = Counter(marker_in_title(lab.plan.title) for lab in whole.servers.labs())
@@ -88,7 +91,7 @@ async def test_fifty_lablets_from_an_empty_fleet_and_back(whole: Whole) -> None:
 
     await asyncio.sleep(420)
     assert await all_are(whole, LabletStatus.RUNNING)
-    assert await whole.serving() == machines, "whoever holds a lablet runs on"
+    assert await whole.serving() == machines, "a worker with a lablet keeps running"
     for lablet in await whole.lablets():
         if lablet.time_to_live_minutes is None:
             await fleet.people.lablets.terminate(lablet.id)
@@ -105,9 +108,9 @@ async def test_fifty_lablets_from_an_empty_fleet_and_back(whole: Whole) -> None:
 
     await whole.until(lambda: fewer_than(whole, machines // 2), "some are paused")
     await fleet.change_settings(idle={"idle_action": "drain"})
-    await whole.until(lambda: running(MIN_WORKERS), "only as many run as must", within=4 * 3600)
+    await whole.until(lambda: running(MIN_WORKERS), "only MIN_WORKERS run", within=4 * 3600)
     await asyncio.sleep(900)
-    assert await running(MIN_WORKERS), "and so it stays"
+    assert await running(MIN_WORKERS), "and stay running"
     assert fleet.calls("RunInstances") == machines
     actions = Counter([action for worker in await whole.workers() for action in await fleet.audits(worker.id)])
     assert actions["auto_paused"] + actions["drained"] == machines - MIN_WORKERS
@@ -118,17 +121,17 @@ async def test_fifty_lablets_from_an_empty_fleet_and_back(whole: Whole) -> None:
 
 
 def terminated(whole: Whole, worker: Worker) -> None:
-    """Somebody ends the instance from outside; EC2 says so."""
+    """The instance is terminated outside LCM; EC2 reports that."""
     whole.fleet.disturb(ExternalAction.TERMINATE, worker)
 
 
 def vanished(whole: Whole, worker: Worker) -> None:
-    """EC2 knows nothing of the instance any more."""
+    """EC2 no longer lists the instance."""
     vanish(whole.fleet, worker)
 
 
 async def until_elsewhere(whole: Whole, lablet: Lablet, than: Worker) -> Worker:
-    """Wait until it runs on another worker; says on which."""
+    """Wait until the lablet runs on another worker; returns its id."""
 
     async def moved() -> bool:
         now = await whole.lablet(lablet.id)
@@ -140,14 +143,14 @@ async def until_elsewhere(whole: Whole, lablet: Lablet, than: Worker) -> Worker:
 
 @pytest.mark.parametrize("way", [terminated, vanished])
 async def test_lablets_of_a_worker_whose_instance_is_gone(whole: Whole, way: Callable[[Whole, Worker], None]) -> None:
-    """It is not chosen once that was seen; what ran on it runs elsewhere or has failed, as was asked for."""
+    """A lost worker is not chosen any more; its lablets run elsewhere or have failed, as requested."""
     moving = await whole.running("wide", lost_worker_policy="reschedule")
     lost = await whole.worker_of(moving)
     failing = await whole.running("tiny", lost_worker_policy="fail")
     staying = await whole.running("heavy")
     assert failing.worker_id == lost.id != staying.worker_id
     way(whole, lost)
-    early = await whole.make("tiny")  # nobody may have seen it yet: it may be placed there, but does not stay there
+    early = await whole.make("tiny")  # the loss may not be observed yet: it may be placed there, but does not stay
     await whole.fleet.until_status(lost.id, WorkerStatus.TERMINATED)
     late = [await whole.make("tiny") for _ in range(3)]
     for lablet in (moving, early, staying, *late):
@@ -164,11 +167,11 @@ async def test_lablets_of_a_worker_whose_instance_is_gone(whole: Whole, way: Cal
     assert whole.servers.markers() == sorted(running)
 
 
-# Workers that are to go
+# Workers that leave
 
 
 async def test_a_drain_waits_for_the_end_of_a_lablet(whole: Whole) -> None:
-    """SPEC §1.6, §10: automation waits for lablets."""
+    """worker-lifecycle.md#terminating, lablets.md: automation waits for lablets."""
     lablet = await whole.running("wide", time_to_live_minutes=8)
     worker = await whole.worker_of(lablet)
     people = whole.fleet.people
@@ -178,7 +181,7 @@ async def test_a_drain_waits_for_the_end_of_a_lablet(whole: Whole) -> None:
     assert (await whole.fleet.worker(worker.id)).status is WorkerStatus.DRAINING
     assert (await whole.lablet(lablet.id)).status is LabletStatus.RUNNING
     late = await whole.until_status(late, LabletStatus.RUNNING)
-    assert late.worker_id != worker.id, "a worker that drains takes no more"
+    assert late.worker_id != worker.id, "a draining worker takes no more lablets"
     await whole.until_status(lablet, LabletStatus.EXPIRED, within=300)
     await whole.fleet.until_status(worker.id, WorkerStatus.STOPPED, within=200)
     (ended,) = [entry.at async for entry in people.lablets.history(lablet.id) if entry.to_status == "EXPIRED"]
@@ -191,7 +194,7 @@ async def test_a_drain_waits_for_the_end_of_a_lablet(whole: Whole) -> None:
 
 
 async def test_a_drain_waits_no_longer_than_it_may(whole: Whole) -> None:
-    """SPEC §1.6: at most DRAIN_TIMEOUT; the lablet goes on elsewhere."""
+    """worker-lifecycle.md#terminating: at most DRAIN_TIMEOUT; the lablet goes on elsewhere."""
     lablet = await whole.running("wide")
     worker = await whole.worker_of(lablet)
     began = asyncio.get_running_loop().time()
@@ -205,8 +208,8 @@ async def test_a_drain_waits_no_longer_than_it_may(whole: Whole) -> None:
 
 
 @pytest.mark.parametrize("action", ["pause", "drain"])
-async def test_nobody_stops_an_idle_worker_that_holds_a_lablet(whole: Whole, action: str) -> None:
-    """SPEC §5: eligible only with no lablet assigned. The one beside it, without one, is stopped."""
+async def test_an_idle_worker_with_a_lablet_is_not_stopped(whole: Whole, action: str) -> None:
+    """idle-and-scaling.md: eligible only with no lablet assigned. The one beside it, without one, is stopped."""
     await whole.fleet.change_settings(**SHRINKING)
     await whole.fleet.change_settings(idle={"idle_action": action}, scaling={"min_workers": 0})
     lablet = await whole.running("wide")

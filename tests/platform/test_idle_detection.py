@@ -1,4 +1,4 @@
-"""Idle workers are paused or drained, busy and unseen ones are left alone: on the whole platform in virtual time."""
+"""Idle workers are paused or drained, busy and unobserved ones are not: on the whole platform, in virtual time."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 def somebody_works(fleet: Fleet, worker: Worker, minutes_ago: float = 0.0) -> None:
-    """A person started a lab on it."""
+    """A user starts a lab on the worker."""
     at = clock.now() - timedelta(minutes=minutes_ago)
     server = fleet.cml_of(worker)
     server.events = (*server.events, CMLActivityEvent("start_lab", at, "somebody"))
 
 
 async def nobody_runs_nodes(fleet: Fleet, worker: Worker) -> None:
-    """Its CML has no running node."""
+    """The worker's CML has no running node."""
     server = fleet.cml_of(worker)
     server.stats = replace(server.stats, running_nodes=0)
 
 
 async def test_an_idle_worker_is_paused_and_can_be_resumed(fleet: Fleet) -> None:
-    """Seed 000 §5, SPEC §5: more than WORKER_IDLE_TIMEOUT_MINUTES without activity; after a resume it is snoozed."""
+    """More than WORKER_IDLE_TIMEOUT_MINUTES without activity; after a resume it is snoozed.
+
+    Reference: worker-lifecycle.md#running, idle-and-scaling.md.
+    """
     worker = await fleet.running()
     somebody_works(fleet, worker)
     began = asyncio.get_running_loop().time()
@@ -57,7 +60,7 @@ async def test_an_idle_worker_is_paused_and_can_be_resumed(fleet: Fleet) -> None
 
 
 async def test_a_worker_that_is_used_is_not_paused(fleet: Fleet) -> None:
-    """SPEC §5: events of user intent keep it running."""
+    """idle-and-scaling.md: events of user intent keep it running."""
     worker = await fleet.running()
     for _ in range(6):
         somebody_works(fleet, worker)
@@ -65,22 +68,22 @@ async def test_a_worker_that_is_used_is_not_paused(fleet: Fleet) -> None:
     assert (await fleet.worker(worker.id)).ready
 
 
-@pytest.mark.parametrize("trouble", ["failing", "empty", "hanging"])
-async def test_nobody_is_paused_for_telemetry_that_cannot_be_had(fleet: Fleet, trouble: str) -> None:
-    """SPEC §5: no telemetry is not idleness, however long."""
+@pytest.mark.parametrize("failing", ["failing", "empty", "hanging"])
+async def test_no_worker_is_paused_when_activity_events_are_missing(fleet: Fleet, failing: str) -> None:
+    """idle-and-scaling.md: missing activity events are not idleness, however long."""
     worker = await fleet.running()
     server = fleet.cml_of(worker)
-    if trouble == "failing":
+    if failing == "failing":
         server.failures["activity"] = CMLNotReadyError("198.18.0.1", "no connection")
-    elif trouble == "hanging":
+    elif failing == "hanging":
         server.hanging.add("activity")
     await asyncio.sleep(3 * 3600)
     held = await fleet.worker(worker.id)
     assert (held.status, held.desired_status, held.auto_pause_count) == ("RUNNING", "RUNNING", 0)
 
 
-async def test_our_own_account_keeps_nobody_running_where_it_is_ours_alone() -> None:
-    """SPEC §5: CML_DEDICATED_ACCOUNT=true."""
+async def test_events_of_a_dedicated_account_keep_no_worker_running() -> None:
+    """idle-and-scaling.md: CML_DEDICATED_ACCOUNT=true."""
     async with a_fleet(dedicated_account=True) as fleet:
         await fleet.start()
         worker = await fleet.running()
@@ -92,7 +95,10 @@ async def test_our_own_account_keeps_nobody_running_where_it_is_ours_alone() -> 
 
 
 async def test_scale_down_drains_down_to_the_floor_and_keeps_its_cooldown(fleet: Fleet) -> None:
-    """Seed 000 §5, SPEC §5: five guards in order, each skip under its label; MIN_WORKERS holds inside one pass."""
+    """Five guards in order, each skip under its label; MIN_WORKERS holds inside one pass.
+
+    Reference: worker-lifecycle.md#running, idle-and-scaling.md.
+    """
     await fleet.change_settings(
         idle={"worker_auto_pause_enabled": False},
         scaling={"scale_down_enabled": True, "min_workers": 1, "scale_down_cooldown_seconds": 1200},
@@ -111,7 +117,7 @@ async def test_scale_down_drains_down_to_the_floor_and_keeps_its_cooldown(fleet:
 
 
 async def test_with_both_switched_on_auto_pause_acts_and_scale_down_says_that_it_stood_back(fleet: Fleet) -> None:
-    """SPEC §5: IDLE_ACTION=pause is the default."""
+    """idle-and-scaling.md: IDLE_ACTION=pause is the default."""
     await fleet.change_settings(scaling={"scale_down_enabled": True})
     worker = await fleet.running()
     somebody_works(fleet, worker)
@@ -123,7 +129,7 @@ async def test_with_both_switched_on_auto_pause_acts_and_scale_down_says_that_it
 
 
 async def test_the_other_way_round_scale_down_drains_and_auto_pause_stands_back(fleet: Fleet) -> None:
-    """SPEC §5: IDLE_ACTION=drain."""
+    """idle-and-scaling.md: IDLE_ACTION=drain."""
     await fleet.change_settings(idle={"idle_action": "drain"}, scaling={"scale_down_enabled": True})
     worker = await fleet.running()
     somebody_works(fleet, worker)
@@ -135,7 +141,7 @@ async def test_the_other_way_round_scale_down_drains_and_auto_pause_stands_back(
 
 
 async def test_the_cooldown_holds_after_a_change_of_leader(fleet: Fleet) -> None:
-    """SPEC §5: after a change of leader the cooldown still holds, and so does the floor."""
+    """idle-and-scaling.md: after a change of leader the cooldown still holds, and so does the floor."""
     await fleet.change_settings(
         idle={"worker_auto_pause_enabled": False},
         scaling={"scale_down_enabled": True, "scale_down_cooldown_seconds": 7200},

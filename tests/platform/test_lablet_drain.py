@@ -1,4 +1,4 @@
-"""Workers that hold lablets: automation lets them be, a drain waits for them, and what they offer is on the record."""
+"""Workers with lablets: automation does not stop them, a drain waits, and what they offer is recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from lcm.client.base import Leader
 from lcm.cml.types import CMLActivityEvent
-from lcm.controllers.worker.policy import Policy
+from lcm.controllers.worker.deps import Policy
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.lablet.record import (
@@ -43,7 +43,7 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 async def a_lablet_on(fleet: Fleet, worker: Worker) -> Lablet:
-    """A lablet that the scheduler has placed there."""
+    """A lablet that the scheduler has placed on the worker."""
     needs = LabletRequirements(license=False, cpu_cores=0.5, memory_gb=0.5)
     await fleet.people.definitions.create(
         CreateDefinitionRequest(name="exercise", version="1", topology=TOPOLOGY, requirements=needs)
@@ -59,7 +59,7 @@ async def a_lablet_on(fleet: Fleet, worker: Worker) -> Lablet:
 
 
 async def quiet_worker(fleet: Fleet) -> Worker:
-    """A worker that is ready and on whose CML no node runs, as far as CML says."""
+    """A ready worker whose CML reports no running node."""
     worker = await fleet.running()
     server = fleet.cml_of(worker)
     server.stats = replace(server.stats, running_nodes=0)
@@ -68,7 +68,7 @@ async def quiet_worker(fleet: Fleet) -> Worker:
 
 
 async def test_a_drain_waits_until_no_lablet_is_assigned(fleet: Fleet) -> None:
-    """SPEC §1.6: waits until no node runs and no lablet is assigned."""
+    """worker-lifecycle.md#terminating: waits until no node runs and no lablet is assigned."""
     await fleet.start()
     worker = await quiet_worker(fleet)
     lablet = await a_lablet_on(fleet, worker)
@@ -76,14 +76,14 @@ async def test_a_drain_waits_until_no_lablet_is_assigned(fleet: Fleet) -> None:
     await asyncio.sleep(300)
     drained = await fleet.worker(worker.id)
     assert drained.status is WorkerStatus.DRAINING
-    assert "1 lablet is assigned to it" in [condition.message for condition in drained.conditions]
+    assert "1 lablet is assigned to the worker" in [condition.message for condition in drained.conditions]
     release = ReleaseLabletRequest(status=LabletStatus.TERMINATED, version=lablet.version, reason="over")
     await fleet.connect(Role.CONTROLLER).internal.release_lablet(SCHEDULER, lablet.id, release)
     await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=200)
 
 
 async def test_a_drain_waits_no_longer_than_it_may(fleet: Fleet) -> None:
-    """SPEC §1.6: at most DRAIN_TIMEOUT."""
+    """worker-lifecycle.md#terminating: at most DRAIN_TIMEOUT."""
     await fleet.start()
     worker = await quiet_worker(fleet)
     await a_lablet_on(fleet, worker)
@@ -94,7 +94,7 @@ async def test_a_drain_waits_no_longer_than_it_may(fleet: Fleet) -> None:
 
 
 async def test_an_idle_worker_with_a_lablet_is_neither_paused_nor_drained(fleet: Fleet) -> None:
-    """SPEC §5: eligible only with no lablet assigned."""
+    """idle-and-scaling.md: eligible only with no lablet assigned."""
     await fleet.start()
     worker = await quiet_worker(fleet)
     lablet = await a_lablet_on(fleet, worker)
@@ -110,7 +110,7 @@ async def test_an_idle_worker_with_a_lablet_is_neither_paused_nor_drained(fleet:
 
 
 async def test_what_a_workers_cml_offers_is_on_the_record(fleet: Fleet) -> None:
-    """SPEC §10: placement filters by CML version range and node definitions."""
+    """lablets.md: placement filters by CML version range and node definitions."""
     await fleet.start()
     worker = await fleet.create()
     await fleet.until(lambda: bool(fleet.cml.by_machine), "it boots")
@@ -119,7 +119,7 @@ async def test_what_a_workers_cml_offers_is_on_the_record(fleet: Fleet) -> None:
     worker = await fleet.until_ready(worker.id)
     assert (worker.node_definitions, worker.cml_version) == (("alpine", "iosv"), "2.9.1+build.7")
     await asyncio.sleep(1800)
-    assert server.asked["definitions"] == 1
+    assert server.calls["definitions"] == 1
     server.version, server.definitions = "2.10.0+build.1", ("alpine",)
     await asyncio.sleep(200)
     worker = await fleet.worker(worker.id)

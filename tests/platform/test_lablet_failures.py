@@ -1,4 +1,4 @@
-"""What goes wrong on CML: silence, refusals, people who change our labs, labs that are nobody's, and holds."""
+"""Failures on CML: no response, rejections, users who change our labs, stray labs, and holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lcm.cml.simulator.state.faults import Fault, FaultKind
 from lcm.controllers.lablet.deps import LabletPolicy
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
 from lcm.model.worker.requests import HoldRequest
-from tests.support.virtual.lablet_platform import TOPOLOGY, Labbing, a_labbing
+from tests.support.virtual.lablet_platform import TOPOLOGY, LabletPlatform, start_lablet_platform
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,166 +25,166 @@ HERE = "192.0.2.7"
 
 
 @pytest.fixture
-async def labbing() -> AsyncIterator[Labbing]:
-    async with a_labbing() as labbing:
-        yield labbing
+async def platform() -> AsyncIterator[LabletPlatform]:
+    async with start_lablet_platform() as platform:
+        yield platform
 
 
 def somebodys(world: World, title: str) -> Lab:
-    """A lab that a person made, under a title of their choice."""
+    """A lab that a user created, with any title."""
     return world.start_user_lab("anna", TOPOLOGY, title)
 
 
 def remove(world: World, lab: Lab) -> None:
-    """A person deletes a lab."""
+    """A user deletes a lab."""
     del world.labs._labs[lab.id]
 
 
-async def test_a_silent_cml_only_delays(labbing: Labbing) -> None:
-    worker = await labbing.worker()
-    labbing.servers.down.add(HERE)
-    await labbing.start()
-    lablet = await labbing.lablet(worker)
+async def test_a_silent_cml_only_delays(platform: LabletPlatform) -> None:
+    worker = await platform.worker()
+    platform.servers.down.add(HERE)
+    await platform.start()
+    lablet = await platform.lablet(worker)
     await asyncio.sleep(300)
-    lablet = await labbing.get(lablet)
+    lablet = await platform.get(lablet)
     assert lablet.status is LabletStatus.INSTANTIATING
-    assert "cannot be asked" in lablet.message
-    labbing.servers.down.clear()
-    lablet = await labbing.until_status(lablet, LabletStatus.RUNNING, within=180)
+    assert "cannot be queried" in lablet.message
+    platform.servers.down.clear()
+    lablet = await platform.until_status(lablet, LabletStatus.RUNNING, within=180)
     assert lablet.message == ""
-    labbing.servers.down.add(HERE)
+    platform.servers.down.add(HERE)
     await asyncio.sleep(300)
-    lablet = await labbing.get(lablet)
+    lablet = await platform.get(lablet)
     assert lablet.status is LabletStatus.RUNNING, "unknown is not gone"
-    assert "cannot be asked" in lablet.message
-    await labbing.people.lablets.terminate(lablet.id)
+    assert "cannot be queried" in lablet.message
+    await platform.people.lablets.terminate(lablet.id)
     await asyncio.sleep(300)
-    assert (await labbing.get(lablet)).status is LabletStatus.STOPPING
-    labbing.servers.down.clear()
-    await labbing.until_status(lablet, LabletStatus.TERMINATED, within=180)
-    assert labbing.servers.labs() == []
+    assert (await platform.get(lablet)).status is LabletStatus.STOPPING
+    platform.servers.down.clear()
+    await platform.until_status(lablet, LabletStatus.TERMINATED, within=180)
+    assert platform.servers.labs() == []
 
 
-async def test_a_topology_that_cml_refuses_fails_at_once(labbing: Labbing) -> None:
-    worker = await labbing.worker()
-    labbing.world(worker).faults.add(Fault(FaultKind.STATUS, f"{API}/import", status=400))
-    await labbing.start()
-    lablet = await labbing.lablet(worker)
-    lablet = await labbing.until_status(lablet, LabletStatus.FAILED, within=30)
-    assert "CML refuses the topology" in (lablet.ending_reason or "")
-    assert [line for line in labbing.servers.asked if line.endswith("POST /api/v0/import")] == [
+async def test_a_topology_that_cml_refuses_fails_at_once(platform: LabletPlatform) -> None:
+    worker = await platform.worker()
+    platform.world(worker).faults.add(Fault(FaultKind.STATUS, f"{API}/import", status=400))
+    await platform.start()
+    lablet = await platform.lablet(worker)
+    lablet = await platform.until_status(lablet, LabletStatus.FAILED, within=30)
+    assert "CML rejected the topology" in (lablet.ending_reason or "")
+    assert [line for line in platform.servers.requests if line.endswith("POST /api/v0/import")] == [
         f"{HERE} POST {API}/import"
     ]
-    assert (await labbing.control.internal.worker(worker.id)).allocation.lablets == 0
+    assert (await platform.control.internal.worker(worker.id)).allocation.lablets == 0
 
 
 async def test_a_lab_that_does_not_come_up_fails_and_is_removed() -> None:
-    async with a_labbing(policy=LabletPolicy(start_timeout=120.0)) as labbing:
-        worker = await labbing.worker()
-        labbing.world(worker).faults.add(Fault(FaultKind.STATUS, f"{API}/labs/", method="PUT", status=400, count=20))
-        await labbing.start()
-        lablet = await labbing.lablet(worker)
+    async with start_lablet_platform(policy=LabletPolicy(start_timeout=120.0)) as platform:
+        worker = await platform.worker()
+        platform.world(worker).faults.add(Fault(FaultKind.STATUS, f"{API}/labs/", method="PUT", status=400, count=20))
+        await platform.start()
+        lablet = await platform.lablet(worker)
         await asyncio.sleep(100)
-        assert "CML does not start its lab" in (await labbing.get(lablet)).message
-        lablet = await labbing.until_status(lablet, LabletStatus.FAILED, within=300)
+        assert "CML cannot start its lab" in (await platform.get(lablet)).message
+        lablet = await platform.until_status(lablet, LabletStatus.FAILED, within=300)
         assert "not up within 120 s" in (lablet.ending_reason or "")
-        assert labbing.servers.labs() == []
+        assert platform.servers.labs() == []
 
 
 async def test_a_lab_that_does_not_go_is_called_stuck_and_tried_further() -> None:
-    async with a_labbing(policy=LabletPolicy(stop_timeout=120.0)) as labbing:
-        worker = await labbing.worker()
-        await labbing.start()
-        lablet = await labbing.lablet(worker)
-        await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
+    async with start_lablet_platform(policy=LabletPolicy(stop_timeout=120.0)) as platform:
+        worker = await platform.worker()
+        await platform.start()
+        lablet = await platform.lablet(worker)
+        await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
         fault = Fault(FaultKind.STATUS, f"{API}/labs/", method="DELETE", status=400)
-        labbing.world(worker).faults.add(fault)
-        await labbing.people.lablets.terminate(lablet.id)
+        platform.world(worker).faults.add(fault)
+        await platform.people.lablets.terminate(lablet.id)
         await asyncio.sleep(400)
-        lablet = await labbing.get(lablet)
+        lablet = await platform.get(lablet)
         assert lablet.status is LabletStatus.STOPPING
         assert lablet.message.startswith("Stuck: ")
-        assert labbing.registries["one"].get_sample_value("lcm_lablets_stuck") == 1
-        labbing.world(worker).faults.clear()
-        await labbing.until_status(lablet, LabletStatus.TERMINATED, within=120)
-        assert labbing.servers.labs() == []
+        assert platform.registries["one"].get_sample_value("lcm_lablets_stuck") == 1
+        platform.world(worker).faults.clear()
+        await platform.until_status(lablet, LabletStatus.TERMINATED, within=120)
+        assert platform.servers.labs() == []
 
 
 @pytest.mark.parametrize("policy", LostWorkerPolicy)
-async def test_a_lab_that_somebody_deletes_is_as_good_as_lost(labbing: Labbing, policy: LostWorkerPolicy) -> None:
-    worker = await labbing.worker()
-    await labbing.start()
-    lablet = await labbing.lablet(worker, lost_worker_policy=policy)
-    await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
-    remove(labbing.world(worker), labbing.servers.labs()[0])
+async def test_a_lab_that_a_user_deletes_counts_as_lost(platform: LabletPlatform, policy: LostWorkerPolicy) -> None:
+    worker = await platform.worker()
+    await platform.start()
+    lablet = await platform.lablet(worker, lost_worker_policy=policy)
+    await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
+    remove(platform.world(worker), platform.servers.labs()[0])
     becomes = LabletStatus.FAILED if policy is LostWorkerPolicy.FAIL else LabletStatus.PENDING_SCHEDULING
-    lablet = await labbing.until_status(lablet, becomes, within=120)
-    entry = [each async for each in labbing.people.lablets.history(lablet.id)][-1]
-    assert "deleted its lab" in entry.reason
+    lablet = await platform.until_status(lablet, becomes, within=120)
+    entry = [each async for each in platform.people.lablets.history(lablet.id)][-1]
+    assert "its lab was deleted" in entry.reason
 
 
-async def test_one_answer_is_not_enough_to_give_a_lab_up(labbing: Labbing) -> None:
-    """Unknown is not gone: a 404 for a lab that the list still shows decides nothing."""
-    worker = await labbing.worker()
-    await labbing.start()
-    lablet = await labbing.lablet(worker)
-    lablet = await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
+async def test_one_response_is_not_enough_to_give_up_a_lab(platform: LabletPlatform) -> None:
+    """Unknown is not gone: a 404 for a lab that is still listed decides nothing."""
+    worker = await platform.worker()
+    await platform.start()
+    lablet = await platform.lablet(worker)
+    lablet = await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
     for _ in range(3):
-        labbing.world(worker).faults.add(
+        platform.world(worker).faults.add(
             Fault(FaultKind.STATUS, f"{API}/labs/{lablet.lab_id}", method="GET", status=404, count=1)
         )
         await asyncio.sleep(90)
-    assert labbing.world(worker).faults.all == []
-    assert (await labbing.get(lablet)).status is LabletStatus.RUNNING
-    assert labbing.servers.imports() == 1
+    assert platform.world(worker).faults.all == []
+    assert (await platform.get(lablet)).status is LabletStatus.RUNNING
+    assert platform.servers.imports() == 1
 
 
-async def test_a_copy_of_our_lab_is_told_of_and_left_alone(labbing: Labbing) -> None:
-    labbing.sweep_interval = 60.0
-    worker = await labbing.worker()
-    await labbing.start()
-    lablet = await labbing.lablet(worker)
-    lablet = await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
-    copy = somebodys(labbing.world(worker), title_with_marker("mine now", f"{lablet.id}.1"))
+async def test_a_copy_of_our_lab_is_reported_and_not_touched(platform: LabletPlatform) -> None:
+    platform.sweep_interval = 60.0
+    worker = await platform.worker()
+    await platform.start()
+    lablet = await platform.lablet(worker)
+    lablet = await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
+    copy = somebodys(platform.world(worker), title_with_marker("mine now", f"{lablet.id}.1"))
     await asyncio.sleep(300)
-    assert await labbing.audits(worker.id) == ["labs_not_recorded"]
-    await labbing.people.lablets.terminate(lablet.id)
-    await labbing.until_status(lablet, LabletStatus.TERMINATED, within=120)
+    assert await platform.audits(worker.id) == ["labs_not_recorded"]
+    await platform.people.lablets.terminate(lablet.id)
+    await platform.until_status(lablet, LabletStatus.TERMINATED, within=120)
     await asyncio.sleep(600)
-    assert [lab.id for lab in labbing.servers.labs()] == [copy.id], "also when nothing of ours is left"
+    assert [lab.id for lab in platform.servers.labs()] == [copy.id], "also when nothing of ours is left"
 
 
-async def test_a_copy_is_not_taken_for_ours_while_ours_is_unknown(labbing: Labbing) -> None:
-    """Ours is the older one; the other is not deleted with it."""
-    worker = await labbing.worker()
-    await labbing.start("one")
-    await labbing.until(lambda: labbing.controllers["one"].is_leader, "one leads")
-    labbing.lives["one"].die("after", 1)
-    lablet = await labbing.lablet(worker)
-    await labbing.until(lambda: labbing.lives["one"].dead, "dead", within=60)
-    (first,) = labbing.servers.labs()
+async def test_a_copy_is_not_taken_for_ours_while_ours_is_unknown(platform: LabletPlatform) -> None:
+    """The older lab is ours; the other one is not deleted with it."""
+    worker = await platform.worker()
+    await platform.start("one")
+    await platform.until(lambda: platform.controllers["one"].is_leader, "one leads")
+    platform.lives["one"].die("after", 1)
+    lablet = await platform.lablet(worker)
+    await platform.until(lambda: platform.lives["one"].dead, "dead", within=60)
+    (first,) = platform.servers.labs()
     await asyncio.sleep(3)
-    copy = somebodys(labbing.world(worker), first.plan.title)
-    await labbing.people.lablets.terminate(lablet.id)
-    await labbing.start("two")
-    await labbing.until_status(lablet, LabletStatus.TERMINATED, within=300)
+    copy = somebodys(platform.world(worker), first.plan.title)
+    await platform.people.lablets.terminate(lablet.id)
+    await platform.start("two")
+    await platform.until_status(lablet, LabletStatus.TERMINATED, within=300)
     await asyncio.sleep(600)
-    assert [lab.id for lab in labbing.servers.labs()] == [copy.id]
+    assert [lab.id for lab in platform.servers.labs()] == [copy.id]
 
 
-async def test_labs_of_others_are_told_of_once_and_never_touched(labbing: Labbing) -> None:
+async def test_labs_of_others_are_reported_once_and_never_touched(platform: LabletPlatform) -> None:
     """Issue 8: labs found on CML that belong to no lablet are reported, never deleted."""
-    labbing.sweep_interval = 60.0
-    worker = await labbing.worker()
-    world = labbing.world(worker)
+    platform.sweep_interval = 60.0
+    worker = await platform.worker()
+    world = platform.world(worker)
     plain = somebodys(world, "Evening exercise")
     foreign = somebodys(world, title_with_marker("theirs", "l-0123456789ab.1"))
     strange = somebodys(world, title_with_marker("strange", "whatever"))
-    controller = await labbing.start()
+    controller = await platform.start()
     await asyncio.sleep(2000)
-    assert {lab.id for lab in labbing.servers.labs()} == {plain.id, foreign.id, strange.id}
-    assert {lab.state for lab in labbing.servers.labs()} == {"STARTED"}
-    assert sorted(await labbing.audits(worker.id)) == ["labs_of_unknown_lablets", "labs_without_marker"]
+    assert {lab.id for lab in platform.servers.labs()} == {plain.id, foreign.id, strange.id}
+    assert {lab.state for lab in platform.servers.labs()} == {"STARTED"}
+    assert sorted(await platform.audits(worker.id)) == ["labs_of_unknown_lablets", "labs_without_marker"]
     assert controller.strays.counts() == {
         "labs_without_marker": 1,
         "labs_of_unknown_lablets": 2,
@@ -192,54 +192,54 @@ async def test_labs_of_others_are_told_of_once_and_never_touched(labbing: Labbin
         "labs_left_behind": 0,
     }
     assert controller.counters.sweeps_count == pytest.approx(2000 / 65, abs=4)
-    text = labbing.registries["one"].get_sample_value("lcm_stray_labs", {"kind": "labs_of_unknown_lablets"})
+    text = platform.registries["one"].get_sample_value("lcm_stray_labs", {"kind": "labs_of_unknown_lablets"})
     assert text == 2
 
 
-async def test_a_marker_from_the_future_is_not_judged(labbing: Labbing) -> None:
-    """A control plane that was set back to an older backup must not delete what it has forgotten."""
-    labbing.sweep_interval = 60.0
-    worker = await labbing.worker()
-    lablet = await labbing.lablet()
-    kept = somebodys(labbing.world(worker), title_with_marker("later", f"{lablet.id}.7"))
-    await labbing.start()
+async def test_a_marker_from_the_future_is_not_judged(platform: LabletPlatform) -> None:
+    """A control plane that was set back to an older backup must not delete what it does not know."""
+    platform.sweep_interval = 60.0
+    worker = await platform.worker()
+    lablet = await platform.lablet()
+    kept = somebodys(platform.world(worker), title_with_marker("later", f"{lablet.id}.7"))
+    await platform.start()
     await asyncio.sleep(600)
-    assert [lab.id for lab in labbing.servers.labs()] == [kept.id]
+    assert [lab.id for lab in platform.servers.labs()] == [kept.id]
 
 
 @pytest.mark.parametrize("whose", ["worker", "fleet"])
-async def test_a_hold_lets_no_lab_be_changed(labbing: Labbing, whose: str) -> None:
-    """SPEC §1.8: hold stops cloud and CML changes."""
-    worker = await labbing.worker()
-    await labbing.start()
-    lablet = await labbing.lablet(worker)
-    await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
+async def test_a_hold_lets_no_lab_be_changed(platform: LabletPlatform, whose: str) -> None:
+    """worker-lifecycle.md#hold: hold stops cloud and CML changes."""
+    worker = await platform.worker()
+    await platform.start()
+    lablet = await platform.lablet(worker)
+    await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
     hold = HoldRequest(reason="maintenance")
     if whose == "worker":
-        await labbing.people.workers.hold(worker.id, hold)
+        await platform.people.workers.hold(worker.id, hold)
     else:
-        await labbing.people.fleet.hold(hold)
-    await labbing.people.lablets.terminate(lablet.id)
+        await platform.people.fleet.hold(hold)
+    await platform.people.lablets.terminate(lablet.id)
     await asyncio.sleep(600)
-    lablet = await labbing.get(lablet)
+    lablet = await platform.get(lablet)
     assert lablet.status is LabletStatus.RUNNING
     assert lablet.message == "on hold by admin: maintenance"
-    assert [lab.state for lab in labbing.servers.labs()] == ["STARTED"]
+    assert [lab.state for lab in platform.servers.labs()] == ["STARTED"]
     if whose == "worker":
-        await labbing.people.workers.release(worker.id)
+        await platform.people.workers.release(worker.id)
     else:
-        await labbing.people.fleet.release()
-    await labbing.until_status(lablet, LabletStatus.TERMINATED, within=120)
+        await platform.people.fleet.release()
+    await platform.until_status(lablet, LabletStatus.TERMINATED, within=120)
 
 
-async def test_an_account_that_cml_refuses_is_asked_for_anew(labbing: Labbing) -> None:
-    worker = await labbing.worker()
-    world = labbing.world(worker)
+async def test_an_account_that_cml_refuses_is_read_again(platform: LabletPlatform) -> None:
+    worker = await platform.worker()
+    world = platform.world(worker)
     known = world.sessions.accounts["admin"]
     known.password = "another"
-    await labbing.start()
-    lablet = await labbing.lablet(worker)
+    await platform.start()
+    lablet = await platform.lablet(worker)
     await asyncio.sleep(60)
-    assert "refused" in (await labbing.get(lablet)).message
+    assert "rejected" in (await platform.get(lablet)).message
     known.password = "simulated"
-    await labbing.until_status(lablet, LabletStatus.RUNNING, within=300)
+    await platform.until_status(lablet, LabletStatus.RUNNING, within=300)

@@ -1,4 +1,4 @@
-"""The life of a lablet on a real control plane and simulated CML servers, from SCHEDULED to its end."""
+"""The lifecycle of a lablet on a real control plane and simulated CML servers, from SCHEDULED to its end."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from lcm.core import clock
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, LabletRequirements
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.status import WorkerStatus
-from tests.support.virtual.lablet_platform import NOT_READY, TOPOLOGY, Labbing, a_labbing
+from tests.support.virtual.lablet_platform import NOT_READY, TOPOLOGY, LabletPlatform, start_lablet_platform
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
 @pytest.fixture
-async def labbing() -> AsyncIterator[Labbing]:
-    async with a_labbing() as labbing:
-        yield labbing
+async def platform() -> AsyncIterator[LabletPlatform]:
+    async with start_lablet_platform() as platform:
+        yield platform
 
 
-async def test_a_lab_is_made_started_published_and_removed(labbing: Labbing) -> None:
-    """SPEC §10: imports the topology, starts it, waits until it has converged, publishes the node addresses."""
-    worker = await labbing.worker()
-    await labbing.start()
-    lablet = await labbing.lablet(worker)
-    lablet = await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
-    (lab,) = labbing.servers.labs()
+async def test_a_lab_is_made_started_published_and_removed(platform: LabletPlatform) -> None:
+    """lablets.md: imports the topology, starts it, waits until it has converged, publishes the node addresses."""
+    worker = await platform.worker()
+    await platform.start()
+    lablet = await platform.lablet(worker)
+    lablet = await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
+    (lab,) = platform.servers.labs()
     assert lab.plan.title.endswith(f"[lcm:{lablet.id}.1]")
     assert lab.plan.title.startswith(lablet.name[:10])
     assert {node.state for node in lab.nodes.values()} == {"BOOTED"}
@@ -42,12 +42,12 @@ async def test_a_lab_is_made_started_published_and_removed(labbing: Labbing) -> 
         "host": ("192.168.254.10",),
         "sw": (),
     }
-    await labbing.people.lablets.terminate(lablet.id)
-    lablet = await labbing.until_status(lablet, LabletStatus.TERMINATED, within=120)
-    assert labbing.servers.labs() == []
-    assert labbing.servers.imports() == 1
-    assert (await labbing.control.internal.worker(worker.id)).allocation.lablets == 0
-    assert await labbing.steps(lablet) == [
+    await platform.people.lablets.terminate(lablet.id)
+    lablet = await platform.until_status(lablet, LabletStatus.TERMINATED, within=120)
+    assert platform.servers.labs() == []
+    assert platform.servers.imports() == 1
+    assert (await platform.control.internal.worker(worker.id)).allocation.lablets == 0
+    assert await platform.steps(lablet) == [
         "PENDING_SCHEDULING",
         "SCHEDULED",
         "INSTANTIATING",
@@ -57,23 +57,23 @@ async def test_a_lab_is_made_started_published_and_removed(labbing: Labbing) -> 
     ]
 
 
-async def test_its_time_ends_it(labbing: Labbing) -> None:
-    worker = await labbing.worker()
-    await labbing.start()
-    lablet = await labbing.lablet(worker, time_to_live_minutes=10.0)
-    lablet = await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
+async def test_its_time_ends_it(platform: LabletPlatform) -> None:
+    worker = await platform.worker()
+    await platform.start()
+    lablet = await platform.lablet(worker, time_to_live_minutes=10.0)
+    lablet = await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
     assert lablet.running_since is not None
     await asyncio.sleep(595)
-    assert (await labbing.get(lablet)).status is LabletStatus.RUNNING
-    lablet = await labbing.until_status(lablet, LabletStatus.EXPIRED, within=60)
-    assert labbing.servers.labs() == []
-    assert "STOPPING" in await labbing.steps(lablet)
+    assert (await platform.get(lablet)).status is LabletStatus.RUNNING
+    lablet = await platform.until_status(lablet, LabletStatus.EXPIRED, within=60)
+    assert platform.servers.labs() == []
+    assert "STOPPING" in await platform.steps(lablet)
 
 
-async def test_its_last_hour_ends_it_wherever_it_is(labbing: Labbing) -> None:
-    """Also one that never came up, and one that was never begun."""
-    worker = await labbing.worker()
-    await labbing.people.definitions.create(
+async def test_its_last_hour_ends_it_wherever_it_is(platform: LabletPlatform) -> None:
+    """Also a lablet that never came up, and one that was never started."""
+    worker = await platform.worker()
+    await platform.people.definitions.create(
         CreateDefinitionRequest(
             name="slow",
             version="1",
@@ -82,50 +82,50 @@ async def test_its_last_hour_ends_it_wherever_it_is(labbing: Labbing) -> None:
         )
     )
     ends_at = clock.now() + timedelta(seconds=100)
-    made = await labbing.people.lablets.create(CreateLabletRequest(definition="slow", ends_at=ends_at))
-    lablet = await labbing.place(made, worker)
-    silent = await labbing.worker("beta", "192.0.2.8")
-    waiting = await labbing.lablet(silent, ends_at=ends_at)
-    await labbing.report(silent, WorkerStatus.RUNNING, conditions=labbing.cml(*NOT_READY))
-    await labbing.start()
+    made = await platform.people.lablets.create(CreateLabletRequest(definition="slow", ends_at=ends_at))
+    lablet = await platform.place(made, worker)
+    silent = await platform.worker("beta", "192.0.2.8")
+    waiting = await platform.lablet(silent, ends_at=ends_at)
+    await platform.report(silent, WorkerStatus.RUNNING, conditions=platform.cml(*NOT_READY))
+    await platform.start()
     await asyncio.sleep(95)
-    assert (await labbing.get(lablet)).status is LabletStatus.INSTANTIATING
-    await labbing.until_status(lablet, LabletStatus.EXPIRED, within=60)
-    assert "RUNNING" not in await labbing.steps(lablet)
-    await labbing.until_status(waiting, LabletStatus.EXPIRED, within=10)
+    assert (await platform.get(lablet)).status is LabletStatus.INSTANTIATING
+    await platform.until_status(lablet, LabletStatus.EXPIRED, within=60)
+    assert "RUNNING" not in await platform.steps(lablet)
+    await platform.until_status(waiting, LabletStatus.EXPIRED, within=10)
 
 
-async def test_addresses_that_come_later_are_published_later(labbing: Labbing) -> None:
-    """And written only when they change."""
-    worker = await labbing.worker()
-    await labbing.start()
-    labbing.servers.silent = True
-    lablet = await labbing.lablet(worker)
-    lablet = await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
+async def test_addresses_that_come_later_are_published_later(platform: LabletPlatform) -> None:
+    """They are written only when they change."""
+    worker = await platform.worker()
+    await platform.start()
+    platform.servers.silent = True
+    lablet = await platform.lablet(worker)
+    lablet = await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
     assert [endpoint.addresses for endpoint in lablet.endpoints] == [(), ()]
-    labbing.servers.silent = False
+    platform.servers.silent = False
     await asyncio.sleep(15)
-    told = await labbing.get(lablet)
-    assert [endpoint.addresses for endpoint in told.endpoints] == [("192.168.254.10",), ()]
+    published = await platform.get(lablet)
+    assert [endpoint.addresses for endpoint in published.endpoints] == [("192.168.254.10",), ()]
     await asyncio.sleep(3600)
-    assert (await labbing.get(lablet)).version == told.version
+    assert (await platform.get(lablet)).version == published.version
 
 
-async def test_what_runs_is_asked_for_seldom(labbing: Labbing) -> None:
-    worker = await labbing.worker()
-    await labbing.start()
-    lablet = await labbing.lablet(worker)
-    await labbing.until_status(lablet, LabletStatus.RUNNING, within=120)
+async def test_running_labs_are_queried_rarely(platform: LabletPlatform) -> None:
+    worker = await platform.worker()
+    await platform.start()
+    lablet = await platform.lablet(worker)
+    await platform.until_status(lablet, LabletStatus.RUNNING, within=120)
     await asyncio.sleep(400)
-    before = len(labbing.servers.asked)
+    before = len(platform.servers.requests)
     await asyncio.sleep(3600)
-    looks = [line for line in labbing.servers.asked[before:] if line.endswith("/layer3_addresses")]
-    assert 50 <= len(looks) <= 61, "once a minute"
+    queries = [line for line in platform.servers.requests[before:] if line.endswith("/layer3_addresses")]
+    assert 50 <= len(queries) <= 61, "once a minute"
 
 
-async def test_fifty_lablets_on_one_worker(labbing: Labbing) -> None:
-    worker = await labbing.worker()
-    await labbing.people.definitions.create(
+async def test_fifty_lablets_on_one_worker(platform: LabletPlatform) -> None:
+    worker = await platform.worker()
+    await platform.people.definitions.create(
         CreateDefinitionRequest(
             name="light",
             version="1",
@@ -135,16 +135,16 @@ async def test_fifty_lablets_on_one_worker(labbing: Labbing) -> None:
             ),
         )
     )
-    await labbing.start()
-    made = [await labbing.people.lablets.create(CreateLabletRequest(definition="light")) for _ in range(50)]
-    lablets = [await labbing.place(each, worker) for each in made]
+    await platform.start()
+    made = [await platform.people.lablets.create(CreateLabletRequest(definition="light")) for _ in range(50)]
+    lablets = [await platform.place(each, worker) for each in made]
     for lablet in lablets:
-        await labbing.until_status(lablet, LabletStatus.RUNNING, within=300)
-    assert labbing.servers.imports() == 50
-    assert labbing.servers.markers() == sorted(f"{lablet.id}.1" for lablet in lablets)
-    assert len({(await labbing.get(lablet)).ports["CONSOLE"] for lablet in lablets}) == 50
+        await platform.until_status(lablet, LabletStatus.RUNNING, within=300)
+    assert platform.servers.imports() == 50
+    assert platform.servers.markers() == sorted(f"{lablet.id}.1" for lablet in lablets)
+    assert len({(await platform.get(lablet)).ports["CONSOLE"] for lablet in lablets}) == 50
     for lablet in lablets:
-        await labbing.people.lablets.terminate(lablet.id)
+        await platform.people.lablets.terminate(lablet.id)
     for lablet in lablets:
-        await labbing.until_status(lablet, LabletStatus.TERMINATED, within=300)
-    assert labbing.servers.labs() == []
+        await platform.until_status(lablet, LabletStatus.TERMINATED, within=300)
+    assert platform.servers.labs() == []

@@ -1,4 +1,4 @@
-"""A worker's whole life, on the real control plane, the simulated cloud and virtual time."""
+"""The lifecycle of a worker, on the real control plane, the simulated cloud and virtual time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 async def test_a_worker_is_launched_and_becomes_ready(fleet: Fleet) -> None:
-    """Seed 000 §3 and §4, seed 001 §2 and §4: launched, followed until it runs; SPEC §1.1: ready when CML answers."""
+    """Launched, followed until it runs; worker-lifecycle.md#statuses: ready when CML responds.
+
+    Reference: worker-lifecycle.md#launching, worker-lifecycle.md#deadlines, worker-lifecycle.md#decisions,
+    worker-lifecycle.md#running.
+    """
     worker = await fleet.create()
     worker = await fleet.until_ready(worker.id, within=300)
     assert await fleet.steps(worker.id) == ["PENDING", "PROVISIONING", "STARTING", "RUNNING"]
@@ -36,7 +40,7 @@ async def test_a_worker_is_launched_and_becomes_ready(fleet: Fleet) -> None:
 
 
 async def test_the_first_cloud_call_follows_at_once(fleet: Fleet) -> None:
-    """Seed 002 §5, SPEC §2: a user's change overtakes a resync and waits for nothing."""
+    """controllers.md#watch, controllers.md: a user's change overtakes a resync and waits for nothing."""
     await asyncio.sleep(60)
     await fleet.create()
     waited = await fleet.until(lambda: fleet.calls("RunInstances") == 1, "launched", within=30)
@@ -44,7 +48,7 @@ async def test_the_first_cloud_call_follows_at_once(fleet: Fleet) -> None:
 
 
 async def test_stop_start_and_terminate(fleet: Fleet) -> None:
-    """Seed 000 §5, step 1, §6 and §7; seed 001 §4 and §5."""
+    """worker-lifecycle.md#running, worker-lifecycle.md#stopping, worker-lifecycle.md#terminating."""
     worker = await fleet.running()
     await fleet.people.workers.stop(worker.id)
     worker = await fleet.until_status(worker.id, WorkerStatus.STOPPED, within=300)
@@ -63,15 +67,15 @@ async def test_stop_start_and_terminate(fleet: Fleet) -> None:
     assert stats["terminated_count"] == 1
 
 
-async def test_a_licence_is_registered_and_given_back(fleet: Fleet) -> None:
-    """Seed 001 §4 and §5; seed 000 §9, SPEC §1.5 and §1.6."""
+async def test_a_license_is_registered_and_deregistered(fleet: Fleet) -> None:
+    """worker-lifecycle.md#running, worker-lifecycle.md#licenses, worker-lifecycle.md#terminating."""
     worker = await fleet.running(license_token="good-token")
     await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
 
     async def known() -> bool:
         return (await fleet.worker(worker.id)).license_status is LicenseStatus.REGISTERED
 
-    await fleet.until(known, "the record says so", within=300)
+    await fleet.until(known, "the record is updated", within=300)
     await fleet.people.workers.terminate(worker.id)
     worker = await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=600)
     assert fleet.cml.licensed() == []
@@ -80,31 +84,34 @@ async def test_a_licence_is_registered_and_given_back(fleet: Fleet) -> None:
 
 
 async def test_a_bad_token_fails_once_and_is_not_tried_again(fleet: Fleet) -> None:
-    """SPEC §1.5: CML takes a bad token; what it says then counts, and is not repeated until somebody asks anew."""
+    """CML accepts a bad token and reports the failure later; it is not repeated without a new request.
+
+    Reference: worker-lifecycle.md#running.
+    """
     worker = await fleet.running(license_token="bad-token")
 
     async def failed() -> bool:
         return (await fleet.worker(worker.id)).license_status is LicenseStatus.FAILED
 
     await fleet.until(failed, "failed", within=600)
-    asked = fleet.cml_of(worker).asked["register"]
+    asked = fleet.cml_of(worker).calls["register"]
     await asyncio.sleep(1800)
-    assert fleet.cml_of(worker).asked["register"] == asked == 1
+    assert fleet.cml_of(worker).calls["register"] == asked == 1
     token = LicenseRequest(operation=LicenseOperation.REGISTER, token="good-token")  # type: ignore[arg-type]
     await fleet.people.workers.license(worker.id, token)
     await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
 
 
 async def test_a_deregistration_is_executed_and_withdraws_the_token(fleet: Fleet) -> None:
-    """Seed 000 §9."""
+    """worker-lifecycle.md#licenses."""
     worker = await fleet.running(license_token="good-token")
     await fleet.until(lambda: fleet.cml.licensed() == [worker.instance_id], "registered", within=300)
     await fleet.people.workers.license(worker.id, LicenseRequest(operation=LicenseOperation.DEREGISTER))
 
-    async def given_back() -> bool:
+    async def deregistered() -> bool:
         return (await fleet.worker(worker.id)).license_status is LicenseStatus.DEREGISTERED
 
-    await fleet.until(given_back, "given back", within=300)
+    await fleet.until(deregistered, "deregistered", within=300)
     assert fleet.cml.licensed() == []
     await asyncio.sleep(900)
     assert fleet.cml.licensed() == []
@@ -112,7 +119,7 @@ async def test_a_deregistration_is_executed_and_withdraws_the_token(fleet: Fleet
 
 
 async def test_an_instance_that_is_stopped_from_outside_is_started_again(fleet: Fleet) -> None:
-    """Seed 001 §5, SPEC §1.5: drift to STOPPED with desired RUNNING is restored."""
+    """worker-lifecycle.md#running: drift to STOPPED with desired RUNNING is restored."""
     worker = await fleet.running()
     fleet.disturb(ExternalAction.STOP, worker)
     await asyncio.sleep(300)
@@ -122,7 +129,7 @@ async def test_an_instance_that_is_stopped_from_outside_is_started_again(fleet: 
 
 
 async def test_the_fourth_stop_from_outside_within_an_hour_is_left_alone(fleet: Fleet) -> None:
-    """SPEC §1.5: three times an hour, then Stuck."""
+    """worker-lifecycle.md#running: three times an hour, then Stuck."""
     worker = await fleet.running()
     for _ in range(4):
         fleet.disturb(ExternalAction.STOP, worker)
@@ -134,7 +141,7 @@ async def test_the_fourth_stop_from_outside_within_an_hour_is_left_alone(fleet: 
 
 
 async def test_a_stop_from_outside_is_accepted_where_that_is_the_policy(fleet: Fleet) -> None:
-    """SPEC §1.5: DRIFT_POLICY=accept lets the desired status follow."""
+    """worker-lifecycle.md#running: DRIFT_POLICY=accept lets the desired status follow."""
     await fleet.change_settings(discovery={"drift_policy": "accept"})
     worker = await fleet.running()
     fleet.disturb(ExternalAction.STOP, worker)
@@ -146,7 +153,7 @@ async def test_a_stop_from_outside_is_accepted_where_that_is_the_policy(fleet: F
 
 
 async def test_a_termination_from_outside_is_recorded(fleet: Fleet) -> None:
-    """Seed 004 problem, SPEC §1.5: EC2 says terminated; policy terminate."""
+    """discovery.md#orphans, worker-lifecycle.md#running: EC2 reports terminated; policy terminate."""
     worker = await fleet.running()
     fleet.disturb(ExternalAction.TERMINATE, worker)
     worker = await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
@@ -155,7 +162,7 @@ async def test_a_termination_from_outside_is_recorded(fleet: Fleet) -> None:
 
 
 async def test_a_lost_instance_is_replaced_where_that_is_the_policy(fleet: Fleet) -> None:
-    """Seed 001 §5: RUNNING wanted, EC2 not found: launch a new instance."""
+    """worker-lifecycle.md#running: RUNNING desired, instance not found: launch a new instance."""
     worker = await fleet.running(lost_instance_policy="replace")
     fleet.disturb(ExternalAction.TERMINATE, worker)
     await fleet.until_status(worker.id, WorkerStatus.PENDING, within=300)
@@ -166,7 +173,7 @@ async def test_a_lost_instance_is_replaced_where_that_is_the_policy(fleet: Fleet
 
 
 async def test_a_drain_waits_for_nodes_and_then_stops(fleet: Fleet) -> None:
-    """Seed 000 §6, SPEC §1.6."""
+    """worker-lifecycle.md#stopping, worker-lifecycle.md#terminating."""
     worker = await fleet.running()
     await fleet.people.workers.drain(worker.id)
     await asyncio.sleep(120)
@@ -177,7 +184,10 @@ async def test_a_drain_waits_for_nodes_and_then_stops(fleet: Fleet) -> None:
 
 
 async def test_a_steady_worker_writes_nothing_and_costs_one_call_a_cycle(fleet: Fleet) -> None:
-    """Seed 001 §5, SPEC §4: AWS calls grow with pages; a steady fleet writes nothing but metrics."""
+    """AWS calls grow with pages; a steady fleet writes nothing but metrics.
+
+    Reference: worker-lifecycle.md#running, cloud-and-cml.md.
+    """
     worker = await fleet.running()
     await asyncio.sleep(600)
     before, described = await fleet.worker(worker.id), fleet.calls("DescribeInstances")

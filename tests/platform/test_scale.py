@@ -31,7 +31,10 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 @pytest.mark.timeout(600)
 async def test_a_cycle_of_a_steady_fleet(fleet: Fleet) -> None:
-    """SPEC §4: at most 18 calls at N = 1,000 in the fullest cycle; the next writes metrics and how it is itself."""
+    """At most 18 calls at N = 1,000 in the fullest cycle; the next writes metrics and its own status.
+
+    Reference: cloud-and-cml.md.
+    """
     await asyncio.sleep(100)
     wire, server = fleet.wires["one"], fleet.server
     most = 0

@@ -1,4 +1,4 @@
-"""Lablets on an empty fleet: the scheduler asks for workers, the worker controller launches them, all are placed."""
+"""Lablets on an empty fleet: the scheduler requests workers, they are launched, and all lablets are placed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from lcm.cml.types import CMLActivityEvent
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.plan import SchedulerConfig
+from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
@@ -68,12 +68,12 @@ async def make(fleet: Fleet, definition: str, count: int, **body: Any) -> list[L
 
 
 async def lablets(fleet: Fleet) -> list[Lablet]:
-    page = await fleet.plane.parts.plane.store.find(LABLETS, limit=1000)
+    page = await fleet.plane.services.context.store.find(LABLETS, limit=1000)
     return [Lablet.model_validate_json(item.body) for item in page.items]
 
 
 async def workers(fleet: Fleet) -> list[Worker]:
-    page = await fleet.plane.parts.plane.store.find(WORKERS, limit=1000)
+    page = await fleet.plane.services.context.store.find(WORKERS, limit=1000)
     return [Worker.model_validate_json(item.body) for item in page.items]
 
 
@@ -90,7 +90,7 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 async def test_fifty_lablets_on_an_empty_fleet(fleet: Fleet) -> None:
-    """No more machines than first-fit-decreasing needs, and one; each asked for and launched once."""
+    """At most one worker more than first-fit-decreasing needs; each requested and launched once."""
     await define(fleet, "small", SMALL)
     await define(fleet, "wide", WIDE)
     async with scheduling(fleet) as scheduler:
@@ -129,7 +129,7 @@ async def test_a_paused_worker_is_resumed_and_used(fleet: Fleet) -> None:
 
 
 async def test_a_worker_whose_instance_vanished_is_not_chosen(fleet: Fleet) -> None:
-    """Drift or discovery has seen it: the record says so, and the record decides."""
+    """Drift or discovery has found it: the record shows that, and the record decides."""
     await define(fleet, "small", SMALL)
     gone = await fleet.running("gone")
     vanish(fleet, gone)
@@ -142,7 +142,7 @@ async def test_a_worker_whose_instance_vanished_is_not_chosen(fleet: Fleet) -> N
 
 
 async def test_a_worker_whose_instance_is_replaced_is_chosen_only_when_it_is_ready_again(fleet: Fleet) -> None:
-    """It stays on the list all the time, and the scheduler knew it as ready a moment ago."""
+    """It stays on the list all the time, and was ready when the scheduler last read it."""
     await define(fleet, "small", SMALL)
     replaced = await fleet.running("replaced", lost_instance_policy="replace")
     async with scheduling(fleet):
@@ -170,7 +170,7 @@ async def test_a_drained_worker_takes_no_more(fleet: Fleet) -> None:
 
 
 async def test_a_scheduler_that_dies_at_any_write_leaves_no_mess(fleet: Fleet) -> None:
-    """Killed before or after each of its writes in turn; the next one finishes: one machine a need, one place each."""
+    """Killed before or after each of its writes in turn; the next one finishes: one worker and one place each."""
     await define(fleet, "wide", WIDE)
     deaths = [
         ("before", "/workers/scale-up"),

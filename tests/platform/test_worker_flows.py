@@ -1,4 +1,4 @@
-"""The flows of the seeds on the whole platform, in virtual time; `docs/seeds.md` says which test shows what."""
+"""The flows of workers on the whole platform, in virtual time; `docs/seeds.md` lists which test covers what."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STOPPED = WorkerStatus.STOPPED
 
 @pytest.fixture
 async def platform() -> AsyncIterator[Fleet]:
-    """Without a controller yet."""
+    """A fleet without a controller."""
     async with a_fleet() as fleet:
         yield fleet
 
@@ -55,17 +55,17 @@ async def fleet(platform: Fleet) -> Fleet:
 
 
 def hold_transitions(fleet: Fleet, on: bool) -> None:
-    """Whether instances stay in the state that they are in, however long that should last."""
+    """Whether instances stay in their current state."""
     fleet.world.regions[HERE].faults.hold_transitions = on
 
 
 def force(fleet: Fleet, worker: Worker, state: InstanceState) -> None:
-    """EC2 shows this state from now on, whoever has brought it about."""
+    """EC2 reports this state from now on."""
     fleet.machine(worker).enter(state, fleet.world.time(), None)
 
 
 def sent(fleet: Fleet, worker: Worker, controller: str = "one") -> list[str]:
-    """What a controller has written of a worker, in order, by the last word of its path."""
+    """The writes of a controller for a worker, in order, by the last segment of their path."""
     return [
         line.rpartition("/")[2]
         for line in fleet.wires[controller].sent
@@ -78,7 +78,7 @@ def counted(fleet: Fleet) -> dict[str, int]:
 
 
 def idle_soon(fleet: Fleet, worker: Worker) -> None:
-    """Somebody worked on it a while ago, and nothing runs there now."""
+    """A user was active a while ago, and nothing runs there now."""
     server = fleet.cml_of(worker)
     server.events = (CMLActivityEvent("start_lab", clock.now() - timedelta(minutes=5), "somebody"),)
     server.stats = replace(server.stats, running_nodes=0)
@@ -90,11 +90,11 @@ async def stopped_worker(fleet: Fleet, name: str = "alpha") -> Worker:
     return await fleet.until_status(worker.id, STOPPED, within=300)
 
 
-async def licence_is(fleet: Fleet, worker: Worker, status: LicenseStatus) -> Worker:
+async def until_license(fleet: Fleet, worker: Worker, status: LicenseStatus) -> Worker:
     async def reached() -> bool:
         return (await fleet.worker(worker.id)).license_status is status
 
-    await fleet.until(reached, f"the licence is {status}", within=300)
+    await fleet.until(reached, f"the license is {status}", within=300)
     return await fleet.worker(worker.id)
 
 
@@ -103,11 +103,11 @@ def skips(fleet: Fleet) -> float:
     return fleet.registries["one"].get_sample_value("reconciliation_reconcile_total", labels) or 0.0
 
 
-# Seed 000: dispatch
+# worker-lifecycle.md: dispatch
 
 
 async def test_what_is_terminated_is_skipped_with_a_warning(fleet: Fleet) -> None:
-    """Seed 000 §2: a status that has no handler is told in the log, and the pass is a SKIP."""
+    """worker-lifecycle.md#decisions: a status that has no handler is logged, and the pass is a SKIP."""
     worker = await fleet.running()
     await fleet.people.workers.terminate(worker.id)
     await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=300)
@@ -116,16 +116,16 @@ async def test_what_is_terminated_is_skipped_with_a_warning(fleet: Fleet) -> Non
     with capture_logs() as logs:
         fleet.controllers["one"].trigger(worker.id)
         await asyncio.sleep(5)
-    (told,) = [entry for entry in logs if entry["event"] == "skipped"]
-    assert (told["log_level"], told["worker"], told["status"]) == ("warning", worker.id, "TERMINATED")
+    (logged,) = [entry for entry in logs if entry["event"] == "skipped"]
+    assert (logged["log_level"], logged["worker"], logged["status"]) == ("warning", worker.id, "TERMINATED")
     assert skips(fleet) == before + 1
 
 
-# Seed 000: a launch
+# worker-lifecycle.md: a launch
 
 
 async def test_a_launch_is_made_of_template_region_image_and_tags(platform: Fleet) -> None:
-    """Seed 000 §3, steps 1 to 5: size by template, the region's own, the newest image that matches, all tags."""
+    """worker-lifecycle.md#launching: size by template, the region's own, the newest image that matches, all tags."""
     platform.sites[HERE] = RegionLaunchSettings(
         HERE,
         subnet_ids=("subnet-b",),
@@ -162,7 +162,7 @@ async def test_a_launch_is_made_of_template_region_image_and_tags(platform: Flee
 
 
 async def test_a_launch_is_recorded_in_one_write_and_audited(fleet: Fleet) -> None:
-    """Seed 000 §3, step 6: the id and PROVISIONING together, then the audit, in this order; §10: counted."""
+    """worker-lifecycle.md#launching: the id and PROVISIONING together, then the audit, in this order; §10: counted."""
     await asyncio.sleep(40)
     worker = await fleet.create()
     worker = await fleet.until_status(worker.id, WorkerStatus.PROVISIONING, within=60)
@@ -176,8 +176,8 @@ async def test_a_launch_is_recorded_in_one_write_and_audited(fleet: Fleet) -> No
 
 
 async def test_an_unknown_template_fails_without_a_launch(fleet: Fleet) -> None:
-    """Seed 000 §3, the branch without a template: FAILED, with the reason; it is not tried again by itself."""
-    store = fleet.plane.parts.plane.store
+    """worker-lifecycle.md#launching: FAILED, with the reason; it is not tried again by itself."""
+    store = fleet.plane.services.context.store
     stored = await store.get(TEMPLATES, "small")
     assert stored is not None
     worker = await fleet.create(desired_status="STOPPED")
@@ -187,17 +187,17 @@ async def test_an_unknown_template_fails_without_a_launch(fleet: Fleet) -> None:
     await asyncio.sleep(300)
     assert fleet.calls("RunInstances") == 0
     last = [entry async for entry in fleet.people.workers.history(worker.id)][-1]
-    assert (last.to_status, last.reason) == (WorkerStatus.FAILED, "there is no template small")
+    assert (last.to_status, last.reason) == (WorkerStatus.FAILED, "template small does not exist")
     small = next(template for template in DEFAULT_TEMPLATES if template.name == "small")
     body = small.model_dump(mode="json")
-    answer = await fleet.plane.ask("PUT", "/api/worker-templates/small", role=Role.ADMIN, json=body)
-    assert answer.status_code in (200, 201), answer.text
+    response = await fleet.plane.ask("PUT", "/api/worker-templates/small", role=Role.ADMIN, json=body)
+    assert response.status_code in (200, 201), response.text
     await fleet.people.workers.retry(worker.id)
     await fleet.until_ready(worker.id, within=300)
 
 
 async def test_a_worker_is_launched_in_its_own_region_or_in_the_default_one(fleet: Fleet) -> None:
-    """Seed 000 §3, region configuration: the worker's own region counts, else the default."""
+    """worker-lifecycle.md#launching: the worker's own region counts, else the default."""
     mine = await fleet.create("mine", aws_region=THERE)
     default = await fleet.create("default")
     mine = await fleet.until_status(mine.id, WorkerStatus.RUNNING, within=120)
@@ -208,7 +208,7 @@ async def test_a_worker_is_launched_in_its_own_region_or_in_the_default_one(flee
 
 
 async def test_a_region_that_is_not_configured_fails_with_the_reason(platform: Fleet) -> None:
-    """Seed 000 §3, region configuration: without one there is nothing to launch with."""
+    """worker-lifecycle.md#launching: without one there is nothing to launch with."""
     del platform.sites[THERE]
     await platform.start()
     worker = await platform.create(aws_region=THERE)
@@ -218,11 +218,14 @@ async def test_a_region_that_is_not_configured_fails_with_the_reason(platform: F
     assert platform.calls("RunInstances") == 0
 
 
-# Seed 000: coming up
+# worker-lifecycle.md: coming up
 
 
 async def test_provisioning_waits_as_long_as_ec2_says_pending(fleet: Fleet) -> None:
-    """Seed 000 §4: pending is looked at again; running brings the addresses and is counted as started."""
+    """Pending is checked again; running brings the addresses and is counted as started.
+
+    Reference: worker-lifecycle.md#deadlines.
+    """
     hold_transitions(fleet, on=True)
     worker = await fleet.create()
     await asyncio.sleep(120)
@@ -237,7 +240,7 @@ async def test_provisioning_waits_as_long_as_ec2_says_pending(fleet: Fleet) -> N
 
 
 async def test_starting_waits_for_an_address(fleet: Fleet) -> None:
-    """Seed 000 §1: STARTING is an instance that runs and has no address yet."""
+    """worker-lifecycle.md#statuses: STARTING is an instance that runs and has no address yet."""
     hold_transitions(fleet, on=True)
     worker = await fleet.create()
     worker = await fleet.until_status(worker.id, WorkerStatus.PROVISIONING, within=60)
@@ -255,7 +258,7 @@ async def test_starting_waits_for_an_address(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("state", [InstanceState.STOPPED, InstanceState.TERMINATED])
 async def test_another_state_than_pending_or_running_is_no_reason_to_wait(fleet: Fleet, state: InstanceState) -> None:
-    """Seed 000 §4, the third branch: what was stopped is started, what has ended has failed."""
+    """worker-lifecycle.md#deadlines: what was stopped is started, what has ended has failed."""
     hold_transitions(fleet, on=True)
     worker = await fleet.create()
     worker = await fleet.until_status(worker.id, WorkerStatus.PROVISIONING, within=60)
@@ -270,7 +273,7 @@ async def test_another_state_than_pending_or_running_is_no_reason_to_wait(fleet:
     assert fleet.calls("RunInstances") == 1
 
 
-# Seed 000: steady state
+# worker-lifecycle.md: steady state
 
 DRIFTS = {
     InstanceState.PENDING: "PROVISIONING",
@@ -284,7 +287,7 @@ DRIFTS = {
 
 @pytest.mark.parametrize("state", DRIFTS)
 async def test_drift_is_written_as_the_table_says(fleet: Fleet, state: InstanceState) -> None:
-    """Seed 000 §5, step 2 and the mapping table: what EC2 shows of a RUNNING worker becomes its status."""
+    """worker-lifecycle.md#running: the state of a RUNNING worker's instance becomes its status."""
     worker = await fleet.running()
     before = await fleet.steps(worker.id)
     hold_transitions(fleet, on=True)
@@ -299,7 +302,7 @@ async def test_drift_is_written_as_the_table_says(fleet: Fleet, state: InstanceS
 
 
 async def test_after_an_unknown_state_running_is_running(fleet: Fleet) -> None:
-    """Seed 000 §5, the mapping table: the rows running and other."""
+    """worker-lifecycle.md#running: the rows running and other."""
     worker = await fleet.running()
     force(fleet, worker, InstanceState.UNKNOWN)
     await fleet.until_status(worker.id, WorkerStatus.UNKNOWN, within=60)
@@ -307,8 +310,8 @@ async def test_after_an_unknown_state_running_is_running(fleet: Fleet) -> None:
     await fleet.until_status(worker.id, WorkerStatus.RUNNING, within=60)
 
 
-async def test_figures_of_both_sources_are_reported_together(fleet: Fleet) -> None:
-    """Seed 000 §5, step 3, and §8; seed 001 §4: shares of the cloud, labs, nodes, system and version of CML, dated."""
+async def test_metrics_of_both_sources_are_reported_together(fleet: Fleet) -> None:
+    """worker-lifecycle.md#running: metrics of the cloud, labs, nodes, system and version of CML, with a time."""
     worker = await fleet.running()
     await asyncio.sleep(120)
     sample = (await fleet.people.workers.metrics(worker.id, since=clock.now() - timedelta(minutes=2)))[-1]
@@ -322,12 +325,12 @@ async def test_figures_of_both_sources_are_reported_together(fleet: Fleet) -> No
     assert counted(fleet)["metrics_collected_count"] >= 1
 
 
-@pytest.mark.parametrize("trouble", ["cloud", "cml"])
-async def test_a_source_of_figures_fails_alone(fleet: Fleet, trouble: str) -> None:
-    """Seed 000 §8: one source that fails keeps the other from nothing."""
+@pytest.mark.parametrize("failing", ["cloud", "cml"])
+async def test_a_source_of_metrics_fails_alone(fleet: Fleet, failing: str) -> None:
+    """worker-lifecycle.md#running: a failing source does not affect the other."""
     worker = await fleet.running()
-    if trouble == "cloud":
-        fleet.world.strike(HERE, RefuseCalls("GetMetricData", "UnauthorizedOperation", 100))
+    if failing == "cloud":
+        fleet.world.inject_fault(HERE, RefuseCalls("GetMetricData", "UnauthorizedOperation", 100))
     else:
         fleet.cml_of(worker).failures |= {
             "information": CMLNotReadyError("198.18.0.1", "gone"),
@@ -340,12 +343,12 @@ async def test_a_source_of_figures_fails_alone(fleet: Fleet, trouble: str) -> No
     assert samples
     of_cloud = {sample.cpu_utilization is not None for sample in samples}
     of_cml = {sample.labs_count is not None for sample in samples}
-    assert (of_cloud, of_cml) == (({False}, {True}) if trouble == "cloud" else ({True}, {False}))
+    assert (of_cloud, of_cml) == (({False}, {True}) if failing == "cloud" else ({True}, {False}))
     assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
 
 
-async def test_activity_is_looked_at_only_where_that_is_switched_on(fleet: Fleet) -> None:
-    """Seed 000 §5, step 5, and §11: a worker's own switch, and at most one check in each interval."""
+async def test_activity_is_checked_only_where_that_is_enabled(fleet: Fleet) -> None:
+    """worker-lifecycle.md#running, settings.md: a worker's own switch, and at most one check in each interval."""
     watched = await fleet.running("watched")
     left_alone = await fleet.running("left-alone", idle_detection_enabled=False)
     await asyncio.sleep(1000)
@@ -356,14 +359,16 @@ async def test_activity_is_looked_at_only_where_that_is_switched_on(fleet: Fleet
 
 @pytest.mark.parametrize("on", [False, True])
 async def test_scale_down_is_weighed_only_where_that_is_switched_on(fleet: Fleet, on: bool) -> None:
-    """Seed 000 §5, step 6: with the switch on, and only after a check for idleness had a result."""
+    """worker-lifecycle.md#running: if enabled, and only after an idle check had a result."""
     await fleet.change_settings(
         idle={"worker_auto_pause_enabled": False, "idle_detection_interval": 60},
         scaling={"scale_down_enabled": on},
     )
     worker = await fleet.running()
     await asyncio.sleep(200)
-    assert not any(label.startswith("skipped_") for label in await fleet.audits(worker.id)), "no telemetry, no result"
+    assert not any(label.startswith("skipped_") for label in await fleet.audits(worker.id)), (
+        "no activity events, no result"
+    )
     server = fleet.cml_of(worker)
     server.events = (CMLActivityEvent("start_lab", clock.now(), "somebody"),)
     await asyncio.sleep(200)
@@ -371,11 +376,11 @@ async def test_scale_down_is_weighed_only_where_that_is_switched_on(fleet: Fleet
     assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
 
 
-# Seed 000: going down
+# worker-lifecycle.md: going down
 
 
-async def test_a_stop_is_asked_for_while_it_runs_and_then_waited_for(fleet: Fleet) -> None:
-    """Seed 000 §6: running is stopped, stopping is waited for, stopped is written and counted."""
+async def test_a_stop_is_repeated_while_the_instance_runs_and_then_waited_for(fleet: Fleet) -> None:
+    """worker-lifecycle.md#stopping: running is stopped, stopping is waited for, stopped is written and counted."""
     worker = await fleet.running()
     hold_transitions(fleet, on=True)
     await fleet.people.workers.stop(worker.id)
@@ -390,8 +395,11 @@ async def test_a_stop_is_asked_for_while_it_runs_and_then_waited_for(fleet: Flee
     assert counted(fleet)["stopped_count"] == 1
 
 
-async def test_a_termination_is_asked_for_and_then_waited_for(fleet: Fleet) -> None:
-    """Seed 000 §7: whatever is neither ending nor ended is terminated; shutting-down is waited for."""
+async def test_a_termination_is_requested_and_then_waited_for(fleet: Fleet) -> None:
+    """Whatever is neither ending nor ended is terminated; shutting-down is waited for.
+
+    Reference: worker-lifecycle.md#terminating.
+    """
     worker = await stopped_worker(fleet)
     hold_transitions(fleet, on=True)
     await fleet.people.workers.terminate(worker.id)
@@ -405,7 +413,10 @@ async def test_a_termination_is_asked_for_and_then_waited_for(fleet: Fleet) -> N
 
 
 async def test_what_has_no_instance_ends_without_a_call_and_is_no_instance_that_ended(fleet: Fleet) -> None:
-    """Seed 000 §7: without an instance it is TERMINATED at once; §10: only instances are counted."""
+    """Without an instance it is TERMINATED at once; §10: only instances are counted.
+
+    Reference: worker-lifecycle.md#terminating.
+    """
     worker = await fleet.create(desired_status="STOPPED")
     await fleet.people.workers.terminate(worker.id)
     await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=60)
@@ -414,7 +425,7 @@ async def test_what_has_no_instance_ends_without_a_call_and_is_no_instance_that_
 
 
 async def test_what_ec2_does_not_know_any_more_is_terminated(platform: Fleet) -> None:
-    """Seed 000 §7, the branch without a state: an instance that is gone needs no call."""
+    """worker-lifecycle.md#terminating: an instance that is gone needs no call."""
     worker, ghost = await standing_workers(platform, 2, ghosts=1)
     await platform.people.workers.terminate(ghost.id)
     await platform.start()
@@ -424,18 +435,21 @@ async def test_what_ec2_does_not_know_any_more_is_terminated(platform: Fleet) ->
     assert (await platform.worker(worker.id)).status is WorkerStatus.RUNNING
 
 
-# Seed 000: licences
+# worker-lifecycle.md: licenses
 
 
-async def test_a_registration_that_is_asked_for_is_executed_and_its_request_cleared(fleet: Fleet) -> None:
-    """Seed 000 §5, step 4, and §9, register and success: the token is fetched, CML registers, the request is done."""
+async def test_a_requested_registration_is_executed_and_its_request_cleared(fleet: Fleet) -> None:
+    """The token is fetched, CML registers, the request is done.
+
+    Reference: worker-lifecycle.md#running, worker-lifecycle.md#licenses.
+    """
     worker = await fleet.running()
     await asyncio.sleep(60)
     assert fleet.cml.licensed() == []
     token = LicenseRequest(operation=LicenseOperation.REGISTER, token="good-token")  # type: ignore[arg-type]
-    asked = await fleet.people.workers.license(worker.id, token)
-    assert asked.pending_license_operation is not None
-    done = await licence_is(fleet, worker, LicenseStatus.REGISTERED)
+    requests = await fleet.people.workers.license(worker.id, token)
+    assert requests.pending_license_operation is not None
+    done = await until_license(fleet, worker, LicenseStatus.REGISTERED)
     assert done.pending_license_operation is None
     assert fleet.cml.licensed() == [worker.instance_id]
     assert counted(fleet)["license_registered_count"] == 1
@@ -443,53 +457,53 @@ async def test_a_registration_that_is_asked_for_is_executed_and_its_request_clea
 
 
 async def test_a_registration_that_cml_refuses_at_once_has_failed(fleet: Fleet) -> None:
-    """Seed 000 §9, register and failure: told as failed, with the reason, and not asked for again and again."""
+    """worker-lifecycle.md#licenses: reported as failed, with the reason, and not requested repeatedly."""
     worker = await fleet.running()
     fleet.cml_of(worker).failures["register"] = CMLInvalidRequestError(
-        "198.18.0.1", "HTTP 400: characters that no token has"
+        "198.18.0.1", "HTTP 400: the token contains invalid characters"
     )
     token = LicenseRequest(operation=LicenseOperation.REGISTER, token="strange")  # type: ignore[arg-type]
     await fleet.people.workers.license(worker.id, token)
-    failed = await licence_is(fleet, worker, LicenseStatus.FAILED)
+    failed = await until_license(fleet, worker, LicenseStatus.FAILED)
     assert failed.pending_license_operation is None
     condition = find_condition(failed.conditions, ConditionType.LICENSED)
     assert condition is not None
     assert (condition.status, condition.reason) == ("False", "Failed")
-    assert "characters that no token has" in condition.message
-    tries = fleet.cml_of(worker).asked["register"]
+    assert "the token contains invalid characters" in condition.message
+    attempts = fleet.cml_of(worker).calls["register"]
     await asyncio.sleep(600)
-    assert fleet.cml_of(worker).asked["register"] == tries
+    assert fleet.cml_of(worker).calls["register"] == attempts
     fleet.cml_of(worker).failures.clear()
     good = LicenseRequest(operation=LicenseOperation.REGISTER, token="good-token")  # type: ignore[arg-type]
     await fleet.people.workers.license(worker.id, good)
-    await licence_is(fleet, worker, LicenseStatus.REGISTERED)
+    await until_license(fleet, worker, LicenseStatus.REGISTERED)
 
 
-async def test_a_licence_that_cannot_be_given_back_is_tried_on_and_the_reason_is_told(fleet: Fleet) -> None:
-    """Seed 000 §9, deregister, failure and then success: the request stays until CML is deregistered."""
+async def test_a_failed_deregistration_is_retried_and_its_error_shown(fleet: Fleet) -> None:
+    """worker-lifecycle.md#licenses: the request stays until CML is deregistered."""
     worker = await fleet.running(license_token="good-token")
-    await licence_is(fleet, worker, LicenseStatus.REGISTERED)
+    await until_license(fleet, worker, LicenseStatus.REGISTERED)
     fleet.cml_of(worker).failures["deregister"] = CMLNotReadyError("198.18.0.1", "Cisco cannot be reached")
     await fleet.people.workers.license(worker.id, LicenseRequest(operation=LicenseOperation.DEREGISTER))
     await asyncio.sleep(120)
     still = await fleet.worker(worker.id)
     assert (still.license_status, fleet.cml.licensed()) == (LicenseStatus.REGISTERED, [worker.instance_id])
     assert still.pending_license_operation is not None
-    assert 5 <= fleet.cml_of(worker).asked["deregister"] <= 13, "again and again, but not without a pause"
+    assert 5 <= fleet.cml_of(worker).calls["deregister"] <= 13, "repeatedly, but with a pause"
     explained = await fleet.people.workers.explain(worker.id)
     assert explained.decision is not None
     assert "Cisco cannot be reached" in explained.decision.reason
     fleet.cml_of(worker).failures.clear()
-    done = await licence_is(fleet, worker, LicenseStatus.DEREGISTERED)
+    done = await until_license(fleet, worker, LicenseStatus.DEREGISTERED)
     assert (done.pending_license_operation, fleet.cml.licensed()) == (None, [])
     assert counted(fleet)["license_deregistered_count"] == 1
 
 
-# Seed 000: counters
+# worker-lifecycle.md: counters
 
 
 async def test_every_counter_counts_what_its_name_says(fleet: Fleet) -> None:
-    """Seed 000 §10: each counter moves with what it is of, and is told to people and to Prometheus alike."""
+    """controllers.md#metrics: each counter grows with its events, in the admin API and in Prometheus."""
     await fleet.change_settings(
         idle={
             "worker_idle_timeout_minutes": 1,
@@ -501,7 +515,7 @@ async def test_every_counter_counts_what_its_name_says(fleet: Fleet) -> None:
     )
     (ghost,) = await standing_workers(fleet, 1)
     paused = await fleet.running("paused", license_token="good-token")
-    await licence_is(fleet, paused, LicenseStatus.REGISTERED)
+    await until_license(fleet, paused, LicenseStatus.REGISTERED)
     idle_soon(fleet, paused)
     await fleet.until_status(paused.id, STOPPED, within=600)
     await fleet.change_settings(idle={"idle_action": "drain"})
@@ -541,11 +555,14 @@ async def test_every_counter_counts_what_its_name_says(fleet: Fleet) -> None:
         assert f"\nlcm_worker_controller_{name} {float(count)}\n" in exported
 
 
-# Seed 001
+# worker-lifecycle.md
 
 
 async def test_one_controller_acts_and_another_takes_over(platform: Fleet) -> None:
-    """Seed 001 §4 and §8: the second stands by without a word; when the first is gone it goes on where that one was."""
+    """The second stands by; when the first is gone it continues its work.
+
+    Reference: worker-lifecycle.md#running.
+    """
     await platform.start("one")
     await platform.start("two")
     await asyncio.sleep(30)
@@ -562,7 +579,7 @@ async def test_one_controller_acts_and_another_takes_over(platform: Fleet) -> No
 
 
 def by_hand(fleet: Fleet, name: str, tags: dict[str, str]) -> Machine:
-    """Somebody launches an instance without us, long ago."""
+    """An instance that was launched outside LCM long ago."""
     place = fleet.world.regions[HERE]
     image = next(iter(place.images))
     parameters = LaunchParameters(HERE, name, image, "t3.large", "subnet-a", (), None, {"Name": name, **tags})
@@ -577,8 +594,8 @@ async def imported(fleet: Fleet) -> dict[str | None, Worker]:
     return {worker.instance_id: worker for worker in workers if worker.origin is WorkerOrigin.IMPORTED}
 
 
-async def test_an_instance_with_the_tag_is_asked_for_cml_and_becomes_a_worker(platform: Fleet) -> None:
-    """Seed 001 §9, seed 002 §6: found by its tag, asked for CML, recorded with its classification; others are not."""
+async def test_an_instance_with_the_tag_is_probed_for_cml_and_becomes_a_worker(platform: Fleet) -> None:
+    """discovery.md#import: found by its tag, probed for CML, recorded with its classification; others are not."""
     classified = {"cml-environment": "production", "cml-region": "us-east-1"}
     found = by_hand(platform, "found", {"cml-managed": "true", **classified})
     silent = by_hand(platform, "silent", {"cml-managed": "true"})
@@ -600,9 +617,9 @@ async def test_an_instance_with_the_tag_is_asked_for_cml_and_becomes_a_worker(pl
 
 
 async def test_metrics_of_a_worker_have_their_labels_and_end_with_it(fleet: Fleet) -> None:
-    """Seed 001 §11: duration, drift by its type, state and licence by tier, each by worker."""
+    """controllers.md#admin-routes: duration, drift by its type, state and license by tier, each by worker."""
     worker = await fleet.running(license_token="good-token")
-    await licence_is(fleet, worker, LicenseStatus.REGISTERED)
+    await until_license(fleet, worker, LicenseStatus.REGISTERED)
     await asyncio.sleep(90)
     fleet.disturb(ExternalAction.STOP, worker)
     await asyncio.sleep(45)
@@ -624,7 +641,7 @@ async def test_metrics_of_a_worker_have_their_labels_and_end_with_it(fleet: Flee
 
 
 async def test_health_counts_the_workers_and_those_with_drift(fleet: Fleet) -> None:
-    """Seed 001 §11, health: who leads, the last pass, how many are managed and how many of them drift."""
+    """controllers.md#admin-routes: who leads, the last pass, how many are managed and how many of them drift."""
     one = await fleet.running("one")
     await fleet.running("two")
     hold_transitions(fleet, on=True)
@@ -642,11 +659,14 @@ async def test_health_counts_the_workers_and_those_with_drift(fleet: Fleet) -> N
     assert fleet.controllers["one"].health()["workers_with_drift"] == 0
 
 
-# Seed 002
+# controllers.md
 
 
 async def test_a_new_worker_is_seen_at_once_and_followed_until_it_runs(fleet: Fleet) -> None:
-    """Seed 002 §7: the watch brings the launch within a moment; what EC2 does then is found without a change here."""
+    """The watch brings the launch within a moment; what EC2 does then is found without a change here.
+
+    Reference: controllers.md#watch.
+    """
     await asyncio.sleep(45)
     worker = await fleet.create()
     waited = await fleet.until(lambda: fleet.calls("RunInstances") == 1, "launched", within=30)
@@ -659,7 +679,7 @@ async def test_a_new_worker_is_seen_at_once_and_followed_until_it_runs(fleet: Fl
 
 
 async def test_without_a_watch_polling_finds_a_change_within_an_interval(platform: Fleet) -> None:
-    """Seed 002 §2: polling alone is slower and misses nothing."""
+    """controllers.md: polling alone is slower and misses nothing."""
     platform.watch = WatchConfig(enabled=False, prefix="/workers/")
     await platform.start()
     await asyncio.sleep(40)
@@ -669,7 +689,7 @@ async def test_without_a_watch_polling_finds_a_change_within_an_interval(platfor
 
 
 async def test_without_polling_the_watch_brings_a_change_at_once(platform: Fleet) -> None:
-    """Seed 002 §2: watching alone is enough for one changed worker; RECONCILE_POLLING_ENABLED=false."""
+    """controllers.md: watching alone is enough for one changed worker; RECONCILE_POLLING_ENABLED=false."""
     platform.config = ReconciliationConfig(polling_enabled=False)
     await platform.start()
     await asyncio.sleep(40)
@@ -679,13 +699,16 @@ async def test_without_polling_the_watch_brings_a_change_at_once(platform: Fleet
     await platform.until_ready(worker.id, within=300)
 
 
-# Seed 003
+# worker-lifecycle.md#startup-sweep
 
 LOOPS = ("watch", "metrics", "discovery", "startup-sweep", "poll")
 
 
 async def test_office_is_taken_in_the_order_of_the_decision(platform: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seed 003 start-up sequence: watch, metrics, discovery, the sweep over all workers, then polling as usual."""
+    """Watch, metrics, discovery, the sweep over all workers, then polling as usual.
+
+    Reference: worker-lifecycle.md#startup-sweep.
+    """
     await platform.start("first")
     resting = await stopped_worker(platform, "resting")
     await platform.controllers["first"].stop()
@@ -699,11 +722,11 @@ async def test_office_is_taken_in_the_order_of_the_decision(platform: Fleet, mon
     swept = WorkerReconciler.on_startup_sweep_done
 
     def begin(self: WorkerReconciler, name: str, run: Callable[[], Coroutine[object, object, None]]) -> None:
-        async def told() -> None:
+        async def logged() -> None:
             note(name)
             await run()
 
-        duty(self, name, told if name in LOOPS else run)
+        duty(self, name, logged if name in LOOPS else run)
 
     async def listed(self: WorkerReconciler) -> Sequence[Worker]:
         flag = "up" if self._startup_sweep_active else "down"
@@ -728,19 +751,19 @@ async def test_office_is_taken_in_the_order_of_the_decision(platform: Fleet, mon
         "sweep done",
         "list with the flag down, without what rests",
     ]
-    asked = platform.wires["second"].sent
-    assert asked[0] == "POST /api/internal/leadership", "the term is announced before anything is listed"
-    assert asked.count("POST /api/internal/leadership") == 2
+    requests = platform.wires["second"].sent
+    assert requests[0] == "POST /api/internal/leadership", "the term is announced before anything is listed"
+    assert requests.count("POST /api/internal/leadership") == 2
 
 
-@pytest.mark.parametrize("meanwhile", ["terminated", "running", "wanted", "at rest"])
+@pytest.mark.parametrize("meanwhile", ["terminated", "running", "desired", "at rest"])
 async def test_a_stopped_worker_is_verified_when_a_leader_begins(platform: Fleet, meanwhile: str) -> None:
-    """Seed 003 decision 1 and decision 2: all are listed once, and each of the four cases of a STOPPED worker."""
+    """worker-lifecycle.md#startup-sweep: all are listed once, and each of the four cases of a STOPPED worker."""
     await platform.start("first")
     worker = await stopped_worker(platform)
     await platform.controllers["first"].stop()
     before = await platform.steps(worker.id)
-    if meanwhile == "wanted":
+    if meanwhile == "desired":
         await platform.people.workers.start(worker.id)
     elif meanwhile != "at rest":
         force(platform, worker, InstanceState(meanwhile))
@@ -748,7 +771,7 @@ async def test_a_stopped_worker_is_verified_when_a_leader_begins(platform: Fleet
     await platform.start("second")
     await asyncio.sleep(15)
     steps = (await platform.steps(worker.id))[len(before) :]
-    expected = {"terminated": "TERMINATED", "running": "RUNNING", "wanted": "STARTING"}
+    expected = {"terminated": "TERMINATED", "running": "RUNNING", "desired": "STARTING"}
     if meanwhile == "at rest":
         assert steps == []
         assert (await platform.worker(worker.id)).version == written
@@ -757,7 +780,10 @@ async def test_a_stopped_worker_is_verified_when_a_leader_begins(platform: Fleet
 
 
 async def test_a_running_record_whose_instance_was_stopped_is_found_at_the_start(platform: Fleet) -> None:
-    """Seed 003 decision 1: whatever EC2 did while nobody looked is aligned within seconds of an election."""
+    """Changes in EC2 without a leader are applied within seconds of an election.
+
+    Reference: worker-lifecycle.md#startup-sweep.
+    """
     (worker,) = await standing_workers(platform, 1)
     force(platform, worker, InstanceState.STOPPED)
     await platform.start()
@@ -765,27 +791,30 @@ async def test_a_running_record_whose_instance_was_stopped_is_found_at_the_start
     await platform.until_ready(worker.id, within=300)
 
 
-async def test_others_hear_of_the_sweep_only_when_every_worker_was_verified(platform: Fleet) -> None:
-    """Seed 003 decision 4: who depends on worker records waits until the present leader's sweep is reported done."""
+async def test_the_startup_sweep_is_announced_only_when_every_worker_was_verified(platform: Fleet) -> None:
+    """Clients of worker records wait until the current leader's sweep is reported as done.
+
+    Reference: worker-lifecycle.md#startup-sweep.
+    """
     await standing_workers(platform, 1)
-    platform.world.strike(HERE, Outage(120))
+    platform.world.inject_fault(HERE, Outage(120))
     await platform.start()
     await asyncio.sleep(100)
 
-    async def told() -> bool:
+    async def logged() -> bool:
         return any(leader.startup_sweep_done for leader in (await platform.people.fleet.summary()).leaders)
 
     assert platform.controllers["one"].is_leader
-    assert not await told()
-    await platform.until(told, "the sweep is reported", within=120)
+    assert not await logged()
+    await platform.until(logged, "the sweep is reported", within=120)
 
 
-# Seed 004
+# discovery.md#orphans
 
 
 @pytest.mark.parametrize("how", ["terminated", "vanished"])
 async def test_a_worker_whose_instance_ended_elsewhere_is_terminated(platform: Fleet, how: str) -> None:
-    """Seed 004 problem and soft delete: the record says TERMINATED and stays, with its history, and takes no work."""
+    """discovery.md#orphans: the record says TERMINATED and stays, with its history, and takes no work."""
     standing, lost = await standing_workers(platform, 2)
     if how == "vanished":
         vanish(platform, lost)
@@ -803,7 +832,7 @@ async def test_a_worker_whose_instance_ended_elsewhere_is_terminated(platform: F
 
 
 async def test_a_new_instance_that_cannot_be_seen_is_not_given_up_for_five_minutes(fleet: Fleet) -> None:
-    """Seed 004 no grace period: immediately, but not before EC2 must have shown it."""
+    """discovery.md#orphans: immediately, but not before EC2 must list it."""
     worker = await fleet.running()
     vanish(fleet, worker)
     launched = worker.instance_since
@@ -816,7 +845,7 @@ async def test_a_new_instance_that_cannot_be_seen_is_not_given_up_for_five_minut
 
 
 async def test_an_instance_that_comes_back_is_a_new_worker_that_knows_the_old_one(platform: Fleet) -> None:
-    """Seed 004 soft delete: the old record stays, the instance is imported again and names it."""
+    """discovery.md#orphans: the old record stays, the instance is imported again and names it."""
     (worker,) = await standing_workers(platform, 1)
     machine = vanish(platform, worker)
     await platform.change_settings(discovery={"breaker_enabled": False})
@@ -834,28 +863,28 @@ async def test_an_instance_that_comes_back_is_a_new_worker_that_knows_the_old_on
 
 
 async def test_each_region_is_judged_by_its_own_scan(platform: Fleet) -> None:
-    """Seed 004 component 1: regions are scanned one by one; where a scan fails nobody is marked."""
+    """discovery.md#orphans: regions are scanned one by one; where a scan fails no worker is marked."""
     await standing_workers(platform, 1, region=HERE)
     _, here = [await _renamed(platform, HERE, number) for number in (1, 2)]
     there = await _renamed(platform, THERE, 3)
     vanish(platform, here)
     vanish(platform, there)
-    platform.world.strike(THERE, Outage(10_000))
+    platform.world.inject_fault(THERE, Outage(10_000))
     await platform.start()
     await platform.until_status(here.id, WorkerStatus.TERMINATED, within=120)
     await asyncio.sleep(700)
     assert (await platform.worker(there.id)).status is WorkerStatus.RUNNING
     reconciler = platform.controllers["one"]
     assert reconciler.discovery is not None
-    assert list(reconciler.discovery.trouble) == [THERE]
+    assert list(reconciler.discovery.errors) == [THERE]
 
 
 async def _renamed(fleet: Fleet, region: str, number: int) -> Worker:
     return (await standing_workers(fleet, 1, region=region, first=number))[0]
 
 
-async def test_switched_off_nobody_is_marked_and_switched_on_again_they_are(platform: Fleet) -> None:
-    """Seed 004 consequences: without discovery there is no orphan detection."""
+async def test_when_disabled_none_is_marked_and_when_enabled_again_they_are(platform: Fleet) -> None:
+    """discovery.md#orphans: without discovery there is no orphan detection."""
     _, lost = await standing_workers(platform, 2)
     vanish(platform, lost)
     await platform.change_settings(discovery={"worker_discovery_enabled": False, "discovery_interval": 60})
@@ -867,7 +896,7 @@ async def test_switched_off_nobody_is_marked_and_switched_on_again_they_are(plat
 
 
 async def test_workers_of_a_region_are_listed_without_some_statuses(fleet: Fleet) -> None:
-    """Seed 004 component 2: the list that orphan detection asks for."""
+    """discovery.md#orphans: the list that orphan detection reads."""
     here = await fleet.running("here")
     await fleet.create("there", aws_region=THERE)
     waiting = await fleet.create("waiting", desired_status="STOPPED")
@@ -879,7 +908,7 @@ async def test_workers_of_a_region_are_listed_without_some_statuses(fleet: Fleet
 
 
 async def test_orphans_are_counted_and_logged(platform: Fleet) -> None:
-    """Seed 004 component 2: how many were marked is counted, and each is told in the log."""
+    """discovery.md#orphans: how many were marked is counted, and each is logged."""
     _, lost = await standing_workers(platform, 2)
     vanish(platform, lost)
     with capture_logs() as logs:
@@ -887,5 +916,5 @@ async def test_orphans_are_counted_and_logged(platform: Fleet) -> None:
         await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=60)
     stats: dict[str, Any] = counted(platform)
     assert (stats["orphans_terminated_count"], stats["terminated_count"]) == (1, 0)
-    told = [entry for entry in logs if entry.get("worker") == lost.id]
-    assert any(entry["event"] in ("worker lost", "status written") for entry in told)
+    logged = [entry for entry in logs if entry.get("worker") == lost.id]
+    assert any(entry["event"] in ("worker lost", "status written") for entry in logged)

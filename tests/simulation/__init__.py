@@ -1,1 +1,1 @@
-"""The whole platform on one seeded event loop: faults strike, invariants are checked, every run can be replayed."""
+"""The whole platform on one seeded event loop: injected faults, checked invariants, replayable runs."""

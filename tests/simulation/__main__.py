@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: many seeds, or one with its story."""
+"""`python -m tests.simulation`: runs many seeds, or one with its log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRESS_SECONDS = 30.0
 
 
 def main() -> int:
-    """Run what was asked for; 1 if something that must hold did not."""
+    """Run the selected seeds or scenarios; returns 1 if an invariant was violated."""
     parser = argparse.ArgumentParser(prog="make sim", description="Thousands of bad days, replayable.")
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first one")
@@ -36,7 +36,7 @@ def main() -> int:
 
 def _one(seed: str, jobs: int, *, shrunk: bool) -> int:
     if shrunk:
-        script, result = shrink(seed, jobs=jobs, tell=print)
+        script, result = shrink(seed, jobs=jobs, report=print)
         print("\n".join(str(event) for event in sorted((*script.people, *script.faults), key=lambda each: each.at)))
     else:
         (result,) = run_all([seed], jobs=1, keep_log=True)
@@ -49,12 +49,12 @@ def _many(chosen: argparse.Namespace) -> int:
     began, cpu, simulated, bad, covered = time.monotonic(), 0.0, 0.0, 0, Counter[str]()
     seeds = [str(seed) for seed in range(chosen.first, chosen.first + chosen.seeds)]
     days = [*SCENARIOS, *seeds] if chosen.scenarios else seeds
-    done, told = 0, began
+    done, last_report = 0, began
     for result in run_all(days, jobs=chosen.jobs):
         done += 1
-        if time.monotonic() - told >= PROGRESS_SECONDS:
-            told = time.monotonic()
-            print(f"{done} of {len(days)} seeds, {bad} with violations, {told - began:.0f} s", file=sys.stderr)
+        if time.monotonic() - last_report >= PROGRESS_SECONDS:
+            last_report = time.monotonic()
+            print(f"{done} of {len(days)} seeds, {bad} with violations, {last_report - began:.0f} s", file=sys.stderr)
         cpu, simulated = cpu + result.cpu, simulated + result.simulated
         covered += result.covered
         if result.violations:
@@ -82,4 +82,4 @@ def _many(chosen: argparse.Namespace) -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # what the warm-up left behind must not begin to run
+    os._exit(code)  # leftovers of the warm-up must not start to run

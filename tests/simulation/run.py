@@ -1,4 +1,4 @@
-"""One run: the script of a seed, played from beginning to end, with everything that must hold checked on the way."""
+"""One run: plays the script of a seed from beginning to end and checks all invariants."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tests.simulation.script import Event, Script
 
 SETTLE = 25 * MINUTE
-"""Within which everything must be as wanted once nothing goes wrong any more: a drain of ten minutes, an instance
-that stays invisible for five, a deadline of fifteen that ran out just before."""
+"""The time to converge after the last fault: a drain of ten minutes, an instance that stays invisible for five, and a
+timeout of fifteen that expired just before."""
 
 
 @dataclass
 class Result:
-    """What came of a run."""
+    """The result of a run."""
 
     seed: int | str
     trace: str
@@ -45,21 +45,21 @@ class Result:
 
 
 def run(seed: int | str, script: Script | None = None, *, settle: float = SETTLE) -> Result:
-    """Play a script; without one, that of the seed."""
+    """Play a script; by default that of the seed."""
     quiet()
     script = script or script_of(seed)
     loop = SeededLoop(seed)
     asyncio.set_event_loop(loop)
     ledger = Ledger(loop)
     count_rules(ledger.covered)
-    gc.disable()  # what is collected when depends on what ran before
+    gc.disable()  # the time of a garbage collection depends on earlier runs
     began = time.process_time()
     try:
         world = Node(loop, "world")
         loop.run_until_complete(world.run(_play(loop, ledger, script, settle), "world"))
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed shows it
         ledger.violated(f"the run broke: {type(error).__name__}: {error}")
-    ledger.violations += [f"nobody caught: {_words(each)}" for each in loop.failures]
+    ledger.violations += [f"uncaught: {_words(each)}" for each in loop.failures]
     return Result(
         seed,
         loop.trace,
@@ -106,8 +106,8 @@ async def _at(event: Event, do: Callable[[Event], Awaitable[str]], ledger: Ledge
     await asyncio.sleep(event.at)
     ledger.covered[f"event {event.kind}"] += 1
     ledger.note(f"* {event.kind} {event.facts}")
-    told = await do(event)
-    ledger.note(f"  {event.kind}: {told}")
+    result = await do(event)
+    ledger.note(f"  {event.kind}: {result}")
 
 
 def _words(context: dict[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""What happens in one run, decided by the seed before it begins: any part of it can be left out and tried again."""
+"""The events of one run, decided by the seed in advance, so that any of them can be left out in a replay."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 MINUTE = 60.0
 SPAN = 30 * MINUTE
-"""The span of a seed's script."""
+"""The duration of a seed's script."""
 
 NODES = ("one", "two", "placer", "stand-in", "labs")
-"""Nodes that run controllers; which ones is the platform's matter."""
+"""Nodes that run controllers; the platform decides which ones."""
 _NAMES = tuple(f"w{number}" for number in range(9))
 _REGIONS = ("eu-west-1", "us-east-1")
 _DIALLING_AWS = ("one", "two")
@@ -25,7 +25,7 @@ _LINES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens at a moment, in seconds from the beginning."""
+    """An event and its time, in seconds from the beginning."""
 
     at: float
     kind: str
@@ -38,17 +38,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What people do and what goes wrong, and what kind of a fleet it is."""
+    """User actions, faults, and the kind of fleet."""
 
     people: tuple[Event, ...]
     faults: tuple[Event, ...]
     settings: dict[str, dict[str, Any]]
     rates: dict[str, float]
     offsets: dict[str, float]
-    polls: float | None  # how often controllers list everything, whatever they are told meanwhile; None: never
-    span: float  # for how long people ask for things and things go wrong
-    patience: float  # for how long a run goes on at least when nothing goes wrong any more
-    lease: int = 15  # seconds after which a leader that is not heard of leads no more
+    polls: float | None  # how often controllers list all resources, regardless of events; None: never
+    span: float  # the duration of user actions and faults
+    patience: float  # the minimum time that a run continues after the last fault
+    lease: int = 15  # seconds after which a silent leader loses its lease
 
 
 PEOPLE: dict[str, float] = {
@@ -70,7 +70,7 @@ PEOPLE: dict[str, float] = {
     "lab": 7,
     "end-lab": 3,
 }
-"""What people do, and how often compared with the rest."""
+"""User actions and their relative frequency."""
 
 FAULTS: dict[str, float] = {
     "crash": 4,
@@ -110,13 +110,13 @@ FAULTS: dict[str, float] = {
     "deaf": 1,
     "cml-slow": 0.7,
     "cml-sluggish": 0.7,
-    "odd-licence": 0.5,
+    "odd-license": 0.5,
     "resign": 1,
 }
-"""What goes wrong."""
+"""Faults and their relative frequency."""
 _BUSY = {2: 5, 3: 3, 5: 2}
-"""How many workers there are at first, and so how much happens: few things at a time meet in many more ways than chance
-would bring about among many, and are found out in less time."""
+"""The initial number of workers, and thereby the number of events: few events interleave in more ways than chance would
+produce among many, and violations are found faster."""
 
 
 def write(seed: int | str) -> Script:
@@ -146,7 +146,7 @@ def _events(kinds: dict[str, float], count: int, chance: random.Random) -> list[
 
 
 def _settings(chance: random.Random) -> dict[str, dict[str, Any]]:
-    """Short spans, so that idleness and scale-down happen within a run."""
+    """Short timeouts, so that idleness and scale-down happen within a run."""
     return {
         "idle": {
             "worker_idle_timeout_minutes": chance.choice([3.0, 5.0, 60.0]),
@@ -206,7 +206,7 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     },
     "cml-slow": lambda chance: {"which": chance.random(), "seconds": chance.choice([60, 200])},
     "cml-sluggish": lambda chance: {"late": chance.choice([5.0, 20.0]), "seconds": chance.choice([60, 200])},
-    "odd-licence": lambda chance: {"which": chance.random(), "seconds": chance.choice([30, 120])},
+    "odd-license": lambda chance: {"which": chance.random(), "seconds": chance.choice([30, 120])},
     "odd-state": lambda chance: {"which": chance.random(), "seconds": chance.choice([20, 90, 400])},
     "lab-lands-late": lambda chance: {"seconds": chance.choice([5.0, 40.0, 100.0])},
     "hold": lambda chance: {"which": chance.random(), "minutes": chance.choice([None, 1, 4])},

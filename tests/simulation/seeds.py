@@ -1,6 +1,6 @@
-"""Many seeds at once: each in a process of its own, forked from one that is warm.
+"""Runs many seeds in parallel, each in a process forked from one that is warmed up.
 
-A child begins exactly as every other one does, so that a seed gives the same trace whatever ran before it.
+Every child starts from the same state, so a seed gives the same trace whatever ran before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WARM: list[bool] = []
 
 
 def warm_up() -> None:
-    """Play something once in this process: modules, caches and the app are then there for all."""
+    """Play one script in this process, so that modules, caches and the app are ready for all children."""
     if not _WARM:
         _WARM.append(True)
         script = write("warm")
@@ -33,14 +33,14 @@ def warm_up() -> None:
 
 
 def run_all(seeds: Iterable[int | str], *, jobs: int, keep_log: bool = False) -> Iterator[Result]:
-    """Results as they come."""
+    """Results in the order of completion."""
     yield from run_scripts(((seed, None) for seed in seeds), jobs=jobs, keep_log=keep_log)
 
 
 def run_scripts(
     work: Iterable[tuple[int | str, Script | None]], *, jobs: int, keep_log: bool = False
 ) -> Iterator[Result]:
-    """Play scripts, each with the seed that decides the rest."""
+    """Play scripts, each with the seed for all other decisions."""
     warm_up()
     waiting = iter(work)
     open_ones = selectors.DefaultSelector()
@@ -59,17 +59,17 @@ def run_scripts(
     while under_way:
         for key, _ in open_ones.select():
             reader = key.fd
-            child, seed, told = under_way[reader]
+            child, seed, data = under_way[reader]
             piece = os.read(reader, 1 << 20)
             if piece:
-                told += piece
+                data += piece
                 continue
             open_ones.unregister(reader)
             os.close(reader)
             os.waitpid(child, 0)
             del under_way[reader]
             begin()
-            yield pickle.loads(told) if told else Result(seed, "", ["the process ended without a word"], [])
+            yield pickle.loads(data) if data else Result(seed, "", ["the process ended without a result"], [])
 
 
 def _fork(seed: int | str, script: Script | None, *, keep_log: bool) -> tuple[int, int]:
@@ -85,7 +85,7 @@ def _fork(seed: int | str, script: Script | None, *, keep_log: bool) -> tuple[in
             result.log = []
     except BaseException:  # noqa: BLE001 - the parent must hear of it
         result = Result(seed, "", [f"the run broke: {traceback.format_exc()}"], [])
-    told = pickle.dumps(result)
-    while told:
-        told = told[os.write(writer, told) :]
-    os._exit(0)  # without clean-up: what dead nodes left behind must not begin to run
+    data = pickle.dumps(result)
+    while data:
+        data = data[os.write(writer, data) :]
+    os._exit(0)  # without cleanup: leftovers of dead nodes must not start to run

@@ -1,4 +1,4 @@
-"""The loop itself: time, order, and what becomes of nodes."""
+"""The simulation's event loop: time, order, and the life of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 
-KEPT: list[SeededLoop] = []  # tasks of dead nodes that were collected would run to their end
+KEPT: list[SeededLoop] = []  # garbage collection would run the `finally` blocks of dead nodes
 
 
 def play(seed: int, scene: Callable[[SeededLoop], Coroutine[Any, Any, Any]]) -> tuple[Any, SeededLoop]:
@@ -43,22 +43,22 @@ def test_the_seed_decides_the_order() -> None:
 
 def test_a_dead_node_runs_nothing_more_and_no_finally() -> None:
     async def scene(loop: SeededLoop) -> list[str]:
-        told: list[str] = []
+        steps: list[str] = []
 
         async def work() -> None:
             try:
-                told.append("began")
+                steps.append("began")
                 await asyncio.sleep(10)
-                told.append("went on")
+                steps.append("went on")
             finally:
-                told.append("cleaned up")
+                steps.append("cleaned up")
 
         node = Node(loop, "victim")
         node.run(work())
         await asyncio.sleep(1)
         node.kill()
         await asyncio.sleep(60)
-        return told
+        return steps
 
     assert play(1, scene)[0] == ["began"]
 
@@ -82,7 +82,7 @@ def test_a_node_dies_at_the_step_it_is_doomed_to() -> None:
     assert play(1, scene)[0] == 6
 
 
-def test_a_paused_node_goes_on_later() -> None:
+def test_a_paused_node_resumes_later() -> None:
     async def scene(loop: SeededLoop) -> list[float]:
         node, moments = Node(loop, "sleeper"), []
 
@@ -103,7 +103,7 @@ def test_a_paused_node_goes_on_later() -> None:
     assert third == pytest.approx(22.5)
 
 
-def test_a_fast_clock_waits_shorter_and_says_so() -> None:
+def test_timers_of_a_fast_clock_are_shorter() -> None:
     async def scene(loop: SeededLoop) -> tuple[float, float]:
         node = Node(loop, "hasty", rate=2.0)
 
@@ -119,7 +119,7 @@ def test_a_fast_clock_waits_shorter_and_says_so() -> None:
     assert in_the_world == pytest.approx(5.0)
 
 
-def test_waiting_for_nothing_is_noticed() -> None:
+def test_a_deadlock_is_detected() -> None:
     async def scene(_: SeededLoop) -> None:
         await asyncio.Event().wait()
 
@@ -127,7 +127,7 @@ def test_waiting_for_nothing_is_noticed() -> None:
         play(1, scene)
 
 
-def test_threads_are_refused() -> None:
+def test_threads_are_rejected() -> None:
     async def scene(loop: SeededLoop) -> None:
         await loop.run_in_executor(None, lambda: None)
 

@@ -29,7 +29,7 @@ async def virtual_clock() -> AsyncIterator[VirtualClock]:
 
 @pytest.fixture(autouse=True, scope="session")
 def plain_tracebacks() -> None:
-    """Pictures of tracebacks take seconds each to draw."""
+    """Rendering rich tracebacks takes seconds each."""
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 

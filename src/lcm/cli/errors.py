@@ -1,17 +1,27 @@
-"""What commands end with when they cannot do what was asked: words for standard error, and an exit code."""
+"""Errors of commands: a message for standard error, and an exit code."""
 
 from __future__ import annotations
+
+import sys
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 class CommandError(Exception):
-    """What was asked for could not be done; the text says why and what would help."""
+    """The command failed; the message gives the reason and a remedy."""
 
     code = FAILED
 
 
 class UsageError(CommandError):
-    """What was asked for cannot be understood; the text says what would be."""
+    """The arguments are invalid; the message says what is allowed."""
 
     code = USAGE
+
+
+def print_error(text: str, code: int) -> int:
+    """Print one line per problem on standard error, and return the exit code."""
+    sys.stdout.flush()
+    for line in text.splitlines():
+        sys.stderr.write(f"lcm: {line}\n")
+    return code

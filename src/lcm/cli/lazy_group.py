@@ -1,6 +1,6 @@
-"""Which commands there are beside those that run processes; each module is imported when it is asked for.
+"""The daily commands, each imported only when it is invoked.
 
-`lcm --help` needs one line of each, so those stand here and not with the command.
+`lcm --help` shows one line for each. Those lines are here so that help does not import the commands.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
 
 # name: (module, help)
 LAZY_COMMANDS = {
-    "workers": ("commands.workers:app", "List, create, start, stop, explain and end workers."),
-    "lablets": ("commands.lablets:app", "Run labs, see where they are and why they wait, and end them."),
-    "definitions": ("commands.definitions:app", "What lablets can be made from."),
-    "templates": ("commands.templates:app", "What workers can be made from."),
-    "fleet": ("commands.fleet:app", "The fleet at a glance; hold all of it, and let it go on."),
-    "plan": ("commands.plan:app", "What would be done now, and why."),
-    "watch": ("live.watch:app", "The fleet live, with keys to act on it."),
-    "top": ("live.top:app", "The load of each worker."),
-    "audit": ("commands.audit:app", "Who changed or decided what, when and why."),
-    "settings": ("commands.settings:app", "What the fleet does by itself, changed while it runs."),
-    "tokens": ("commands.tokens:app", "Who may call, and in which role."),
-    "secrets": ("commands.maintenance:secrets_app", "The key that stored secrets are encrypted with."),
-    "breaker": ("commands.maintenance:breaker_app", "Let workers be marked as lost again after too many were."),
-    "leadership": ("commands.maintenance:leadership_app", "Believe leaders again after etcd was replaced."),
-    "dashboard": ("commands.auth:dashboard_app", "A link that signs your browser in to the dashboard."),
-    "login": ("commands.auth:login_app", "Sign in to a control plane and remember it."),
-    "contexts": ("commands.auth:contexts_app", "The control planes that you have signed in to."),
-    "whoami": ("commands.auth:whoami_app", "Who you are to the control plane."),
-    "config": ("config.commands:app", "The settings of a service: what counts, where it came from, whether it works."),
-    "completion": ("config.completion:app", "Let your shell complete lcm's commands."),
+    "workers": ("commands.workers:app", "List, create, start, stop, explain and terminate workers."),
+    "lablets": ("commands.lablets:app", "Create lablets, see where they run or why they wait, and terminate them."),
+    "definitions": ("commands.definitions:app", "Lablet definitions: versioned topologies and requirements."),
+    "templates": ("commands.templates:app", "Worker templates: instance type, capacity and cost."),
+    "fleet": ("commands.fleet:app", "Fleet summary; hold and release the whole fleet."),
+    "plan": ("commands.plan:app", "Actions that controllers plan for each worker, and why."),
+    "watch": ("live.watch:app", "Live view of the fleet, with keys for actions."),
+    "top": ("live.top:app", "CPU, memory and disk usage of each worker."),
+    "audit": ("commands.audit:app", "Audit log: every change and decision, with actor and reason."),
+    "settings": ("commands.settings:app", "Automation settings of the fleet, changeable at run time."),
+    "tokens": ("commands.tokens:app", "API tokens and their roles."),
+    "secrets": ("commands.maintenance:secrets_app", "Rotate the encryption key of stored secrets."),
+    "breaker": ("commands.maintenance:breaker_app", "Reset the circuit breaker that suspends marking workers as lost."),
+    "leadership": ("commands.maintenance:leadership_app", "Reset recorded leader terms after etcd was replaced."),
+    "dashboard": ("commands.auth:dashboard_app", "Print a sign-in link to the dashboard."),
+    "login": ("commands.auth:login_app", "Sign in to a control plane and save it as a context."),
+    "contexts": ("commands.auth:contexts_app", "Saved control planes: list, select, remove."),
+    "whoami": ("commands.auth:whoami_app", "Show your name and role."),
+    "config": ("config.commands:app", "Settings of a service: values, sources, and connectivity checks."),
+    "completion": ("config.commands:completion_app", "Print a shell completion script."),
 }
 
 _MAX_HELP_LENGTH = 120
 
 
 class LazyCommand(TyperCommand):
-    """Stands for a command whose module is not imported yet."""
+    """Placeholder for a command whose module is not imported yet."""
 
     def __init__(self, name: str, module: str, text: str) -> None:
         super().__init__(name, help=text, short_help=text, rich_markup_mode=None)
         self._module = module
 
     def load(self) -> Any:
-        """The command itself."""
+        """Import the module and return the real command."""
         module, _, name = self._module.partition(":")
         command = typer.main.get_command(getattr(import_module(f"lcm.cli.{module}"), name))
         command.name = self.name
@@ -57,7 +57,7 @@ class LazyCommand(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """All commands: daily work first, then those that run processes."""
+    """All commands: daily commands first, then those that run processes."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -69,7 +69,7 @@ class LazyGroup(TyperGroup):
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """In two parts, as people look for either."""
+        """List daily commands and processes in separate sections."""
         daily = [(name, text) for name, (_, text) in LAZY_COMMANDS.items()]
         with formatter.section("Daily work"):
             formatter.write_dl(daily)

@@ -1,4 +1,4 @@
-"""The `lcm` command. Modules are imported by the command that needs them, so that `--help` is quick."""
+"""The `lcm` command. Each command imports the modules that it needs, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from typing import Annotated
 
 import typer
 
+from lcm.cli.errors import INTERRUPTED
 from lcm.cli.lazy_group import LazyGroup
-
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 app = typer.Typer(
     name="lcm",
-    help="Lablet Cloud Manager: say what you want, it happens once, it stays so, and you can see why.",
+    help="Lablet Cloud Manager: declare the workers and labs you want; controllers create, maintain and explain them.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    cls=LazyGroup,  # daily work: its commands stand in their own modules
-    rich_markup_mode=None,  # help without colours comes in half the time
+    cls=LazyGroup,  # daily commands are in modules of their own
+    rich_markup_mode=None,  # plain help renders in half the time
 )
 
 ControllersOption = Annotated[
     list[str] | None,
-    typer.Option("--controller", metavar="MODULE:CLASS", help="A controller of your own to run as well; repeatable."),
+    typer.Option("--controller", metavar="MODULE:CLASS", help="Also run this custom controller; repeatable."),
 ]
-ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings.")]
-PortOption = Annotated[str | None, typer.Option("--port", help="Where health, readiness and metrics are served.")]
+ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file with settings.")]
+PortOption = Annotated[str | None, typer.Option("--port", help="Port for health, readiness and metrics.")]
 
 
 @app.command()
 def up(
     controller: ControllersOption = None,
     config: ConfigOption = None,
-    empty: Annotated[bool, typer.Option("--empty", help="Begin without the demo's workers and people.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Start without the demo workers and users.")] = False,
     speed: Annotated[
-        float, typer.Option(min=0.1, max=1000, help="How many times faster the simulated world is.")
+        float, typer.Option(min=0.1, max=1000, help="Speed of the simulated cloud, as a multiple of real time.")
     ] = 1.0,
-    cloud: Annotated[str | None, typer.Option(metavar="simulated|aws", help="Where instances run.")] = None,
-    region: Annotated[str | None, typer.Option(help="The region of workers that name none.")] = None,
-    port: Annotated[str | None, typer.Option("--port", help="Where the API is served.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="On a real cloud, begin without asking first.")] = False,
+    cloud: Annotated[
+        str | None, typer.Option(metavar="simulated|aws", help="The cloud that runs the instances.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Default region for workers.")] = None,
+    port: Annotated[str | None, typer.Option("--port", help="Port for the API.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="On a real cloud, start without asking for confirmation.")] = False,
 ) -> None:
-    """Run everything in this one process, on embedded defaults: a control plane, a controller, a simulated cloud.
+    """Run everything in one process with built-in defaults: control plane, controllers and a simulated cloud.
 
-    What it keeps stands in LCM_DATA_DIR; started again, it goes on where it was.
+    State is stored in LCM_DATA_DIR; a restart continues from it.
     """
     from lcm.cli.processes.up import run_up
 
@@ -54,11 +55,13 @@ def up(
 
 @app.command("controller")
 def run_controller(
-    controller: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="What to run, for example notes:Notes.")],
+    controller: Annotated[
+        str, typer.Argument(metavar="MODULE:CLASS", help="The controller to run, for example notes:Notes.")
+    ],
     config: ConfigOption = None,
     port: PortOption = None,
 ) -> None:
-    """Run a controller of your own in a process of its own, elected over etcd."""
+    """Run a custom controller in its own process, with leader election in etcd."""
     from lcm.cli.processes.services import run_controllers
     from lcm.wiring.controllers import StandaloneControllerSettings
 
@@ -67,7 +70,7 @@ def run_controller(
 
 @app.command("control-plane")
 def control_plane(config: ConfigOption = None, port: PortOption = None) -> None:
-    """Run the control plane: the owner of all records, and the API."""
+    """Run the control plane, which owns all records and serves the API."""
     from lcm.cli.processes.services import run_control_plane
 
     raise typer.Exit(run_control_plane(config, port))
@@ -75,11 +78,11 @@ def control_plane(config: ConfigOption = None, port: PortOption = None) -> None:
 
 @app.command("worker-controller")
 def worker_controller(config: ConfigOption = None, port: PortOption = None) -> None:
-    """Run the worker controller: it keeps every worker, and the instance behind it, as it is wanted.
+    """Run the worker controller, which brings each worker and its EC2 instance to the desired state.
 
-    Several may run at once: one leads, the others stand by.
+    You can run several replicas: one is the leader, the others are on standby.
 
-    It needs etcd, AWS, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
+    It needs etcd, AWS and the control plane (CONTROL_PLANE_API_URL, LCM_CONTROLLER_TOKEN).
     """
     from lcm.cli.processes.services import run_worker_controller
 
@@ -88,11 +91,11 @@ def worker_controller(config: ConfigOption = None, port: PortOption = None) -> N
 
 @app.command("resource-scheduler")
 def resource_scheduler(config: ConfigOption = None, port: PortOption = None) -> None:
-    """Run the resource scheduler: it finds a worker for each lablet, and asks for more where none has room.
+    """Run the resource scheduler, which places lablets on workers and requests more workers when capacity runs out.
 
-    Several may run at once: one leads, the others stand by.
+    You can run several replicas: one is the leader, the others are on standby.
 
-    It needs etcd, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
+    It needs etcd and the control plane (CONTROL_PLANE_API_URL, LCM_CONTROLLER_TOKEN).
     """
     from lcm.cli.processes.services import run_resource_scheduler
 
@@ -101,11 +104,11 @@ def resource_scheduler(config: ConfigOption = None, port: PortOption = None) -> 
 
 @app.command("lablet-controller")
 def lablet_controller(config: ConfigOption = None, port: PortOption = None) -> None:
-    """Run the lablet controller: it makes the labs of lablets on CML, keeps their addresses, and removes them.
+    """Run the lablet controller, which creates lablets' labs on CML, records their addresses and deletes them.
 
-    Several may run at once: one leads, the others stand by.
+    You can run several replicas: one is the leader, the others are on standby.
 
-    It needs etcd, and the control plane: CONTROL_PLANE_API_URL says where, LCM_CONTROLLER_TOKEN lets it in.
+    It needs etcd and the control plane (CONTROL_PLANE_API_URL, LCM_CONTROLLER_TOKEN).
     """
     from lcm.cli.processes.services import run_lablet_controller
 
@@ -114,16 +117,16 @@ def lablet_controller(config: ConfigOption = None, port: PortOption = None) -> N
 
 @app.command("cml-simulator")
 def cml_simulator(
-    release: Annotated[str, typer.Option("--version", help="The CML version to behave as, from 2.7 to 2.10.")] = "2.9",
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port of the simulated server; 0 takes any that is free.")] = 8443,
-    control_port: Annotated[int, typer.Option(help="The port that faults and speed are set on.")] = 8444,
-    speed: Annotated[float, typer.Option(help="How many times faster than real time things happen.")] = 1.0,
-    boot_seconds: Annotated[float, typer.Option(help="How long the simulated server takes to boot.")] = 5.0,
-    username: Annotated[str, typer.Option(help="Who may sign in.")] = "admin",
-    password: Annotated[str, typer.Option(help="With which password.")] = "simulated",  # noqa: S107 - of a simulated server
+    release: Annotated[str, typer.Option("--version", help="The CML version to simulate, from 2.7 to 2.10.")] = "2.9",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the simulated server; 0 picks a free port.")] = 8443,
+    control_port: Annotated[int, typer.Option(help="Port of the control API for faults and speed.")] = 8444,
+    speed: Annotated[float, typer.Option(help="Simulation speed, as a multiple of real time.")] = 1.0,
+    boot_seconds: Annotated[float, typer.Option(help="Boot time of the simulated server.")] = 5.0,
+    username: Annotated[str, typer.Option(help="User name for sign-in.")] = "admin",
+    password: Annotated[str, typer.Option(help="Password for sign-in.")] = "simulated",  # noqa: S107 - of a simulated server
 ) -> None:
-    """Run a simulated CML server over HTTPS, for trying things out and for tests."""
+    """Run a simulated CML server over HTTPS, for evaluation and tests."""
     from lcm.cli.processes.cml_simulator import run_simulator
 
     code = run_simulator(release, host, port, control_port, speed, boot_seconds, username, password)

@@ -1,7 +1,7 @@
 """The typed client of the control plane, for controllers and the command line.
 
-Reads, and writes with an Idempotency-Key, are tried again when no answer came; other writes are sent once, and one
-whose answer was lost is `OutcomeUnknownError`.
+Reads, and writes with an Idempotency-Key, are retried when there is no response; other writes are sent once, and a lost
+response raises `OutcomeUnknownError`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Events bring logs and more along: whoever wants none of them need not wait for it."""
+    """Import events lazily: they load logging and more, which most commands do not need."""
     if name == "Event":
         from lcm.client.events import Event
 

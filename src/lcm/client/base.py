@@ -1,10 +1,10 @@
-"""What the groups of methods share: bodies, query strings, paths, headers and pages."""
+"""The base class of the client's resources, and helpers for paths, query strings, headers and bodies."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel, SecretStr
@@ -12,7 +12,7 @@ from pydantic import BaseModel, SecretStr
 from lcm.client.errors import ProtocolError
 from lcm.client.responses import ApiRequest
 from lcm.core import clock
-from lcm.model.base import LenientModel, share_field_sets
+from lcm.model.base import Page, share_field_sets
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -23,73 +23,53 @@ D = TypeVar("D", bound=BaseModel)
 A = TypeVar("A", bound=BaseModel)
 
 DEFAULT_PAGE_SIZE = 100
-"""Larger pages keep the event loop busy for too long while they are decoded."""
+"""Decoding larger pages would block the event loop for too long."""
 MAX_PAGE_SIZE = 1000
-
-
-class Page(LenientModel, Generic[D]):
-    """Some of many, and where the next page begins; None at the end."""
-
-    items: tuple[D, ...]
-    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """A leading controller and its term: what every internal write carries, so that an older leader is refused."""
+    """A leading controller and its term. Every internal write carries both, so that an older leader is rejected."""
 
     controller: str
     term: int
 
     @property
     def headers(self) -> dict[str, str]:
-        """The two headers of SPEC §2."""
+        """The headers of an internal write."""
         return {"X-LCM-Controller": self.controller, "X-LCM-Leader-Term": str(self.term)}
 
 
 class Resource:
-    """Methods around one subject."""
+    """A group of API methods."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def _ask(self, call: ApiRequest, answer: type[A]) -> A:
-        return await self._transport.ask(call, answer)
+    async def _send(self, call: ApiRequest, model: type[A]) -> A:
+        return await self._transport.send(call, model)
 
     async def _pages(
         self, operation: str, path: str, page: type[Page[D]], query: dict[str, list[str]], size: int
     ) -> AsyncIterator[D]:
-        """All items, page by page. What changes meanwhile does not shift the pages."""
+        """All items, page by page. Concurrent changes do not shift the pages."""
         cursor: str | None = None
         while True:
             call = ApiRequest(
                 operation, "GET", path, {**query, **query_params(limit=_checked_page_size(size), cursor=cursor)}
             )
-            found = await self._transport.ask(call, page)
-            for item in found.items:
+            result = await self._transport.send(call, page)
+            for item in result.items:
                 yield share_field_sets(item)
-            if found.next_cursor is None:
+            if result.next_cursor is None:
                 return
-            if found.next_cursor == cursor:
-                raise ProtocolError(f"{operation}: the pages go round in circles")
-            cursor = found.next_cursor
-
-
-class InternalResource(Resource):
-    """Reads and writes of controllers: a write carries the leader's headers and is sent once."""
-
-    async def _read(self, name: str, answer: type[A], *path: str) -> A:
-        return await self._ask(ApiRequest(f"internal.{name}", "GET", api_path("internal", *path)), answer)
-
-    async def _write(self, name: str, leader: Leader, body: BaseModel, answer: type[A], *path: str) -> A:
-        call = ApiRequest(
-            f"internal.{name}", "POST", api_path("internal", *path), body=encode_body(body), headers=leader.headers
-        )
-        return await self._ask(call, answer)
+            if result.next_cursor == cursor:
+                raise ProtocolError(f"{operation}: the server returned the same cursor twice")
+            cursor = result.next_cursor
 
 
 def encode_body(body: BaseModel) -> bytes:
-    """The body of a request: only fields that were given, as those change and null clears; secrets in clear."""
+    """The JSON body of a request: only fields that were set, as null clears a field; secrets in clear text."""
     data = body.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for name in body.model_fields_set:
         value = getattr(body, name)
@@ -99,7 +79,7 @@ def encode_body(body: BaseModel) -> bytes:
 
 
 def query_params(**filters: str | int | bool | Iterable[str] | None) -> dict[str, list[str]]:
-    """A query without what was not asked for."""
+    """The query parameters without unset filters."""
     query: dict[str, list[str]] = {}
     for name, value in filters.items():
         if isinstance(value, bool):
@@ -112,24 +92,24 @@ def query_params(**filters: str | int | bool | Iterable[str] | None) -> dict[str
 
 
 def api_path(*parts: str) -> str:
-    """A path of the API; what came from outside cannot step out of its place."""
+    """A path of the API. Ids and names are quoted, so that they cannot change the path."""
     return "/api/" + "/".join(quote(_checked_path_segment(part), safe="") for part in parts)
 
 
 def if_match(version: int | None) -> dict[str, str]:
-    """The header that lets a change happen only to this version."""
+    """The If-Match header: the change applies only to this version."""
     return {} if version is None else {"If-Match": f'"{version}"'}
 
 
 def bearer_header(token: str) -> dict[str, str]:
-    """The header that shows a token. One that cannot be sent is told here: elsewhere it would be quoted in an error."""
+    """The Authorization header. An invalid token is rejected here: a later error would quote it."""
     if not token or any(not "!" <= letter <= "~" for letter in token):
         raise ValueError("the token for the control plane must be printable ASCII without spaces")
     return {"Authorization": f"Bearer {token}"}
 
 
 def new_idempotency_key() -> str:
-    """A new Idempotency-Key: with it a write whose answer was lost can be sent again."""
+    """A new Idempotency-Key: a write with a key can be retried when its response is lost."""
     return clock.new_id("key", 24)
 
 
@@ -140,7 +120,7 @@ def _checked_page_size(size: int) -> int:
 
 
 def _checked_path_segment(part: str) -> str:
-    # These survive quoting, and a dot or nothing at all would be another address.
+    # Quoting does not change these, and they would lead to another path.
     if part in ("", ".", ".."):
         raise ValueError(f"an id or name cannot be {part!r}")
     return part

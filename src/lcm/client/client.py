@@ -1,4 +1,4 @@
-"""The client of the control plane, as controllers and the command line use it."""
+"""The client of the control plane, for controllers and the command line."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """All that can be asked, by subject. It holds connections: close it, or use it in an `async with`.
+    """The API, grouped by resource. It holds connections: close it, or use it with `async with`.
 
-    A subject is imported when it is first asked about: a command that asks about one does not wait for all.
+    A resource is imported on first use, so that a command does not wait for the import of all others.
     """
 
     def __init__(
@@ -38,58 +38,58 @@ class Client:
         wire: httpx.AsyncBaseTransport | None = None,
         verify: ssl.SSLContext | bool = True,
         registry: CollectorRegistry | None = None,
-        counted: bool = True,
+        with_metrics: bool = True,
     ) -> None:
-        """`wire` replaces the network, such as by the app itself in a simulation."""
+        """`wire` replaces the network, for example with the app itself in a simulation."""
         self._transport = Transport(
-            url, token, limits=limits, wire=wire, verify=verify, registry=registry, counted=counted
+            url, token, limits=limits, wire=wire, verify=verify, registry=registry, with_metrics=with_metrics
         )
 
     @cached_property
     def workers(self) -> Workers:
-        """Workers, as people ask for them."""
+        """Workers, for users."""
         from lcm.client.resources.workers import Workers
 
         return Workers(self._transport)
 
     @cached_property
     def templates(self) -> Templates:
-        """What workers can be made from."""
+        """Worker templates."""
         from lcm.client.resources.workers import Templates
 
         return Templates(self._transport)
 
     @cached_property
     def lablets(self) -> Lablets:
-        """Lablets, as people ask for them."""
+        """Lablets, for users."""
         from lcm.client.resources.lablets import Lablets
 
         return Lablets(self._transport)
 
     @cached_property
     def definitions(self) -> Definitions:
-        """What lablets can be made from."""
+        """Lablet definitions."""
         from lcm.client.resources.lablets import Definitions
 
         return Definitions(self._transport)
 
     @cached_property
     def fleet(self) -> Fleet:
-        """What concerns no single worker."""
+        """The fleet as a whole."""
         from lcm.client.resources.fleet import Fleet
 
         return Fleet(self._transport)
 
     @cached_property
     def access(self) -> Access:
-        """Who is calling, tokens, and the key of stored secrets."""
+        """The caller, tokens, and the rotation of stored secrets."""
         from lcm.client.resources.system import Access
 
         return Access(self._transport)
 
     @cached_property
     def internal(self) -> InternalApi:
-        """For the role `controller` alone."""
+        """Internal routes, only for the role `controller`."""
         from lcm.client.resources.internal import InternalApi
 
         return InternalApi(self._transport)
@@ -103,7 +103,7 @@ class Client:
 
     @cached_property
     def probes(self) -> Probes:
-        """What anybody may ask of the process."""
+        """Health, readiness, info and metrics of the process."""
         from lcm.client.resources.system import Probes
 
         return Probes(self._transport)

@@ -1,9 +1,9 @@
-"""What can go wrong when the control plane is asked.
+"""Errors of the client.
 
-- `ApiError`: it answered, in its own words, and changed nothing. One class for each family of codes.
-- `UnreachableError`: it did not hear the request, or a read got no answer. Nothing was changed.
-- `OutcomeUnknownError`: a write was sent and it is not known whether it happened. Read back before deciding anything.
-- `CMLProtocolError`: whoever answered does not talk like a control plane.
+- `ApiError`: the control plane rejected the request with a problem document and changed nothing.
+- `UnreachableError`: the request was not delivered, or a read got no response. Nothing was changed.
+- `OutcomeUnknownError`: a write was sent and it is unknown whether it happened. Read back before deciding anything.
+- `ProtocolError`: the response is not one of a control plane.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+class InvalidAddressError(ValueError):
+    """The address of the control plane cannot be used."""
+
+
 class ClientError(Exception):
-    """The control plane could not be asked, or refused. `outcome` is the word for it in metrics."""
+    """A request to the control plane failed. `outcome` is the metric label."""
 
     outcome: ClassVar[str] = "failed"
 
@@ -30,13 +34,13 @@ class UnreachableError(ClientError):
 
 
 class ClientTimeoutError(UnreachableError):
-    """A read had no whole answer in time."""
+    """A read got no complete response in time."""
 
     outcome = "timeout"
 
 
 class ProtocolError(ClientError):
-    """The answer is not one of a control plane: too long, not JSON, or led elsewhere. Is the address right?"""
+    """The response is not one of a control plane: too large, not JSON, or a redirect. Check the address."""
 
     outcome = "protocol"
 
@@ -44,20 +48,22 @@ class ProtocolError(ClientError):
 class OutcomeUnknownError(ClientError):
     """A write may or may not have happened.
 
-    With the same `idempotency_key` it can be sent again: what was done once is not done twice. `told` is what the
-    server said, if it said anything.
+    It can be sent again with the same `idempotency_key` without being executed twice. `server_error` is the server's
+    error response, if there was one.
     """
 
     outcome = "unknown"
 
-    def __init__(self, message: str, *, idempotency_key: str | None = None, told: ApiError | None = None) -> None:
+    def __init__(
+        self, message: str, *, idempotency_key: str | None = None, server_error: ApiError | None = None
+    ) -> None:
         super().__init__(message)
         self.idempotency_key = idempotency_key
-        self.told = told
+        self.server_error = server_error
 
 
 class ApiError(ClientError):
-    """The server's own words. `code` is a `ProblemCode` unless the server is newer than this client."""
+    """The server's problem document. `code` is a `ProblemCode` unless the server is newer than this client."""
 
     outcome = "refused"
 
@@ -81,7 +87,7 @@ class ApiError(ClientError):
 
 
 class InvalidRequestError(ApiError):
-    """The request is not right; `errors` says which field and what would be."""
+    """The request is invalid; `errors` lists the fields and what is wrong with them."""
 
     outcome = "invalid"
 
@@ -99,13 +105,13 @@ class PermissionDeniedError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """There is no such thing."""
+    """The resource does not exist."""
 
     outcome = "not_found"
 
 
 class ConflictError(ApiError):
-    """It does not fit what is; `current` says what is."""
+    """The request conflicts with the current state, which is in `current`."""
 
     outcome = "conflict"
 
@@ -115,15 +121,15 @@ class NameTakenError(ConflictError):
 
 
 class VersionConflictError(ConflictError):
-    """Somebody else was faster: read again, then decide again."""
+    """The record changed meanwhile: read it again, then decide again."""
 
 
 class IllegalTransitionError(ConflictError):
-    """There is no way from the status it has to the one that was written."""
+    """There is no transition from the current status to the requested one."""
 
 
 class StaleLeaderError(ConflictError):
-    """A newer leader has written: whoever sent this must stop acting. Nothing was changed."""
+    """A newer leader has written: the sender must stop acting. Nothing was changed."""
 
     outcome = "stale_leader"
 
@@ -137,27 +143,27 @@ class IdempotencyKeyReusedError(ConflictError):
 
 
 class NotPossibleNowError(ConflictError):
-    """Not as things are: a limit, a cooldown, or the state of the worker."""
+    """The current state forbids it: a limit, a cooldown, or the status of the worker."""
 
 
 class HeldError(NotPossibleNowError):
-    """A person has put a hold on it."""
+    """An operator has placed a hold on it."""
 
 
 class TooManyAttemptsError(ApiError):
-    """Too many failed sign-ins from here."""
+    """Too many failed sign-ins from this address."""
 
     outcome = "too_many_attempts"
 
 
 class ServiceUnavailableError(ApiError):
-    """The control plane cannot reach what it needs; try again."""
+    """The control plane cannot reach its store or another dependency; retry."""
 
     outcome = "unavailable"
 
 
 class ServerError(ApiError):
-    """Something went wrong in the control plane; its log says what."""
+    """An internal error of the control plane; see its log."""
 
     outcome = "server_fault"
 
@@ -199,7 +205,7 @@ _ERRORS_BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def error_class(status: int, code: str) -> type[ApiError]:
-    """The class for a refusal; a code that is not known yet is told by its status."""
+    """The error class for a code; an unknown code falls back to the status."""
     try:
         return ERRORS_BY_CODE[ProblemCode(code)]
     except ValueError:

@@ -1,4 +1,4 @@
-"""The text format of server-sent events: bytes in, however they are cut, and events out."""
+"""The event stream of the control plane: a parser for server-sent events, and a follower that reconnects."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class SseTooLongError(Exception):
-    """An event is longer than anybody would send."""
+    """An event exceeds the size limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SseMessage:
-    """One block of the stream: an event, or only a new place in it.
+    """One block of the stream: an event, or only a new position.
 
-    `id` is the last one given, by this block or one before it; `placed` says whether it was this block.
+    `id` is the last id received, in this block or an earlier one; `placed` tells whether it was in this block.
     """
 
     id: str | None
@@ -48,7 +48,7 @@ class SseMessage:
 
 
 class SseParser:
-    """Reads one connection. `retry` is after how many seconds the server wants to be asked again, once it said so."""
+    """Parses one connection. `retry` is the reconnection delay in seconds, once the server has sent one."""
 
     def __init__(self, largest: int = 1024 * 1024, last_id: str | None = None) -> None:
         self.retry: float | None = None
@@ -63,7 +63,7 @@ class SseParser:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[SseMessage]:
-        """What is complete with this chunk. A block that the connection ends in the middle of never happened."""
+        """The messages completed by this chunk. A block that the connection cuts off is dropped."""
         found = []
         for line in self._lines(chunk):
             if line:
@@ -73,11 +73,11 @@ class SseParser:
         return found
 
     def forget(self) -> None:
-        """The last id means nothing any more."""
+        """Drop the last id."""
         self._id = None
 
     def _lines(self, chunk: bytes) -> list[bytes]:
-        """Complete lines; they end with CR, LF or both, and a chunk may end between the two."""
+        """The complete lines. They end with CR, LF or both, and a chunk may end between the two."""
         if self._after_cr and chunk:
             chunk = chunk.removeprefix(b"\n")
             self._after_cr = False
@@ -123,16 +123,16 @@ log = structlog.get_logger(__name__)
 RESET = "reset"
 _HEARTBEAT = "heartbeat"
 _CLOSING_EVENTS = frozenset({"overflow", "shutdown", "unavailable"})
-"""The server's last words on a connection. Nothing is missed by them: the next one goes on from the same place."""
+"""The last event on a connection that the server closes. The next connection continues from the same position."""
 
 _SILENCE_TIMEOUT = 45.0  # three heartbeats
-_RECONNECT_BACKOFF = Backoff(1.0, longest=30.0)
+_RECONNECT_BACKOFF = Backoff(1.0, max_delay=30.0)
 _MIN_RETRY, _MAX_RETRY = 0.1, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. After a `reset` some events were missed: whoever keeps a picture reads it again."""
+    """An event of the fleet. A `reset` means that events were missed: read the current state again."""
 
     id: str | None
     name: str
@@ -146,24 +146,24 @@ class Event:
 
 @dataclass(slots=True)
 class _StreamPosition:
-    """How far the stream was read, and how the server wants to be asked again."""
+    """How far the stream was read, and when to reconnect."""
 
     last_id: str | None
     retry: float | None = None
-    failures: int = 0  # connections in a row that brought nothing
+    failures: int = 0  # connections in a row without an event
     connected: bool = False
     loss_logged: bool = False
 
-    def moved(self, message: SseMessage, retry: float | None) -> None:
-        """Note that something came."""
+    def advance(self, message: SseMessage, retry: float | None) -> None:
+        """Record that a message was received."""
         self.last_id, self.retry, self.failures, self.loss_logged = message.id, retry, 0, False
 
     def pause(self) -> float:
-        """How long to stay away: as long as the server said, and longer the more often it did not answer."""
-        asked_for = self.retry if self.retry is not None else _RECONNECT_BACKOFF.base
-        base = min(max(asked_for, _MIN_RETRY), _MAX_RETRY)
+        """Seconds until the next connection: what the server sent, growing with each failure."""
+        retry = self.retry if self.retry is not None else _RECONNECT_BACKOFF.base
+        base = min(max(retry, _MIN_RETRY), _MAX_RETRY)
         self.failures += 1
-        return Backoff(base, longest=max(base, _RECONNECT_BACKOFF.longest)).delay(self.failures - 1)
+        return Backoff(base, max_delay=max(base, _RECONNECT_BACKOFF.max_delay)).delay(self.failures - 1)
 
 
 class Events(Resource):
@@ -181,48 +181,48 @@ class Events(Resource):
         topic: Iterable[str] = (),
         aws_region: Iterable[str] = (),
     ) -> AsyncGenerator[Event, None]:
-        """Events until the caller has enough. Use it within `contextlib.aclosing`.
+        """Events until the caller stops. Use it with `contextlib.aclosing`.
 
-        The first connection must succeed. After it, a lost one is made again for as long as it takes, and goes on
-        from the last event; only a refusal, such as of a token that was revoked, ends it.
+        The first connection must succeed. After that, a lost connection is retried without a limit and continues from
+        the last event; only a rejection, such as of a revoked token, ends the stream.
         """
-        place = _StreamPosition(last_event_id)
+        position = _StreamPosition(last_event_id)
         query = query_params(worker_id=worker_id, topic=topic, aws_region=aws_region)
         while True:
             try:
-                async with aclosing(self._connection(place, query)) as events:
+                async with aclosing(self._connection(position, query)) as events:
                     async for event in events:
                         yield event
             except (UnreachableError, ServiceUnavailableError, TooManyAttemptsError) as error:
-                if not place.connected:
+                if not position.connected:
                     raise
-                self._note_loss(place, error)
-            await asyncio.sleep(place.pause())
+                self._note_loss(position, error)
+            await asyncio.sleep(position.pause())
 
-    async def _connection(self, place: _StreamPosition, query: dict[str, list[str]]) -> AsyncGenerator[Event, None]:
-        headers = {} if place.last_id is None else {"Last-Event-ID": place.last_id}
+    async def _connection(self, position: _StreamPosition, query: dict[str, list[str]]) -> AsyncGenerator[Event, None]:
+        headers = {} if position.last_id is None else {"Last-Event-ID": position.last_id}
         call = ApiRequest("events.stream", "GET", api_path("events", "stream"), query, headers=headers)
-        parser = SseParser(last_id=place.last_id)
-        async with self._transport.listen(call, self._silence) as chunks:
-            place.connected = True
+        parser = SseParser(last_id=position.last_id)
+        async with self._transport.stream(call, self._silence) as chunks:
+            position.connected = True
             async for chunk in chunks:
                 for message in _feed(parser, chunk):
-                    place.moved(message, parser.retry)
+                    position.advance(message, parser.retry)
                     if message.event == RESET and not message.placed:
-                        # The server has no place to go on from: asked with the old one it would only reset again.
-                        place.last_id = None
+                        # The server has no position to continue from: with the old one it would only reset again.
+                        position.last_id = None
                         parser.forget()
                     if message.data is None or message.event == _HEARTBEAT:
                         continue
                     if message.event in _CLOSING_EVENTS:
-                        log.info("the event stream ends for now", reason=message.event)
+                        log.info("event stream closed by the server; reconnecting", reason=message.event)
                         return
                     yield _to_event(message)
 
-    def _note_loss(self, place: _StreamPosition, error: ClientError) -> None:
-        if not place.loss_logged:
-            place.loss_logged = True
-            log.warning("the event stream was lost; it is tried again", error=str(error))
+    def _note_loss(self, position: _StreamPosition, error: ClientError) -> None:
+        if not position.loss_logged:
+            position.loss_logged = True
+            log.warning("event stream lost; reconnecting", error=str(error))
 
 
 def _feed(parser: SseParser, chunk: bytes) -> list[SseMessage]:

@@ -1,4 +1,4 @@
-"""What the client counts: calls by operation and outcome, and how long they took, retries included."""
+"""Metrics of the client: calls by operation and outcome, and their duration, retries included."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ClientMetrics:
-    """The families of one registry, shared by all clients that count there."""
+    """The metrics of one registry, shared by all clients that use it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(
@@ -36,7 +36,7 @@ class ClientMetrics:
 
     @contextmanager
     def measured(self, operation: str) -> Iterator[None]:
-        """Count what happens inside as one call."""
+        """Count the block as one call."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         outcome = "failed"
@@ -58,7 +58,7 @@ _metrics_by_registry: WeakKeyDictionary[CollectorRegistry, ClientMetrics] = Weak
 
 
 def client_metrics(registry: CollectorRegistry) -> ClientMetrics:
-    """The families of a registry, made on first use."""
+    """The metrics of a registry, created on first use."""
     if registry not in _metrics_by_registry:
         _metrics_by_registry[registry] = ClientMetrics(registry)
     return _metrics_by_registry[registry]

@@ -1,8 +1,7 @@
-"""What an answer means: data of the contract, a refusal in the server's words, or nothing that can be relied on."""
+"""Requests to the control plane, and what their responses mean: data, an API error, or an unusable response."""
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +20,7 @@ from lcm.client.errors import (
     UnreachableError,
     error_class,
 )
+from lcm.core.text import single_line
 from lcm.model.base import LenientModel
 from lcm.model.problems import FieldProblem, ProblemCode
 
@@ -35,7 +35,7 @@ _GATEWAY_STATUSES = (502, 503, 504)
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One thing to ask. `answers` are the statuses that carry what was asked for."""
+    """A request to the control plane. `expected_statuses` are those of a successful response."""
 
     operation: str
     method: str
@@ -44,22 +44,22 @@ class ApiRequest:
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
-    answers: tuple[int, ...] = (200, 201, 202, 204)
+    expected_statuses: tuple[int, ...] = (200, 201, 202, 204)
 
     @property
-    def reads(self) -> bool:
-        """Whether it changes nothing."""
+    def is_read(self) -> bool:
+        """Whether the request changes nothing."""
         return self.method == "GET"
 
     @property
-    def repeatable(self) -> bool:
-        """Whether sending it twice does no more than sending it once."""
-        return self.reads or self.idempotency_key is not None
+    def is_idempotent(self) -> bool:
+        """Whether sending the request twice has the same effect as sending it once."""
+        return self.is_read or self.idempotency_key is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """An answer, read to its end."""
+    """A complete response."""
 
     status: int
     content_type: str
@@ -68,7 +68,7 @@ class ApiResponse:
 
 
 class _ProblemDocument(LenientModel):
-    """A problem document, also of a server that knows more codes than we do."""
+    """A problem document, also of a newer server with codes that this client does not know."""
 
     title: str = ""
     code: str
@@ -77,84 +77,89 @@ class _ProblemDocument(LenientModel):
     current: dict[str, Any] | None = None
 
 
-def raise_for_problem(call: ApiRequest, reply: ApiResponse) -> ApiResponse:
-    """The reply, if it is an answer to what was asked; else what went wrong."""
-    if reply.status in call.answers:
-        return reply
-    refusal = _to_api_error(reply)
-    if refusal is not None and (reply.status < 500 or call.reads):
-        raise refusal
-    words = f"{call.operation}: HTTP {reply.status}: {_excerpt(reply) if refusal is None else refusal.detail}"
-    if reply.status < 500:
-        raise ProtocolError(f"{words}; is this the address of a control plane?")
-    if call.reads:
-        raise UnreachableError(words) if reply.status in _GATEWAY_STATUSES else ProtocolError(words)
-    # Whatever failed there may have failed after the commit.
-    raise OutcomeUnknownError(f"{words}; it may have happened", idempotency_key=call.idempotency_key, told=refusal)
+def raise_for_problem(call: ApiRequest, response: ApiResponse) -> ApiResponse:
+    """Return a successful response; raise the error of any other."""
+    if response.status in call.expected_statuses:
+        return response
+    api_error = _to_api_error(response)
+    if api_error is not None and (response.status < 500 or call.is_read):
+        raise api_error
+    message = (
+        f"{call.operation}: HTTP {response.status}: {_excerpt(response) if api_error is None else api_error.detail}"
+    )
+    if response.status < 500:
+        raise ProtocolError(f"{message}; is this the address of a control plane?")
+    if call.is_read:
+        raise UnreachableError(message) if response.status in _GATEWAY_STATUSES else ProtocolError(message)
+    # The server may have failed after the commit.
+    raise OutcomeUnknownError(
+        f"{message}; it may have happened", idempotency_key=call.idempotency_key, server_error=api_error
+    )
 
 
-def decode_response(call: ApiRequest, reply: ApiResponse, answer: type[M]) -> M:
-    """The data of an answer."""
+def decode_response(call: ApiRequest, response: ApiResponse, model: type[M]) -> M:
+    """The data of a response."""
     try:
-        return answer.model_validate_json(reply.body)
+        return model.model_validate_json(response.body)
     except ValidationError as error:
-        # Only where and why: what stands there may be a secret.
+        # Only the location and the reason: the value may be a secret.
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
-        words = f"{call.operation}: the answer cannot be understood: {where}: {first['msg']}"
-    raise unreadable_response(call, words)
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        message = f"{call.operation}: invalid response: {where}: {first['msg']}"
+    raise unreadable_response(call, message)
 
 
-def unreadable_response(call: ApiRequest, words: str) -> ClientError:
-    """An answer came that says nothing: a read is as good as not made, a write may have happened."""
-    if call.reads:
-        return ProtocolError(words)
-    return OutcomeUnknownError(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
+def unreadable_response(call: ApiRequest, message: str) -> ClientError:
+    """The error for a response that cannot be used: a write may have happened."""
+    if call.is_read:
+        return ProtocolError(message)
+    return OutcomeUnknownError(f"{message}; it may have happened", idempotency_key=call.idempotency_key)
 
 
 def is_retryable(error: ClientError) -> bool:
-    """Whether the same request may fare better in a moment."""
-    told = error.told if isinstance(error, OutcomeUnknownError) else error
-    if isinstance(told, TooManyAttemptsError):
-        return told.retry_after is not None  # trying again before would only make the wait longer
-    return told is None or isinstance(told, UnreachableError | ServiceUnavailableError)
+    """Whether the same request may succeed if it is sent again soon."""
+    cause = error.server_error if isinstance(error, OutcomeUnknownError) else error
+    if isinstance(cause, TooManyAttemptsError):
+        return cause.retry_after is not None  # an earlier retry would only extend the wait
+    return cause is None or isinstance(cause, UnreachableError | ServiceUnavailableError)
 
 
 def rules_out_earlier_attempts(error: ClientError) -> bool:
-    """Whether it says that no earlier attempt with this key was carried out: not if it was stopped at the door."""
-    at_the_door = (
+    """Whether the error proves that no earlier attempt with this key was executed.
+
+    It does not if the request was rejected before the key was checked.
+    """
+    before_key_check = (
         UnauthenticatedError,
         PermissionDeniedError,
         TooManyAttemptsError,
         ServiceUnavailableError,
         ServerError,
     )
-    return isinstance(error, ApiError) and not isinstance(error, at_the_door)
+    return isinstance(error, ApiError) and not isinstance(error, before_key_check)
 
 
-def _to_api_error(reply: ApiResponse) -> ApiError | None:
-    if reply.status < 400 or "json" not in reply.content_type:
+def _to_api_error(response: ApiResponse) -> ApiError | None:
+    if response.status < 400 or "json" not in response.content_type:
         return None
     try:
-        told = _ProblemDocument.model_validate_json(reply.body)
+        problem = _ProblemDocument.model_validate_json(response.body)
     except ValidationError:
         return None
     try:
-        code: str = ProblemCode(told.code)
+        code: str = ProblemCode(problem.code)
     except ValueError:
-        code = told.code
-    return error_class(reply.status, code)(
-        reply.status,
+        code = problem.code
+    return error_class(response.status, code)(
+        response.status,
         code,
-        told.detail or told.title or code,
-        errors=told.errors,
-        current=told.current,
-        retry_after=reply.retry_after,
+        problem.detail or problem.title or code,
+        errors=problem.errors,
+        current=problem.current,
+        retry_after=response.retry_after,
     )
 
 
-def _excerpt(reply: ApiResponse) -> str:
-    """The beginning of an answer that is not ours, fit for a line."""
-    text = reply.body[: 4 * _MAX_EXCERPT].decode(errors="replace")
-    plain = "".join(" " if unicodedata.category(letter).startswith("C") else letter for letter in text)
-    return " ".join(plain.split())[:_MAX_EXCERPT] or "no words"
+def _excerpt(response: ApiResponse) -> str:
+    """The beginning of a response that is no problem document, on one line."""
+    return single_line(response.body[: 4 * _MAX_EXCERPT].decode(errors="replace"), _MAX_EXCERPT) or "empty response"

@@ -1,4 +1,4 @@
-"""Exchanges with one control plane: bounded in time, size and number of attempts, and never led elsewhere."""
+"""HTTP calls to one control plane: bounded in time, size and number of attempts, and without redirects."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lcm.client.errors import (
     ApiError,
     ClientError,
     ClientTimeoutError,
+    InvalidAddressError,
     OutcomeUnknownError,
     ProtocolError,
     UnreachableError,
@@ -38,10 +39,10 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-# Shorter than servers keep idle connections: a write on one that is just being closed would be lost.
+# Shorter than the servers' keep-alive: a write on a connection that is just being closed would be lost.
 _KEEPALIVE_SECONDS = 3.0
-# More at once would only take turns at the processor. Those beyond what is kept would each cost a new connection, and
-# the more are kept the longer the pool looks for one at each request.
+# More would only share the CPU. Requests beyond the kept connections would each need a new one, and the more of them
+# are kept, the longer the pool searches at each request.
 _MAX_CONCURRENT = 8
 _POOL_LIMITS = httpx.Limits(
     max_connections=100, max_keepalive_connections=_MAX_CONCURRENT, keepalive_expiry=_KEEPALIVE_SECONDS
@@ -51,14 +52,14 @@ _NOT_SENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout,
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of every call; times in seconds. All attempts together stay below the timeout of a reconcile."""
+    """Limits of every call; times in seconds. All attempts together stay below the timeout of a reconcile."""
 
     connect: float = 3.0
     attempt: float = 10.0
     attempts: int = 3
-    max_retry_after: float = 5.0  # a server that asks for more is not waited for
+    max_retry_after: float = 5.0  # a longer Retry-After is not waited for
     max_response_bytes: int = 16 * 1024 * 1024
-    backoff: Backoff = field(default_factory=lambda: Backoff(0.2, longest=2.0))
+    backoff: Backoff = field(default_factory=lambda: Backoff(0.2, max_delay=2.0))
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or min(self.connect, self.attempt) <= 0:
@@ -68,7 +69,7 @@ class Limits:
 class Transport:
     """Sends calls to one control plane over one pool of connections. `wire` replaces the network.
 
-    Calls are counted in `registry`, or in the one of the process; not at all where nobody would read it.
+    Calls are counted in `registry`, by default that of the process; `with_metrics=False` disables counting.
     """
 
     def __init__(
@@ -80,13 +81,13 @@ class Transport:
         wire: httpx.AsyncBaseTransport | None = None,
         verify: ssl.SSLContext | bool = True,
         registry: CollectorRegistry | None = None,
-        counted: bool = True,
+        with_metrics: bool = True,
     ) -> None:
         self.limits = limits or Limits()
         self._base = _checked_url(url)
         self._authorization = {} if token is None else bearer_header(token)
-        self._measured = _measure_in(registry) if counted else _no_measure
-        # Without a client around it, which would look for cookies, redirects and proxies that there must not be.
+        self._measured = _measure_in(registry) if with_metrics else _no_measure
+        # Without an httpx client: it would handle cookies, redirects and proxies, which must not be used here.
         self._wire = wire or httpx.AsyncHTTPTransport(verify=verify, limits=_POOL_LIMITS, trust_env=False)
         self._turns = asyncio.Semaphore(_MAX_CONCURRENT)
         self._closed = False
@@ -96,38 +97,43 @@ class Transport:
         self._closed = True
         await self._wire.aclose()
 
-    async def ask(self, call: ApiRequest, answer: type[M]) -> M:
-        """The answer to a call, tried again where that is safe and may help."""
+    async def send(self, call: ApiRequest, model: type[M]) -> M:
+        """The data of the response; the call is retried where that is safe and may help."""
         with self._measured(call.operation):
-            return decode_response(call, await self._send_with_retries(call), answer)
+            return decode_response(call, await self._send_with_retries(call), model)
 
-    async def read(self, call: ApiRequest) -> bytes:
-        """The answer as it came, for what is not data of the contract."""
+    async def send_raw(self, call: ApiRequest) -> bytes:
+        """The raw body of the response."""
         with self._measured(call.operation):
             return (await self._send_with_retries(call)).body
 
     @asynccontextmanager
-    async def listen(self, call: ApiRequest, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The bytes of an answer without end. It is lost when nothing came for `silence` seconds."""
+    async def stream(self, call: ApiRequest, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The chunks of an endless response. It counts as lost after `silence` seconds without data."""
         request = self._request(call, accept="text/event-stream", timeout=silence)
         with self._measured(call.operation):
-            response = await self._opened(call, request)
+            response = await self._open_stream(call, request)
         try:
             yield self._chunks(call, response, silence)
         finally:
             await response.aclose()
 
     async def _send_with_retries(self, call: ApiRequest) -> ApiResponse:
-        doubt: OutcomeUnknownError | None = None
+        unknown: OutcomeUnknownError | None = None
         attempt = 0
         while True:
             try:
                 return raise_for_problem(call, await self._exchange(call))
             except ClientError as error:
-                doubt = error if isinstance(error, OutcomeUnknownError) else doubt
+                unknown = error if isinstance(error, OutcomeUnknownError) else unknown
                 pause = self._pause(call, error, attempt)
-                if pause is None and doubt is not None and doubt is not error and not rules_out_earlier_attempts(error):
-                    raise doubt from error  # what was not heard now may have been heard before
+                if (
+                    pause is None
+                    and unknown is not None
+                    and unknown is not error
+                    and not rules_out_earlier_attempts(error)
+                ):
+                    raise unknown from error  # an earlier attempt may have been executed
                 if pause is None:
                     raise
                 _log_retry(call, error)
@@ -135,53 +141,55 @@ class Transport:
             attempt += 1
 
     def _pause(self, call: ApiRequest, error: ClientError, attempt: int) -> float | None:
-        """How long to wait before the next attempt; None: there is none, or no point in one."""
-        if not call.repeatable or attempt + 1 >= self.limits.attempts or not is_retryable(error):
+        """How long to wait before the next attempt; None: do not retry."""
+        if not call.is_idempotent or attempt + 1 >= self.limits.attempts or not is_retryable(error):
             return None
-        told = error.told if isinstance(error, OutcomeUnknownError) else error
-        asked = told.retry_after if isinstance(told, ApiError) else None
-        if asked is not None and asked > self.limits.max_retry_after:
+        cause = error.server_error if isinstance(error, OutcomeUnknownError) else error
+        retry_after = cause.retry_after if isinstance(cause, ApiError) else None
+        if retry_after is not None and retry_after > self.limits.max_retry_after:
             return None
-        return max(asked or 0.0, self.limits.backoff.delay(attempt))
+        return max(retry_after or 0.0, self.limits.backoff.delay(attempt))
 
     async def _exchange(self, call: ApiRequest) -> ApiResponse:
         limit = self.limits.attempt
         try:
             async with self._turns, asyncio.timeout(limit):
-                response = await self._send(self._request(call))
+                response = await self._transmit(self._request(call))
                 try:
-                    return await self._whole(call, response)
+                    return await self._read_response(call, response)
                 finally:
                     await response.aclose()
         except (TimeoutError, httpx.HTTPError) as error:
-            raise self._lost(call, error) from error
+            raise self._to_lost_error(call, error) from error
 
-    async def _opened(self, call: ApiRequest, request: httpx.Request) -> httpx.Response:
+    async def _open_stream(self, call: ApiRequest, request: httpx.Request) -> httpx.Response:
         try:
             async with asyncio.timeout(self.limits.attempt):
-                response = await self._send(request)
+                response = await self._transmit(request)
                 kind = response.headers.get("content-type", "")
                 if response.status_code == 200 and kind.startswith("text/event-stream"):
                     return response
                 try:
-                    raise_for_problem(call, await self._whole(call, response))
+                    raise_for_problem(call, await self._read_response(call, response))
                 finally:
                     await response.aclose()
         except (TimeoutError, httpx.HTTPError) as error:
-            raise self._lost(call, error) from error
-        raise ProtocolError(f"{call.operation}: {self._base} answered with {kind or 'nothing'}, not with events")
+            raise self._to_lost_error(call, error) from error
+        raise ProtocolError(
+            f"{call.operation}: {self._base} returned {kind or 'no content type'} instead of an event stream"
+        )
 
-    async def _whole(self, call: ApiRequest, response: httpx.Response) -> ApiResponse:
+    async def _read_response(self, call: ApiRequest, response: httpx.Response) -> ApiResponse:
         largest = self.limits.max_response_bytes
         headers = {name.lower(): value.decode("latin-1") for name, value in response.headers.raw}
         if headers.get(b"content-encoding", "identity") != "identity":
-            raise unreadable_response(call, f"{call.operation}: the answer is packed, which was not asked for")
+            raise unreadable_response(call, f"{call.operation}: the response is compressed, which was not requested")
         body = bytearray()
         assert isinstance(response.stream, httpx.AsyncByteStream)
-        async for chunk in response.stream:  # as it came: nothing is packed
+        async for chunk in response.stream:  # raw bytes: nothing is compressed
             body += chunk
             if len(body) > largest:
-                raise unreadable_response(call, f"{call.operation}: the answer is longer than {largest} bytes")
+                raise unreadable_response(call, f"{call.operation}: the response is larger than {largest} bytes")
         return ApiResponse(
             response.status_code,
             headers.get(b"content-type", ""),
@@ -196,7 +204,7 @@ class Transport:
                 async with asyncio.timeout(silence):
                     chunk = await anext(chunks, None)
             except (TimeoutError, httpx.HTTPError) as error:
-                raise self._lost(call, error) from error
+                raise self._to_lost_error(call, error) from error
             if chunk is None:
                 return
             yield chunk
@@ -235,26 +243,26 @@ class Transport:
             extensions={"timeout": times},
         )
 
-    async def _send(self, request: httpx.Request) -> httpx.Response:
+    async def _transmit(self, request: httpx.Request) -> httpx.Response:
         if self._closed:
             raise RuntimeError("this client is closed")
         return await self._wire.handle_async_request(request)
 
-    def _lost(self, call: ApiRequest, error: Exception) -> ClientError:
-        """What it means that no whole answer came."""
+    def _to_lost_error(self, call: ApiRequest, error: Exception) -> ClientError:
+        """The error for a call without a complete response."""
         where = f"{call.operation}: {self._base}"
         if isinstance(error, _NOT_SENT_ERRORS):
             return UnreachableError(f"{where} cannot be reached: {_error_text(error)}")
         late = isinstance(error, TimeoutError | httpx.TimeoutException)
-        words = f"{where} gave no whole answer " + ("in time" if late else f"({_error_text(error)})")
-        if call.reads:
-            return ClientTimeoutError(words) if late else UnreachableError(words)
-        return OutcomeUnknownError(f"{words}; it may have happened", idempotency_key=call.idempotency_key)
+        message = f"{where} sent no complete response " + ("in time" if late else f"({_error_text(error)})")
+        if call.is_read:
+            return ClientTimeoutError(message) if late else UnreachableError(message)
+        return OutcomeUnknownError(f"{message}; it may have happened", idempotency_key=call.idempotency_key)
 
 
 @lru_cache(maxsize=1024)
 def _cached_url(url: str, query: tuple[tuple[str, str], ...]) -> httpx.URL:
-    """To parse and check an address takes longer than to send a small request: those asked for often are kept."""
+    """Parsing a URL takes longer than sending a small request, so frequent URLs are cached."""
     return httpx.URL(url, params=query) if query else httpx.URL(url)
 
 
@@ -271,10 +279,10 @@ def _no_measure(_: str) -> AbstractContextManager[None]:
 
 
 def _log_retry(call: ApiRequest, error: ClientError) -> None:
-    import structlog  # here, as a command that is answered at once should not wait for it
+    import structlog  # imported here: a command that needs no retry should not wait for it
 
     log = structlog.get_logger(__name__)
-    log.info("asking the control plane again", operation=call.operation, error=str(error))
+    log.info("retrying a call to the control plane", operation=call.operation, error=str(error))
 
 
 def _error_text(error: Exception) -> str:
@@ -285,14 +293,16 @@ def _checked_url(url: str) -> str:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise ValueError(f"the address of the control plane is no URL: {error}") from None
+        raise InvalidAddressError(f"the address of the control plane is not a valid URL: {error}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError("the address of the control plane must begin with http:// or https:// and name a host")
+        raise InvalidAddressError(
+            "the address of the control plane must begin with http:// or https:// and name a host"
+        )
     if parsed.userinfo or parsed.query or parsed.fragment:
-        raise ValueError("the address of the control plane must have no user, question mark or hash sign")
+        raise InvalidAddressError("the address of the control plane must not contain a user, query or fragment")
     return str(parsed).rstrip("/")
 
 
 def _retry_after_seconds(retry_after: str | None) -> float | None:
-    """Seconds of a Retry-After; our servers send no dates."""
+    """The seconds of a Retry-After header; our servers send no dates."""
     return float(retry_after) if retry_after is not None and retry_after.isascii() and retry_after.isdigit() else None

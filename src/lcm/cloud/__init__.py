@@ -1,1 +1,1 @@
-"""Clouds that workers' instances run in: one interface, adapters for AWS and for a simulated EC2."""
+"""Cloud providers for the instances of workers: one interface, and adapters for AWS and for a simulated EC2."""

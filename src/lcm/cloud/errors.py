@@ -1,10 +1,17 @@
-"""What can go wrong with a cloud call, told apart by what is known of its effect and by what may follow."""
+"""Errors of cloud calls, by what is known about the effect of the call and what a caller may do next."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class CloudError(Exception):
-    """A cloud call failed. `code` is the provider's own word for it, `operation` the call."""
+    """A cloud call failed. `code` is the provider's error code, `operation` the name of the call.
+
+    `condition_reason` appears in the conditions of workers. It is part of the API, whatever the class is called.
+    """
+
+    condition_reason: ClassVar[str] = "CloudError"
 
     def __init__(self, message: str, *, code: str = "", operation: str = "") -> None:
         super().__init__(message)
@@ -13,48 +20,77 @@ class CloudError(Exception):
 
 
 class CloudThrottledError(CloudError):
-    """Too many calls. Nothing happened; the same call may be made later."""
+    """Too many calls. Nothing changed; the same call may be made later."""
+
+    condition_reason = "Throttled"
 
 
 class CloudUnreachableError(CloudError):
-    """No connection, or a read without an answer. Certainly nothing changed."""
+    """No connection, or no response to a read. Certainly nothing changed."""
+
+    condition_reason = "Unreachable"
 
 
 class CloudOutcomeUnknownError(CloudError):
-    """A call that changes things was sent and no answer came: it may or may not have happened. Look before acting."""
+    """A mutating call was sent and got no response: it may or may not have taken effect. Observe before acting."""
+
+    condition_reason = "OutcomeUnknown"
 
 
 class InsufficientCapacityError(CloudError):
-    """The provider has no such machine there now. A definite refusal: another attempt may choose another place."""
+    """The provider has no capacity for the instance. Nothing changed; another attempt may use another subnet."""
+
+    condition_reason = "CapacityLacking"
 
 
 class LaunchTokenSpentError(CloudError):
-    """The launch token belongs to an instance that has terminated: only a new attempt can launch."""
+    """The client token belongs to a terminated instance: only a new attempt can launch."""
+
+    condition_reason = "TokenSpent"
 
 
 class LaunchTokenMismatchError(CloudError):
-    """The launch token was used with other parameters: find that launch's instance by its tags."""
+    """The client token was used with other parameters: find the instance of that launch by its tags."""
+
+    condition_reason = "TokenMismatch"
 
 
 class InstanceNotFoundError(CloudError):
-    """The provider does not know the id now. That alone does not mean that it is gone."""
+    """The provider does not know the id at this time. That alone does not mean that the instance is gone."""
+
+    condition_reason = "InstanceNotFound"
 
 
 class IncorrectInstanceStateError(CloudError):
-    """The instance is in a state in which this cannot be done, such as starting a terminated one."""
+    """The instance is in a state that does not allow the call, such as starting a terminated instance."""
+
+    condition_reason = "WrongState"
 
 
 class CloudRefusedError(CloudError):
-    """Refused for good: the same call will be refused again until a person changes something."""
+    """The call was rejected, and will be rejected again until a person changes something."""
+
+    condition_reason = "Refused"
 
 
 class CloudAccessDeniedError(CloudRefusedError):
-    """Credentials or permissions do not allow it."""
+    """Credentials or permissions do not allow the call."""
+
+    condition_reason = "Denied"
 
 
 class QuotaExceededError(CloudRefusedError):
-    """A limit of the account is reached."""
+    """A quota of the account is reached."""
+
+    condition_reason = "QuotaExceeded"
 
 
 class InvalidCloudRequestError(CloudRefusedError):
-    """A parameter is wrong: an unknown image, type, subnet or key."""
+    """A parameter is invalid, such as an unknown image, instance type, subnet or key."""
+
+    condition_reason = "InvalidRequest"
+
+
+def condition_reason(error: Exception) -> str:
+    """Return the condition reason of an error of a cloud call."""
+    return error.condition_reason if isinstance(error, CloudError) else type(error).__name__

@@ -1,6 +1,7 @@
-"""Token buckets, and the documented ones of the EC2 API.
+"""Token buckets, and the documented rate limits of the EC2 API.
 
-The simulated cloud refuses by them, as EC2 does; a client paces itself by a share of them, so that it is never refused.
+The simulated cloud throttles by these limits, as EC2 does. A client limits itself to a share of them, so that it is
+never throttled.
 """
 
 from __future__ import annotations
@@ -10,31 +11,31 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-# What adding up fractions of a second loses; far below one token.
+# Tolerance for rounding errors of fractions of a second; far below one token.
 _EPSILON: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class BucketRate:
-    """A bucket's size, and how many tokens a second come back."""
+    """The size of a bucket and its refill rate."""
 
     capacity: float
     refill_per_second: float
 
     def share(self, part: float) -> BucketRate:
-        """This part of it."""
+        """Return a share of this rate."""
         return BucketRate(self.capacity * part, self.refill_per_second * part)
 
 
 class TokenBucket:
-    """A bucket of tokens on the running loop's time; it begins full.
+    """A token bucket on the clock of the running loop. It starts full.
 
-    Whoever waits is served in the order of asking: a large request at the head is not passed by small ones.
+    Waiting callers are served in order: small requests do not overtake a large one at the head of the queue.
     """
 
     def __init__(self, capacity: float, refill_per_second: float) -> None:
         if capacity <= 0 or refill_per_second <= 0:
-            raise ValueError(f"a bucket needs a size and a refill above 0, not {capacity:g} and {refill_per_second:g}")
+            raise ValueError(f"capacity and refill rate must be above 0, not {capacity:g} and {refill_per_second:g}")
         self._rate = BucketRate(capacity, refill_per_second)
         self._level = capacity
         self._at: float | None = None
@@ -43,20 +44,20 @@ class TokenBucket:
 
     @property
     def waiting(self) -> int:
-        """How many wait for tokens."""
+        """The number of waiting callers."""
         return len(self._queue)
 
     def try_take(self, tokens: float = 1) -> bool:
-        """Take the tokens if they are there and nobody waits."""
+        """Take the tokens if they are available and no caller is waiting."""
         if self._queue or self._fill() + _EPSILON < tokens:
             return False
         self._level -= tokens
         return True
 
     async def take(self, tokens: float = 1) -> None:
-        """Take the tokens, waiting for as long as it takes."""
+        """Take the tokens, waiting until they are available."""
         if tokens > self._rate.capacity + _EPSILON:
-            raise ValueError(f"{tokens:g} tokens will never be in a bucket of {self._rate.capacity:g}")
+            raise ValueError(f"{tokens:g} tokens exceed the capacity of the bucket, {self._rate.capacity:g}")
         if self.try_take(tokens):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -70,7 +71,7 @@ class TokenBucket:
             raise
 
     def put_back(self, tokens: float) -> None:
-        """Return tokens that were taken for something that was not done."""
+        """Return tokens of a call that was not made."""
         self._level = min(self._rate.capacity, self._fill() + tokens)
         self._serve()
 
@@ -78,7 +79,7 @@ class TokenBucket:
         if entry in self._queue:
             self._queue.remove(entry)
         elif not entry[1].cancelled():
-            # It was its turn, and in the same moment it was given up: the tokens are for the next.
+            # It was served and cancelled at the same moment: the tokens go to the next caller.
             self._level += entry[0]
         self._serve()
 
@@ -123,7 +124,7 @@ _REQUEST_RATES: Final = {
     "TerminateInstances": TERMINATE_RATE,
     "CreateTags": CREATE_TAGS_RATE,
     "GetMetricData": GET_METRIC_DATA_RATE,
-    # The documentation gives no figure; it is asked for seldom.
+    # The documentation gives no limit; the call is rare.
     "GetCallerIdentity": DESCRIBE_RATE,
 }
 _INSTANCE_RATES: Final = {
@@ -135,19 +136,19 @@ _INSTANCE_RATES: Final = {
 
 
 def request_rate(operation: str) -> BucketRate:
-    """How many requests of an EC2 operation an account may make in a region."""
+    """Return the request limit of an EC2 operation, per account and region."""
     if operation.startswith("Describe"):
         return DESCRIBE_RATE
     return _REQUEST_RATES.get(operation, MUTATE_RATE)
 
 
 def instance_rate(operation: str) -> BucketRate | None:
-    """How many instances an EC2 operation may touch, whatever the number of requests; None: it is not counted."""
+    """Return the limit on instances that an EC2 operation may change, over all requests; None if there is none."""
     return _INSTANCE_RATES.get(operation)
 
 
 class OperationBuckets:
-    """The buckets of one account in one region, made as operations are first used."""
+    """The buckets of one account in one region, created when an operation is first used."""
 
     def __init__(self, part: float = 1.0) -> None:
         self._part = part
@@ -155,17 +156,17 @@ class OperationBuckets:
         self._instances: dict[str, TokenBucket] = {}
 
     def try_take(self, operation: str, instances: int = 0) -> bool:
-        """Pay for a request that touches so many instances; False: it is too much now."""
+        """Take the tokens for a request that changes this many instances; False if there are not enough."""
         requests, touched = self._buckets(operation)
         if touched is None or instances == 0:
             return requests.try_take()
         if not requests.try_take():
             return False
-        # As with EC2, the request was counted even if it touched too much.
+        # As with EC2, the request counts even if it exceeds the instance limit.
         return touched.try_take(instances)
 
     async def take(self, operation: str, instances: int = 0) -> None:
-        """Pay for a request that touches so many instances, waiting until it can be made."""
+        """Take the tokens for a request that changes this many instances, waiting until they are available."""
         requests, touched = self._buckets(operation)
         if touched is None or instances == 0:
             await requests.take()

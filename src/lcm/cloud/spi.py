@@ -1,7 +1,7 @@
-"""What the platform needs of a cloud.
+"""The interfaces that LCM needs from a cloud provider.
 
-Every call ends in bounded time, never blocks the event loop, and fails with an error of `lcm.cloud.errors`. Calls that
-change something are tried once: whoever makes them decides whether and when to try again.
+Every call ends in bounded time, never blocks the event loop, and fails with an error of `lcm.cloud.errors`. Mutating
+calls are sent once: the caller decides whether and when to retry.
 """
 
 from __future__ import annotations
@@ -28,51 +28,51 @@ class CloudProviderSPI(Protocol):
 
     @property
     def regions(self) -> Sequence[str]:
-        """The regions that are configured, in order."""
+        """The configured regions, in order."""
 
     async def account_id(self, region: str) -> str:
-        """The account that calls in this region run as."""
+        """Return the id of the account that is used in this region."""
 
     async def sweep(self, region: str, selection: InstanceSelection) -> Sweep:
-        """All instances of the selection, page by page; terminated ones as long as the provider shows them.
+        """List all instances of the selection, page by page; terminated ones as long as the provider lists them.
 
-        A failure on the way gives an incomplete sweep with what was seen, never an exception. A selection of nothing is
-        a `ValueError`: it would be taken for everything.
+        A failure gives an incomplete sweep with the instances found so far, never an exception. An empty selection is
+        a `ValueError`, because it would select everything.
         """
 
     async def describe(self, region: str, instance_ids: Collection[str]) -> Sweep:
-        """These instances alone, asked for by filter: an id that is not known leaves a gap and fails nothing.
+        """Describe these instances, by filter: an unknown id is missing in the result and is not an error.
 
-        As with `sweep` a failure gives an incomplete look, never an exception.
+        As with `sweep`, a failure gives an incomplete result, never an exception.
         """
 
     async def find_launched(self, region: str, worker_id: str) -> Sweep:
-        """All instances, of any attempt and in any state, that were launched for a worker, by its tag; as `sweep`."""
+        """Find all instances that were launched for a worker, by its tag, of any attempt and state; see `sweep`."""
 
     async def launch_instance(self, parameters: LaunchParameters) -> Instance:
-        """Launch, or, with a token that was used before, answer with that launch's instance."""
+        """Launch an instance. A client token that was used before gives the instance of that launch."""
 
     async def start_instance(self, region: str, instance_id: str) -> InstanceState:
-        """Start it. Already running or starting is no error."""
+        """Start an instance. It is no error if it is running or starting already."""
 
     async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
-        """Stop it. Already stopped or stopping is no error."""
+        """Stop an instance. It is no error if it is stopped or stopping already."""
 
     async def terminate_instance(self, region: str, instance_id: str) -> InstanceState:
-        """Terminate it. Already terminated or shutting down is no error."""
+        """Terminate an instance. It is no error if it is terminated or shutting down already."""
 
     async def find_images(self, region: str, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
-        """Available images of these owners whose name matches, newest first. An image of another owner is left out."""
+        """Find available images of these owners by name, newest first. Images of other owners are left out."""
 
     async def health(self, region: str) -> Sequence[HealthNotice]:
-        """Impaired instances and announced maintenance."""
+        """List impaired instances and scheduled maintenance."""
 
     async def close(self) -> None:
-        """Let go of connections, threads and processes."""
+        """Close connections, threads and processes."""
 
 
 class MetricsSPI(Protocol):
-    """Figures that the provider keeps of instances."""
+    """Metrics of instances, as collected by the provider."""
 
     async def get_instance_metrics(self, region: str, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
-        """The latest figures of each instance, gathered in batches; an instance without any is left out."""
+        """Return the latest metrics of each instance, read in batches; instances without metrics are left out."""

@@ -1,4 +1,4 @@
-"""Instances, images and what is known of them, without a word of any one provider's API."""
+"""Instances, images and related types, independent of any provider's API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANAGED_BY = "lcm"
 
 
 class InstanceState(Enum):
-    """The states of an instance; a word that nobody knows is UNKNOWN."""
+    """The state of an instance; an unrecognized state is UNKNOWN."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -30,18 +30,18 @@ class InstanceState(Enum):
 
     @property
     def in_transition(self) -> bool:
-        """Whether it will become something else by itself."""
+        """Whether the state will change without further calls."""
         return self in (InstanceState.PENDING, InstanceState.STOPPING, InstanceState.SHUTTING_DOWN)
 
     @property
     def live(self) -> bool:
-        """Whether it exists or may come to life again; what is unknown counts as live."""
+        """Whether the instance exists and is not being terminated; an unknown state counts as live."""
         return self not in (InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An instance as the provider described it."""
+    """An instance as described by the provider."""
 
     id: str
     state: InstanceState
@@ -56,13 +56,13 @@ class Instance:
 
     @property
     def worker_id(self) -> str | None:
-        """The worker it was launched for, by its tag."""
+        """The worker for which it was launched, by its tag."""
         return self.tags.get(WORKER_TAG)
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceSelection:
-    """Which instances a sweep asks for: any with one of these tag keys, or, if given, any of these images."""
+    """Which instances a sweep lists: those with one of the tag keys, and those of one of the images."""
 
     tag_keys: tuple[str, ...] = (WORKER_TAG,)
     image_ids: tuple[str, ...] = ()
@@ -70,9 +70,9 @@ class InstanceSelection:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What a look at a region showed. Only a complete one says anything about what it does not show.
+    """The instances that a call found in a region. Only a complete sweep says anything about missing instances.
 
-    `began_at` is the boot-time clock when its first call was sent: whatever was done after that may be missing in it.
+    `began_at` is the boot-time clock when the first request was sent: later changes may be missing in the sweep.
     """
 
     region: str
@@ -80,7 +80,7 @@ class Sweep:
     complete: bool
     began_at: float
     account_id: str
-    trouble: str = ""
+    error: str = ""
     calls: int = 1
 
 
@@ -95,7 +95,7 @@ class Image:
 
 
 class HealthKind(Enum):
-    """What is wrong, or announced to become wrong, with an instance."""
+    """The kind of a health notice."""
 
     INSTANCE_IMPAIRED = "instance-impaired"
     SYSTEM_IMPAIRED = "system-impaired"
@@ -104,7 +104,7 @@ class HealthKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HealthNotice:
-    """One trouble of one instance."""
+    """A failed status check or scheduled maintenance of an instance."""
 
     instance_id: str
     kind: HealthKind
@@ -114,7 +114,7 @@ class HealthNotice:
 
 @dataclass(frozen=True, slots=True)
 class RegionLaunchSettings:
-    """What instances of a region are launched with, besides what their template says."""
+    """Launch settings of a region, which complement those of the template."""
 
     region: str
     subnet_ids: tuple[str, ...] = ()
@@ -126,9 +126,9 @@ class RegionLaunchSettings:
 
 @dataclass(frozen=True, slots=True)
 class LaunchParameters:
-    """Everything a launch needs, resolved once per attempt and stored before the call.
+    """All parameters of a launch, resolved once per attempt and stored before the call.
 
-    A replay uses exactly these: the provider refuses a token with changed parameters.
+    A replay uses exactly these: the provider rejects a client token with changed parameters.
     """
 
     region: str
@@ -143,7 +143,7 @@ class LaunchParameters:
     instance_profile: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored; the same parameters always give the same text."""
+        """Return the stored form; the same parameters always give the same JSON."""
         return {
             "region": self.region,
             "client_token": self.client_token,
@@ -159,19 +159,19 @@ class LaunchParameters:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> LaunchParameters:
-        """What `to_json` made."""
+        """Restore the parameters from `to_json`."""
         groups = tuple(stored["security_group_ids"])
         return cls(**{**stored, "security_group_ids": groups, "tags": dict(stored["tags"])})
 
 
 def launch_token(worker_id: str, attempt: int) -> str:
-    """The client token of an attempt: it depends on worker and attempt alone, so that any replay has the same."""
+    """Return the client token of an attempt. It depends on worker and attempt alone, so that a replay uses the same."""
     return f"lcm-{worker_id}-{attempt}"
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceMetrics:
-    """One instance's latest figures; what the provider does not know is None. Bytes are per second."""
+    """The latest metrics of an instance; unavailable values are None. Bytes are per second."""
 
     instance_id: str
     at: datetime

@@ -1,4 +1,4 @@
-"""Cisco Modeling Labs servers: a client of the system, a client of the labs, and a simulator of both.
+"""Cisco Modeling Labs (CML) servers: a system client, a labs client, and a simulator of both.
 
-The labs client (`lcm.cml.client.labs`) is for the lablet controller alone, so it is not named here.
+The labs client (`lcm.cml.client.labs`) is reserved for the lablet controller, so this package does not export it.
 """

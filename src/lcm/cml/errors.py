@@ -1,4 +1,4 @@
-"""What can go wrong with a call to a CML server, told apart by who can do something about it."""
+"""Errors of calls to a CML server, distinguished by who can resolve them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class CMLError(Exception):
-    """A call failed. `address` is the server's, `cause` says in words what happened."""
+    """A call failed. `address` is the address of the server, `cause` describes what happened."""
 
     outcome: ClassVar[str] = "error"
 
@@ -17,60 +17,60 @@ class CMLError(Exception):
 
 
 class CMLNotReadyError(CMLError):
-    """Nobody answers there yet, or only the web server in front of a CML that is still starting."""
+    """The server does not respond yet, or only the web server in front of a CML that is still starting."""
 
     outcome = "not_ready"
 
 
 class CMLOutcomeUnknownError(CMLNotReadyError):
-    """A call that changes things was sent and its answer was lost: it may have happened. Look before trying again."""
+    """A mutating call was sent and its response was lost, so it may have taken effect. Check before retrying."""
 
     outcome = "unknown"
 
 
 class CMLAuthenticationError(CMLError):
-    """User name, password or permissions do not allow it. Trying again with the same ones changes nothing."""
+    """User name, password or permissions do not allow the call. A retry with the same credentials fails again."""
 
     outcome = "auth_failed"
 
 
 class CMLUnauthorizedError(CMLError):
-    """The session was refused, also with a token that was fresh."""
+    """The session was rejected, even with a new token."""
 
     outcome = "unauthorized"
 
 
 class CMLThrottledError(CMLError):
-    """Too many requests, by the server's count. Nothing happened; try later."""
+    """The server received too many requests. The request had no effect; retry later."""
 
     outcome = "throttled"
 
 
 class CMLTlsError(CMLError):
-    """The server cannot prove that it is the one that is meant. Nothing was sent to it."""
+    """The server could not prove its identity. Nothing was sent to it."""
 
     outcome = "tls"
 
 
 class CMLNotFoundError(CMLError):
-    """The server knows no such thing."""
+    """The server does not have this object."""
 
     outcome = "not_found"
 
 
 class CMLConflictError(CMLError):
-    """The server is busy with something that excludes this, or its state does not allow it."""
+    """The server is busy with a conflicting operation, or its state does not allow this one."""
 
     outcome = "conflict"
 
 
 class CMLInvalidRequestError(CMLError):
-    """The server understood the request and refuses its content."""
+    """The server understood the request and rejected its content."""
 
     outcome = "invalid"
 
 
 class CMLProtocolError(CMLError):
-    """The answer is not one that CML gives: too long, of another kind or shape, or a way to somewhere else."""
+    """The response is not one that CML sends: too long, of another type or shape, or a redirect."""
 
     outcome = "protocol"

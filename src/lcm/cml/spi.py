@@ -1,4 +1,4 @@
-"""What the worker controller needs of a CML server. Labs are not here: they belong to the lablet controller."""
+"""What the worker controller needs from a CML server. Labs are not part of it: the lablet controller manages them."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 
 
 class CMLSystemSPI(Protocol):
-    """A server as a whole. Every call may raise the errors of `lcm.cml.errors`."""
+    """System-level calls to a CML server. Every call may raise the errors of `lcm.cml.errors`."""
 
     async def get_system_information(self, address: str) -> SystemInformation:
-        """Version and readiness; needs no account and sends none."""
+        """Version and readiness. Needs no account and sends no credentials."""
 
     async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
-        """The server's own verdict on itself."""
+        """The health that the server reports about itself."""
 
     async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
-        """Labs, nodes, processor, memory and disk."""
+        """Labs, nodes, CPU, memory and disk."""
 
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
-        """The licence as it is now: the only word on registration that is believed."""
+        """The current license state: the only evidence of registration that is trusted."""
 
     async def register_license(
         self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
     ) -> None:
-        """Ask for registration. Returning means that the server took the request, not that it is registered."""
+        """Request a registration. On return the server has accepted the request, but it is not registered yet."""
 
     async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
-        """Give the licence back. It may take more than a minute."""
+        """Deregister the license. This may take more than a minute."""
 
     async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
-        """What happened after `since`, oldest first; everything when it is None."""
+        """The events after `since`, oldest first; all events if it is None."""
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
-        """The kinds of nodes that the server can run, in the order of their names."""
+        """The node definitions that the server offers, sorted by name."""
 
     async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
-        """The id by which the server's events name this account; None: it does not tell."""
+        """The user id of this account in the server's events, or None if the server does not report it."""
 
     def forget(self, address: str) -> None:
-        """Drop sessions with an address, because another machine has it now."""
+        """Drop all sessions with an address, because another server now uses it."""

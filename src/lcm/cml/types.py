@@ -1,8 +1,9 @@
-"""What is known of a CML server, in words of ours. Whatever a server may leave out is None, never a guess."""
+"""What is known about a CML server, as our own types. Values that a server may omit are None, never guessed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class SystemInformation:
-    """What a server tells anybody."""
+    """What a server reports without authentication."""
 
     version: str
     ready: bool
@@ -29,7 +30,7 @@ class SystemInformation:
 
 @dataclass(frozen=True, slots=True)
 class ComputeHealth:
-    """One machine of the server's cluster."""
+    """One compute host of the server's cluster."""
 
     hostname: str
     is_controller: bool
@@ -39,7 +40,7 @@ class ComputeHealth:
 
 @dataclass(frozen=True, slots=True)
 class SystemHealth:
-    """The server's own verdict on itself."""
+    """The health that the server reports about itself."""
 
     valid: bool | None
     is_licensed: bool | None
@@ -50,20 +51,20 @@ class SystemHealth:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes of memory or disk."""
+    """Memory or disk usage in bytes."""
 
     used: int
     total: int
 
     @property
     def percent(self) -> float:
-        """How full it is."""
+        """The used share in percent."""
         return 100.0 * self.used / self.total if self.total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SystemStats:
-    """What the server carries and what that costs it."""
+    """The server's labs and nodes, and the resources that they use."""
 
     labs: int | None
     nodes: int | None
@@ -76,7 +77,7 @@ class SystemStats:
 
 @dataclass(frozen=True, slots=True)
 class LicenseFeature:
-    """Something that is licensed by count."""
+    """A feature that is licensed by count."""
 
     id: str
     name: str
@@ -86,7 +87,7 @@ class LicenseFeature:
 
 @dataclass(frozen=True, slots=True)
 class LicenseState:
-    """What the server says of its licence. The statuses are Cisco's words, and there may be more than are known."""
+    """The license state that the server reports. The statuses are Cisco's words, and unknown ones may occur."""
 
     registration: str
     authorization: str
@@ -99,16 +100,16 @@ class LicenseState:
 
 
 class DeregistrationResult(StrEnum):
-    """How giving back a licence ended."""
+    """The result of deregistering a license."""
 
     DONE = "done"
-    LOCAL_ONLY = "local_only"  # the server forgot it, Cisco's side was not reached and still counts it
+    LOCAL_ONLY = "local_only"  # the server dropped the license; Cisco could not be reached and still counts it
     WAS_NOT_REGISTERED = "was_not_registered"
 
 
 @dataclass(frozen=True, slots=True)
 class CMLActivityEvent:
-    """Something that happened on the server, at a time in UTC."""
+    """An event on the server, with its time in UTC."""
 
     category: str
     at: datetime
@@ -118,9 +119,9 @@ class CMLActivityEvent:
 
 @dataclass(frozen=True, slots=True)
 class CMLActivity:
-    """The events since a moment. `total` counts the readable ones of all times, `skipped` those beyond reading.
+    """The events since a given time. `total` counts all events that could be parsed, `skipped` those that could not.
 
-    A total of zero means that the server keeps no telemetry, which says nothing about idleness.
+    A total of zero means that the server keeps no telemetry. It does not mean that the server is idle.
     """
 
     events: tuple[CMLActivityEvent, ...]
@@ -130,7 +131,7 @@ class CMLActivity:
 
 @dataclass(frozen=True, slots=True)
 class LabState:
-    """A lab as a list shows it. `marker` is ours, from its title; None for a lab of somebody else."""
+    """A lab as it appears in a list. `marker` is LCM's marker in the title; None if LCM did not create the lab."""
 
     id: str
     title: str
@@ -143,7 +144,7 @@ class LabState:
 
 @dataclass(frozen=True, slots=True)
 class ImportedLab:
-    """The outcome of an import."""
+    """The result of an import."""
 
     id: str
     warnings: tuple[str, ...]
@@ -161,7 +162,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class NodeAddress:
-    """What an interface of a node was seen to use."""
+    """The addresses that the server has observed on a node's interface."""
 
     node_id: str
     interface: str
@@ -177,3 +178,50 @@ class ElementStates:
     nodes: Mapping[str, str]
     links: Mapping[str, str]
     interfaces: Mapping[str, str]
+
+
+REGISTRATION_SETTLE_TIME = timedelta(seconds=10)
+
+_IN_PROGRESS = ("IN_PROGRESS", "RETRY_IN_PROGRESS", "RESERVATION_IN_PROGRESS")
+_COMPLIANT = ("", "INIT", "IN_COMPLIANCE")
+
+
+class LicensePhase(StrEnum):
+    """The progress of a registration."""
+
+    UNREGISTERED = "unregistered"
+    REGISTERING = "registering"
+    REGISTERED = "registered"
+    FAILED = "failed"
+    UNKNOWN = "unknown"  # an unrecognized status: neither registered nor a reason to register again
+
+
+@dataclass(frozen=True, slots=True)
+class LicenseProgress:
+    """A phase and, where there is one, its reason."""
+
+    phase: LicensePhase
+    reason: str = ""
+
+    @classmethod
+    def of(cls, state: LicenseState, since_request: timedelta | None = None) -> LicenseProgress:
+        """Derive the phase from a state. `since_request` is the time since a registration was requested, if one was.
+
+        Shortly after the request the state may still be the previous one, which must not be taken for a failure.
+        """
+        status = state.registration
+        if status == "COMPLETED":
+            return cls(LicensePhase.REGISTERED, _compliance_problem(state))
+        if status in _IN_PROGRESS:
+            return cls(LicensePhase.REGISTERING, state.failure)
+        if status not in ("NOT_REGISTERED", "FAILED"):
+            return cls(LicensePhase.UNKNOWN, f"CML reports {status!r}")
+        if since_request is not None and since_request < REGISTRATION_SETTLE_TIME:
+            return cls(LicensePhase.REGISTERING)
+        if status == "FAILED":
+            return cls(LicensePhase.FAILED, state.failure or "CML gives no reason")
+        return cls(LicensePhase.UNREGISTERED, state.failure)
+
+
+def _compliance_problem(state: LicenseState) -> str:
+    return "" if state.authorization in _COMPLIANT else f"authorization is {state.authorization}"

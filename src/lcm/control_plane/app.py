@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.auth.headers import SecurityHeadersMiddleware
-from lcm.control_plane.http import errors, routing
-from lcm.control_plane.http.api import activity, auth, definitions, fleet, lablets, system, templates, workers
-from lcm.control_plane.http.internal import lablets as internal_lablets
-from lcm.control_plane.http.internal import workers as internal_workers
+from lcm.control_plane.http import errors, internal, routing
+from lcm.control_plane.http.api import activity, auth, definitions, fleet, lablets, templates, workers
 from lcm.control_plane.http.openapi import DocumentedApp
 from lcm.control_plane.web import routing as site
 
@@ -18,17 +16,17 @@ if TYPE_CHECKING:
     from lcm.control_plane.services import Services
 
 
-def make_app(parts: Services, version: str) -> FastAPI:
-    """All routes over these parts."""
+def make_app(services: Services, version: str) -> FastAPI:
+    """The app with all routes over these services."""
     app = DocumentedApp(
         title="LCM control plane",
         version=version,
-        description="The only owner of the fleet's records: say what you want here, and see why it is as it is.",
+        description="Owns the fleet's records: set the desired state, read the actual state and the reasons for it.",
         redirect_slashes=False,
-        docs_url=None,  # its pages load scripts from elsewhere, which our own headers forbid
+        docs_url=None,  # its pages load scripts from other hosts, which our security headers forbid
         redoc_url=None,
     )
-    app.state.parts = parts
+    app.state.services = services
     routers = [
         workers.router,
         templates.router,
@@ -36,14 +34,13 @@ def make_app(parts: Services, version: str) -> FastAPI:
         definitions.router,
         fleet.router,
         activity.router,
-        system.router,
+        fleet.system_router,
         activity.events_router,
         auth.router,
         auth.session_router,
-        internal_workers.router,
-        internal_lablets.router,
+        internal.router,
     ]
-    app.documented = routers
+    app.api_routers = routers
     errors.install_error_handlers(app, [*routers, *site.ROUTERS])
     for router in routers:
         routing.include_routes(app, router)

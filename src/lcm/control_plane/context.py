@@ -1,4 +1,4 @@
-"""What the parts of the control plane share."""
+"""What the services of the control plane share."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneContext:
-    """Store, rules and names. `regions` are those that workers may be in; the first is the default.
+    """Store, unit of work and startup configuration.
 
-    `ports` are those of a worker that lablets may be given, `scale_up_license` is the licence token of workers that
-    scale-up launches.
+    `regions` are those that workers may be in; the first is the default. `ports` are the ports of a worker that lablets
+    may be given. `scale_up_license` is the license token of workers that scale-up launches.
     """
 
     store: Store
-    records: UnitOfWork
-    box: SecretBox
+    unit_of_work: UnitOfWork
+    secret_box: SecretBox
     regions: tuple[str, ...]
     base_settings: FleetSettings = field(default_factory=FleetSettings)
     ports: PortRange = DEFAULT_PORTS
     scale_up_license: SecretStr | None = None
 
     async def settings(self) -> FleetSettings:
-        """The settings that count now."""
+        """The fleet settings in effect now."""
         return await read_fleet_settings(self.store, self.base_settings)
 
-    def region(self, asked: str | None) -> str:
-        """The region asked for, or the default; others are refused."""
-        if asked is None:
+    def region(self, requested: str | None) -> str:
+        """The requested region, or the default. A region that is not configured is rejected."""
+        if requested is None:
             return self.regions[0]
-        if asked not in self.regions:
+        if requested not in self.regions:
             names = ", ".join(self.regions)
-            raise ProblemError(ProblemCode.INVALID, f"aws_region: {asked} is not configured; there are {names}")
-        return asked
+            raise ProblemError(ProblemCode.INVALID, f"aws_region: {requested} is not configured; there are {names}")
+        return requested

@@ -1,4 +1,4 @@
-"""A request that cannot be granted, and why."""
+"""The errors that services raise for a request that cannot be granted. Routes turn them into problem details."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lcm.model.problems import ProblemCode
 
 
 class ProblemError(Exception):
-    """Nothing was changed. `detail` says what is in the way and what would help."""
+    """The request was rejected and nothing was changed. `detail` says what prevents it and what to do."""
 
     def __init__(self, code: ProblemCode, detail: str, *, current: dict[str, Any] | None = None) -> None:
         super().__init__(detail)
@@ -18,8 +18,15 @@ class ProblemError(Exception):
 
 
 class PreconditionFailedError(ProblemError):
-    """If-Match named another version than the present one."""
+    """If-Match names another version than the current one."""
 
-    def __init__(self, what: str, current: int, asked: int) -> None:
-        detail = f"the {what} is at version {current}, not {asked}; read it again and decide anew"
+    def __init__(self, what: str, current: int, expected: int) -> None:
+        detail = f"the {what} is at version {current}, not {expected}; read it again and retry"
         super().__init__(ProblemCode.VERSION_CONFLICT, detail, current={"version": current})
+
+
+def check_version(what: str, current: int, version: int) -> None:
+    """Reject a writer that has not read the current version of a record."""
+    if version != current:
+        detail = f"the {what} is at version {current}, not {version}; read it again"
+        raise ProblemError(ProblemCode.VERSION_CONFLICT, detail, current={"version": current})

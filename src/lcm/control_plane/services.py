@@ -1,4 +1,4 @@
-"""The parts of the control plane that routes call, as the app carries them."""
+"""The services of the control plane that routes call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.fleet.activity_summary import ActivitySummaryService
 from lcm.control_plane.fleet.service import FleetService
-from lcm.control_plane.fleet.system import ProcessDetails, SystemService
+from lcm.control_plane.fleet.system import ControlPlaneProcess, SystemService
 from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
 from lcm.control_plane.lablets.service import LabletService
 from lcm.control_plane.workers.controller_writes import WorkerControllerWrites
@@ -24,48 +24,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What does the work."""
+    """One object of each service, all over one store."""
 
-    plane: ControlPlaneContext
-    gate: Authenticator
+    context: ControlPlaneContext
+    authenticator: Authenticator
     workers: WorkerService
-    reports: WorkerControllerWrites
+    worker_writes: WorkerControllerWrites
     fleet: FleetService
     metrics: MetricsService
     stream: EventStream
-    nights: ActivitySummaryService
+    activity_summary: ActivitySummaryService
     system: SystemService
     lablets: LabletService
-    lablet_reports: LabletControllerWrites
+    lablet_writes: LabletControllerWrites
 
     @classmethod
-    def of(
+    def create(
         cls,
-        plane: ControlPlaneContext,
-        gate: Authenticator,
+        context: ControlPlaneContext,
+        authenticator: Authenticator,
         stream: EventStream,
         *,
         metrics_retention_hours: float = 48.0,
-        process: ProcessDetails | None = None,
+        process: ControlPlaneProcess | None = None,
     ) -> Services:
-        """All of them over one store."""
-        fleet = FleetService(plane)
+        """Create all services over one store."""
+        fleet = FleetService(context)
         return cls(
-            plane=plane,
-            gate=gate,
-            workers=WorkerService(plane),
-            reports=WorkerControllerWrites(plane),
+            context=context,
+            authenticator=authenticator,
+            workers=WorkerService(context),
+            worker_writes=WorkerControllerWrites(context),
             fleet=fleet,
-            metrics=MetricsService(plane, metrics_retention_hours),
+            metrics=MetricsService(context, metrics_retention_hours),
             stream=stream,
-            nights=ActivitySummaryService(plane),
-            system=SystemService(plane, fleet, stream, process or ProcessDetails({})),
-            lablets=LabletService(plane),
-            lablet_reports=LabletControllerWrites(plane),
+            activity_summary=ActivitySummaryService(context),
+            system=SystemService(context, fleet, stream, process or ControlPlaneProcess({})),
+            lablets=LabletService(context),
+            lablet_writes=LabletControllerWrites(context),
         )
 
 
 def get_services(request: Request) -> Services:
-    """The parts behind the app that serves this request."""
-    carried: Services = request.app.state.parts
-    return carried
+    """The services of the app that handles this request."""
+    services: Services = request.app.state.services
+    return services

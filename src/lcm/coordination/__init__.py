@@ -1,43 +1,5 @@
-"""Keys, leases and watches shared by a fleet of processes: the port's names.
+"""Adapters of the coordination port (`lcm.core.coordination`).
 
-The adapters are `memory`, `etcd` and `namespaced`; they are imported by name where things are wired, so that reading
-this package costs nothing and loads no gRPC.
+`memory`, `etcd` and `namespaced` are imported by name where processes are wired, so that importing this package loads
+no gRPC.
 """
-
-from lcm.core.coordination import (
-    NO_LEASE,
-    CompactedError,
-    Coordination,
-    CoordinationDeniedError,
-    CoordinationError,
-    CoordinationOutcomeUnknownError,
-    CoordinationUnavailableError,
-    EventKind,
-    KeyValue,
-    LeaseGrant,
-    LeaseNotFoundError,
-    Listing,
-    SwapResult,
-    WatchBatch,
-    WatchEvent,
-    WatchLostError,
-)
-
-__all__ = [
-    "NO_LEASE",
-    "CompactedError",
-    "Coordination",
-    "CoordinationDeniedError",
-    "CoordinationError",
-    "CoordinationOutcomeUnknownError",
-    "CoordinationUnavailableError",
-    "EventKind",
-    "KeyValue",
-    "LeaseGrant",
-    "LeaseNotFoundError",
-    "Listing",
-    "SwapResult",
-    "WatchBatch",
-    "WatchEvent",
-    "WatchLostError",
-]

@@ -1,4 +1,4 @@
-"""Coordination within a namespace: one prefix before every key, unseen by whoever uses it."""
+"""Coordination within a namespace: a prefix on every key, transparent to the caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NamespacedCoordination:
-    """A view of `inner` in which every key starts after `namespace`."""
+    """A view of `inner` whose keys are all under `namespace`."""
 
     def __init__(self, inner: Coordination, namespace: str) -> None:
         if not namespace:
@@ -92,9 +92,9 @@ class NamespacedCoordination:
 
 
 class _StrippedBatches:
-    """The batches of a watch with the namespace taken off their keys.
+    """The batches of a watch with the namespace removed from their keys.
 
-    Not an async generator: one of these can be dropped half read without a clean-up that needs the event loop.
+    Not an async generator: it can be dropped half read without a clean-up that needs the event loop.
     """
 
     def __init__(self, batches: AsyncIterator[WatchBatch], length: int) -> None:

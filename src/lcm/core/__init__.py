@@ -1,4 +1,4 @@
-"""Controller machinery. It knows nothing of workers: any controller can be built on it.
+"""Controller machinery. It knows nothing about workers: any controller can be built on it.
 
-A request carries a key, never the event that caused it; a reconcile starts from what is, not from what happened.
+A reconcile request carries a key, never the event that caused it; a pass starts from the current state.
 """

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: min(base * multiplier**retries, longest), give or take the jitter."""
+"""Exponential backoff with jitter: min(base * multiplier**retries, max_delay) ± jitter."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ JITTER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential backoff. The jitter spreads those who failed together, so that they do not come back together."""
+    """The delays between retries. Jitter keeps callers that failed together from retrying together."""
 
     base: float = 1.0
     multiplier: float = 2.0
-    longest: float = 60.0
+    max_delay: float = 60.0
     jitter: float = JITTER
 
-    def exact(self, retries: int) -> float:
-        """The delay before retry number `retries`, counted from 0, without jitter."""
+    def delay_without_jitter(self, retries: int) -> float:
+        """The exact delay before retry number `retries`, counted from 0."""
         try:
-            return min(self.base * self.multiplier**retries, self.longest)
+            return min(self.base * self.multiplier**retries, self.max_delay)
         except OverflowError:
-            return self.longest
+            return self.max_delay
 
     def delay(self, retries: int) -> float:
-        """The delay with jitter: within ±10 % of the exact one, also at the cap."""
-        return self.exact(retries) * (1.0 + self.jitter * (2.0 * clock.rng().random() - 1.0))
+        """The delay with jitter: within ±10 % of the exact delay, also at the cap."""
+        return self.delay_without_jitter(retries) * (1.0 + self.jitter * (2.0 * clock.rng().random() - 1.0))

@@ -1,10 +1,10 @@
-"""The one source of time, ids and chance.
+"""The single source of time, ids and randomness.
 
-Code asks this module, never `time`, `uuid` or `random` on the spot, so that a test or a simulation can own all three.
-The source is a context variable: tasks and timers inherit the one of whoever made them, so several simulated nodes with
-clocks of their own live on one event loop.
+Code uses this module, never `time`, `uuid` or `random` directly, so that a test or a simulation can control all three.
+The source is a context variable: tasks and timers inherit it from their creator, so several simulated nodes, each with
+its own clock, can share one event loop.
 
-Waiting is not here: it is done with timers of the running event loop.
+Waiting is not part of this module: use timers of the running event loop.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 class Clock(Protocol):
-    """What a source of time and chance must offer."""
+    """A source of time and randomness."""
 
     def now(self) -> datetime:
         """The wall-clock time, in UTC."""
 
     def boottime(self) -> float:
-        """Seconds that never go back and go on while the machine is suspended: what leases are measured by."""
+        """Monotonic seconds that include time spent suspended. Leases are measured with this."""
 
     @property
     def rng(self) -> random.Random:
-        """The generator behind ids and jitter."""
+        """The random generator for ids and jitter."""
 
 
 class SystemClock:
-    """The clock of the machine."""
+    """The operating system's clock and random source."""
 
     def __init__(self) -> None:
         self.rng: random.Random = random.SystemRandom()
@@ -46,16 +46,16 @@ class SystemClock:
         return datetime.now(UTC)
 
     def boottime(self) -> float:
-        # CLOCK_MONOTONIC stops while a machine is suspended: a lease measured by it would outlive the server's.
+        # CLOCK_MONOTONIC stops during suspend: a lease measured with it would outlive the server's.
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-_current: ContextVar[Clock] = ContextVar("lcm_clock", default=SystemClock())  # noqa: B039 - it holds no state of ours
+_current: ContextVar[Clock] = ContextVar("lcm_clock", default=SystemClock())  # noqa: B039 - the default is stateless
 
 
 @contextmanager
 def use(clock: Clock) -> Iterator[None]:
-    """Make `clock` the source for this context and whatever is started from it."""
+    """Use `clock` in this context and in all tasks started from it."""
     token = _current.set(clock)
     try:
         yield
@@ -64,7 +64,7 @@ def use(clock: Clock) -> Iterator[None]:
 
 
 def install(clock: Clock) -> None:
-    """Make `clock` the source for this context for good, such as for all that one simulated process does."""
+    """Use `clock` in this context permanently, for example for a whole simulated process."""
     _current.set(clock)
 
 
@@ -74,7 +74,7 @@ def now() -> datetime:
 
 
 def after(seconds: float) -> datetime:
-    """The wall-clock time in `seconds` from now."""
+    """The wall-clock time `seconds` from now."""
     return now() + timedelta(seconds=seconds)
 
 
@@ -84,11 +84,11 @@ def boottime() -> float:
 
 
 def rng() -> random.Random:
-    """The generator for jitter and choices."""
+    """The random generator for jitter and choices."""
     return _current.get().rng
 
 
 def new_id(prefix: str, length: int = 12) -> str:
-    """A fresh id such as `wc-3f9k2m…`: 60 bits at the default length, without letters that are easily misread."""
+    """A new id such as `wc-3f9k2m…`: 60 bits at the default length, without easily misread letters."""
     generator = rng()
     return f"{prefix}-" + "".join(generator.choice(_ID_ALPHABET) for _ in range(length))

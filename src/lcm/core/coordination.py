@@ -1,12 +1,13 @@
-"""The coordination port: what the machinery needs of etcd, or of whatever stands in for it.
+"""The coordination port: what the controller machinery needs from etcd or its in-memory replacement.
 
-It stands here, beside its user, so that `core` imports nothing else of the platform; the adapters are in
+The port is part of `core`, so that `core` imports nothing else of the platform; the adapters are in
 `lcm.coordination`.
 
-Every call ends in bounded time. A failure says what is known of the effect:
+Every call ends in bounded time. An error says what is known about the effect:
 
-- `CoordinationUnavailableError`: nothing was changed (or it was a read). Try again.
-- `CoordinationOutcomeUnknownError`: a write was sent and no answer came. It may have happened: read back before deciding anything.
+- `CoordinationUnavailableError`: nothing was changed (or it was a read). Retry.
+- `CoordinationOutcomeUnknownError`: a write was sent and no response came. It may have happened: read back before
+  deciding anything.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ NO_LEASE = 0
 
 
 class CoordinationError(Exception):
-    """Coordination could not do what was asked."""
+    """A coordination request failed."""
 
 
 class CoordinationUnavailableError(CoordinationError):
-    """No answer, and certainly nothing changed. The text names the endpoints tried and why each failed."""
+    """No response, and certainly no change. The text names the endpoints tried and why each failed."""
 
 
 class CoordinationOutcomeUnknownError(CoordinationError):
-    """A write was sent and its answer was lost: it may or may not have happened."""
+    """A write was sent and its response was lost: it may or may not have happened."""
 
 
 class WatchLostError(CoordinationUnavailableError):
-    """A watch's stream ended or went silent; whoever follows it resumes from the next revision."""
+    """A watch stream ended or went silent; the watcher resumes from the next revision."""
 
 
 class CoordinationDeniedError(CoordinationError):
-    """Credentials, certificate or permission were refused: trying again alone will not help."""
+    """Credentials, certificate or permission were rejected: a retry alone will not help."""
 
 
 class CompactedError(CoordinationError):
-    """The revision asked for is gone from history: list again and watch from there."""
+    """The requested revision was compacted: list again and watch from there."""
 
     def __init__(self, compact_revision: int) -> None:
         super().__init__(f"revisions before {compact_revision} have been compacted")
@@ -79,7 +80,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class SwapResult:
-    """How a conditional write ended. `current` is the key afterwards: ours, or what stood in the way."""
+    """The result of a conditional write. `current` is the key afterwards: as written, or what conflicted."""
 
     succeeded: bool
     current: KeyValue | None
@@ -87,7 +88,7 @@ class SwapResult:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """A lease as the server granted it; `ttl` in seconds may differ from what was asked."""
+    """A lease as the server granted it; `ttl` in seconds may differ from the request."""
 
     id: int
     ttl: float
@@ -112,7 +113,7 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch:
-    """Everything that happened up to and including `revision`; without events it is a sign of progress."""
+    """All changes up to and including `revision`; a batch without events reports progress."""
 
     events: tuple[WatchEvent, ...]
     revision: int
@@ -123,13 +124,13 @@ class Coordination(Protocol):
 
     @property
     def description(self) -> str:
-        """Which servers this is, for people: `etcd at a:2379, b:2379`."""
+        """The servers, for display: `etcd at a:2379, b:2379`."""
 
     async def get(self, key: str) -> KeyValue | None:
-        """The key, or None if there is none."""
+        """The key, or None if it does not exist."""
 
     async def list_prefix(self, prefix: str) -> Listing:
-        """All keys that start with `prefix`, sorted, at one revision however many pages that takes."""
+        """All keys that start with `prefix`, sorted, at one revision, however many pages are read."""
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         """Write the key; returns the revision of the write."""
@@ -143,26 +144,26 @@ class Coordination(Protocol):
         """Write the key only if it was last changed at `mod_revision`."""
 
     async def delete(self, key: str, *, mod_revision: int | None = None) -> bool:
-        """Delete the key, with `mod_revision` only if it was last changed then; says whether it did."""
+        """Delete the key, with `mod_revision` only if it was last changed then; returns whether it was deleted."""
 
     async def grant_lease(self, ttl: int) -> LeaseGrant:
-        """A new lease; keys written with its id vanish with it."""
+        """Create a lease; keys written with its id are deleted when it ends."""
 
     async def keep_alive(self, lease_id: int) -> float:
         """Renew the lease once; returns its TTL from the server's receipt on. `LeaseNotFoundError` if it is gone."""
 
     async def revoke_lease(self, lease_id: int) -> None:
-        """End the lease and delete its keys; one that is gone already is no error."""
+        """End the lease and delete its keys; it is no error if the lease is gone already."""
 
     def watch(self, prefix: str, *, from_revision: int) -> AbstractAsyncContextManager[AsyncIterator[WatchBatch]]:
-        """Changes under `prefix` from `from_revision` on, in order, none twice.
+        """Changes under `prefix` from `from_revision` on, in order, each once.
 
-        One stream: it ends with `WatchLostError`, `CompactedError` or `CoordinationDeniedError`, never silently, and leaves nothing behind on the
-        server. `lcm.core.controller.watch.follow` is the one that resumes.
+        It is one stream: it ends with `WatchLostError`, `CompactedError` or `CoordinationDeniedError`, never silently,
+        and leaves nothing behind on the server. `lcm.core.controller.follower.Follower` resumes it.
         """
 
     async def check(self) -> None:
-        """Returns if a quorum answers now, else raises `CoordinationUnavailableError` or `CoordinationDeniedError`."""
+        """Return if a quorum responds now, else raise `CoordinationUnavailableError` or `CoordinationDeniedError`."""
 
     async def close(self) -> None:
-        """Let go of connections. Open watches end."""
+        """Close all connections. Open watches end."""

@@ -1,4 +1,4 @@
-"""Services that start, run and stop together, and the process that hosts them."""
+"""Services that start, run and stop together, and the host that runs them in one process."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ GRACE_SECONDS = 8.0
 
 
 class HostedService(ABC):
-    """Something that runs for the life of a process. `start` returns once it is under way, `stop` once it has ended."""
+    """A service that runs for the lifetime of the process. `start` returns once it runs, `stop` once it has ended."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.failure: asyncio.Future[bool] | None = None  # set when the service cannot go on
+        self.failure: asyncio.Future[bool] | None = None  # set when the service cannot continue
         self._background: set[asyncio.Task[None]] = set()
 
     @abstractmethod
     async def start(self) -> None:
-        """Begin. Raising means that the service, and so the process, cannot run."""
+        """Start the service. An exception means that the process cannot run."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """End what is under way, in bounded time. Called once, and only after `start` returned."""
+        """Stop the service in bounded time. Called once, and only after `start` returned."""
 
     def readiness(self) -> list[str]:
-        """What keeps this service from doing its work, in words; empty when it is ready."""
+        """Why this service is not ready; empty when it is."""
         return []
 
     def health(self) -> dict[str, object]:
-        """What this service adds to the answer of `/health`."""
+        """What this service adds to the response of `/health`."""
         return {}
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """Run `work` beside the service. It is expected to handle its own errors: one that escapes ends the process."""
+        """Run a background task. It must handle its own errors: an error that escapes ends the process."""
         if self.failure is None:
             self.failure = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(work, name=f"{self.name}:{name}")
@@ -64,18 +64,18 @@ class HostedService(ABC):
 
 
 async def cancel_and_wait(tasks: Sequence[asyncio.Task[R]]) -> None:
-    """Cancel tasks and return when they have ended, however they ended."""
+    """Cancel the tasks and wait until all have ended, whatever their result."""
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
     for task in tasks:
         if not task.cancelled():
-            task.exception()  # looked at, so that the loop does not report it as never retrieved
+            task.exception()  # retrieved, so that asyncio does not report it
 
 
 async def keep_running(name: str, run: Callable[[], Awaitable[None]], backoff: Backoff | None = None) -> None:
-    """Run a loop for ever: when it fails, say so and start it again after a growing delay."""
+    """Run a loop and restart it after a growing delay whenever it fails."""
     backoff = backoff or Backoff()
     loop = asyncio.get_running_loop()
     failures = 0
@@ -85,16 +85,16 @@ async def keep_running(name: str, run: Callable[[], Awaitable[None]], backoff: B
             await run()
             return
         except Exception:
-            if loop.time() - began > backoff.longest:
-                failures = 0  # it ran well for a while: this is a new trouble, not the old one
+            if loop.time() - began > backoff.max_delay:
+                failures = 0  # it ran well for a while: this is a new failure
             delay = backoff.delay(failures)
             failures += 1
-            log.exception("loop failed and will be started again", loop=name, in_seconds=round(delay, 1))
+            log.exception("loop failed; restarting", loop=name, in_seconds=round(delay, 1))
         await asyncio.sleep(delay)
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float | None) -> None:
-    """Wait for the event, at most so many seconds; None: as long as it takes."""
+    """Wait for the event for at most `seconds`; None waits without a limit."""
     try:
         async with asyncio.timeout(None if seconds is None else max(0.0, seconds)):
             await event.wait()
@@ -103,7 +103,10 @@ async def wait_for_event(event: asyncio.Event, seconds: float | None) -> None:
 
 
 class Host:
-    """Starts services in order, stops them in reverse; SIGTERM and SIGINT stop it, a second one at once."""
+    """Starts services in order and stops them in reverse. SIGTERM or SIGINT stops it; a second signal skips the grace.
+
+    The signal handlers replace whatever the process inherited: a background job of a shell starts with SIGINT ignored.
+    """
 
     def __init__(self, services: Sequence[HostedService], *, grace: float = GRACE_SECONDS) -> None:
         self._services = services
@@ -112,7 +115,7 @@ class Host:
         self._force_stop: asyncio.Event | None = None
 
     async def run(self) -> int:
-        """Run until told to stop or until a service fails; returns the exit code."""
+        """Run until a stop is requested or a service fails; returns the exit code."""
         self._stop_requested, self._force_stop = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
@@ -129,7 +132,7 @@ class Host:
                 loop.remove_signal_handler(number)
 
     def request_stop(self, why: str) -> None:
-        """Begin a graceful stop; asked again, stop waiting for it."""
+        """Start a graceful stop; a second request stops waiting for it."""
         if self._stop_requested is None or self._force_stop is None:
             return
         if self._stop_requested.is_set():
@@ -140,25 +143,25 @@ class Host:
 
     async def _until_stopped(self, services: Sequence[HostedService]) -> int:
         assert self._stop_requested is not None
-        asked: asyncio.Task[bool] = asyncio.create_task(self._stop_requested.wait())
+        stop: asyncio.Task[bool] = asyncio.create_task(self._stop_requested.wait())
         failures = [service.failure for service in services if service.failure is not None]
         try:
-            awaited: list[asyncio.Future[bool]] = [asked, *failures]
+            awaited: list[asyncio.Future[bool]] = [stop, *failures]
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             return 1 if any(failure.done() for failure in failures) else 0
         finally:
-            await cancel_and_wait([asked])
+            await cancel_and_wait([stop])
 
     async def _stop(self, started: Sequence[HostedService]) -> None:
         assert self._force_stop is not None
-        hurry = asyncio.create_task(self._force_stop.wait())
+        forced = asyncio.create_task(self._force_stop.wait())
         stopping = asyncio.create_task(self._stop_in_reverse(started))
         try:
-            await asyncio.wait([hurry, stopping], timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([forced, stopping], timeout=self._grace, return_when=asyncio.FIRST_COMPLETED)
             if not stopping.done():
-                log.warning("not everything stopped in time", asked_twice=self._force_stop.is_set())
+                log.warning("not every service stopped in time", forced=self._force_stop.is_set())
         finally:
-            await cancel_and_wait([hurry, stopping])
+            await cancel_and_wait([forced, stopping])
 
     async def _stop_in_reverse(self, started: Sequence[HostedService]) -> None:
         for service in reversed(started):

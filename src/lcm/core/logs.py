@@ -1,7 +1,7 @@
-"""Structured logs: one line an event, as JSON or for a person's eyes, from structlog and the standard library alike.
+"""Structured logs: one line per event, as JSON or for a terminal, from structlog and the standard library alike.
 
-JSON lines have `ts`, `level`, `logger` and `event` first, then the event's own values, and `exception` with the whole
-traceback in one string. Set uvicorn's `log_config` to None, or it puts handlers of its own beside this one.
+JSON lines start with `ts`, `level`, `logger` and `event`, followed by the event's own fields; `exception` holds the
+whole traceback in one string. Set uvicorn's `log_config` to None, or it installs handlers of its own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from structlog.processors import ExceptionRenderer, StackInfoRenderer
 from structlog.stdlib import ExtraAdder, PositionalArgumentsFormatter, ProcessorFormatter, filter_by_level
 
 from lcm.core import clock
+from lcm.core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor
+
+log = structlog.get_logger(__name__)
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("json", "console", "auto")
@@ -35,11 +38,11 @@ _SECRET_KEY_PATTERN = re.compile(
 )
 _LEADING_FIELDS = ("ts", "level", "logger", "event")
 _MAX_DEPTH = 8
-# Every call of a client, with its address, is no news: calls are counted where they are made.
+# They log every request with its address; requests are counted in metrics instead.
 _QUIETED_LOGGERS = ("httpx", "httpcore")
 _LOGGERS_WITH_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access")
 
-# One list for good: loggers keep the list that they were first used with.
+# A single list that never changes: loggers keep the list that they were first used with.
 _EVENT_PROCESSORS: list[Processor] = [
     filter_by_level,
     structlog.contextvars.merge_contextvars,
@@ -49,7 +52,7 @@ _EVENT_PROCESSORS: list[Processor] = [
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Our handler, so that configuring again replaces it and leaves those of others alone."""
+    """Our handler type, so that reconfiguring replaces only our own handler."""
 
 
 def configure_logging(level: str, fmt: str, stream: TextIO | None = None) -> None:
@@ -95,7 +98,7 @@ def _make_formatter(fmt: str, stream: TextIO) -> logging.Formatter:
             ExceptionRenderer(),
             _order_fields,
             _mask_secrets,
-            *(_console_processors(colours=terminal and _colors_enabled()) if console else (_render_json,)),
+            *(_console_processors(colors=terminal and _colors_enabled()) if console else (_render_json,)),
         ],
     )
 
@@ -105,12 +108,12 @@ def _colors_enabled() -> bool:
 
 
 def _drop_duplicate_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Drop what other formatters leave on a record, and uvicorn's second copy of its message with escape codes."""
+    """Drop what other formatters add to a record, and uvicorn's copy of its message with escape codes."""
     return {key: value for key, value in event.items() if key not in ("message", "asctime", "color_message")}
 
 
 def _order_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Who, when and what first; the record that carried the event is dropped."""
+    """Put the standard fields first and drop the log record."""
     record: logging.LogRecord = event.pop("_record")
     event.pop("_from_structlog")
     head = {
@@ -123,7 +126,7 @@ def _order_fields(_logger: object, _method: str, event: EventDict) -> EventDict:
 
 
 def _mask_secrets(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """The last line of defence against secrets in logs. It also makes every value one that JSON can hold."""
+    """The last line of defense against secrets in logs. It also makes every value serializable as JSON."""
     return {key: _sanitize(value, key) for key, value in event.items()}
 
 
@@ -148,7 +151,7 @@ def _sanitize(value: Any, key: str = "", depth: int = 0) -> Any:
 
 
 def _sanitize_items(items: list[Any], depth: int) -> list[Any]:
-    """A pair of name and value, as HTTP headers come, is masked like an entry of a mapping."""
+    """A (name, value) pair, such as an HTTP header, is masked like an entry of a mapping."""
     if len(items) == 2 and isinstance(items[0], str | bytes):
         name = items[0].decode("latin-1") if isinstance(items[0], bytes) else items[0]
         return [name, _sanitize(items[1], name, depth)]
@@ -162,7 +165,7 @@ def _is_secret(key: str) -> bool:
 def _safe_repr(value: object) -> str:
     try:
         return repr(value)
-    except Exception as error:  # noqa: BLE001 - a value that cannot be shown must not cost the line
+    except Exception as error:  # noqa: BLE001 - a value that cannot be shown must not lose the line
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
 
 
@@ -170,9 +173,9 @@ def _render_json(_logger: object, _method: str, event: EventDict) -> str:
     return json.dumps(event)
 
 
-def _console_processors(*, colours: bool) -> tuple[Processor, Processor]:
+def _console_processors(*, colors: bool) -> tuple[Processor, Processor]:
     render = structlog.dev.ConsoleRenderer(
-        colors=colours,
+        colors=colors,
         timestamp_key="ts",
         sort_keys=False,
         exception_formatter=structlog.dev.plain_traceback,
@@ -183,15 +186,28 @@ def _console_processors(*, colours: bool) -> tuple[Processor, Processor]:
 def _escape_control_characters(_logger: object, _method: str, event: EventDict) -> EventDict:
     """Escape what would move the cursor or forge a line; tracebacks keep their line breaks."""
     return {
-        key: _escape(value, keep="\n" if key in ("exception", "stack") else "") if isinstance(value, str) else value
+        key: escape_unprintable(value, "\n" if key in ("exception", "stack") else "")
+        if isinstance(value, str)
+        else value
         for key, value in event.items()
     }
 
 
-def _escape(text: str, keep: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char in keep else char.encode("unicode_escape", "surrogatepass").decode()
-        for char in text
-    )
+class FailureLog:
+    """Logs each failure once when it starts and once when it ends. Another type of error counts as a new failure."""
+
+    def __init__(self) -> None:
+        self._failing: dict[str, str] = {}
+
+    def note(self, what: str, error: Exception | None) -> None:
+        """Record the result of one attempt; None means success."""
+        before = self._failing.get(what)
+        if error is None:
+            if before is not None:
+                del self._failing[what]
+                log.info("works again", what=what)
+            return
+        # The text may differ each time, for example by a request id, so failures are compared by type.
+        kind = self._failing[what] = type(error).__name__
+        if kind != before:
+            log.warning("failed; retrying", what=what, kind=kind, error=str(error))

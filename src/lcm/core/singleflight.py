@@ -1,4 +1,8 @@
-"""One call for all who ask for the same thing at the same time."""
+"""Deduplication of concurrent calls: callers with the same key share one call and its result.
+
+`Singleflight` joins a call that is in flight; `FreshSingleflight` joins the next one, for callers that must not get a
+result older than their own request.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ R = TypeVar("R")
 
 
 class _SharedCall(Generic[R]):
-    """A call under way, and how many wait for it."""
+    """A call in flight and the number of callers that wait for it."""
 
     def __init__(self, task: asyncio.Task[R]) -> None:
         self.task = task
@@ -22,22 +26,22 @@ class _SharedCall(Generic[R]):
 
 
 class Singleflight(Generic[K, R]):
-    """Calls under way by key. Who gives up takes nothing from the others; a call that nobody waits for is cancelled."""
+    """Calls in flight by key. A caller may give up without affecting others; a call without callers is cancelled."""
 
     def __init__(self) -> None:
-        self._under_way: dict[K, _SharedCall[R]] = {}
+        self._in_flight: dict[K, _SharedCall[R]] = {}
 
-    def under_way(self, key: K) -> bool:
-        """Whether there is a call whose answer others may still wait for."""
-        call = self._under_way.get(key)
+    def in_flight(self, key: K) -> bool:
+        """Whether a call for the key is in flight and can be joined."""
+        call = self._in_flight.get(key)
         return call is not None and not call.task.done()
 
-    async def ask(self, key: K, make: Callable[[], Coroutine[object, object, R]], name: str) -> R:
-        """The answer of the call that is under way, or of a new one."""
-        call = self._under_way.get(key)
-        if call is None or call.task.done():  # an answer that is here already is too old for who asks only now
-            call = self._under_way[key] = _SharedCall(asyncio.create_task(make(), name=name))
-            call.task.add_done_callback(_consume_call_exception)
+    async def run(self, key: K, make: Callable[[], Coroutine[object, object, R]], name: str) -> R:
+        """The result of the call in flight, or of a new one."""
+        call = self._in_flight.get(key)
+        if call is None or call.task.done():  # a finished result is too old for a new caller
+            call = self._in_flight[key] = _SharedCall(asyncio.create_task(make(), name=name))
+            call.task.add_done_callback(_consume_exception)
         call.waiting += 1
         try:
             await asyncio.wait({call.task})
@@ -47,60 +51,52 @@ class Singleflight(Generic[K, R]):
                 self._end(key, call)
         return call.task.result()
 
-    def part(self, key: K) -> None:
-        """Who asks from now on gets a call of its own: the one under way may answer with what is outdated."""
-        self._under_way.pop(key, None)
+    def forget(self, key: K) -> None:
+        """Let later callers start a new call: the one in flight may return outdated data."""
+        self._in_flight.pop(key, None)
 
-    def mine(self, key: K) -> bool:
-        """From within a call: whether its answer is still the one that all get who ask now."""
-        call = self._under_way.get(key)
+    def is_current(self, key: K) -> bool:
+        """From within a call: whether new callers would still join it (it was not forgotten)."""
+        call = self._in_flight.get(key)
         return call is not None and call.task is asyncio.current_task()
 
     def _end(self, key: K, call: _SharedCall[R]) -> None:
-        if self._under_way.get(key) is call:
-            del self._under_way[key]
+        if self._in_flight.get(key) is call:
+            del self._in_flight[key]
         if not call.task.done():
             call.task.cancel()
 
 
-def _consume_call_exception(task: asyncio.Task[R]) -> None:
-    if not task.cancelled():
-        task.exception()  # looked at: everybody who waited may have given up
+class FreshSingleflight(Generic[R]):
+    """At most one call per key is in flight; callers that arrive meanwhile share the next call.
 
-
-T = TypeVar("T")
-
-
-class FreshSingleflight(Generic[T]):
-    """At most one call per question is under way; whoever asks meanwhile shares the next one.
-
-    Never the one under way: it may have begun before a commit that the asker knows of.
+    They never join the call in flight: it may have started before a commit that the caller knows about.
     """
 
     def __init__(self) -> None:
-        self._under_way: dict[Hashable, asyncio.Task[T]] = {}
-        self._next: dict[Hashable, asyncio.Task[T]] = {}
+        self._in_flight: dict[Hashable, asyncio.Task[R]] = {}
+        self._next: dict[Hashable, asyncio.Task[R]] = {}
 
-    async def ask(self, question: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer of a call that begins after this."""
-        task = self._next.get(question)
+    async def run(self, key: Hashable, call: Callable[[], Awaitable[R]]) -> R:
+        """The result of a call that starts after this."""
+        task = self._next.get(key)
         if task is None:
-            task = self._next[question] = asyncio.create_task(self._answer(question, call))
+            task = self._next[key] = asyncio.create_task(self._run_next(key, call))
             task.add_done_callback(_consume_exception)
         return await asyncio.shield(task)
 
-    async def _answer(self, question: Hashable, call: Callable[[], Awaitable[T]]) -> T:
-        if (before := self._under_way.get(question)) is not None:
+    async def _run_next(self, key: Hashable, call: Callable[[], Awaitable[R]]) -> R:
+        if (before := self._in_flight.get(key)) is not None:
             await asyncio.wait([before])
-        mine = self._under_way[question] = self._next.pop(question)
+        current = self._in_flight[key] = self._next.pop(key)
         try:
             return await call()
         finally:
-            if self._under_way.get(question) is mine:
-                del self._under_way[question]
+            if self._in_flight.get(key) is current:
+                del self._in_flight[key]
 
 
-def _consume_exception(task: asyncio.Task[T]) -> None:
-    # All who asked may have given up; asyncio would complain about an error that nobody looked at.
+def _consume_exception(task: asyncio.Task[R]) -> None:
+    # All callers may have given up; asyncio would report the error as never retrieved.
     if not task.cancelled():
         task.exception()

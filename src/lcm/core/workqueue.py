@@ -3,9 +3,9 @@
 - A key is never handed out twice at once: between `get` and `done` it is busy.
 - A key added while it waits is handed out once; added while it is busy, once more after `done`.
 - High goes before low. A low key that has waited longer than `promote_after` counts as high and takes every second
-  turn, so that neither a flood of changes starves the resync nor an overdue resync holds up a lone change.
+  turn, so that neither a flood of changes starves the resync nor an overdue resync delays a single change.
 
-Figures are plain numbers, read when somebody scrapes, so that counting costs the hot path next to nothing.
+Statistics are plain numbers, read at scrape time, so that counting costs the hot path next to nothing.
 """
 
 from __future__ import annotations
@@ -27,45 +27,38 @@ WAIT_BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 
 
 
 class Priority(Enum):
-    """HIGH: somebody changed something. LOW: it is only time to look again."""
+    """HIGH: the resource changed. LOW: it is only due for a periodic check."""
 
     HIGH = "high"
     LOW = "low"
 
 
-# Bound once: in the hot path a look-up on an Enum class costs as much as the dictionary access beside it.
+# Bound once: in the hot path an attribute lookup on an Enum class costs as much as a dictionary access.
 _HIGH = Priority.HIGH
 _LOW = Priority.LOW
 _SMALLEST_BUCKET = WAIT_BUCKETS[0]
 
 
-class QueueShutDownError(Exception):
-    """There will be no more keys."""
-
-
 class WorkQueue(Generic[K]):
-    """See the module's text for what it guarantees. It belongs to the event loop that first uses it."""
+    """See the module docstring for the guarantees. A queue belongs to the event loop that first uses it."""
 
     def __init__(self, *, promote_after: float = inf) -> None:
         self._time: Callable[[], float] = self._bind_loop_time
         self._promote_after = promote_after
-        self._high: OrderedDict[K, float] = OrderedDict()  # waiting, with the time since when
+        self._high: OrderedDict[K, float] = OrderedDict()  # waiting, and since when
         self._low: OrderedDict[K, float] = OrderedDict()
-        self._busy: dict[K, Priority | None] = {}  # handed out; how it was added meanwhile, if it was
+        self._busy: dict[K, Priority | None] = {}  # handed out; the priority it was added with meanwhile, if any
         self._timers: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._drained: list[asyncio.Future[None]] = []
         self._overdue_turn = False
-        self._shut_down = False
         self.wait_counts = [0] * (len(WAIT_BUCKETS) + 1)
         self.wait_total = 0.0
 
     # Producers
 
     def add(self, key: K, priority: Priority = _HIGH) -> None:
-        """Have the key reconciled as soon as it is its turn."""
-        if self._shut_down:
-            return
+        """Queue the key."""
         if key in self._busy:
             if self._busy[key] is not _HIGH:
                 self._busy[key] = priority
@@ -75,7 +68,7 @@ class WorkQueue(Generic[K]):
         if priority is _HIGH:
             since = self._low.pop(key, None) if self._low else None
             if since is not None:
-                self._high[key] = since  # it keeps its place in time, and whoever was woken for it will take it
+                self._high[key] = since  # it keeps its waiting time; a consumer was already woken for it
                 return
             self._high[key] = self._time()
         elif key in self._low:
@@ -86,9 +79,7 @@ class WorkQueue(Generic[K]):
             self._wake_one()
 
     def add_after(self, key: K, delay: float, priority: Priority = _LOW) -> None:
-        """Have the key added after `delay` seconds. Of several delayed adds of a key the earliest counts."""
-        if self._shut_down:
-            return
+        """Queue the key after `delay` seconds. Of several delayed adds of a key the earliest counts."""
         if delay <= 0:
             self.add(key, priority)
             return
@@ -103,14 +94,14 @@ class WorkQueue(Generic[K]):
         self._timers[key] = (asyncio.get_running_loop().call_at(due, self._due, key), priority)
 
     def cancel_delayed(self, key: K) -> bool:
-        """Forget the key's delayed add; says whether there was one."""
+        """Cancel the key's delayed add; returns whether there was one."""
         pending = self._timers.pop(key, None)
         if pending is not None:
             pending[0].cancel()
         return pending is not None
 
     def clear(self) -> None:
-        """Forget everything that waits or is delayed. Busy keys stay busy until `done`, and then do not come back."""
+        """Drop all waiting and delayed keys. Busy keys stay busy until `done` and are not queued again."""
         for timer, _ in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -120,29 +111,17 @@ class WorkQueue(Generic[K]):
             self._busy[key] = None
         self._settle_drained()
 
-    def shut_down(self) -> None:
-        """Take no more keys. Those that wait are still handed out, then `get` raises `QueueShutDownError`."""
-        self._shut_down = True
-        for timer, _ in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        while self._getters:
-            self._wake_one()
-        self._settle_drained()
-
     # Consumers
 
     async def get(self) -> K:
         """The next key; it is busy until `done`."""
         while not (self._high or self._low):
-            if self._shut_down:
-                raise QueueShutDownError
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._getters.append(getter)
             try:
                 await getter
             except BaseException:
-                # Cancelled after it was woken: the wake-up belongs to the key, so pass it on or it would be lost.
+                # Cancelled after it was woken: pass the wake-up on to another consumer, or the key would be stuck.
                 woken = not getter.cancelled() and getter.done()
                 getter.cancel()
                 with suppress(ValueError):
@@ -165,7 +144,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The key is no longer busy. If it was added meanwhile it waits again."""
+        """The key is no longer busy. If it was added meanwhile, it is queued again."""
         again = self._busy.pop(key)
         if again is not None:
             self.add(key, again)
@@ -173,14 +152,14 @@ class WorkQueue(Generic[K]):
             self._settle_drained()
 
     def done_retry_after(self, key: K, delay: float) -> None:
-        """As `done`, but the next run is at the end of `delay`, even if the key was added meanwhile."""
+        """Like `done`, but the next run is after `delay`, even if the key was added meanwhile."""
         again = self._busy.pop(key)
         self.add_after(key, delay, again or _LOW)
         if self._drained:
             self._settle_drained()
 
-    async def drained(self) -> None:
-        """Returns once no key waits and none is busy."""
+    async def wait_drained(self) -> None:
+        """Return once no key waits and none is busy."""
         if not (self._high or self._low or self._busy):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -191,10 +170,10 @@ class WorkQueue(Generic[K]):
             if waiter in self._drained:
                 self._drained.remove(waiter)
 
-    # Figures
+    # Statistics
 
     def __len__(self) -> int:
-        """Keys that wait for their turn now."""
+        """Keys that are ready and wait."""
         return len(self._high) + len(self._low)
 
     @property

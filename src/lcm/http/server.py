@@ -1,20 +1,20 @@
-"""A process's own HTTP surface: health, readiness, what it is, and its metrics."""
+"""The HTTP server of a process, with its health, readiness, info and metrics endpoints."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Response
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from lcm.core.hosting import HostedService
-from lcm.http.exposition import render_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 _GRACEFUL_SHUTDOWN_SECONDS = 3
+SAMPLES_PER_CHUNK: Final = 500
+_HEADER_LINES: Final = 2  # what a family is, and of which type
 
 
 class PortInUseError(Exception):
-    """Somebody else listens there."""
+    """Another process already uses the port."""
 
 
 class HttpServer(HostedService):
@@ -43,13 +45,13 @@ class HttpServer(HostedService):
 
     @property
     def url(self) -> str:
-        """Where it can be reached."""
+        """The address of the server."""
         port = self._port if self._socket is None else self._socket.getsockname()[1]
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{port}"
 
     async def start(self) -> None:
-        """Listen. A port that is taken is told before anything else happens."""
+        """Listen. A port in use is reported before anything else happens."""
         self._socket = self._bind()
         config = uvicorn.Config(
             self.app,
@@ -63,7 +65,7 @@ class HttpServer(HostedService):
         self._serving = self._spawn(self._server.serve(sockets=[self._socket]), "serve")
 
     async def stop(self) -> None:
-        """Let requests under way finish, then close."""
+        """Let running requests finish, then close."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
             await asyncio.wait([self._serving])
@@ -73,22 +75,22 @@ class HttpServer(HostedService):
     def _bind(self) -> socket.socket:
         found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
         family, _, protocol, _, address = found[0]
-        # The protocol must be named: only then does asyncio send what is written at once. Else the body of a short
-        # answer waits until the client has acknowledged the head, for up to 40 ms.
+        # The protocol must be named: only then does asyncio set TCP_NODELAY. Otherwise the body of a short response
+        # waits for the client's acknowledgment of the headers, up to 40 ms.
         listening = socket.socket(family, socket.SOCK_STREAM, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(address)
         except OSError as error:
             listening.close()
-            hint = f"end what listens there, or set {self._port_setting} or BIND_HOST"
+            hint = f"stop the process that listens there, or set {self._port_setting} or BIND_HOST"
             raise PortInUseError(f"cannot listen on {self._host}:{self._port}: {error.strerror}; {hint}") from None
         listening.setblocking(False)
         return listening
 
 
 class _UvicornServer(uvicorn.Server):
-    """uvicorn without handlers of its own for signals: the host owns those."""
+    """uvicorn without its signal handlers: `Host` handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -98,23 +100,23 @@ class _UvicornServer(uvicorn.Server):
 def process_routes(
     services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry = REGISTRY
 ) -> APIRouter:
-    """What anybody may ask of a process: is it alive, can it work, what is it, what did it count."""
+    """The routes that need no token: health, readiness, info and metrics."""
     router = APIRouter(tags=["process"])
-    # Of this surface alone: where several share a process and a registry, each tells of itself.
+    # Only for this server: where several share a process and a registry, each reports its own readiness.
     own = CollectorRegistry()
     own.register(_ReadinessCollector(services))
 
     @router.get("/health")
     async def health() -> dict[str, object]:
-        """The process answers; whether it leads and what it did last."""
-        facts: dict[str, object] = {"status": "healthy"}
+        """The process is alive; whether it leads and when it last finished a pass."""
+        body: dict[str, object] = {"status": "healthy"}
         for service in services:
-            facts.update(service.health())
-        return facts
+            body.update(service.health())
+        return body
 
-    @router.get("/ready", responses={503: {"description": "Not ready; `reasons` says why"}})
+    @router.get("/ready", responses={503: {"description": "Not ready; see `reasons`"}})
     async def ready(response: Response) -> dict[str, object]:
-        """Whether it can do its work now, and if not, why."""
+        """Whether the process is ready, and if not, why."""
         reasons = _unready_reasons(services)
         if reasons:
             response.status_code = 503
@@ -122,7 +124,7 @@ def process_routes(
 
     @router.get("/info")
     async def about() -> dict[str, object]:
-        """What this process is."""
+        """Name, version and configuration of this process."""
         return dict(info)
 
     @router.get("/metrics", response_class=Response)
@@ -134,7 +136,7 @@ def process_routes(
 
 
 class _ReadinessCollector(Collector):
-    """What `/ready` would answer, read when somebody scrapes."""
+    """The result of `/ready`, evaluated at scrape time."""
 
     def __init__(self, services: Sequence[HostedService]) -> None:
         self._services = services
@@ -150,7 +152,33 @@ def _unready_reasons(services: Sequence[HostedService]) -> list[str]:
 def make_process_app(
     services: Sequence[HostedService], info: Mapping[str, object], registry: CollectorRegistry = REGISTRY
 ) -> FastAPI:
-    """An app with the open routes alone."""
+    """An app with only the routes that need no token."""
     app = FastAPI(title=str(info.get("service", "lcm")), version=str(info.get("version", "")))
     app.include_router(process_routes(services, info, registry))
     return app
+
+
+class _SingleFamilyCollector(Collector):
+    """A single metric family, rendered like a whole registry."""
+
+    def __init__(self, family: Metric) -> None:
+        self._family = family
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._family
+
+
+async def render_metrics(registry: CollectorRegistry) -> bytes:
+    """A registry in Prometheus text format.
+
+    It is rendered in chunks: the metrics of a whole fleet at once would block the event loop.
+    """
+    text = bytearray()
+    for family in registry.collect():
+        for begin in range(0, max(1, len(family.samples)), SAMPLES_PER_CHUNK):
+            some = copy(family)
+            some.samples = family.samples[begin : begin + SAMPLES_PER_CHUNK]
+            piece = generate_latest(_SingleFamilyCollector(some))
+            text += piece.split(b"\n", _HEADER_LINES)[-1] if begin else piece
+            await asyncio.sleep(0)
+    return bytes(text)

@@ -1,1 +1,4 @@
-"""The wire contract, once: plain data and pure rules, shared by server, client, controllers, command line and pages."""
+"""Data model and pure rules, shared by the control plane, client, controllers, CLI and web pages.
+
+This package defines the API contract once. It imports only the standard library and pydantic.
+"""

@@ -1,4 +1,4 @@
-"""Who may do what: roles, tokens as they are listed, and who somebody is."""
+"""Roles, API tokens, callers, and secrets that the API reveals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lcm.model.base import CaseInsensitiveEnum, LenientModel, ResourceName, Reve
 
 
 class Role(CaseInsensitiveEnum):
-    """What somebody may do."""
+    """What a caller is allowed to do."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -17,16 +17,16 @@ class Role(CaseInsensitiveEnum):
 
 
 class CallerKind(CaseInsensitiveEnum):
-    """By what a caller showed who they are."""
+    """How a caller authenticated."""
 
-    TOKEN = "token"  # noqa: S105 - a word, not a token
+    TOKEN = "token"  # noqa: S105 - an enum value, not a token
     OIDC = "oidc"
     SESSION = "session"
     BOOTSTRAP = "bootstrap"
 
 
 class CallerIdentity(LenientModel):
-    """Who is calling and what they may do."""
+    """The identity and role of the caller."""
 
     name: str
     role: Role
@@ -35,7 +35,7 @@ class CallerIdentity(LenientModel):
 
 
 class TokenInfo(LenientModel):
-    """A token as it is listed: all but its secret."""
+    """An API token without its secret."""
 
     id: str
     name: ResourceName
@@ -49,7 +49,7 @@ class TokenInfo(LenientModel):
 
 
 class CreateTokenRequest(StrictModel):
-    """A token to be made."""
+    """Create an API token."""
 
     name: ResourceName
     role: Role
@@ -57,49 +57,38 @@ class CreateTokenRequest(StrictModel):
 
 
 class CreatedToken(LenientModel):
-    """A token that was made. It is shown this once."""
+    """A new API token. The secret is returned only once."""
 
     token: RevealedSecret
     info: TokenInfo
 
 
 class SignInLink(LenientModel):
-    """An address that signs a browser in, once and for some minutes. Whoever opens it is who asked for it."""
+    """A single-use link that signs a browser in as the caller who requested it. It expires after some minutes."""
 
     path: RevealedSecret
     expires_at: UtcDatetime
 
 
 class RevealedLicenseToken(LenientModel):
-    """A worker's licence token, for the controller alone."""
+    """A worker's license token. Only controllers may read it."""
 
     token: RevealedSecret
 
 
 class CmlCredentials(LenientModel):
-    """What a controller signs in to a worker's CML with."""
+    """The credentials with which a controller signs in to a worker's CML."""
 
     username: str
     password: RevealedSecret
 
 
-class Ack(LenientModel):
-    """That something was kept."""
-
-    kept: bool = True
-
-
-class LeadershipReset(LenientModel):
-    """Whose newest term was forgotten."""
-
-    controller: str
-
-
 class SecretRotationResult(LenientModel):
-    """What became of the stored secrets when they were to be encrypted with the first key."""
+    """The result of encrypting all stored secrets with the primary key."""
 
     rotated: int
     already: int
     unreadable: tuple[str, ...] = Field(
-        default=(), description="Secrets whose key is missing or that were altered, a hundred at most: left as they are"
+        default=(),
+        description="Secrets that were left unchanged because their key is missing or they were altered; at most 100",
     )

@@ -1,4 +1,4 @@
-"""What is kept of every decision and change: who, what, why, when."""
+"""The audit log, the status history and the last decision: who changed what, when and why."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lcm.model.base import CaseInsensitiveEnum, LenientModel, UtcDatetime
+from lcm.model.base import CaseInsensitiveEnum, LenientModel, SingleLineText, UtcDatetime
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.status import WorkerStatus
 
 
 class ActorKind(CaseInsensitiveEnum):
-    """Who can change things."""
+    """The kind of actor behind a change."""
 
     PERSON = "person"
     CONTROLLER = "controller"
@@ -21,14 +21,14 @@ class ActorKind(CaseInsensitiveEnum):
 
 
 class Actor(LenientModel):
-    """Who did it: a person by the name of a token or sign-in, a controller by its service, a policy by its name."""
+    """Who made a change: a person (by token or sign-in name), a controller (by service) or a policy (by name)."""
 
     kind: ActorKind
     name: str
 
 
 class AuditEntry(LenientModel):
-    """One line of the audit."""
+    """One entry of the audit log."""
 
     at: UtcDatetime
     actor: Actor
@@ -39,7 +39,7 @@ class AuditEntry(LenientModel):
 
 
 class WorkerHistoryEntry(LenientModel):
-    """One step of a worker's life: written with the status, by the same write."""
+    """One status transition of a worker, written in the same commit as the status."""
 
     at: UtcDatetime
     worker_id: str
@@ -49,12 +49,12 @@ class WorkerHistoryEntry(LenientModel):
     actor: Actor
     version: int
     stopped_by_policy: bool | None = Field(
-        default=None, description="Where it begins or ends a time in STOPPED: whether a policy wanted that."
+        default=None, description="For a transition into or out of STOPPED: whether a policy requested the stop."
     )
 
 
 class LabletHistoryEntry(LenientModel):
-    """One step of a lablet's life: written with the status, by the same write."""
+    """One status transition of a lablet, written in the same commit as the status."""
 
     at: UtcDatetime
     lablet_id: str
@@ -64,3 +64,17 @@ class LabletHistoryEntry(LenientModel):
     actor: Actor
     version: int
     worker_id: str | None = None
+
+
+MAX_DECISION_INPUTS = 30
+
+
+class DecisionReport(LenientModel):
+    """The last decision: the rule that applied, the reason, the inputs, the actions, and the time of the next check."""
+
+    rule: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=100)]
+    reason: Annotated[SingleLineText, Field(max_length=1000)]
+    inputs: Annotated[dict[str, Any], Field(max_length=MAX_DECISION_INPUTS)] = Field(default_factory=dict)
+    actions: Annotated[tuple[Annotated[SingleLineText, Field(max_length=300)], ...], Field(max_length=20)] = ()
+    decided_at: UtcDatetime
+    next_look_at: UtcDatetime | None = None

@@ -1,4 +1,4 @@
-"""Spans and moments as people say them, and texts of others cut to fit into a sentence."""
+"""Durations, times and quoted text as parts of a sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_CLAUSE_LENGTH = 240
 
 
 def humanize_duration(length: timedelta) -> str:
-    """`12 minutes`, `2 hours 5 minutes`: the two largest units, the second only where it still matters."""
+    """Format a duration: `12 minutes`, `2 hours 5 minutes`. The second unit is left out where it does not matter."""
     seconds = int(length.total_seconds())
     for number, (unit, size) in enumerate(_UNITS):
         if seconds < size:
@@ -28,17 +28,17 @@ def humanize_duration(length: timedelta) -> str:
 
 
 def humanize_ago(moment: datetime, now: datetime) -> str:
-    """`12 minutes ago`."""
+    """Format a time in the past: `12 minutes ago`."""
     return f"{humanize_duration(now - moment)} ago"
 
 
 def humanize_until(moment: datetime, now: datetime) -> str:
-    """`in 12 minutes`."""
+    """Format a time in the future: `in 12 minutes`."""
     return f"in {humanize_duration(moment - now)}"
 
 
 def format_clock_time(moment: datetime, now: datetime) -> str:
-    """`14:05 UTC`, with the day where it is another one."""
+    """Format a time of day: `14:05 UTC`, with the date if that is not today."""
     if moment.date() == now.date():
         return f"{moment:%H:%M} UTC"
     day = f"{moment.day} {moment:%B}" if moment.year == now.year else f"{moment.day} {moment:%B %Y}"
@@ -46,7 +46,7 @@ def format_clock_time(moment: datetime, now: datetime) -> str:
 
 
 def as_clause(text: str) -> str:
-    """What somebody wrote, as a part of a sentence: short enough, and without a full stop of its own."""
+    """Shorten text to fit into a sentence, without a full stop of its own."""
     plain = " ".join(text.split()).rstrip(".;:, ")
     return plain if len(plain) <= _MAX_CLAUSE_LENGTH else plain[: _MAX_CLAUSE_LENGTH - 1].rstrip() + "…"
 
@@ -56,5 +56,5 @@ def _count_with_unit(count: int, unit: str) -> str:
 
 
 def count_with_verb(count: int, unit: str) -> str:
-    """`1 lablet is`, `3 lablets are`."""
+    """Format a count with its verb: `1 lablet is`, `3 lablets are`."""
     return f"{_count_with_unit(count, unit)} {'is' if count == 1 else 'are'}"

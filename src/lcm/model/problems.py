@@ -1,4 +1,4 @@
-"""Errors as the API tells them: problem details with a code that programs can rely on."""
+"""Error responses of the API: problem details (RFC 9457) with a code that clients can rely on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lcm.model.base import CaseInsensitiveEnum, LenientModel
 
 
 class ProblemCode(CaseInsensitiveEnum):
-    """Why a request was refused."""
+    """Why a request was rejected."""
 
     INVALID = "invalid"
     UNAUTHENTICATED = "unauthenticated"
@@ -51,7 +51,7 @@ HTTP_STATUS_BY_CODE: dict[ProblemCode, int] = {
     ProblemCode.UNAVAILABLE: 503,
     ProblemCode.INTERNAL: 500,
 }
-"""What is not listed is a conflict with what is: 409."""
+"""A code that is not listed means a conflict with the current state: 409."""
 
 TITLE_BY_HTTP_STATUS: dict[int, str] = {
     400: "Bad request",
@@ -59,25 +59,25 @@ TITLE_BY_HTTP_STATUS: dict[int, str] = {
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
-    409: "Not possible as things are",
-    412: "It was changed meanwhile",
+    409: "Conflict with the current state",
+    412: "Changed by another request",
     413: "Too large",
-    422: "The request is not right",
+    422: "Invalid request",
     429: "Too many attempts",
-    500: "Our fault",
-    503: "Not available now",
+    500: "Internal server error",
+    503: "Service unavailable",
 }
 
 
 class FieldProblem(LenientModel):
-    """What is wrong with one field, and what would be right."""
+    """What is wrong with one field, and what is expected."""
 
     field: str
     message: str
 
 
 class Problem(LenientModel):
-    """An error answer. `detail` says what to do about it."""
+    """An error response. `detail` says what to do about it."""
 
     type: str = "about:blank"
     title: str
@@ -86,4 +86,6 @@ class Problem(LenientModel):
     detail: str = ""
     instance: str | None = None
     errors: tuple[FieldProblem, ...] = ()
-    current: dict[str, Any] | None = Field(default=None, description="What stands in the way, such as a version.")
+    current: dict[str, Any] | None = Field(
+        default=None, description="The state that caused the conflict, such as the current version."
+    )

@@ -1,4 +1,4 @@
-"""How a controller says that it is, now and then while it leads, and what the control plane makes of it."""
+"""Reports of controllers, and the health of the control plane and its controllers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lcm.model.fleet.state import Breaker
 from lcm.model.worker.record import Hold
 
 REPORT_INTERVAL_SECONDS = 15.0
-"""How often a controller that leads reports."""
+"""How often a leading controller reports."""
 LATE_AFTER = timedelta(seconds=3 * REPORT_INTERVAL_SECONDS)
 _MAX_MISSED_RESYNCS = 4
 
@@ -33,7 +33,7 @@ OutcomesByOperation = Annotated[dict[ShortText, CountByOutcome], Field(max_lengt
 
 
 class RegionReport(StrictModel):
-    """How it stands with one region that the controller looks after."""
+    """The state of one region that the controller manages."""
 
     name: ShortText
     last_sweep_at: UtcDatetime | None = None
@@ -44,7 +44,7 @@ class RegionReport(StrictModel):
 
 
 class LeakedInstanceReport(StrictModel):
-    """An instance of ours that no worker needs."""
+    """An instance of this installation that belongs to no worker."""
 
     instance_id: ShortText
     region: ShortText
@@ -53,7 +53,7 @@ class LeakedInstanceReport(StrictModel):
 
 
 class ControllerReport(StrictModel):
-    """What a controller knows of itself. Counts are since its process began; what it does not have it leaves out."""
+    """A controller's report about itself. Counters start with its process; unavailable values are left out."""
 
     instance_id: ShortText
     version: ShortText = "unknown"
@@ -61,16 +61,18 @@ class ControllerReport(StrictModel):
     queue_depth: NonNegativeInt = 0
     queue_delayed: NonNegativeInt = 0
     queue_wait_seconds: NonNegativeSeconds | None = Field(
-        default=None, description="The mean of those served since last time."
+        default=None, description="Mean queue wait of the items processed since the last report."
     )
     in_progress: NonNegativeInt = 0
-    resources: NonNegativeInt = Field(default=0, description="How many it looks after.")
-    last_resync_at: UtcDatetime | None = Field(default=None, description="When all of them were last listed.")
-    resync_seconds: NonNegativeSeconds | None = Field(default=None, description="How long that took.")
+    resources: NonNegativeInt = Field(default=0, description="Number of managed resources.")
+    last_resync_at: UtcDatetime | None = Field(default=None, description="When all resources were last listed.")
+    resync_seconds: NonNegativeSeconds | None = Field(default=None, description="Duration of the last resync.")
     resync_every_seconds: NonNegativeSeconds | None = None
-    watching: StrictBool = Field(default=True, description="Whether it hears of changes as they happen.")
+    watching: StrictBool = Field(
+        default=True, description="Whether it receives changes from a watch; otherwise it polls."
+    )
     calls: Annotated[dict[ShortText, OutcomesByOperation], Field(max_length=20)] = Field(
-        default_factory=dict, description="By whom is called, such as aws, then by operation and outcome."
+        default_factory=dict, description="Number of calls by service (such as aws), operation and outcome."
     )
     throttled: Annotated[dict[ShortText, NonNegativeInt], Field(max_length=20)] = Field(default_factory=dict)
     counters: Annotated[dict[ShortText, NonNegativeInt], Field(max_length=100)] = Field(default_factory=dict)
@@ -80,7 +82,7 @@ class ControllerReport(StrictModel):
 
 
 class ControllerVerdict(CaseInsensitiveEnum):
-    """What is to be thought of a controller."""
+    """The health of a controller, judged by its last report."""
 
     HEALTHY = "healthy"
     LATE = "late"
@@ -88,7 +90,7 @@ class ControllerVerdict(CaseInsensitiveEnum):
 
 
 class ReceivedControllerReport(LenientModel):
-    """The last report of a controller, as it was taken."""
+    """The last report of a controller, as the control plane received it."""
 
     controller: str
     term: int
@@ -96,17 +98,17 @@ class ReceivedControllerReport(LenientModel):
     report: ControllerReport
 
 
-def assess_controller(seen: ReceivedControllerReport | None, now: datetime) -> tuple[ControllerVerdict, str]:
-    """What a controller's last report says about it, in a word and in a sentence."""
-    if seen is None:
-        return ControllerVerdict.NONE, "it has never reported: nothing is known of it"
-    silence = now - seen.received_at
+def assess_controller(received: ReceivedControllerReport | None, now: datetime) -> tuple[ControllerVerdict, str]:
+    """Judge a controller by its last report; the second value explains the verdict."""
+    if received is None:
+        return ControllerVerdict.NONE, "it has never reported"
+    silence = now - received.received_at
     if silence > LATE_AFTER:
         return (
             ControllerVerdict.LATE,
-            f"it last reported {_format_age(silence)} ago; it should every {REPORT_INTERVAL_SECONDS:g} seconds",
+            f"it last reported {_format_age(silence)} ago; expected every {REPORT_INTERVAL_SECONDS:g} seconds",
         )
-    report = seen.report
+    report = received.report
     every = timedelta(seconds=report.resync_every_seconds or 0.0)
     if (
         every
@@ -116,11 +118,11 @@ def assess_controller(seen: ReceivedControllerReport | None, now: datetime) -> t
         age = _format_age(now - report.last_resync_at)
         return (
             ControllerVerdict.LATE,
-            f"it last listed what it looks after {age} ago; it should every {_format_age(every)}",
+            f"its last full resync was {age} ago; expected every {_format_age(every)}",
         )
     if not report.watching:
-        return ControllerVerdict.HEALTHY, "it works, but hears of changes only by polling"
-    return ControllerVerdict.HEALTHY, "it reports in time"
+        return ControllerVerdict.HEALTHY, "it is reporting, but its watch is down and it only polls for changes"
+    return ControllerVerdict.HEALTHY, "reporting normally"
 
 
 def _format_age(span: timedelta) -> str:
@@ -131,7 +133,7 @@ def _format_age(span: timedelta) -> str:
 
 
 class MirrorHealth(LenientModel):
-    """How far the mirror in coordination is behind the records."""
+    """How far the mirror in the coordination service lags behind the records."""
 
     lag_seconds: float = 0.0
     pending: int = 0
@@ -144,7 +146,7 @@ class MirrorHealth(LenientModel):
 
 
 class StreamHealth(LenientModel):
-    """Who listens to the event stream, and how that goes."""
+    """The clients of the event stream."""
 
     clients: int = 0
     opened: int = 0
@@ -154,7 +156,7 @@ class StreamHealth(LenientModel):
 
 
 class ControlPlaneHealth(LenientModel):
-    """The control plane that answered."""
+    """The control plane process that answered the request."""
 
     version: str = "unknown"
     installation_id: str = ""
@@ -168,7 +170,7 @@ class ControlPlaneHealth(LenientModel):
 
 
 class ControllerHealth(LenientModel):
-    """A controller: since when it leads, what it last said, and what is to be thought of that."""
+    """A controller: its leadership term, its last report and its health."""
 
     name: str
     verdict: ControllerVerdict
@@ -182,7 +184,7 @@ class ControllerHealth(LenientModel):
 
 
 class SystemHealth(LenientModel):
-    """Everything about the manager itself."""
+    """The health of the control plane and its controllers, and everything that is suspended."""
 
     plane: ControlPlaneHealth
     controllers: tuple[ControllerHealth, ...] = ()
@@ -190,4 +192,4 @@ class SystemHealth(LenientModel):
     held_workers: int = 0
     breakers: tuple[Breaker, ...] = ()
     leaks: tuple[LeakedInstanceReport, ...] = ()
-    leaks_total: int = Field(default=0, description="How many leaked instances there are; `leaks` has some of them.")
+    leaks_total: int = Field(default=0, description="Number of leaked instances; `leaks` may list only some of them.")

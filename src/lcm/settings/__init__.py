@@ -1,6 +1,6 @@
 """Settings: groups to combine, `load` to read them, `describe` to document them.
 
-Whatever must start fast imports this only where it is needed.
+Code that must start fast imports this package only where it is needed.
 """
 
 from lcm.settings.base import Settings, SettingsConflict

@@ -1,4 +1,4 @@
-"""The base of all settings: how values are read, and rules between several of them."""
+"""The base class of all settings: parsing of values, and rules between several settings."""
 
 import inspect
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ CONFLICT_ERROR = "lcm_conflict"
 
 
 class SettingsConflict:
-    """Values that are fine one by one and wrong together: the settings concerned, and the rule that they break."""
+    """Values that are valid alone but not together: the settings, and the rule that they break."""
 
     __slots__ = ("names", "rule")
 
@@ -25,42 +25,42 @@ class SettingsConflict:
 class Settings(BaseModel):
     """A group of settings. A service combines groups by inheriting from several.
 
-    A field is named like its environment variable, in lower case. An instance made directly holds what it was given and
-    defaults for the rest; only `load` looks at environment and files, because it must tell where a value came from.
+    A field is named like its environment variable, in lower case. A direct instance has the given values and defaults
+    for the rest; only `load` reads the environment and files, because it records the source of each value.
     """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True, validate_default=True
     )
-    _kinds: ClassVar[dict[str, ValueType]] = {}
+    _value_types: ClassVar[dict[str, ValueType]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        # The order of inheritance as written; pydantic lists the last base first.
+        # In the order of inheritance as written; pydantic lists the last base first.
         written = (name for base in cls.__mro__ for name in inspect.get_annotations(base))
-        cls._kinds = {name: value_type_of(cls.model_fields[name]) for name in written if name in cls.model_fields}
+        cls._value_types = {name: value_type_of(cls.model_fields[name]) for name in written if name in cls.model_fields}
 
     @classmethod
-    def kinds(cls) -> dict[str, ValueType]:
-        """What each setting is, by name: a service's own first, then those of its groups, as written."""
-        return cls._kinds
+    def value_types(cls) -> dict[str, ValueType]:
+        """The value type of each setting, by name: a service's own first, then those of its groups, as written."""
+        return cls._value_types
 
     def conflicts(self) -> Iterator[SettingsConflict]:
-        """Rules between settings that these values break. A group with rules yields from `super()` first."""
+        """The rules between settings that these values break. An override yields from `super()` first."""
         yield from ()
 
     @field_validator("*", mode="before")
     @classmethod
     def _read(cls, value: Any, info: ValidationInfo) -> Any:
-        """Lists come as text with commas, choices in any case; `true` is not the number 1."""
-        kind = cls._kinds[info.field_name or ""]
-        if kind.form == NUMBER and isinstance(value, bool):
+        """Accept lists as comma-separated text and choices in any case; reject `true` for a number."""
+        value_type = cls._value_types[info.field_name or ""]
+        if value_type.form == NUMBER and isinstance(value, bool):
             raise PydanticCustomError("not_a_number", "must be a number")
-        if kind.form == LIST and isinstance(value, str):
+        if value_type.form == LIST and isinstance(value, str):
             return [item.strip() for item in value.split(",")]
-        if kind.form == CHOICE and isinstance(value, str):
-            return kind.choices.get(value.lower(), value)
+        if value_type.form == CHOICE and isinstance(value, str):
+            return value_type.choices.get(value.lower(), value)
         return value
 
     @model_validator(mode="after")

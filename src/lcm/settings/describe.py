@@ -1,4 +1,4 @@
-"""What a setting is and what it allows, in words taken from its type and limits."""
+"""Descriptions of settings and allowed values, derived from types and constraints."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ _SECRETS = (SecretStr, SecretBytes)
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Stands beside a validator in `Annotated` and says what it accepts, completing "must be …"."""
+    """Describes in `Annotated` what a validator accepts, completing "must be …"."""
 
-    words: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class SettingAlias:
-    """Stands in `Annotated` of a setting that may be given under another name too."""
+    """Declares in `Annotated` another name of a setting."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """The form of a setting's value, with its words, and other names of the setting."""
+    """The form of a setting's value, its description, and aliases of the setting."""
 
     form: str
-    type_words: str
+    type_name: str
     allowed: str
     secret: bool = False
     choices: Mapping[str, object] = field(default_factory=dict)
-    other_names: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SettingDoc:
-    """One setting as documentation shows it. `default` is None where the setting is unset by default."""
+    """The documentation of one setting. `default` is None if the setting is unset by default."""
 
     name: str
     variable: str
-    type_words: str
+    type_name: str
     allowed: str
     default: str | None
     description: str
     secret: bool
-    other_variables: tuple[str, ...] = ()
+    alias_variables: tuple[str, ...] = ()
 
 
 def describe(model: type[Settings]) -> list[SettingDoc]:
     """Every setting of `model`, in order."""
-    return [_setting_doc(name, model.model_fields[name], kind) for name, kind in model.kinds().items()]
+    return [_setting_doc(name, model.model_fields[name], kind) for name, kind in model.value_types().items()]
 
 
 def env_variable(name: str) -> str:
@@ -75,7 +75,7 @@ def env_variable(name: str) -> str:
 
 
 def format_value(value: object) -> str:
-    """A value the way a person would write it in the environment."""
+    """A value as it would be written in the environment."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
@@ -86,14 +86,14 @@ def format_value(value: object) -> str:
 
 
 def value_type_of(info: FieldInfo) -> ValueType:
-    """The kind of a field, from its annotation and constraints."""
+    """The value type of a field, from its annotation and constraints."""
     metadata = list(_flatten(info.metadata))
     names = tuple(mark.name for mark in metadata if isinstance(mark, SettingAlias))
-    return replace(_value_type(info.annotation, metadata), other_names=names)
+    return replace(_value_type(info.annotation, metadata), aliases=names)
 
 
 def default_value(info: FieldInfo) -> Any:
-    """The default as it was written; None where there is none."""
+    """The default as declared; None if there is none."""
     return None if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
 
 
@@ -103,12 +103,12 @@ def _setting_doc(name: str, info: FieldInfo, kind: ValueType) -> SettingDoc:
     return SettingDoc(
         name=name,
         variable=env_variable(name),
-        type_words=kind.type_words,
+        type_name=kind.type_name,
         allowed=kind.allowed,
         default=MASK if shown and kind.secret else shown,
         description=info.description or "",
         secret=kind.secret,
-        other_variables=tuple(env_variable(other) for other in kind.other_names),
+        alias_variables=tuple(env_variable(other) for other in kind.aliases),
     )
 
 
@@ -121,12 +121,12 @@ def _value_type(annotation: Any, metadata: list[Any]) -> ValueType:
         kind = _union_type([_value_type(arm, metadata) for arm in get_args(annotation) if arm is not type(None)])
     else:
         kind = _plain_type(annotation, origin, metadata)
-    words = [mark.words for mark in metadata if isinstance(mark, Allowed)]
+    words = [mark.text for mark in metadata if isinstance(mark, Allowed)]
     return replace(kind, allowed=words[-1]) if words else kind
 
 
 def _plain_type(annotation: Any, origin: Any, metadata: list[Any]) -> ValueType:
-    """The kind of a type that is neither a union nor annotated."""
+    """The value type of an annotation that is neither a union nor `Annotated`."""
     if annotation is bool:
         return ValueType(BOOL, "true or false", "true or false")
     if annotation in _NUMBERS:
@@ -163,14 +163,14 @@ def _union_type(arms: list[ValueType]) -> ValueType:
         return arms[0]
     return ValueType(
         OTHER,
-        " or ".join(arm.type_words for arm in arms),
+        " or ".join(arm.type_name for arm in arms),
         " or ".join(arm.allowed for arm in arms),
         secret=any(arm.secret for arm in arms),
     )
 
 
 def _flatten(metadata: list[Any]) -> Iterator[Any]:
-    """Constraints one by one, out of the wrappers that pydantic and annotated-types have for several."""
+    """Unpack the constraints that pydantic and annotated-types group."""
     for item in metadata:
         if isinstance(item, FieldInfo):
             yield from _flatten(item.metadata)
@@ -181,7 +181,7 @@ def _flatten(metadata: list[Any]) -> Iterator[Any]:
 
 
 def _find_constraint(metadata: list[Any], name: str) -> Any:
-    """The last constraint of that name, which is the one that pydantic applies on top."""
+    """The last constraint of that name, which is the one that pydantic applies."""
     values = [value for item in metadata if (value := getattr(item, name, None)) is not None]
     return values[-1] if values else None
 

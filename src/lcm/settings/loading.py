@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from lcm.core.text import escape_unprintable
 from lcm.settings.base import CONFLICT_ERROR, Settings, SettingsConflict
 from lcm.settings.describe import MASK, default_value, env_variable, format_value
 
@@ -27,7 +28,7 @@ _URL_USER = re.compile(r"://\S*@")
 
 
 class SettingsError(Exception):
-    """Settings are wrong. The text has one line for each problem."""
+    """Settings are invalid. The message has one line per problem."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -36,13 +37,13 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings(Generic[M]):
-    """Settings, and where each came from."""
+    """Settings, and the source of each."""
 
     settings: M
     sources: Mapping[str, str]
 
     def source_of(self, name: str) -> str:
-        """Where the value came from: `default`, `environment ETCD_PORT`, `file /x/lcm.toml` or `flag`."""
+        """The source of the value: `default`, `environment ETCD_PORT`, `file /x/lcm.toml` or `flag`."""
         if name not in type(self.settings).model_fields:
             raise KeyError(f"no setting {name!r} in {type(self.settings).__name__}")
         return self.sources.get(name, _DEFAULT)
@@ -55,10 +56,10 @@ def load(
     config_file: str | Path | None = None,
     overrides: Mapping[str, object] | None = None,
 ) -> LoadedSettings[M]:
-    """Make `model` from flags over environment over TOML file over defaults; `SettingsError` tells all that is wrong.
+    """Make `model` from flags over environment over TOML file over defaults. `SettingsError` lists all problems.
 
-    An override of None is a flag that was not given, an empty variable is one that is not set. The file is
-    `config_file`, else the one that LCM_CONFIG names.
+    An override of None is a flag that was not given; an empty variable counts as unset. The file is
+    `config_file`, else the one in LCM_CONFIG.
     """
     environ = os.environ if env is None else env
     reading = _Loader(model)
@@ -69,42 +70,44 @@ def load(
 
 
 class _Loader(Generic[M]):
-    """One call of `load`: the values so far, the source of each, and what was found wrong."""
+    """One call of `load`: values, their sources, and problems so far."""
 
     def __init__(self, model: type[M]) -> None:
         self.model = model
         self.values: dict[str, Any] = {}
         self.sources: dict[str, str] = {}
-        self.given_as: dict[str, str] = {}  # the name under which a value was given
-        self.fields = {each: name for name, kind in model.kinds().items() for each in (name, *kind.other_names)}
+        self.given_as: dict[str, str] = {}  # the name or alias that was used
+        self.fields = {
+            each: name for name, value_type in model.value_types().items() for each in (name, *value_type.aliases)
+        }
         self.problems: list[str] = []
 
     def read_file(self, argument: str | Path | None, variable: str | None) -> None:
-        """Values of the TOML file, the lowest layer. Tables only group; other services' settings are skipped."""
+        """Read the TOML file, the lowest layer. Tables only group; settings of other services are skipped."""
         named = argument or variable
         if not named:
             return
         path = Path(os.path.expanduser(named))  # noqa: PTH111 - Path.expanduser fails on an unknown user
-        source = f"file {_escape_unprintable(str(path))}"
+        source = f"file {escape_unprintable(str(path))}"
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError:
             asked = f"{CONFIG_FILE_VARIABLE}={_quote(path)} ({_FLAG if argument else _ENVIRONMENT})"
             self.problems.append(f"{asked}: must be an existing file that can be read")
         except ValueError as error:
-            self.problems.append(f"{source}: must be a TOML file in UTF-8: {_escape_unprintable(str(error))}")
+            self.problems.append(f"{source}: must be a TOML file in UTF-8: {escape_unprintable(str(error))}")
         else:
             self._take_file(content, source)
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
-        """Values of environment variables."""
+        """Read environment variables."""
         for name in self.fields:
             value = environ.get(env_variable(name))
             if value:
                 self._take(name, value, _ENVIRONMENT)
 
     def read_flags(self, overrides: Mapping[str, object]) -> None:
-        """Values of flags, the highest layer."""
+        """Read flags, the highest layer."""
         for name, value in overrides.items():
             if name not in self.fields:
                 self._unknown(name, self.fields, _FLAG)
@@ -112,7 +115,7 @@ class _Loader(Generic[M]):
                 self._take(name, value, _FLAG)
 
     def result(self) -> LoadedSettings[M]:
-        """The settings, if nothing at all is wrong."""
+        """The settings; raises `SettingsError` if there is any problem."""
         settings = self._validated()
         if settings is None or self.problems:
             raise SettingsError(self.problems)
@@ -123,7 +126,7 @@ class _Loader(Generic[M]):
         return f"{source} {env_variable(self.given_as[name])}" if source == _ENVIRONMENT else source
 
     def _take(self, name: str, value: object, source: str) -> None:
-        """Keep a value. A source that gives two under two names of one setting contradicts itself if they differ."""
+        """Store a value. Different values under a name and its alias in one source are a problem."""
         field = self.fields[name]
         before = self.given_as.get(field)
         if self.sources.get(field) == source and before not in (None, name) and self._differ(field, value):
@@ -132,7 +135,7 @@ class _Loader(Generic[M]):
         self.values[field], self.sources[field], self.given_as[field] = value, source, name
 
     def _differ(self, field: str, value: object) -> bool:
-        """Whether it means something else than the value before: `true` and `1` are the same."""
+        """Whether the value differs in meaning from the one before: `true` and `1` are the same."""
         before = self.values[field]
         annotation: Any = self.model.model_fields[field].annotation
         reader: TypeAdapter[Any] = TypeAdapter(annotation)
@@ -146,7 +149,7 @@ class _Loader(Generic[M]):
         seen: set[str] = set()
         for name, value in _flatten_tables(content, known):
             if name in seen:
-                self.problems.append(f"{_escape_unprintable(name)} ({source}): must be given once")
+                self.problems.append(f"{escape_unprintable(name)} ({source}): must be given once")
             elif name not in known:
                 self._unknown(name, known, source)
             elif name in self.fields:
@@ -156,15 +159,15 @@ class _Loader(Generic[M]):
     def _unknown(self, name: str, known: Iterable[str], source: str) -> None:
         close = difflib.get_close_matches(name.lower(), sorted(known), n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        self.problems.append(f"{_escape_unprintable(name)} ({source}): no such setting{hint}")
+        self.problems.append(f"{escape_unprintable(name)} ({source}): no such setting{hint}")
 
     def _validated(self) -> M | None:
         settings, errors = self._attempt(self.values)
         located = {error["loc"][0] for error in errors if error["loc"]}
-        wrong = [name for name in self.model.kinds() if name in located]
-        self.problems += [f"{self._given(name)}: must be {self.model.kinds()[name].allowed}" for name in wrong]
+        wrong = [name for name in self.model.value_types() if name in located]
+        self.problems += [f"{self._given(name)}: must be {self.model.value_types()[name].allowed}" for name in wrong]
         if wrong:
-            # Rules between settings are checked only on valid ones: try without the wrong ones, to tell all at once.
+            # Rules between settings are checked only on valid values: retry without the invalid ones to report all.
             _, errors = self._attempt({name: value for name, value in self.values.items() if name not in wrong})
         for conflict in _find_conflicts(errors):
             if not set(conflict.names) & set(wrong):
@@ -178,7 +181,7 @@ class _Loader(Generic[M]):
             return None, error.errors(include_url=False, include_input=False)
 
     def _given(self, name: str) -> str:
-        """The setting with its value and source, as it stands at the beginning of a problem's line."""
+        """The setting with its value and source, for the beginning of a problem line."""
         value = self.values[name] if name in self.values else default_value(self.model.model_fields[name])
         given_as = self.given_as.get(name, name)
         if value is None:
@@ -186,13 +189,13 @@ class _Loader(Generic[M]):
         return self._shown(name, given_as, value, self.sources.get(name, _DEFAULT))
 
     def _shown(self, field: str, given_as: str, value: object, source: str) -> str:
-        shown = f'"{MASK}"' if self.model.kinds()[field].secret else _quote(value)
+        shown = f'"{MASK}"' if self.model.value_types()[field].secret else _quote(value)
         return f"{env_variable(given_as)}={shown} ({source})"
 
 
 def _known_names(root: type[Settings]) -> set[str]:
-    """All settings there are: a file may serve several services, each with settings of its own."""
-    names = {each for name, kind in root.kinds().items() for each in (name, *kind.other_names)}
+    """The names of all settings: one file may serve several services."""
+    names = {each for name, value_type in root.value_types().items() for each in (name, *value_type.aliases)}
     for group in root.__subclasses__():
         names |= _known_names(group)
     return names
@@ -213,11 +216,5 @@ def _find_conflicts(errors: list[Any]) -> Iterator[SettingsConflict]:
 
 
 def _quote(value: object) -> str:
-    text = _escape_unprintable(_URL_USER.sub(f"://{MASK}@", format_value(value)))
+    text = escape_unprintable(_URL_USER.sub(f"://{MASK}@", format_value(value)))
     return f'"{text if len(text) <= _MAX_SHOWN_LENGTH else text[: _MAX_SHOWN_LENGTH - 1] + "…"}"'
-
-
-def _escape_unprintable(text: str) -> str:
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text
-    )

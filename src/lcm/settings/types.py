@@ -1,4 +1,4 @@
-"""Types of values that several settings share."""
+"""Value types that several settings share."""
 
 import ipaddress
 import re
@@ -54,7 +54,7 @@ def _folder(path: Path) -> Path:
         if not nearest.is_dir():
             raise ValueError("not a folder")
     except OSError as error:
-        raise ValueError("cannot be looked at") from error
+        raise ValueError("cannot be read") from error
     return path
 
 
@@ -67,7 +67,7 @@ ReadableFile = Annotated[
     Path, AfterValidator(_expand_home), AfterValidator(_readable_file), Allowed("an existing file that can be read")
 ]
 Folder = Annotated[
-    Path, AfterValidator(_expand_home), AfterValidator(_folder), Allowed("a folder, or a path where one can be made")
+    Path, AfterValidator(_expand_home), AfterValidator(_folder), Allowed("a folder, or a path where one can be created")
 ]
 NonBlankText = Annotated[str, Field(pattern=r"^\S+$"), Allowed("text without spaces")]
 KeyPrefix = Annotated[

@@ -1,1 +1,1 @@
-"""Making processes out of settings: the one place where adapters are chosen and parts are put together."""
+"""Builds processes from settings: the only package that chooses adapters and assembles components."""

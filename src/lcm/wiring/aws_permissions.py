@@ -1,4 +1,4 @@
-"""Trying, without making them, the calls by which a worker controller changes something on AWS."""
+"""Dry runs of the AWS calls by which a worker controller makes changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CHECK_NAME: Final = "config-check"
 
 @dataclass(frozen=True, slots=True)
 class LaunchCheck:
-    """What would be launched."""
+    """The launch to check."""
 
     site: RegionLaunchSettings
     template: WorkerTemplate
@@ -49,7 +49,7 @@ class LaunchCheck:
 async def check_launches(
     permissions: PermissionChecker, launch: LaunchCheck
 ) -> AsyncIterator[tuple[str | None, DryRunResult]]:
-    """Each subnet of the region, and whether a launch into it would be allowed; None: the account's own default."""
+    """Each subnet of the region, and whether a launch into it is allowed; None is the account's default subnet."""
     for subnet in launch.site.subnet_ids or (None,):
         yield subnet, await permissions.launch(_parameters(launch, subnet))
 
@@ -57,14 +57,14 @@ async def check_launches(
 async def check_instance_actions(
     permissions: PermissionChecker, instances: Iterable[Instance]
 ) -> tuple[str, list[DryRunResult]]:
-    """The instance that it was tried with, and the trials. Without one of ours it is one that does not exist."""
+    """The instance that was used, and the results. Without a managed instance, a nonexistent one is used."""
     ours = [one.id for one in instances if one.state.live and one.tags.get(MANAGED_BY_TAG) == MANAGED_BY]
     chosen = min(ours, default=NONEXISTENT_INSTANCE)
     return chosen, list(await permissions.changes(chosen))
 
 
 def _parameters(launch: LaunchCheck, subnet: str | None) -> LaunchParameters:
-    """As a worker's would be: policies look at tags, so there must be all of them."""
+    """Parameters as for a worker, with all tags: policies may depend on them."""
     site, worker_id = launch.site, clock.new_id(_CHECK_NAME)
     return LaunchParameters(
         region=site.region,

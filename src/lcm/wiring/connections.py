@@ -1,60 +1,72 @@
-"""Connections that processes of several kinds need: to coordination, and to people who want to know what runs."""
+"""Connections to coordination and to CML servers, and the started notification that all processes share."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from prometheus_client import REGISTRY
+import structlog
+from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from lcm.cml.client.proxy import HttpProxy
+from lcm.cml.client.session import CMLSession
+from lcm.cml.client.system import CMLSystemClient
+from lcm.cml.client.tls import CaBundle, Insecure, MemoryPinStore, TrustOnFirstUse, TrustPolicy, make_tls_context
+from lcm.cml.client.transport import CMLTransport
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.coordination.namespaced import NamespacedCoordination
 from lcm.core.hosting import HostedService
-from lcm.settings import CoordinationSettings, SettingsConflict
+from lcm.settings import CmlSettings, CoordinationSettings, SettingsConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric
 
+    from lcm.cml.spi import CMLSystemSPI
     from lcm.core.coordination import Coordination
+
+log = structlog.get_logger(__name__)
 
 OnStarted: TypeAlias = "Callable[[str, Mapping[str, object]], None]"
 
-# A call to etcd may take at most this share of the lease: so that a renewal can fail once and still succeed in time.
+# A call to etcd may take at most this share of the lease, so that a failed renewal can be retried in time.
 _CALL_SHARE_OF_TTL = 0.25
 _MAX_CALL_SECONDS = 3.0
 
 
+class InvalidSettingsError(Exception):
+    """Settings that are found invalid only when they are used; the message gives the reason."""
+
+
 class EtcdRequiredSettings(CoordinationSettings):
-    """A process of its own: others must be able to see what it does, so memory will not do."""
+    """Settings of a separate process, which must use etcd: memory is not visible to other processes."""
 
     def conflicts(self) -> Iterator[SettingsConflict]:
-        """Besides the rules of the groups: etcd it must be."""
+        """Also require etcd."""
         yield from super().conflicts()
         if self.coordination == "memory":
-            yield SettingsConflict(
-                "coordination", rule="must be etcd here: only `lcm up` elects in the memory of one process"
-            )
+            yield SettingsConflict("coordination", rule="must be etcd here: only `lcm up` coordinates in memory")
 
 
 class CoordinationConnection(HostedService):
-    """Closes coordination after everybody who uses it has stopped."""
+    """Closes coordination after all its users have stopped."""
 
     def __init__(self, coordination: Coordination) -> None:
         super().__init__("coordination")
         self._coordination = coordination
 
     async def start(self) -> None:
-        """Nothing to do: connections are made when they are first needed."""
+        """Nothing to do: connections are opened on first use."""
 
     async def stop(self) -> None:
         await self._coordination.close()
 
 
 def connect_coordination(settings: CoordinationSettings, *, lease_ttl: float = 15.0) -> Coordination:
-    """The coordination that the settings name. It does not have to answer yet."""
+    """The coordination from the settings. It need not be reachable yet."""
     if settings.coordination == "memory":
         return MemoryCoordination()
     from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
@@ -75,18 +87,18 @@ def connect_coordination(settings: CoordinationSettings, *, lease_ttl: float = 1
 
 
 class _ReconnectCollector(Collector):
-    """How often a connection to coordination had to be made anew, read when somebody scrapes."""
+    """Exports the number of reconnects to coordination, read at scrape time."""
 
     def __init__(self, read: Callable[[], int]) -> None:
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        text = "Connections to coordination that had to be made anew"
+        text = "Reconnections to coordination"
         yield CounterMetricFamily("lcm_coordination_reconnects", text, value=self._read())
 
 
 class StartedNotification(HostedService):
-    """Says what runs where, once it runs."""
+    """Calls back once everything before it has started."""
 
     def __init__(self, greet: Callable[[], None]) -> None:
         super().__init__("greeting")
@@ -97,3 +109,50 @@ class StartedNotification(HostedService):
 
     async def stop(self) -> None:
         """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CmlConnection:
+    """Access to CML servers: the system client, and the `session` that other clients can share."""
+
+    system: CMLSystemSPI
+    close: Callable[[], Awaitable[None]]
+    session: CMLSession | None = None
+
+
+def connect_cml(settings: CmlSettings, registry: CollectorRegistry = REGISTRY) -> CmlConnection:
+    """CML servers over the network, with TLS trust and proxy from the settings."""
+    pins = MemoryPinStore()
+    trust: TrustPolicy
+    if settings.cml_tls == "pin":
+        trust = TrustOnFirstUse(pins)
+    elif settings.cml_tls == "ca":
+        trust = CaBundle(settings.cml_ca_file)
+        try:
+            make_tls_context(trust)
+        except ValueError as error:
+            raise InvalidSettingsError(f"CML_CA_FILE: {error}") from None
+    else:
+        trust = Insecure()
+        log.warning(
+            "CML server certificates are not verified; passwords may be sent to an impostor", CML_TLS="insecure"
+        )
+    if settings.cml_proxy_url is None:
+        transport = CMLTransport(trust)
+    else:
+        proxy = HttpProxy(settings.cml_proxy_url)
+        transport = CMLTransport(trust, make_http_transport=proxy.make_http_transport, open_tls=proxy.open_tls)
+    session = CMLSession(transport, registry=registry)
+    return CmlConnection(_PinForgettingClient(session, pins), transport.aclose, session)
+
+
+class _PinForgettingClient(CMLSystemClient):
+    """Also drops the pinned certificate of an address: its next owner has another certificate."""
+
+    def __init__(self, session: CMLSession, pins: MemoryPinStore) -> None:
+        super().__init__(session)
+        self._pins = pins
+
+    def forget(self, address: str) -> None:
+        super().forget(address)
+        self._pins.drop(address)

@@ -1,4 +1,4 @@
-"""The control plane as a process: store, coordination, app and what runs beside them."""
+"""The control plane process: store, coordination, app and background services."""
 
 from __future__ import annotations
 
@@ -20,23 +20,18 @@ from lcm.control_plane.auth.jwks import JwksCache
 from lcm.control_plane.auth.oidc import OidcConfig, OidcVerifier
 from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.sessions import SESSIONS, SessionService
-from lcm.control_plane.auth.static_tokens import load_static_tokens
-from lcm.control_plane.auth.tokens import TOKENS, TokenService
+from lcm.control_plane.auth.tokens import TOKENS, TokenService, load_static_tokens
 from lcm.control_plane.context import ControlPlaneContext
-from lcm.control_plane.fleet.installation import ensure_installation
-from lcm.control_plane.fleet.system import ProcessDetails
+from lcm.control_plane.fleet.system import ControlPlaneCollector, ControlPlaneProcess, ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
 from lcm.control_plane.journal.mirror import Mirror
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
-from lcm.control_plane.journal.retention import RetentionPolicy, delete_expired_entries
+from lcm.control_plane.journal.retention import MaintenanceService, RetentionPolicy, delete_expired_entries
 from lcm.control_plane.journal.sse import EventStream
-from lcm.control_plane.maintenance import MaintenanceService
-from lcm.control_plane.prometheus import ControlPlaneCollector
-from lcm.control_plane.records.backfill import backfill_fields
 from lcm.control_plane.records.idempotency import delete_expired_responses
-from lcm.control_plane.records.kinds import ALL_KINDS
+from lcm.control_plane.records.kinds import ALL_KINDS, backfill_fields
 from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
 from lcm.control_plane.secrets.keys import ensure_key_file, load_keys
@@ -92,19 +87,19 @@ class ControlPlaneComponentSettings(
     LogSettings,
     DataSettings,
 ):
-    """What a control plane is told, wherever it runs."""
+    """Settings of a control plane, in any process."""
 
 
 class ControlPlaneProcessSettings(EtcdRequiredSettings, ControlPlaneComponentSettings):
-    """What a control plane in a process of its own is told."""
+    """Settings of a control plane in its own process."""
 
 
 class RegionConfigError(Exception):
-    """AWS_REGION_CONFIGS cannot be read; the text says why."""
+    """AWS_REGION_CONFIGS cannot be read; the message gives the reason."""
 
 
 def region_names(settings: RegionSettings) -> tuple[str, ...]:
-    """The regions that workers may be in, the default first. Of the configuration only the names count here."""
+    """The regions for workers, the default first. Only the names in the configuration are used here."""
     if settings.aws_region_configs is None:
         return (settings.aws_default_region,)
     text = settings.aws_region_configs.strip()
@@ -121,7 +116,7 @@ def region_names(settings: RegionSettings) -> tuple[str, ...]:
 
 
 def fleet_defaults(settings: FleetDefaultSettings) -> FleetSettings:
-    """What counts as long as nobody has stored another value."""
+    """The defaults of fleet settings, which stored values override."""
     groups = {
         group: {name: getattr(settings, name) for name in FleetSettings.model_fields[group].annotation.model_fields}  # type: ignore[union-attr]
         for group in FleetSettings.model_fields
@@ -130,7 +125,7 @@ def fleet_defaults(settings: FleetDefaultSettings) -> FleetSettings:
 
 
 def open_store(settings: ControlPlaneComponentSettings) -> Store:
-    """The store that the settings name; a file in the data folder if they name none."""
+    """The store from the settings; by default a file in the data folder."""
     url = settings.store_url or f"sqlite:///{settings.lcm_data_dir / 'lcm.db'}"
     if url.startswith("sqlite:///"):
         path = Path(url.removeprefix("sqlite:///"))
@@ -145,7 +140,7 @@ def open_store(settings: ControlPlaneComponentSettings) -> Store:
 
 
 def describe_store(settings: ControlPlaneComponentSettings) -> str:
-    """Which store it is, without what lets one in."""
+    """A description of the store, without credentials."""
     url = settings.store_url
     if url is None or url.startswith("sqlite:///"):
         return f"SQLite, {Path(url.removeprefix('sqlite:///')).name if url else 'lcm.db'}"
@@ -154,38 +149,38 @@ def describe_store(settings: ControlPlaneComponentSettings) -> str:
 
 
 def database_name(url: str) -> str:
-    """The database that the address names after its hosts; `lcm` if it names none."""
+    """The database name in the URL; `lcm` if there is none."""
     return urlsplit(url).path.strip("/") or "lcm"
 
 
 def make_secret_box(settings: ControlPlaneComponentSettings) -> SecretBox:
-    """The keys for secrets at rest; without any in the settings a file is made, once, in the data folder."""
+    """The keys for secrets at rest; if none is configured, a key file is created in the data folder."""
     key = None if settings.lcm_secret_key is None else settings.lcm_secret_key.get_secret_value()
     path = settings.lcm_secret_key_file
     if key is None and path is None:
         path = settings.lcm_data_dir / "secret.key"
         settings.lcm_data_dir.mkdir(parents=True, exist_ok=True)
         if ensure_key_file(path):
-            log.warning("made a key for secrets; keep a copy of it apart from the store", path=str(path))
+            log.warning("created a key for secrets; back it up separately from the store", path=str(path))
     return SecretBox(load_keys(key, path))
 
 
 class _StoreService(HostedService):
-    """Opens the store first and closes it last; ready while it answers."""
+    """Opens the store first and closes it last; ready while the store responds."""
 
     def __init__(
         self, store: Store, parts: Services, settings: ControlPlaneComponentSettings, about: dict[str, object]
     ) -> None:
-        """`about` is told which installation this is, once that is known."""
+        """`about` gets the installation id once it is known."""
         super().__init__("store")
         self._store = store
         self._parts = parts
         self._settings = settings
         self._about = about
-        self._trouble = ""
+        self._problem = ""
 
     async def start(self) -> None:
-        """Open, bring the schema up to date, find out which installation this is, and take over templates."""
+        """Open the store, upgrade the schema, determine the installation id, and import templates."""
         await self._store.open([*ALL_KINDS, TOKENS, SESSIONS])
         try:
             await self._settle()
@@ -195,43 +190,43 @@ class _StoreService(HostedService):
         self._spawn(keep_running("store check", self._check), "check")
 
     async def _settle(self) -> None:
-        """The installation first: a start that is refused for it has changed nothing."""
-        change, settings = self._parts.plane.records.change, self._settings
-        settled = await change(STARTUP_ACTOR, lambda at: ensure_installation(at, settings.lcm_installation_id))
+        """Check the installation first: a start that is rejected for it has changed nothing."""
+        run, settings = self._parts.context.unit_of_work.run, self._settings
+        settled = await run(STARTUP_ACTOR, lambda tx: ensure_installation(tx, settings.lcm_installation_id))
         self._about["installation_id"] = settled.installation_id
         await backfill_fields(self._store)
-        await change(STARTUP_ACTOR, lambda at: seed_templates(at, settings.worker_templates_config_path))
+        await run(STARTUP_ACTOR, lambda tx: seed_templates(tx, settings.worker_templates_config_path))
 
     async def stop(self) -> None:
-        """Finish what is under way and close."""
+        """Finish pending work and close."""
         await cancel_and_wait(list(self._background))
-        await self._parts.gate.tokens.close()
-        await self._parts.gate.sessions.close()
+        await self._parts.authenticator.tokens.close()
+        await self._parts.authenticator.sessions.close()
         await self._store.close()
 
     def readiness(self) -> list[str]:
-        """Whether the store answered when it was last asked."""
-        return [self._trouble] if self._trouble else []
+        """Whether the last check of the store succeeded."""
+        return [self._problem] if self._problem else []
 
     async def _check(self) -> None:
         while True:
             try:
                 await self._store.check()
-                self._trouble = ""
-            except Exception as error:  # noqa: BLE001 - whatever it is, the process is not ready and says why
-                self._trouble = f"store: {error}"
+                self._problem = ""
+            except Exception as error:  # noqa: BLE001 - any error makes the process unready, with the reason
+                self._problem = f"store: {error}"
             await asyncio.sleep(2.0)
 
 
 def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> MaintenanceService:
-    """What is removed when it is old enough."""
+    """Periodic removal of expired records."""
     days, hours = settings.journal_retention_days, settings.event_retention_hours
     retention = RetentionPolicy(timedelta(days=days) if days else None, timedelta(hours=hours))
     return MaintenanceService(
         {
-            "figures": parts.metrics.tidy,
-            "sessions": parts.gate.sessions.sweep,
-            "answers": lambda: delete_expired_responses(store, clock.now()),
+            "metrics": parts.metrics.downsample,
+            "sessions": parts.authenticator.sessions.sweep,
+            "idempotent responses": lambda: delete_expired_responses(store, clock.now()),
             "journal": lambda: delete_expired_entries(store, retention),
         }
     )
@@ -255,7 +250,7 @@ def _make_authenticator(
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneAssembly:
-    """A control plane that was put together. `services` are to be started in this order, coordination before them."""
+    """An assembled control plane. Start coordination first, then `services` in this order."""
 
     parts: Services
     services: Sequence[HostedService]
@@ -266,7 +261,7 @@ class ControlPlaneAssembly:
 def make_control_plane(
     settings: ControlPlaneComponentSettings, coordination: Coordination, client: httpx.AsyncClient
 ) -> ControlPlaneAssembly:
-    """Put a control plane together, for whichever process runs it. `client` fetches the keys of sign-ins."""
+    """Assemble a control plane for any process. `client` fetches the OIDC signing keys."""
     store = open_store(settings)
     feed = JournalFeed(store)
     plane = ControlPlaneContext(
@@ -287,8 +282,10 @@ def make_control_plane(
         "coordination": coordination.description,
         "regions": list(plane.regions),
     }
-    process = ProcessDetails(about, describe_store(settings), mirrors)
-    parts = Services.of(plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process)
+    process = ControlPlaneProcess(about, describe_store(settings), mirrors)
+    parts = Services.create(
+        plane, gate, stream, metrics_retention_hours=settings.metrics_retention_hours, process=process
+    )
     opened = _StoreService(store, parts, settings, about)
     REGISTRY.register(ControlPlaneCollector(mirrors, stream))
     app = make_app(parts, version("lcm"))
@@ -299,10 +296,10 @@ def make_control_plane(
 
 
 async def serve_control_plane(settings: ControlPlaneProcessSettings, started: OnStarted) -> int:
-    """Run the control plane until told to stop; returns the exit code."""
+    """Run the control plane until it is stopped; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     coordination = connect_coordination(settings)
     async with httpx.AsyncClient(timeout=5.0) as client:
-        made = make_control_plane(settings, coordination, client)
-        greeting = StartedNotification(lambda: started(made.server.url, made.about))
-        return await Host([CoordinationConnection(coordination), *made.services, greeting]).run()
+        assembly = make_control_plane(settings, coordination, client)
+        notification = StartedNotification(lambda: started(assembly.server.url, assembly.about))
+        return await Host([CoordinationConnection(coordination), *assembly.services, notification]).run()

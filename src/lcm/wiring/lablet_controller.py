@@ -1,32 +1,31 @@
-"""The lablet controller as a process, and as a part of one that runs others too."""
+"""Assembles the lablet controller, for its own process or as part of another."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
 
 from lcm.cml.types import Credentials
+from lcm.controllers.common.admin_api import make_admin_app
 from lcm.controllers.common.admin_auth import AdminAuthenticator
-from lcm.controllers.lablet.admin_api import make_lablet_admin_app
 from lcm.controllers.lablet.controller import LabletReconciler
 from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
 from lcm.controllers.lablet.metrics import LabletGauges
 from lcm.core.hosting import Host, HostedService
 from lcm.http.server import HttpServer
 from lcm.settings import CmlSettings, LabletControllerSettings
-from lcm.wiring.cml_servers import connect_cml
-from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
-from lcm.wiring.control_plane_access import (
+from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_cml, connect_coordination
+from lcm.wiring.controllers import (
     BuiltinControllerSettings,
     CloseOnStop,
+    ControllerRuntime,
     ControlPlaneCheck,
     ControlPlaneClientSettings,
     make_control_plane_client,
 )
-from lcm.wiring.controllers import ControllerRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,24 +33,23 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from lcm.client.client import Client
-    from lcm.wiring.cml_servers import CmlConnection
-    from lcm.wiring.connections import OnStarted
+    from lcm.wiring.connections import CmlConnection, OnStarted
 
 SERVICE: Final = "lablet-controller"
-LABLETS_PREFIX: Final = "/instances/"
+LABLETS_PREFIX: Final = "/instances/"  # the control plane mirrors lablets, not EC2 instances, under this prefix
 
 
 class LabletControllerComponentSettings(LabletControllerSettings, CmlSettings, ControlPlaneClientSettings):
-    """What a lablet controller is told, besides what every controller is."""
+    """Settings of a lablet controller, besides those of every controller."""
 
 
 class LabletControllerProcessSettings(BuiltinControllerSettings, LabletControllerComponentSettings):
-    """What a lablet controller in a process of its own is told."""
+    """Settings of a lablet controller in its own process."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabletControllerAssembly:
-    """A lablet controller that was put together. `services` are to be started in this order, after its surface."""
+    """An assembled lablet controller. Start its HTTP server first, then `services` in this order."""
 
     reconciler: LabletReconciler
     services: Sequence[HostedService]
@@ -60,14 +58,12 @@ class LabletControllerAssembly:
 
 
 def controller_config(settings: LabletControllerComponentSettings) -> LabletControllerConfig:
-    """What the reconciler is told once."""
+    """The controller configuration from the settings."""
+    names = [each.name for each in fields(LabletPolicy)]
+    timeouts = [name for name in names if f"lablet_{name}" in LabletControllerSettings.model_fields]
     return LabletControllerConfig(
         account=Credentials(settings.cml_default_username, settings.cml_default_password.get_secret_value()),
-        policy=LabletPolicy(
-            start_timeout=settings.lablet_start_timeout,
-            stop_timeout=settings.lablet_stop_timeout,
-            worker_timeout=settings.lablet_worker_timeout,
-        ),
+        policy=LabletPolicy(**{name: getattr(settings, f"lablet_{name}") for name in timeouts}),
         sweep_interval=settings.lablet_sweep_interval,
         private_addresses=settings.cml_use_private_address,
     )
@@ -81,7 +77,7 @@ def make_lablet_controller(
     *,
     registry: CollectorRegistry = REGISTRY,
 ) -> LabletControllerAssembly:
-    """Put a lablet controller together, for whichever process runs it. It owns what it is given, and closes it."""
+    """Assemble a lablet controller for any process. It owns and closes its arguments."""
     if cml.session is None:
         raise ValueError("the lablet controller needs the session of the CML servers")
     reconciler = LabletReconciler(
@@ -102,21 +98,20 @@ def make_lablet_controller(
         "coordination": runtime.coordination.description,
         "control_plane": settings.control_plane_api_url,
     }
-    app = make_lablet_admin_app(
-        reconciler, AdminAuthenticator(control.access.whoami), [reconciler, plane], about, registry
-    )
-    ties = CloseOnStop({"CML servers": cml.close, "control plane": control.aclose})
-    return LabletControllerAssembly(reconciler, [ties, plane, reconciler], app, about)
+    authenticator = AdminAuthenticator(control.access.whoami)
+    app = make_admin_app(reconciler, authenticator, [reconciler, plane], about, reconciler.admin_info(), registry)
+    cleanup = CloseOnStop({"CML servers": cml.close, "control plane": control.aclose})
+    return LabletControllerAssembly(reconciler, [cleanup, plane, reconciler], app, about)
 
 
 async def serve_lablet_controller(settings: LabletControllerProcessSettings, started: OnStarted) -> int:
-    """Run a lablet controller until told to stop; returns the exit code."""
+    """Run a lablet controller until it is stopped; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     cml = connect_cml(settings)
     control = make_control_plane_client(settings)
     coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
-    made = make_lablet_controller(ControllerRuntime(coordination, settings), settings, control, cml)
+    assembly = make_lablet_controller(ControllerRuntime(coordination, settings), settings, control, cml)
     port = settings.lablet_controller_port
-    surface = HttpServer(made.app, settings.bind_host, port, port_setting="LABLET_CONTROLLER_PORT")
-    greeting = StartedNotification(lambda: started(surface.url, made.about))
-    return await Host([CoordinationConnection(coordination), surface, *made.services, greeting]).run()
+    server = HttpServer(assembly.app, settings.bind_host, port, port_setting="LABLET_CONTROLLER_PORT")
+    notification = StartedNotification(lambda: started(server.url, assembly.about))
+    return await Host([CoordinationConnection(coordination), server, *assembly.services, notification]).run()

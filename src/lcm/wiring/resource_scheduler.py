@@ -1,4 +1,4 @@
-"""The resource scheduler as a process, and as a part of one that runs others too."""
+"""Assembles the resource scheduler, for its own process or as part of another."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metrics
 
+from lcm.controllers.common.admin_api import make_admin_app
 from lcm.controllers.common.admin_auth import AdminAuthenticator
-from lcm.controllers.scheduler.admin_api import make_scheduler_admin_app
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.plan import SchedulerConfig
+from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.core.hosting import Host, HostedService
 from lcm.http.server import HttpServer
 from lcm.model.lablet.ports import parse_port_range
 from lcm.settings import LabletPortSettings, ResourceSchedulerSettings
 from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
-from lcm.wiring.control_plane_access import (
+from lcm.wiring.controllers import (
     BuiltinControllerSettings,
     CloseOnStop,
+    ControllerRuntime,
     ControlPlaneCheck,
     ControlPlaneClientSettings,
     make_control_plane_client,
 )
-from lcm.wiring.controllers import ControllerRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from lcm.wiring.connections import OnStarted
 
 SERVICE: Final = "resource-scheduler"
-LABLETS_PREFIX: Final = "/instances/"
+LABLETS_PREFIX: Final = "/instances/"  # the control plane mirrors lablets, not EC2 instances, under this prefix
 
 
 class ResourceSchedulerComponentSettings(ResourceSchedulerSettings, LabletPortSettings, ControlPlaneClientSettings):
-    """What a resource scheduler is told, besides what every controller is."""
+    """Settings of a resource scheduler, besides those of every controller."""
 
 
 class ResourceSchedulerProcessSettings(BuiltinControllerSettings, ResourceSchedulerComponentSettings):
-    """What a resource scheduler in a process of its own is told."""
+    """Settings of a resource scheduler in its own process."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSchedulerAssembly:
-    """A resource scheduler that was put together. `services` are to be started in this order, after its surface."""
+    """An assembled resource scheduler. Start its HTTP server first, then `services` in this order."""
 
     scheduler: SchedulerHostedService
     services: Sequence[HostedService]
@@ -57,7 +57,7 @@ class ResourceSchedulerAssembly:
 
 
 def scheduler_config(settings: ResourceSchedulerComponentSettings) -> SchedulerConfig:
-    """What the scheduler is told once."""
+    """The scheduler configuration from the settings."""
     return SchedulerConfig(
         ports=parse_port_range(settings.lablet_port_range),
         lead_time=settings.lablet_lead_time,
@@ -72,7 +72,7 @@ def make_resource_scheduler(
     *,
     registry: CollectorRegistry = REGISTRY,
 ) -> ResourceSchedulerAssembly:
-    """Put a resource scheduler together, for whichever process runs it. It owns what it is given, and closes it."""
+    """Assemble a resource scheduler for any process. It owns and closes its arguments."""
     scheduler = SchedulerHostedService(
         runtime.coordination,
         runtime.election(SERVICE),
@@ -90,20 +90,19 @@ def make_resource_scheduler(
         "coordination": runtime.coordination.description,
         "control_plane": settings.control_plane_api_url,
     }
-    app = make_scheduler_admin_app(
-        scheduler, AdminAuthenticator(control.access.whoami), [scheduler, plane], about, registry
-    )
-    ties = CloseOnStop({"control plane": control.aclose})
-    return ResourceSchedulerAssembly(scheduler, [ties, plane, scheduler], app, about)
+    authenticator = AdminAuthenticator(control.access.whoami)
+    app = make_admin_app(scheduler, authenticator, [scheduler, plane], about, scheduler.admin_info(), registry)
+    cleanup = CloseOnStop({"control plane": control.aclose})
+    return ResourceSchedulerAssembly(scheduler, [cleanup, plane, scheduler], app, about)
 
 
 async def serve_resource_scheduler(settings: ResourceSchedulerProcessSettings, started: OnStarted) -> int:
-    """Run a resource scheduler until told to stop; returns the exit code."""
+    """Run a resource scheduler until it is stopped; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     control = make_control_plane_client(settings)
     coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
-    made = make_resource_scheduler(ControllerRuntime(coordination, settings), settings, control)
+    assembly = make_resource_scheduler(ControllerRuntime(coordination, settings), settings, control)
     port = settings.resource_scheduler_port
-    surface = HttpServer(made.app, settings.bind_host, port, port_setting="RESOURCE_SCHEDULER_PORT")
-    greeting = StartedNotification(lambda: started(surface.url, made.about))
-    return await Host([CoordinationConnection(coordination), surface, *made.services, greeting]).run()
+    server = HttpServer(assembly.app, settings.bind_host, port, port_setting="RESOURCE_SCHEDULER_PORT")
+    notification = StartedNotification(lambda: started(server.url, assembly.about))
+    return await Host([CoordinationConnection(coordination), server, *assembly.services, notification]).run()

@@ -1,10 +1,11 @@
-"""Everything in one process: control plane, all controllers, and the simulated world unless a real cloud is named."""
+"""Everything in one process: control plane, all controllers, and a simulated world unless AWS is configured."""
 
 from __future__ import annotations
 
 import json
 import secrets as token_source
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -25,7 +26,13 @@ from lcm.core.hosting import Host, HostedService
 from lcm.http.server import HttpServer
 from lcm.model.fleet.state import LeadershipTerm
 from lcm.wiring.confirm_aws import ConfirmBeforeChanges
-from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
+from lcm.wiring.connections import (
+    CmlConnection,
+    CoordinationConnection,
+    StartedNotification,
+    connect_cml,
+    connect_coordination,
+)
 from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane, region_names
 from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings
 from lcm.wiring.lablet_controller import LabletControllerComponentSettings, make_lablet_controller
@@ -34,16 +41,17 @@ from lcm.wiring.simulated.demo import LICENSE_TOKEN, Demo
 from lcm.wiring.simulated.world import SimulatedWorld
 from lcm.wiring.worker_controller import (
     CloudConnection,
-    CmlConnection,
+    WorkerControllerAssembly,
     WorkerControllerComponentSettings,
     connect_aws,
-    connect_cml,
     make_worker_controller,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
+
+    from fastapi import FastAPI
 
     from lcm.control_plane.store.port import Store
     from lcm.core.coordination import Coordination
@@ -54,10 +62,11 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SIMULATED_REGIONS: Final = ("us-east-1", "eu-west-1", "ap-southeast-2")
-# In a demo an hour without anything to see would be a long one.
+# Shorter than the defaults, so that the demo shows activity within minutes.
 _DEMO_MINUTES: Final = {"worker_idle_timeout_minutes": 12.0, "worker_auto_pause_snooze_minutes": 4.0}
 _DEMO_SECONDS: Final = {"idle_detection_interval": 30.0, "discovery_interval": 60.0, "metrics_collect_interval": 15.0}
 _SIMULATED_PASSWORD: Final = "simulated"  # noqa: S105 - of servers that only this process can reach
+_LOCAL_URL: Final = "http://lcm.local"  # requests go straight to the app, without a network
 _TOKEN_FILE: Final = "admin.token"  # noqa: S105 - a name
 _PASSWORD_SETTING: Final = "cml_default_password"  # noqa: S105 - a name
 
@@ -69,7 +78,7 @@ class UpSettings(
     ResourceSchedulerComponentSettings,
     LabletControllerComponentSettings,
 ):
-    """What `lcm up` is told: everything that its parts are. It elects among its own unless told otherwise."""
+    """Settings of `lcm up`: those of all its components. By default it coordinates in memory."""
 
     coordination: Literal["etcd", "memory"] = Field(
         default="memory", description=ControllerRuntimeSettings.model_fields["coordination"].description
@@ -81,55 +90,52 @@ class UpSettings(
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What the command line adds to the settings."""
+    """Options from the command line, in addition to the settings."""
 
     demo: bool = True
     speed: float = 1.0
     controllers: Sequence[ControllerFactory] = ()
-    ask: Callable[[AccountPreview], Awaitable[bool]] | None = (
-        None  # None: nobody is asked before a real account is changed
-    )
+    ask: Callable[[AccountPreview], Awaitable[bool]] | None = None  # None: change a real account without confirmation
 
 
 @dataclass(frozen=True, slots=True)
 class UpInfo:
-    """What runs where, once it runs."""
+    """Addresses and facts for the startup banner."""
 
     version: str
     url: str
     sign_in: str
     controllers: Mapping[str, str]
     token: str
-    token_from: str
+    token_source: str
     cloud: str
     regions: tuple[str, ...]
-    store: str
     data_dir: Path
     demo: bool
 
 
-def effective_settings(loaded: LoadedSettings[UpSettings], wishes: UpOptions) -> UpSettings:
-    """The settings, with what nobody has set made fit for one process, and in a demo for something to see."""
+def effective_settings(loaded: LoadedSettings[UpSettings], options: UpOptions) -> UpSettings:
+    """The settings, with unset values adapted to a single process and to the demo."""
     settings = loaded.settings
-    fitting: dict[str, object] = {}
+    adapted: dict[str, object] = {}
     if settings.lcm_controller_token is None:
-        fitting["lcm_controller_token"] = SecretStr(token_source.token_urlsafe(32))
+        adapted["lcm_controller_token"] = SecretStr(token_source.token_urlsafe(32))
     if settings.cloud_provider == "simulated":
         if settings.aws_region_configs is None:
             names = dict.fromkeys((settings.aws_default_region, *SIMULATED_REGIONS))
-            fitting["aws_region_configs"] = json.dumps({name: {} for name in names})
-        fitting[_PASSWORD_SETTING] = SecretStr(_SIMULATED_PASSWORD)
-        if wishes.demo:
+            adapted["aws_region_configs"] = json.dumps({name: {} for name in names})
+        adapted[_PASSWORD_SETTING] = SecretStr(_SIMULATED_PASSWORD)
+        if options.demo:
             if settings.scale_up_license_token is None:
-                fitting["scale_up_license_token"] = SecretStr(LICENSE_TOKEN)
+                adapted["scale_up_license_token"] = SecretStr(LICENSE_TOKEN)
             for name, value in (*_DEMO_MINUTES.items(), *_DEMO_SECONDS.items()):
                 if loaded.source_of(name) == "default":
-                    fitting[name] = max(value / wishes.speed, 0.2)
-    return settings.model_copy(update=fitting)
+                    adapted[name] = max(value / options.speed, 0.2)
+    return settings.model_copy(update=adapted)
 
 
 def admin_token(settings: UpSettings) -> str:
-    """The admin token: the one that is set, or one that is made once and kept in the data folder."""
+    """The configured admin token, or one that is generated once and saved in the data folder."""
     if settings.lcm_bootstrap_token is not None:
         return settings.lcm_bootstrap_token.get_secret_value()
     path = settings.lcm_data_dir / _TOKEN_FILE
@@ -145,16 +151,16 @@ def admin_token(settings: UpSettings) -> str:
 
 
 def describe_token_source(loaded: LoadedSettings[UpSettings]) -> str:
-    """Where a person finds the admin token."""
+    """Where to find the admin token."""
     if loaded.settings.lcm_bootstrap_token is None:
         return str(loaded.settings.lcm_data_dir / _TOKEN_FILE)
-    return f"the one of {loaded.source_of('lcm_bootstrap_token')}"
+    return f"from {loaded.source_of('lcm_bootstrap_token')}"
 
 
-async def serve_up(loaded: LoadedSettings[UpSettings], wishes: UpOptions, started: Callable[[UpInfo], None]) -> int:
-    """Run everything until told to stop; returns the exit code."""
+async def serve_up(loaded: LoadedSettings[UpSettings], options: UpOptions, started: Callable[[UpInfo], None]) -> int:
+    """Run everything until it is stopped; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    settings = effective_settings(loaded, wishes)
+    settings = effective_settings(loaded, options)
     token = admin_token(settings)
     settings = settings.model_copy(update={"lcm_bootstrap_token": SecretStr(token)})
     server = MemoryServer()
@@ -164,79 +170,98 @@ async def serve_up(loaded: LoadedSettings[UpSettings], wishes: UpOptions, starte
         else connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
     )
     async with httpx.AsyncClient(timeout=5.0) as http:
-        plane = make_control_plane(settings, coordination, http)
-        wire = httpx.ASGITransport(plane.server.app)
-        regions = region_names(settings)
-        world = _world(settings, regions, wishes) if settings.cloud_provider == "simulated" else None
-        cloud = _simulated_cloud(world) if world is not None else connect_aws(settings)
-        cml = _simulated_cml(world) if world is not None else connect_cml(settings)
+        control_plane = make_control_plane(settings, coordination, http)
+        wire = httpx.ASGITransport(control_plane.server.app)
+        world = _world(settings, options) if settings.cloud_provider == "simulated" else None
         runtime = ControllerRuntime(coordination, settings)
-        controller_token = settings.lcm_controller_token
-        assert controller_token is not None
-        admin = await plane.parts.gate.tokens.verify(token)
-
-        def control() -> Client:
-            return Client("http://lcm.local", controller_token.get_secret_value(), wire=wire)
-
-        made = make_worker_controller(runtime, settings, control(), cloud, cml)
-        scheduler = make_resource_scheduler(runtime, settings, control())
-        # The servers are closed by the worker controller, which is stopped last.
-        lablets = make_lablet_controller(
-            runtime, settings, control(), CmlConnection(cml.system, _close_nothing, cml.session)
-        )
-        surfaces = [
-            HttpServer(app, settings.bind_host, port, port_setting=setting)
-            for app, port, setting in (
-                (made.app, settings.worker_controller_port, "WORKER_CONTROLLER_PORT"),
-                (scheduler.app, settings.resource_scheduler_port, "RESOURCE_SCHEDULER_PORT"),
-                (lablets.app, settings.lablet_controller_port, "LABLET_CONTROLLER_PORT"),
-            )
-        ]
-        services: list[HostedService] = [CoordinationConnection(coordination), *plane.services]
-        services.append(_RestoreTermCounter(plane.parts.plane.store, server))
+        controllers = _make_controllers(runtime, settings, wire, world)
+        services: list[HostedService] = [CoordinationConnection(coordination), *control_plane.services]
+        services.append(_RestoreTermCounter(control_plane.parts.context.store, server))
         if world is not None:
             services.append(world)
-        services += [*surfaces, *made.services, *scheduler.services, *lablets.services]
-        services += [factory(runtime) for factory in wishes.controllers]
-        if world is not None and wishes.demo:
-            people = Client("http://lcm.local", token, wire=wire)
-            services.append(Demo(people, world, regions, speed=wishes.speed))
-        services.append(
-            StartedNotification(
-                lambda: started(
-                    UpInfo(
-                        version=version("lcm"),
-                        url=plane.server.url,
-                        sign_in=plane.server.url + plane.parts.gate.links.address(admin).reveal(),
-                        controllers={
-                            name: surface.url
-                            for name, surface in zip(
-                                ("worker control", "scheduler", "lablet control"), surfaces, strict=True
-                            )
-                        },
-                        token=token,
-                        token_from=describe_token_source(loaded),
-                        cloud=settings.cloud_provider,
-                        regions=regions,
-                        store=settings.store_url or str(settings.lcm_data_dir / "lcm.db"),
-                        data_dir=settings.lcm_data_dir,
-                        demo=world is not None and wishes.demo,
-                    )
-                )
-            )
-        )
+        services += [*controllers.servers.values(), *controllers.services]
+        services += [factory(runtime) for factory in options.controllers]
+        admin_client = partial(Client, _LOCAL_URL, token, wire=wire)
+        demo = world is not None and options.demo
+        if world is not None and options.demo:
+            services.append(Demo(admin_client(), world, region_names(settings), speed=options.speed))
+        admin = await control_plane.parts.authenticator.tokens.verify(token)
+
+        def notify() -> None:
+            sign_in = control_plane.server.url + control_plane.parts.authenticator.links.link_path(admin).reveal()
+            urls = {name: each.url for name, each in controllers.servers.items()}
+            started(_up_info(loaded, settings, control_plane.server.url, sign_in, urls, demo=demo))
+
+        services.append(StartedNotification(notify))
         host = Host(services)
-        if world is None and wishes.ask is not None:
-            people = Client("http://lcm.local", token, wire=wire)
-            services.append(
-                ConfirmBeforeChanges(made.reconciler, people, wishes.ask, lambda: host.request_stop("nobody said yes"))
-            )
+        if world is None and options.ask is not None:
+            stop = partial(host.request_stop, "not confirmed")
+            services.append(ConfirmBeforeChanges(controllers.worker.reconciler, admin_client(), options.ask, stop))
         return await host.run()
 
 
-def _world(settings: UpSettings, regions: Sequence[str], wishes: UpOptions) -> SimulatedWorld:
+@dataclass(frozen=True, slots=True)
+class _Controllers:
+    """All built-in controllers. Start the HTTP servers first, then `services` in this order."""
+
+    worker: WorkerControllerAssembly
+    services: Sequence[HostedService]
+    servers: Mapping[str, HttpServer]
+
+
+def _make_controllers(
+    runtime: ControllerRuntime, settings: UpSettings, wire: httpx.ASGITransport, world: SimulatedWorld | None
+) -> _Controllers:
+    token = settings.lcm_controller_token
+    assert token is not None
+
+    def client() -> Client:
+        return Client(_LOCAL_URL, token.get_secret_value(), wire=wire)
+
+    def http_server(app: FastAPI, port: int, setting: str) -> HttpServer:
+        return HttpServer(app, settings.bind_host, port, port_setting=setting)
+
+    cloud = _simulated_cloud(world) if world is not None else connect_aws(settings)
+    cml = _simulated_cml(world) if world is not None else connect_cml(settings)
+    worker = make_worker_controller(runtime, settings, client(), cloud, cml)
+    scheduler = make_resource_scheduler(runtime, settings, client())
+    # The worker controller closes the CML connection: it is stopped last.
+    shared_cml = CmlConnection(cml.system, _close_nothing, cml.session)
+    lablet = make_lablet_controller(runtime, settings, client(), shared_cml)
+    servers = {
+        "worker control": http_server(worker.app, settings.worker_controller_port, "WORKER_CONTROLLER_PORT"),
+        "scheduler": http_server(scheduler.app, settings.resource_scheduler_port, "RESOURCE_SCHEDULER_PORT"),
+        "lablet control": http_server(lablet.app, settings.lablet_controller_port, "LABLET_CONTROLLER_PORT"),
+    }
+    return _Controllers(worker, [*worker.services, *scheduler.services, *lablet.services], servers)
+
+
+def _up_info(
+    loaded: LoadedSettings[UpSettings],
+    settings: UpSettings,
+    url: str,
+    sign_in: str,
+    controllers: Mapping[str, str],
+    *,
+    demo: bool,
+) -> UpInfo:
+    return UpInfo(
+        version=version("lcm"),
+        url=url,
+        sign_in=sign_in,
+        controllers=controllers,
+        token=admin_token(settings),
+        token_source=describe_token_source(loaded),
+        cloud=settings.cloud_provider,
+        regions=region_names(settings),
+        data_dir=settings.lcm_data_dir,
+        demo=demo,
+    )
+
+
+def _world(settings: UpSettings, options: UpOptions) -> SimulatedWorld:
     path = settings.lcm_data_dir / "simulated-cloud.json"
-    return SimulatedWorld(path, regions, speed=wishes.speed, password=_SIMULATED_PASSWORD)
+    return SimulatedWorld(path, region_names(settings), speed=options.speed, password=_SIMULATED_PASSWORD)
 
 
 def _simulated_cloud(world: SimulatedWorld) -> CloudConnection:
@@ -245,18 +270,18 @@ def _simulated_cloud(world: SimulatedWorld) -> CloudConnection:
 
 
 def _simulated_cml(world: SimulatedWorld) -> CmlConnection:
-    # The servers are parts of this process, each under a port of its own: there is nobody to mistake them for.
-    transport = CMLTransport(Insecure(), dial=world.dial)
+    # The servers run in this process, each on its own port, so there is no certificate to verify.
+    transport = CMLTransport(Insecure(), base_url_of=world.dial)
     session = CMLSession(transport)
     return CmlConnection(CMLSystemClient(session), transport.aclose, session)
 
 
 async def _close_nothing() -> None:
-    """Somebody else closes it."""
+    """Another component closes it."""
 
 
 class _RestoreTermCounter(HostedService):
-    """Lets terms grow across restarts: coordination in memory begins above the highest term that the store knows."""
+    """Keeps terms increasing across restarts: coordination in memory starts above the highest stored term."""
 
     def __init__(self, store: Store, server: MemoryServer) -> None:
         super().__init__("terms")

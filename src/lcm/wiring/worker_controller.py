@@ -1,9 +1,9 @@
-"""The worker controller as a process, and as a part of one that runs others too."""
+"""Assembles the worker controller, for its own process or as part of another."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,11 @@ from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metri
 from lcm.cloud.types import RegionLaunchSettings
 from lcm.cml.types import Credentials
 from lcm.controllers.common.admin_auth import AdminAuthenticator
-from lcm.controllers.worker.admin_api import create_admin_app
+from lcm.controllers.worker.admin_api import make_worker_admin_app
 from lcm.controllers.worker.controller import WorkerReconciler
-from lcm.controllers.worker.deps import ControllerConfig, Dependencies
+from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.controllers.worker.metrics.prometheus import AlertMetrics
 from lcm.controllers.worker.observe.launch_resolver import ImageFilter
-from lcm.controllers.worker.policy import Policy
 from lcm.core.hosting import Host, HostedService
 from lcm.http.server import HttpServer
 from lcm.settings import (
@@ -27,17 +26,22 @@ from lcm.settings import (
     SettingsConflict,
     WorkerControllerSettings,
 )
-from lcm.wiring.cml_servers import CmlConnection, connect_cml
-from lcm.wiring.connections import CoordinationConnection, StartedNotification, connect_coordination
-from lcm.wiring.control_plane_access import (
+from lcm.wiring.connections import (
+    CmlConnection,
+    CoordinationConnection,
+    InvalidSettingsError,
+    StartedNotification,
+    connect_cml,
+    connect_coordination,
+)
+from lcm.wiring.controllers import (
     BuiltinControllerSettings,
     CloseOnStop,
+    ControllerRuntime,
     ControlPlaneCheck,
     ControlPlaneClientSettings,
-    InvalidSettingsError,
     make_control_plane_client,
 )
-from lcm.wiring.controllers import ControllerRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -50,25 +54,6 @@ if TYPE_CHECKING:
     from lcm.cloud.spi import CloudProviderSPI, MetricsSPI
     from lcm.wiring.connections import OnStarted
 
-__all__ = [
-    "CloseOnStop",
-    "CloudConnection",
-    "CmlConnection",
-    "ControlPlaneCheck",
-    "InvalidSettingsError",
-    "MissingExtraError",
-    "WorkerControllerAssembly",
-    "WorkerControllerComponentSettings",
-    "WorkerControllerProcessSettings",
-    "connect_aws",
-    "connect_cml",
-    "controller_config",
-    "launch_site",
-    "make_control_plane_client",
-    "make_worker_controller",
-    "serve_worker_controller",
-]
-
 SERVICE = "worker-controller"
 WORKERS_PREFIX = "/workers/"
 
@@ -78,37 +63,37 @@ _ENDPOINT_VARIABLE = "AWS_ENDPOINT_URL"
 class WorkerControllerComponentSettings(
     WorkerControllerSettings, CmlSettings, CloudSettings, RegionSettings, ControlPlaneClientSettings
 ):
-    """What a worker controller is told, besides what every controller is."""
+    """Settings of a worker controller, besides those of every controller."""
 
 
 class WorkerControllerProcessSettings(BuiltinControllerSettings, WorkerControllerComponentSettings):
-    """What a worker controller in a process of its own is told."""
+    """Settings of a worker controller in its own process."""
 
     def conflicts(self) -> Iterator[SettingsConflict]:
-        """Besides the rules of the groups: there is no simulated cloud to share."""
+        """Also reject the simulated cloud, which exists only within `lcm up`."""
         yield from super().conflicts()
         if self.cloud_provider == "simulated":
             yield SettingsConflict("cloud_provider", rule="must be aws here: only `lcm up` has a simulated cloud")
 
 
 class MissingExtraError(Exception):
-    """What is needed was not installed; the text says how to get it."""
+    """An optional dependency is missing; the message says how to install it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloudConnection:
-    """A cloud, and what instances are launched with in each of its regions."""
+    """A cloud, and the launch parameters of each of its regions."""
 
     provider: CloudProviderSPI
     metrics: MetricsSPI
     sites: Mapping[str, RegionLaunchSettings]
     close: Callable[[], Awaitable[None]]
-    permissions: Callable[[str], PermissionChecker] | None = None  # where a cloud can be asked what it would allow
+    permissions: Callable[[str], PermissionChecker] | None = None  # only for clouds that support dry runs
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerControllerAssembly:
-    """A worker controller that was put together. `services` are to be started in this order, after its surface."""
+    """An assembled worker controller. Start its HTTP server first, then `services` in this order."""
 
     reconciler: WorkerReconciler
     services: Sequence[HostedService]
@@ -117,7 +102,7 @@ class WorkerControllerAssembly:
 
 
 def connect_aws(settings: WorkerControllerComponentSettings, registry: CollectorRegistry = REGISTRY) -> CloudConnection:
-    """AWS in the regions of the settings."""
+    """AWS in the configured regions."""
     try:
         from lcm.cloud.aws import AwsConfig, AwsConfigError, AwsProvider
     except ModuleNotFoundError as error:
@@ -129,7 +114,7 @@ def connect_aws(settings: WorkerControllerComponentSettings, registry: Collector
     except AwsConfigError as error:
         raise InvalidSettingsError(str(error)) from None
     endpoint = settings.aws_endpoint_url
-    # botocore reads the variable by itself, with those for single services; what a file says must be handed on.
+    # botocore reads the environment variable itself, with its per-service variants; a value from a file must be passed.
     if endpoint is not None and os.environ.get(_ENDPOINT_VARIABLE) != endpoint:
         own = {name: _with_endpoint(region, endpoint) for name, region in config.regions.items()}
         config = AwsConfig(own, config.tuning)
@@ -139,7 +124,7 @@ def connect_aws(settings: WorkerControllerComponentSettings, registry: Collector
 
 
 def launch_site(region: RegionConfig) -> RegionLaunchSettings:
-    """What the configuration of a region says about launches."""
+    """The launch parameters from the configuration of a region."""
     return RegionLaunchSettings(
         region=region.region,
         subnet_ids=region.subnet_ids,
@@ -151,17 +136,11 @@ def launch_site(region: RegionConfig) -> RegionLaunchSettings:
 
 
 def controller_config(settings: WorkerControllerComponentSettings) -> ControllerConfig:
-    """What the reconciler is told once."""
+    """The controller configuration from the settings."""
+    timeouts = [each.name for each in fields(Policy) if each.name in WorkerControllerSettings.model_fields]
     return ControllerConfig(
         account=Credentials(settings.cml_default_username, settings.cml_default_password.get_secret_value()),
-        policy=Policy(
-            provisioning_timeout=settings.provisioning_timeout,
-            starting_timeout=settings.starting_timeout,
-            stuck_after=settings.stuck_after,
-            cml_ready_timeout=settings.cml_ready_timeout,
-            drain_timeout=settings.drain_timeout,
-            license_release_timeout=settings.license_release_timeout,
-        ),
+        policy=Policy(**{name: getattr(settings, name) for name in timeouts}),
         images=ImageFilter(settings.ami_name_pattern, settings.ami_owners),
         metrics_interval=settings.metrics_collect_interval,
         private_addresses=settings.cml_use_private_address,
@@ -178,7 +157,7 @@ def make_worker_controller(
     *,
     registry: CollectorRegistry = REGISTRY,
 ) -> WorkerControllerAssembly:
-    """Put a worker controller together, for whichever process runs it. It owns what it is given, and closes it."""
+    """Assemble a worker controller for any process. It owns and closes its arguments."""
     reconciler = WorkerReconciler(
         runtime.coordination,
         runtime.election(SERVICE),
@@ -199,22 +178,24 @@ def make_worker_controller(
         "cloud": settings.cloud_provider,
         "regions": sorted(cloud.sites),
     }
-    app = create_admin_app(reconciler, AdminAuthenticator(control.access.whoami), [reconciler, plane], about, registry)
-    ties = CloseOnStop({"cloud": cloud.close, "CML servers": cml.close, "control plane": control.aclose})
-    return WorkerControllerAssembly(reconciler, [ties, plane, reconciler], app, about)
+    app = make_worker_admin_app(
+        reconciler, AdminAuthenticator(control.access.whoami), [reconciler, plane], about, registry
+    )
+    cleanup = CloseOnStop({"cloud": cloud.close, "CML servers": cml.close, "control plane": control.aclose})
+    return WorkerControllerAssembly(reconciler, [cleanup, plane, reconciler], app, about)
 
 
 async def serve_worker_controller(settings: WorkerControllerProcessSettings, started: OnStarted) -> int:
-    """Run a worker controller until told to stop; returns the exit code."""
+    """Run a worker controller until it is stopped; returns the exit code."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     cloud, cml = connect_aws(settings), connect_cml(settings)
     control = make_control_plane_client(settings)
     coordination = connect_coordination(settings, lease_ttl=settings.leader_lease_ttl)
-    made = make_worker_controller(ControllerRuntime(coordination, settings), settings, control, cloud, cml)
+    assembly = make_worker_controller(ControllerRuntime(coordination, settings), settings, control, cloud, cml)
     port = settings.worker_controller_port
-    surface = HttpServer(made.app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
-    greeting = StartedNotification(lambda: started(surface.url, made.about))
-    return await Host([CoordinationConnection(coordination), surface, *made.services, greeting]).run()
+    server = HttpServer(assembly.app, settings.bind_host, port, port_setting="WORKER_CONTROLLER_PORT")
+    notification = StartedNotification(lambda: started(server.url, assembly.about))
+    return await Host([CoordinationConnection(coordination), server, *assembly.services, notification]).run()
 
 
 def _with_endpoint(region: RegionConfig, endpoint: str) -> RegionConfig:

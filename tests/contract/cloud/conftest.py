@@ -1,4 +1,4 @@
-"""The clouds on which the contract is checked: the simulated one in virtual time, AWS's API over real HTTP."""
+"""The clouds for which the contract is tested: the simulated cloud in virtual time, and AWS's API over real HTTP."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    # The kind of loop is the kind of bed: a server in another thread cannot live in virtual time.
+    # The loop depends on the bed: a server in another thread cannot run in virtual time.
     return {"simulated": VirtualTimeLoop, "aws": asyncio.SelectorEventLoop}
 
 
 @pytest.fixture
 async def bed() -> AsyncIterator[CloudBed]:
     virtual = isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
-    # Imported when it is needed: the simulated cloud is tested where nothing of AWS is installed.
+    # Imported on demand: the simulated cloud is also tested without the AWS dependencies.
     module = importlib.import_module(
         "tests.support.aws.conformance_simulated" if virtual else "tests.support.aws.conformance_aws"
     )

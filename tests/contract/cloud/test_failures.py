@@ -1,4 +1,4 @@
-"""Failures: each is told apart by what is known of its effect and by what may follow."""
+"""Failures, distinguished by what is known about the effect of the call."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_an_outage_changes_nothing_and_ends(bed: CloudBed) -> None:
     assert await bed.live_instances() == sorted([launched.id, second.id])
 
 
-async def test_who_may_not_call_is_told(bed: CloudBed) -> None:
+async def test_a_denied_call_is_an_access_error(bed: CloudBed) -> None:
     bed.refuse(STOP, Refusal.DENIED, 1)
     with pytest.raises(CloudAccessDeniedError) as denied:
         await bed.cloud.stop_instance(bed.region, "i-0123456789abcdef0")

@@ -1,4 +1,4 @@
-"""Health: impaired instances and announced maintenance."""
+"""Health: impaired instances and scheduled maintenance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_healthy_instances_give_no_notice(bed: CloudBed) -> None:
 
 
 @pytest.mark.parametrize("kind", [HealthKind.INSTANCE_IMPAIRED, HealthKind.SYSTEM_IMPAIRED])
-async def test_an_impaired_instance_is_told_until_it_is_well_again(bed: CloudBed, kind: HealthKind) -> None:
+async def test_an_impaired_instance_is_reported_until_it_recovers(bed: CloudBed, kind: HealthKind) -> None:
     [ill, _] = await running(bed, "w1", "w2")
     await bed.impair(ill, kind)
     assert [(notice.instance_id, notice.kind) for notice in await bed.cloud.health(bed.region)] == [(ill, kind)]
@@ -52,7 +52,7 @@ async def test_both_checks_of_an_instance_may_fail(bed: CloudBed) -> None:
     }
 
 
-async def test_maintenance_is_told_with_its_date(bed: CloudBed) -> None:
+async def test_maintenance_is_reported_with_its_date(bed: CloudBed) -> None:
     [_, due] = await running(bed, "w1", "w2")
     date = clock.now().replace(microsecond=0) + timedelta(days=3)
     await bed.announce_maintenance(due, "The host is scheduled for a reboot", date)

@@ -68,7 +68,7 @@ async def test_only_available_images_count(bed: CloudBed, state: str) -> None:
     assert await find(bed, "cml-*", "self") == [ready]
 
 
-async def test_a_failed_search_is_an_error_and_not_an_empty_answer(bed: CloudBed) -> None:
+async def test_a_failed_search_is_an_error_and_not_an_empty_result(bed: CloudBed) -> None:
     await bed.add_image("cml-2.9.0", bed.account_id, clock.now())
     bed.refuse(IMAGES, Refusal.DENIED, ALWAYS)
     with pytest.raises(CloudAccessDeniedError):

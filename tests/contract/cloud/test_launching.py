@@ -1,4 +1,4 @@
-"""Launching: one instance for a token, whatever is lost on the way."""
+"""Launching: one instance for a client token, whatever response is lost."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def _terminate(bed: CloudBed, instance_id: str) -> None:
     await bed.eventually(over, "it has terminated")
 
 
-async def test_an_instance_is_what_was_asked_for(bed: CloudBed) -> None:
-    """Seed 001 §7: launch."""
+async def test_an_instance_matches_its_launch_parameters(bed: CloudBed) -> None:
+    """cloud-and-cml.md: launch."""
     parameters = bed.parameters("w1")
     instance = await bed.cloud.launch_instance(parameters)
     assert instance.state is InstanceState.PENDING
@@ -132,7 +132,7 @@ async def test_a_launch_that_is_tried_once_is_sent_once(bed: CloudBed) -> None:
     assert bed.calls()[RUN] == before + 1
 
 
-async def test_what_a_lost_launch_left_is_found_by_its_worker(bed: CloudBed) -> None:
+async def test_the_instance_of_a_lost_launch_is_found_by_its_worker(bed: CloudBed) -> None:
     bed.lose_replies(1)
     with pytest.raises(CloudOutcomeUnknownError):
         await bed.cloud.launch_instance(bed.parameters("w1"))
@@ -208,7 +208,7 @@ async def test_an_unknown_subnet_is_refused(bed: CloudBed) -> None:
     assert await bed.live_instances() == []
 
 
-async def test_a_replay_answers_for_an_instance_that_nobody_sees_yet(bed: CloudBed) -> None:
+async def test_a_replay_returns_an_instance_that_is_not_visible_yet(bed: CloudBed) -> None:
     bed.hide_new_instances(86400)
     parameters = bed.parameters("w1")
     first = await bed.cloud.launch_instance(parameters)

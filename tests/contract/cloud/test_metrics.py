@@ -1,4 +1,4 @@
-"""Metrics: the latest figures, in batches."""
+"""Metrics: the latest values, in batches."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def figures(instance_id: str, minutes_ago: float = 2) -> InstanceMetrics:
     )
 
 
-async def test_all_seven_figures_are_told(bed: CloudBed) -> None:
-    """Seed 001 §7: processor, memory, disk, network and disk traffic."""
+async def test_all_seven_metrics_are_returned(bed: CloudBed) -> None:
+    """cloud-and-cml.md: processor, memory, disk, network and disk traffic."""
     put = figures(ID)
     await bed.put_metrics(put)
     got = (await bed.metrics.get_instance_metrics(bed.region, [ID]))[ID]
@@ -47,7 +47,7 @@ async def test_all_seven_figures_are_told(bed: CloudBed) -> None:
         assert getattr(got, name) == pytest.approx(getattr(put, name)), name
 
 
-async def test_what_is_not_known_is_none(bed: CloudBed) -> None:
+async def test_missing_metrics_are_none(bed: CloudBed) -> None:
     await bed.put_metrics(replace(figures(ID), memory_utilization=None, disk_utilization=None))
     got = (await bed.metrics.get_instance_metrics(bed.region, [ID]))[ID]
     assert got.cpu_utilization == pytest.approx(41.5)
@@ -55,19 +55,19 @@ async def test_what_is_not_known_is_none(bed: CloudBed) -> None:
     assert got.disk_utilization is None
 
 
-async def test_an_instance_without_figures_is_left_out(bed: CloudBed) -> None:
+async def test_an_instance_without_metrics_is_left_out(bed: CloudBed) -> None:
     await bed.put_metrics(figures(ID))
     assert set(await bed.metrics.get_instance_metrics(bed.region, [ID, BARE])) == {ID}
 
 
-async def test_the_latest_figures_count(bed: CloudBed) -> None:
+async def test_the_latest_metrics_are_returned(bed: CloudBed) -> None:
     await bed.put_metrics(replace(figures(ID, 40), cpu_utilization=5.0))
     await bed.put_metrics(replace(figures(ID, 2), cpu_utilization=80.0))
     got = (await bed.metrics.get_instance_metrics(bed.region, [ID]))[ID]
     assert got.cpu_utilization == pytest.approx(80.0)
 
 
-async def test_many_instances_are_asked_for_in_batches(bed: CloudBed) -> None:
+async def test_many_instances_are_queried_in_batches(bed: CloudBed) -> None:
     ids = [f"i-{number:017x}" for number in range(150)]
     for instance_id in (ids[0], ids[75], ids[149]):
         await bed.put_metrics(figures(instance_id))
@@ -78,7 +78,7 @@ async def test_many_instances_are_asked_for_in_batches(bed: CloudBed) -> None:
     assert bed.calls()[METRICS] - before <= -(-7 * 150 // 500)
 
 
-async def test_nothing_asked_is_no_call(bed: CloudBed) -> None:
+async def test_no_instances_make_no_call(bed: CloudBed) -> None:
     before = bed.calls().get(METRICS, 0)
     assert dict(await bed.metrics.get_instance_metrics(bed.region, [])) == {}
     assert bed.calls().get(METRICS, 0) == before

@@ -1,4 +1,4 @@
-"""States: what an instance goes through, and which calls each state allows."""
+"""States of an instance, and the calls that each state allows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def terminated(bed: CloudBed) -> Instance:
 
 
 async def test_a_launched_instance_is_pending_and_then_runs(bed: CloudBed) -> None:
-    """Seed 001 §7: describe."""
+    """cloud-and-cml.md: describe."""
     bed.hold_transitions(True)
     launched = await bed.cloud.launch_instance(bed.parameters("w1"))
     await reach(bed, launched.id, InstanceState.PENDING)
@@ -68,7 +68,7 @@ async def test_a_launched_instance_is_pending_and_then_runs(bed: CloudBed) -> No
 
 
 async def test_stopping_takes_a_while(bed: CloudBed) -> None:
-    """Seed 001 §7: stop."""
+    """cloud-and-cml.md: stop."""
     instance = await running(bed)
     bed.hold_transitions(True)
     assert await bed.cloud.stop_instance(bed.region, instance.id) is InstanceState.STOPPING
@@ -80,7 +80,7 @@ async def test_stopping_takes_a_while(bed: CloudBed) -> None:
 
 
 async def test_a_started_instance_has_another_public_address(bed: CloudBed) -> None:
-    """Seed 001 §7: start."""
+    """cloud-and-cml.md: start."""
     instance = await running(bed)
     await bed.cloud.stop_instance(bed.region, instance.id)
     await reach(bed, instance.id, InstanceState.STOPPED)
@@ -96,7 +96,7 @@ async def test_a_started_instance_has_another_public_address(bed: CloudBed) -> N
 
 
 async def test_terminating_takes_a_while_and_is_seen(bed: CloudBed) -> None:
-    """Seed 001 §7: terminate."""
+    """cloud-and-cml.md: terminate."""
     instance = await running(bed)
     bed.hold_transitions(True)
     assert await bed.cloud.terminate_instance(bed.region, instance.id) is InstanceState.SHUTTING_DOWN
@@ -112,7 +112,7 @@ async def test_a_stopped_instance_can_be_terminated(bed: CloudBed) -> None:
     await reach(bed, instance.id, InstanceState.TERMINATED)
 
 
-async def test_starting_what_starts_or_runs_is_no_error(bed: CloudBed) -> None:
+async def test_starting_a_running_instance_is_no_error(bed: CloudBed) -> None:
     bed.hold_transitions(True)
     instance = await bed.cloud.launch_instance(bed.parameters("w1"))
     await reach(bed, instance.id, InstanceState.PENDING)
@@ -123,7 +123,7 @@ async def test_starting_what_starts_or_runs_is_no_error(bed: CloudBed) -> None:
     assert (await see(bed, instance.id)).state is InstanceState.RUNNING
 
 
-async def test_stopping_what_stops_or_stopped_is_no_error(bed: CloudBed) -> None:
+async def test_stopping_a_stopped_instance_is_no_error(bed: CloudBed) -> None:
     instance = await running(bed)
     bed.hold_transitions(True)
     for _ in range(2):
@@ -133,7 +133,7 @@ async def test_stopping_what_stops_or_stopped_is_no_error(bed: CloudBed) -> None
     assert await bed.cloud.stop_instance(bed.region, instance.id) is InstanceState.STOPPED
 
 
-async def test_terminating_what_ends_or_ended_is_no_error(bed: CloudBed) -> None:
+async def test_terminating_a_terminated_instance_is_no_error(bed: CloudBed) -> None:
     instance = await running(bed)
     bed.hold_transitions(True)
     for _ in range(2):
@@ -194,7 +194,7 @@ async def test_an_unknown_id_is_not_found(bed: CloudBed) -> None:
             await call()
 
 
-async def test_a_new_instance_that_nobody_sees_yet_is_not_found_and_exists(bed: CloudBed) -> None:
+async def test_a_new_instance_that_is_not_visible_yet_is_not_found(bed: CloudBed) -> None:
     bed.hide_new_instances(86400)
     instance = await bed.cloud.launch_instance(bed.parameters("w1"))
     for call in calls_by_id(bed, instance.id):
@@ -225,7 +225,7 @@ async def test_a_throttled_change_changes_nothing(bed: CloudBed, operation: str)
 
 
 @pytest.mark.parametrize("operation", [START, STOP, TERMINATE])
-async def test_a_change_whose_reply_is_lost_may_be_asked_for_again(bed: CloudBed, operation: str) -> None:
+async def test_a_mutation_whose_response_is_lost_may_be_repeated(bed: CloudBed, operation: str) -> None:
     instance = await (stopped(bed) if operation == START else running(bed))
     goal = {START: InstanceState.RUNNING, STOP: InstanceState.STOPPED, TERMINATE: InstanceState.TERMINATED}[operation]
     bed.lose_replies(1)
@@ -237,7 +237,7 @@ async def test_a_change_whose_reply_is_lost_may_be_asked_for_again(bed: CloudBed
     await reach(bed, instance.id, goal)
 
 
-async def test_what_others_do_is_seen(bed: CloudBed) -> None:
+async def test_external_changes_are_seen(bed: CloudBed) -> None:
     instance = await running(bed)
     await bed.out_of_band(OutOfBand.STOP, instance.id)
     await reach(bed, instance.id, InstanceState.STOPPED)

@@ -1,4 +1,4 @@
-"""Sweeps: what they show, and when what they do not show means anything."""
+"""Sweeps: which instances they contain, and when a missing instance means anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN_ID = "i-0123456789abcdef0"
 
 
 async def launch(bed: CloudBed, workers: Iterable[str]) -> list[str]:
-    """Launch for each worker, and wait until all are to be seen."""
+    """Launch an instance for each worker, and wait until all are visible."""
     ids = [(await bed.cloud.launch_instance(bed.parameters(worker))).id for worker in workers]
 
     async def all_seen() -> bool:
@@ -40,7 +40,7 @@ async def test_an_empty_region_is_completely_empty(bed: CloudBed) -> None:
     before = clock.boottime()
     seen = await sweep(bed)
     assert seen.complete
-    assert not seen.trouble
+    assert not seen.error
     assert not seen.instances
     assert seen.region == bed.region
     assert before <= seen.began_at <= clock.boottime()
@@ -125,7 +125,7 @@ async def test_a_page_that_fails_makes_a_sweep_incomplete_and_raises_nothing(bed
     bed.fail_page(2)
     seen = await sweep(bed)
     assert not seen.complete
-    assert seen.trouble
+    assert seen.error
     assert len(seen.instances) == bed.page_size
     assert set(seen.instances) < set(ids)
     bed.clear_faults()
@@ -139,7 +139,7 @@ async def test_a_sweep_during_an_outage_shows_nothing_and_proves_nothing(bed: Cl
     bed.outage(True)
     seen = await sweep(bed)
     assert not seen.complete
-    assert seen.trouble
+    assert seen.error
     assert not seen.instances
     bed.outage(False)
     assert (await sweep(bed)).complete
@@ -176,7 +176,7 @@ async def test_describing_leaves_gaps_for_unknown_ids(bed: CloudBed) -> None:
     assert seen.calls == 1
 
 
-async def test_describing_nothing_asks_for_nothing(bed: CloudBed) -> None:
+async def test_describing_no_instances_makes_no_call(bed: CloudBed) -> None:
     await launch(bed, ["w1"])
     before = bed.calls()[DESCRIBE]
     seen = await bed.cloud.describe(bed.region, [])
@@ -199,5 +199,5 @@ async def test_describing_and_finding_during_an_outage_proves_nothing(bed: Cloud
     bed.outage(True)
     for seen in (await bed.cloud.describe(bed.region, ids), await bed.cloud.find_launched(bed.region, "w1")):
         assert not seen.complete
-        assert seen.trouble
+        assert seen.error
         assert not seen.instances

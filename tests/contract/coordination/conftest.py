@@ -16,7 +16,7 @@ from tests.support.servers.etcd import EtcdServer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from lcm.coordination import Coordination
+    from lcm.core.coordination import Coordination
 
 _numbers = itertools.count(1)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import CoordinationUnavailableError, KeyValue, LeaseNotFoundError
+from lcm.core.coordination import CoordinationUnavailableError, KeyValue, LeaseNotFoundError
 
 if TYPE_CHECKING:
-    from lcm.coordination import Coordination
+    from lcm.core.coordination import Coordination
     from tests.contract.coordination.conftest import Deployment
 
 
@@ -179,7 +179,7 @@ async def test_a_key_made_anew_has_a_new_creation(client: Coordination, prefix: 
     assert found.create_revision == second > first
 
 
-async def test_a_swap_that_loses_asks_nothing_of_the_lease(client: Coordination, prefix: str) -> None:
+async def test_a_failed_swap_does_not_check_the_lease(client: Coordination, prefix: str) -> None:
     await client.put(prefix + "a", b"1")
     assert not (await client.put_if_absent(prefix + "a", b"2", lease_id=12345)).succeeded
     with pytest.raises(LeaseNotFoundError):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import NO_LEASE, EventKind, LeaseNotFoundError
+from lcm.core.coordination import NO_LEASE, EventKind, LeaseNotFoundError
 from tests.support.network.coordination import take
 
 if TYPE_CHECKING:
-    from lcm.coordination import Coordination
+    from lcm.core.coordination import Coordination
     from tests.contract.coordination.conftest import Deployment
 
 
@@ -120,7 +120,7 @@ async def test_a_key_moves_from_lease_to_lease(client: Coordination, prefix: str
     assert await client.get(prefix + "a") is None
 
 
-async def test_a_lease_outlives_the_client_that_asked_for_it(deployment: Deployment, prefix: str) -> None:
+async def test_a_lease_outlives_the_client_that_created_it(deployment: Deployment, prefix: str) -> None:
     holder, other = deployment.client(), deployment.client()
     lease = await holder.grant_lease(60)
     await holder.put(prefix + "a", b"1", lease_id=lease.id)

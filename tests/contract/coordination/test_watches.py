@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import CompactedError, EventKind, WatchEvent, WatchLostError
+from lcm.core.coordination import CompactedError, EventKind, WatchEvent, WatchLostError
 from tests.support.network.coordination import DEADLINE, take
 
 if TYPE_CHECKING:
-    from lcm.coordination import Coordination
+    from lcm.core.coordination import Coordination
     from tests.contract.coordination.conftest import Deployment
 
 

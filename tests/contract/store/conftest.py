@@ -1,4 +1,4 @@
-"""The adapters on which the contract is checked."""
+"""The adapters that the contract tests run on."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def mongodb_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if given := os.environ.get("MONGODB_URI"):
-        yield given
+    if uri := os.environ.get("MONGODB_URI"):
+        yield uri
         return
     server = MongoServer(tmp_path_factory.mktemp("mongod")).start()
     yield server.uri
@@ -42,14 +42,14 @@ def database(mongodb_uri: str) -> Iterator[str]:
 
 
 class Bed:
-    """One place where documents are kept, and the processes that come and go on it."""
+    """One database, and the processes that open and close it."""
 
     def __init__(self, make: Callable[[], Store]) -> None:
         self._make = make
         self._store: Store | None = None
 
     async def open(self, kinds: Sequence[Kind] = KINDS) -> Store:
-        """The store, opened by a new process; the one before has ended."""
+        """The store, opened by a new process after the previous one ended."""
         await self.close()
         self._store = self._make()
         await self._store.open(kinds)

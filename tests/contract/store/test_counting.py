@@ -35,7 +35,7 @@ async def test_counts_and_sums_per_combination_in_order(store: Store) -> None:
     ]
 
 
-async def test_values_come_back_as_what_they_were(store: Store) -> None:
+async def test_values_keep_their_types(store: Store) -> None:
     await store.commit([worker(str(n), held=value) for n, value in enumerate([None, 0, False, "", "0", True, 1, 2.5])])
     found = [values[0] for values, _, _ in await store.count_by(WORKERS, ["held"])]
     assert [(type(value), value) for value in found] == [

@@ -1,4 +1,4 @@
-"""Documents: read, written with the revision they were computed from, all of a commit or nothing."""
+"""Documents: reads, writes with an expected revision, and atomic commits."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from tests.contract.store.conftest import Bed
 
 
-async def test_a_document_is_given_back_byte_for_byte(store: Store) -> None:
+async def test_a_document_is_returned_byte_for_byte(store: Store) -> None:
     written = Put(NOTES, "a", b'{"b":1,  "a":"\xc3\xa4"}', None)
     await store.commit([written])
     found = await store.get(NOTES, "a")
     assert found == StoredDocument("a", found.revision if found else 0, written.body)
 
 
-async def test_nothing_is_given_for_an_unknown_id_or_the_same_id_of_another_kind(store: Store) -> None:
+async def test_an_unknown_id_or_the_same_id_of_another_kind_is_none(store: Store) -> None:
     await store.commit([note("a")])
     assert await store.get(NOTES, "b") is None
     assert await store.get(WORKERS, "a") is None
 
 
-async def test_the_revision_moves_with_every_write_even_of_the_same_content(store: Store) -> None:
+async def test_the_revision_changes_with_every_write_even_of_the_same_content(store: Store) -> None:
     await store.commit([note("a")])
     seen = [await revision(store, NOTES, "a")]
     for _ in range(3):
@@ -48,7 +48,7 @@ async def test_the_revision_moves_with_every_write_even_of_the_same_content(stor
     assert len(set(seen)) == 4
 
 
-async def test_a_document_made_again_never_has_a_revision_it_had_before(store: Store) -> None:
+async def test_a_recreated_document_never_reuses_a_revision(store: Store) -> None:
     seen = set()
     for _ in range(3):
         await store.commit([note("a")])
@@ -57,7 +57,7 @@ async def test_a_document_made_again_never_has_a_revision_it_had_before(store: S
     assert len(seen) == 3
 
 
-async def test_a_write_from_an_old_revision_is_refused_with_the_current_one(store: Store) -> None:
+async def test_a_write_from_an_old_revision_fails_with_the_current_one(store: Store) -> None:
     await store.commit([note("a", body=1)])
     old = await revision(store, NOTES, "a")
     await store.commit([note("a", old, body=2)])
@@ -68,7 +68,7 @@ async def test_a_write_from_an_old_revision_is_refused_with_the_current_one(stor
     assert await body(store, NOTES, "a") == 2
 
 
-async def test_a_document_that_must_not_exist_yet_does(store: Store) -> None:
+async def test_creating_an_existing_document_fails(store: Store) -> None:
     await store.commit([note("a", body=1)])
     with pytest.raises(RevisionConflictError) as refused:
         await store.commit([note("a", body=2)])
@@ -76,7 +76,7 @@ async def test_a_document_that_must_not_exist_yet_does(store: Store) -> None:
     assert await body(store, NOTES, "a") == 1
 
 
-async def test_a_document_that_is_gone_can_neither_be_written_nor_deleted(store: Store) -> None:
+async def test_a_deleted_document_can_neither_be_written_nor_deleted(store: Store) -> None:
     await store.commit([note("a")])
     old = await revision(store, NOTES, "a")
     await store.commit([Delete(NOTES, "a", old)])
@@ -87,7 +87,7 @@ async def test_a_document_that_is_gone_can_neither_be_written_nor_deleted(store:
         assert refused.value.current is None
 
 
-async def test_a_guard_lets_a_commit_through_only_if_its_document_did_not_move(store: Store) -> None:
+async def test_a_guard_allows_a_commit_only_if_its_document_is_unchanged(store: Store) -> None:
     await store.commit([note("a"), note("b")])
     seen = await revision(store, NOTES, "a")
     await store.commit([note("c")], guards=[Guard(NOTES, "a", seen), Guard(NOTES, "z", None)])
@@ -99,14 +99,14 @@ async def test_a_guard_lets_a_commit_through_only_if_its_document_did_not_move(s
     assert await store.get(NOTES, "d") is None
 
 
-async def test_a_guard_does_not_move_its_document(store: Store) -> None:
+async def test_a_guard_does_not_change_its_document(store: Store) -> None:
     await store.commit([note("a")])
     seen = await revision(store, NOTES, "a")
     await store.commit([note("b")], guards=[Guard(NOTES, "a", seen)])
     assert await revision(store, NOTES, "a") == seen
 
 
-async def test_of_a_refused_commit_nothing_happens(store: Store) -> None:
+async def test_a_failed_commit_changes_nothing(store: Store) -> None:
     await store.commit([worker("a", name="a", unique={"name": "a"}), note("n", body=1)])
     a, n = await revision(store, WORKERS, "a"), await revision(store, NOTES, "n")
     refused: list[list[Put | Delete]] = [
@@ -120,7 +120,7 @@ async def test_of_a_refused_commit_nothing_happens(store: Store) -> None:
     assert await ids(store) == ["a"]
     assert await ids(store, kind=NOTES) == ["n"]
     assert (await revision(store, WORKERS, "a"), await revision(store, NOTES, "n")) == (a, n)
-    assert await store.journal() == []
+    assert await store.read_journal() == []
     holder = await store.get_unique(WORKERS, "name", "a")
     assert holder is not None
     assert holder.id == "a"
@@ -154,26 +154,26 @@ async def test_an_empty_commit_changes_nothing(store: Store) -> None:
         Put(Kind("note", fields=("other",)), "a", b"", None, {"other": 1}),
     ],
 )
-async def test_what_cannot_be_kept_everywhere_is_refused_everywhere(store: Store, change: Put) -> None:
+async def test_input_that_some_adapter_cannot_store_is_rejected_by_all(store: Store, change: Put) -> None:
     with pytest.raises(ValueError):
         await store.commit([note("other"), change])
     assert await store.get(NOTES, "other") is None
 
 
-async def test_a_document_is_named_once_in_a_commit(store: Store) -> None:
+async def test_a_document_occurs_once_in_a_commit(store: Store) -> None:
     with pytest.raises(ValueError, match="twice"):
         await store.commit([note("a"), note("a")])
     with pytest.raises(ValueError, match="twice"):
         await store.commit([note("a")], guards=[Guard(NOTES, "a", None)])
 
 
-async def test_a_moment_needs_a_zone(store: Store) -> None:
+async def test_a_time_must_have_a_time_zone(store: Store) -> None:
     naive = NewJournalEntry("worker", "a", b"", datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
     with pytest.raises(ValueError, match="zone"):
         await store.commit([], entries=[naive])
 
 
-async def test_kinds_must_make_sense(bed: Bed) -> None:
+async def test_invalid_kinds_are_rejected(bed: Bed) -> None:
     wrong = [
         [Kind("")],
         [Kind("A")],
@@ -187,11 +187,11 @@ async def test_kinds_must_make_sense(bed: Bed) -> None:
             await bed.open(kinds)
 
 
-async def test_a_store_that_can_be_read_and_written_says_so(store: Store) -> None:
+async def test_check_passes_on_a_working_store(store: Store) -> None:
     await store.check()
 
 
-async def test_a_closed_store_says_so_and_closes_again(bed: Bed) -> None:
+async def test_a_closed_store_raises_and_can_be_closed_again(bed: Bed) -> None:
     store = await bed.open()
     await store.close()
     for call in (store.check(), store.get(NOTES, "a"), store.commit([note("a")]), store.find(NOTES)):
@@ -200,7 +200,7 @@ async def test_a_closed_store_says_so_and_closes_again(bed: Bed) -> None:
     await store.close()
 
 
-async def test_many_are_asked_for_at_once_and_missing_ones_are_left_out(store: Store) -> None:
+async def test_get_many_leaves_missing_documents_out(store: Store) -> None:
     made = [f"n-{number:04d}" for number in range(1_201)]
     for begin in range(0, len(made), 300):
         await store.commit([note(name, body=name) for name in made[begin : begin + 300]])

@@ -1,4 +1,4 @@
-"""Conditions and order."""
+"""Conditions and sort order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_any_of_and_none_of(store: Store) -> None:
         assert await ids(store, Where(none_of={"name": values})) == others, values
 
 
-async def test_at_least_and_below_compare_values_of_one_sort(store: Store) -> None:
+async def test_at_least_and_below_compare_values_of_one_type(store: Store) -> None:
     await fill(store, [None, -1, 0, 2.5, 3, "", "a", "b", False, True])
     assert await ids(store, Where(at_least={"name": 0})) == ["2", "3", "4"]
     assert await ids(store, Where(below={"name": 2.5})) == ["1", "2"]
@@ -53,7 +53,7 @@ async def test_at_least_and_below_compare_values_of_one_sort(store: Store) -> No
         await store.find(WORKERS, Where(at_least={"name": None}))
 
 
-async def test_contains_takes_text_as_it_is_but_for_case(store: Store) -> None:
+async def test_contains_is_literal_and_ignores_case(store: Store) -> None:
     await fill(
         store, ["Alpha-1", "100%", "a_c", "abc", "a.c", "[x](y)*+?^$|\\", "STRASSE Ä", "a\nb", None, 12, "x'y\"z"]
     )
@@ -80,7 +80,7 @@ async def test_contains_takes_text_as_it_is_but_for_case(store: Store) -> None:
         assert sorted(await ids(store, Where(contains={"name": text})), key=int) == found.split(), text
 
 
-async def test_all_conditions_must_hold(store: Store) -> None:
+async def test_all_conditions_must_be_true(store: Store) -> None:
     await store.commit(
         [
             worker("a", name="one", status="up", cost=1),
@@ -110,7 +110,7 @@ async def test_without_a_field_order_is_by_id(store: Store) -> None:
     assert await ids(store, sort=Sort(descending=True)) == ["ä", "z", "b", "aa", "a", "B"]
 
 
-async def test_a_changed_document_is_found_by_what_it_is_now(store: Store) -> None:
+async def test_a_changed_document_is_found_by_its_new_values(store: Store) -> None:
     await store.commit([worker("a", status="up", name="Old"), worker("b", status="up")])
     await store.commit([worker("a", await revision(store, WORKERS, "a"), status="down", name="New")])
     assert await ids(store, Where(any_of={"status": ["up"]})) == ["b"]
@@ -120,7 +120,7 @@ async def test_a_changed_document_is_found_by_what_it_is_now(store: Store) -> No
     assert await ids(store) == ["b"]
 
 
-async def test_only_declared_fields_can_be_asked_for(store: Store) -> None:
+async def test_only_declared_fields_can_be_queried(store: Store) -> None:
     for call in (
         store.find(WORKERS, Where(any_of={"other": [1]})),
         store.find(WORKERS, Where(contains={"other": "1"})),
@@ -163,7 +163,7 @@ async def clear(store: Store) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=DOCUMENTS, where=CONDITIONS, sort=SORTS, limit=st.integers(1, 5))
-async def test_every_adapter_answers_as_the_one_in_memory_does(
+async def test_every_adapter_agrees_with_the_one_in_memory(
     store: Store, documents: list[tuple[FieldValue, FieldValue]], where: Where, sort: Sort, limit: int
 ) -> None:
     reference = MemoryStore()

@@ -1,4 +1,4 @@
-"""Pages: nothing twice, nothing left out, whatever happens meanwhile."""
+"""Pages: no document twice and none missing, also during changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def test_pages_end_where_the_documents_end(store: Store) -> None:
     assert (await store.find(NOTES, limit=6)).next_cursor is None
 
 
-async def test_a_page_goes_on_behind_a_document_that_is_gone(store: Store) -> None:
+async def test_a_page_continues_after_a_deleted_document(store: Store) -> None:
     await store.commit([note(name) for name in "abcd"])
     first = await store.find(NOTES, limit=2)
     await store.commit([Delete(NOTES, "b", await revision(store, NOTES, "b"))])
@@ -54,14 +54,14 @@ def forged(*parts: object) -> str:
         "W" * 100_000,
     ],
 )
-async def test_a_cursor_that_was_not_given_out_is_refused(store: Store, cursor: str) -> None:
+async def test_a_forged_cursor_is_rejected(store: Store, cursor: str) -> None:
     with pytest.raises(InvalidCursorError) as refused:
         await store.find(NOTES, after=cursor)
     assert isinstance(refused.value, ValueError)
     assert isinstance(refused.value, StoreError)
 
 
-async def test_a_cursor_of_another_list_is_refused(store: Store) -> None:
+async def test_a_cursor_of_another_list_is_rejected(store: Store) -> None:
     await store.commit([worker(name, name=name) for name in "abc"])
     cursor = (await store.find(WORKERS, sort=Sort("name"), limit=1)).next_cursor
     assert cursor is not None
@@ -94,7 +94,7 @@ _spaces = iter(range(1_000_000))
     by_name=st.booleans(),
     limit=st.integers(1, 4),
 )
-async def test_what_stays_in_place_is_on_exactly_one_page(
+async def test_a_document_that_keeps_its_place_is_on_exactly_one_page(
     store: Store,
     fixed: list[FieldValue],
     changes: list[list[tuple[str, int, FieldValue]]],
@@ -104,7 +104,7 @@ async def test_what_stays_in_place_is_on_exactly_one_page(
 ) -> None:
     space = next(_spaces)
     here, sort = Where(any_of={"cost": [space]}), Sort("name" if by_name else None, descending)
-    # Those that stay have even numbers, those that come, move and go have odd ones, so that they mix in the order.
+    # Stable documents have even numbers and changing ones odd numbers, so that they alternate in the order.
     steady = [f"{space}-{2 * number:03}" for number in range(len(fixed))]
     await store.commit([worker(name, name=value, cost=space) for name, value in zip(steady, fixed, strict=True)])
     seen: list[str] = []
@@ -120,7 +120,7 @@ async def test_what_stays_in_place_is_on_exactly_one_page(
     assert sorted(name for name in seen if name in set(steady)) == steady
 
 
-async def test_a_page_read_while_others_write_holds_no_document_twice(store: Store) -> None:
+async def test_a_page_read_during_writes_has_no_document_twice(store: Store) -> None:
     await store.commit([worker(f"w{number:03}", name=number) for number in range(60)])
     for round_number in range(3):
         seen: list[str] = []

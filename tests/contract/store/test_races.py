@@ -1,4 +1,4 @@
-"""Many at once: every commit is judged by what the commits before it left."""
+"""Concurrent commits: each one is checked against the result of the commits before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLIENTS = 32
 
 
 async def together(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Their results or errors."""
+    """The results or errors."""
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
@@ -35,7 +35,7 @@ async def test_of_32_commits_on_one_revision_one_wins_each_round(store: Store) -
         assert {conflict.current for conflict in lost} == {current.revision}
         winner = next(client for client, outcome in enumerate(outcomes) if not isinstance(outcome, Exception))
         assert current.body == writes[winner].body
-    assert len(await store.journal()) == 5
+    assert len(await store.read_journal()) == 5
 
 
 async def test_no_update_is_lost(store: Store) -> None:
@@ -63,11 +63,11 @@ async def test_of_32_inserts_of_one_unique_value_one_wins(store: Store) -> None:
     assert sum(isinstance(outcome, UniqueViolationError) for outcome in outcomes) == CLIENTS - 1
 
 
-async def test_a_unique_value_is_freed_and_retaken_without_two_holders(store: Store) -> None:
+async def test_a_released_unique_value_never_has_two_owners(store: Store) -> None:
     await store.commit([worker("w0", unique={"name": "one"})])
 
     async def pass_on(mine: int) -> None:
-        """Take it from whoever has it, in one commit with the loss."""
+        """Take the value from its owner, in one commit."""
         for turn in range(3):
             while True:
                 owner = await store.get_unique(WORKERS, "name", "one")
@@ -83,8 +83,8 @@ async def test_a_unique_value_is_freed_and_retaken_without_two_holders(store: St
     assert len(await ids(store)) == 1
 
 
-async def test_a_guard_that_moves_meanwhile_stops_the_commit(store: Store) -> None:
-    """Each may write only while the limit has the revision at which it was read: the rule holds for all of them."""
+async def test_a_guard_that_changes_concurrently_stops_the_commit(store: Store) -> None:
+    """Each write is allowed only while the guard has the revision at which it was read."""
     await store.commit([note("limit", body=5)])
 
     async def use_one(client: int) -> None:
@@ -105,12 +105,12 @@ async def test_a_guard_that_moves_meanwhile_stops_the_commit(store: Store) -> No
     guarded = [store.commit([note(f"g{client}")], guards=[Guard(NOTES, "limit", seen)]) for client in range(16)]
     outcomes = await together([*guarded[:8], store.commit([note("limit", seen, body="moved")]), *guarded[8:]])
     made = [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
-    # Those before the move are made, those after it are not, and the move itself is.
+    # Commits before the change succeed, those after it fail, and the change itself succeeds.
     assert len([name for name in await ids(store, kind=NOTES) if name.startswith("g")]) == len(made) - 1
     assert await body(store, NOTES, "limit") == "moved"
 
 
-async def test_one_refused_commit_does_not_touch_those_beside_it(store: Store) -> None:
+async def test_one_failed_commit_does_not_affect_concurrent_ones(store: Store) -> None:
     await store.commit([note("taken")])
     calls = [store.commit([note("taken") if number % 3 == 0 else note(f"n{number:02}")]) for number in range(60)]
     outcomes = await together(calls)
@@ -143,6 +143,6 @@ async def test_a_commit_that_returned_is_seen_by_the_next_read(store: Store, cli
         for number in range(20):
             await store.commit([note(f"{client}-{number}")], entries=[entry(f"{client}-{number}")])
             assert await store.get(NOTES, f"{client}-{number}") is not None
-            assert await store.journal(subjects=[f"{client}-{number}"])
+            assert await store.read_journal(subjects=[f"{client}-{number}"])
 
     await asyncio.gather(*(write_and_read(client) for client in range(clients)))

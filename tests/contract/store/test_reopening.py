@@ -1,4 +1,4 @@
-"""What was acknowledged is there when the store is opened again."""
+"""Acknowledged commits survive closing and reopening the store."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from tests.contract.store.conftest import Bed
 
 
-async def test_everything_is_there_again(bed: Bed) -> None:
+async def test_everything_survives_reopening(bed: Bed) -> None:
     store = await bed.open()
     await store.commit([worker("a", name="A", status="up", unique={"name": "A"}, body=1)], entries=[entry("a")])
-    await store.append("metrics", [sample("a", 1)])
-    before, lines = await existing(store, WORKERS, "a"), await store.journal()
+    await store.append_samples("metrics", [sample("a", 1)])
+    before, lines = await existing(store, WORKERS, "a"), await store.read_journal()
     store = await bed.open()
     assert await existing(store, WORKERS, "a") == before
-    assert await store.journal() == lines
+    assert await store.read_journal() == lines
     assert await store.get_unique(WORKERS, "name", "A") == before
     assert await ids(store, Where(any_of={"status": ["up"]}, contains={"name": "a"})) == ["a"]
-    assert list(await store.series("metrics", "a", since=START)) == [sample("a", 1)]
+    assert list(await store.read_samples("metrics", "a", since=START)) == [sample("a", 1)]
     with pytest.raises(UniqueViolationError):
         await store.commit([worker("b", unique={"name": "A"})])
 
 
-async def test_cursors_and_revisions_go_on_where_they_were(bed: Bed) -> None:
+async def test_cursors_and_revisions_continue_after_reopening(bed: Bed) -> None:
     store = await bed.open()
     (first,) = await store.commit([note("a")], entries=[entry("a")])
     old = await existing(store, NOTES, "a")
@@ -49,10 +49,10 @@ async def test_cursors_and_revisions_go_on_where_they_were(bed: Bed) -> None:
     (second,) = await store.commit([note("a", old.revision)], entries=[entry("a")])
     assert second > first
     assert (await existing(store, NOTES, "a")).revision > old.revision
-    assert [line.cursor for line in await store.journal(after=first)] == [second]
+    assert [line.cursor for line in await store.read_journal(after=first)] == [second]
 
 
-async def test_a_page_goes_on_after_a_restart(bed: Bed) -> None:
+async def test_a_page_continues_after_reopening(bed: Bed) -> None:
     store = await bed.open()
     await store.commit([worker(name, name=name) for name in "abc"])
     first = await store.find(WORKERS, sort=Sort("name"), limit=2)
@@ -77,7 +77,7 @@ async def test_a_field_declared_later_is_none_in_older_documents(bed: Bed) -> No
     await store.commit([worker("c")])
 
 
-async def test_closing_finishes_the_commits_under_way(bed: Bed) -> None:
+async def test_closing_finishes_commits_in_progress(bed: Bed) -> None:
     store = await bed.open()
     commits = [asyncio.ensure_future(store.commit([note(f"n{number}")])) for number in range(100)]
     await asyncio.sleep(0)
@@ -90,7 +90,7 @@ async def test_closing_finishes_the_commits_under_way(bed: Bed) -> None:
     assert len(await ids(store, kind=NOTES)) == made
 
 
-async def test_a_caller_that_gives_up_leaves_all_or_nothing(bed: Bed) -> None:
+async def test_a_cancelled_commit_is_applied_completely_or_not_at_all(bed: Bed) -> None:
     store = await bed.open()
     await store.commit([note("steady", body=0)])
     for number in range(20):
@@ -103,7 +103,7 @@ async def test_a_caller_that_gives_up_leaves_all_or_nothing(bed: Bed) -> None:
         await asyncio.gather(call, return_exceptions=True)
     store = await bed.open()
     names = set(await ids(store, kind=NOTES))
-    told = {line.subject for line in await store.journal()}
+    subjects = {line.subject for line in await store.read_journal()}
     for number in range(20):
-        assert {f"a{number}" in names, f"b{number}" in names, str(number) in told} in ({True}, {False})
+        assert {f"a{number}" in names, f"b{number}" in names, str(number) in subjects} in ({True}, {False})
     assert await body(store, NOTES, "steady") == 0

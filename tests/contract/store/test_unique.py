@@ -1,4 +1,4 @@
-"""Values that belong to one document at a time."""
+"""Unique values, which belong to one document at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def holder(store: Store, field: str, value: str) -> str | None:
     return found.id if found else None
 
 
-async def test_the_holder_is_found_as_it_is_now(store: Store) -> None:
+async def test_the_owner_is_found_with_its_current_content(store: Store) -> None:
     await store.commit([worker("a", unique={"name": "one", "instance": "i-1"}, body=1)])
     found = await store.get_unique(WORKERS, "instance", "i-1")
     assert found == await store.get(WORKERS, "a")
@@ -26,7 +26,7 @@ async def test_the_holder_is_found_as_it_is_now(store: Store) -> None:
     assert await holder(store, "name", "ONE") is None
 
 
-async def test_a_taken_value_is_refused_with_its_owner(store: Store) -> None:
+async def test_a_used_value_fails_with_its_owner(store: Store) -> None:
     await store.commit([worker("a", unique={"name": "one"})])
     with pytest.raises(UniqueViolationError) as refused:
         await store.commit([worker("b", unique={"name": "one"})])
@@ -40,7 +40,7 @@ async def test_the_same_value_of_another_field_is_free(store: Store) -> None:
     assert (await holder(store, "name", "one"), await holder(store, "instance", "one")) == ("a", "b")
 
 
-async def test_writing_again_keeps_what_is_given_and_frees_what_is_left_out(store: Store) -> None:
+async def test_a_write_releases_the_values_that_it_leaves_out(store: Store) -> None:
     await store.commit([worker("a", unique={"name": "one", "instance": "i-1"})])
     await store.commit([worker("a", await revision(store, WORKERS, "a"), unique={"name": "one"})])
     assert await holder(store, "name", "one") == "a"
@@ -49,14 +49,14 @@ async def test_writing_again_keeps_what_is_given_and_frees_what_is_left_out(stor
     assert await holder(store, "instance", "i-1") == "b"
 
 
-async def test_another_value_frees_the_one_before(store: Store) -> None:
+async def test_another_value_releases_the_previous_one(store: Store) -> None:
     await store.commit([worker("a", unique={"name": "one"})])
     await store.commit([worker("a", await revision(store, WORKERS, "a"), unique={"name": "two"})])
     await store.commit([worker("b", unique={"name": "one"})])
     assert (await holder(store, "name", "two"), await holder(store, "name", "one")) == ("a", "b")
 
 
-async def test_deleting_frees(store: Store) -> None:
+async def test_deleting_releases_unique_values(store: Store) -> None:
     await store.commit([worker("a", unique={"name": "one"})])
     await store.commit([Delete(WORKERS, "a", await revision(store, WORKERS, "a"))])
     assert await holder(store, "name", "one") is None
@@ -65,7 +65,7 @@ async def test_deleting_frees(store: Store) -> None:
 
 
 @pytest.mark.parametrize("taker_first", [True, False])
-async def test_a_value_changes_hands_within_one_commit(store: Store, taker_first: bool) -> None:
+async def test_a_value_moves_to_another_document_within_one_commit(store: Store, taker_first: bool) -> None:
     await store.commit([worker("a", unique={"name": "one"}), worker("b", unique={"name": "two"})])
     a, b = await revision(store, WORKERS, "a"), await revision(store, WORKERS, "b")
     swap = [worker("a", a, unique={"name": "two"}), worker("b", b, unique={"name": "one"})]

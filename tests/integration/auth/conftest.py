@@ -1,4 +1,4 @@
-"""An identity provider on loopback, and the check of its tokens."""
+"""An identity provider on loopback, and a verifier of its tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from lcm.control_plane.auth import jwks
 from lcm.control_plane.auth.oidc import OidcConfig, OidcVerifier
 from tests.support.auth.issuer import AUDIENCE, ISSUER, entry, private_key
-from tests.support.servers.jwks_server import KeyServer
+from tests.support.servers.jwks_server import JwksServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _always_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How often is tested with virtual time; here every unknown key is worth a look."""
+    """The intervals are tested with virtual time; here every unknown key causes a fetch."""
     monkeypatch.setattr(jwks, "MIN_REFRESH_INTERVAL", 0.0)
     monkeypatch.setattr(jwks, "MIN_FIRST_REFRESH_INTERVAL", 0.0)
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[KeyServer]:
-    made = KeyServer()
+async def server() -> AsyncIterator[JwksServer]:
+    made = JwksServer()
     made.publish(entry(private_key("first"), "first"))
     await made.start()
     yield made
@@ -33,7 +33,7 @@ async def server() -> AsyncIterator[KeyServer]:
 
 
 @pytest.fixture
-async def oidc(server: KeyServer) -> AsyncIterator[OidcVerifier]:
+async def oidc(server: JwksServer) -> AsyncIterator[OidcVerifier]:
     async with httpx.AsyncClient() as client:
         keys = jwks.JwksCache(server.url, client)
         yield OidcVerifier(OidcConfig(issuer=ISSUER, audience=AUDIENCE), keys)

@@ -1,4 +1,4 @@
-"""JWTs signed with real keys, checked by keys that a real server publishes; and the ways to cheat."""
+"""JWTs signed with real keys, verified with keys that a real server publishes; and forged tokens."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lcm.control_plane.auth import jwks
 from lcm.control_plane.auth.roles import IdentityProviderUnavailableError, UnauthenticatedError
 from lcm.model.access import Role
 from tests.support.auth.issuer import claims, document, entry, private_key, public_pem, signed
-from tests.support.servers.jwks_server import answer
+from tests.support.servers.jwks_server import http_response
 
 if TYPE_CHECKING:
     from lcm.control_plane.auth.oidc import OidcVerifier
-    from tests.support.servers.jwks_server import KeyServer
+    from tests.support.servers.jwks_server import JwksServer
 
 FIRST = private_key("first")
 SECOND = private_key("second")
@@ -30,7 +30,7 @@ def encoded(part: bytes) -> str:
 
 
 def forged(header: dict[str, Any], secret: bytes | None = None, **more: Any) -> str:
-    """A token with any header, signed by HMAC or not at all: no library would make it."""
+    """A token with any header, signed by HMAC or not at all, as no library would create it."""
     parts = f"{encoded(json.dumps(header).encode())}.{encoded(json.dumps(claims(**more)).encode())}"
     signature = b"" if secret is None else hmac.digest(secret, parts.encode(), hashlib.sha256)
     return f"{parts}.{encoded(signature)}"
@@ -51,7 +51,7 @@ async def refused(oidc: OidcVerifier, token: str, why: str) -> None:
         ("Ed25519", "EdDSA"),
     ],
 )
-async def test_every_asymmetric_algorithm(server: KeyServer, oidc: OidcVerifier, kind: str, algorithm: str) -> None:
+async def test_every_asymmetric_algorithm(server: JwksServer, oidc: OidcVerifier, kind: str, algorithm: str) -> None:
     key = private_key(kind, kind)
     server.publish(entry(key, "k"))
     token = signed(key, "k", algorithm)
@@ -66,7 +66,7 @@ async def test_every_asymmetric_algorithm(server: KeyServer, oidc: OidcVerifier,
 
 
 class TestRotation:
-    async def test_old_keys_hold_until_the_new_ones_are_read(self, server: KeyServer, oidc: OidcVerifier) -> None:
+    async def test_old_keys_hold_until_the_new_ones_are_read(self, server: JwksServer, oidc: OidcVerifier) -> None:
         old, new = signed(FIRST, "first"), signed(SECOND, "second")
         await oidc.verify(old)
         server.publish(entry(SECOND, "second"))
@@ -74,20 +74,20 @@ class TestRotation:
         await oidc.verify(new)
         await refused(oidc, old, "does not publish")
 
-    async def test_both_hold_while_both_are_published(self, server: KeyServer, oidc: OidcVerifier) -> None:
+    async def test_both_hold_while_both_are_published(self, server: JwksServer, oidc: OidcVerifier) -> None:
         server.publish(entry(FIRST, "first"), entry(SECOND, "second"))
         for key, kid in ((FIRST, "first"), (SECOND, "second")):
             await oidc.verify(signed(key, kid))
         await refused(oidc, signed(FIRST, "second"), "signature is wrong")
 
-    async def test_tokens_that_name_no_key(self, server: KeyServer, oidc: OidcVerifier) -> None:
+    async def test_tokens_that_name_no_key(self, server: JwksServer, oidc: OidcVerifier) -> None:
         await oidc.verify(signed(FIRST, None))
         await refused(oidc, signed(SECOND, None), "signature is wrong")
         server.publish(entry(FIRST, None), entry(SECOND, None))
         await oidc.verify(signed(SECOND, None))
 
     async def test_forged_names_do_not_make_the_server_busy(
-        self, server: KeyServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
+        self, server: JwksServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(jwks, "MIN_REFRESH_INTERVAL", 30.0)
         await oidc.verify(signed(FIRST, "first"))
@@ -97,7 +97,7 @@ class TestRotation:
 
 
 class TestServer:
-    async def test_down_from_the_start_and_back(self, server: KeyServer, oidc: OidcVerifier) -> None:
+    async def test_down_from_the_start_and_back(self, server: JwksServer, oidc: OidcVerifier) -> None:
         await server.stop()
         with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
@@ -105,7 +105,7 @@ class TestServer:
         await oidc.verify(signed(FIRST, "first"))
 
     async def test_down_later_known_keys_go_on(
-        self, server: KeyServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
+        self, server: JwksServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await oidc.verify(signed(FIRST, "first"))
         await server.stop()
@@ -118,35 +118,35 @@ class TestServer:
     @pytest.mark.parametrize(
         "reply",
         [
-            answer(b"oops", status="500 Internal Server Error"),
-            answer(b"<html>"),
-            answer(b'{"keys": []}'),
-            answer(gzip.compress(document(entry(SECOND, "second"))), "Content-Encoding: gzip"),
+            http_response(b"oops", status="500 Internal Server Error"),
+            http_response(b"<html>"),
+            http_response(b'{"keys": []}'),
+            http_response(gzip.compress(document(entry(SECOND, "second"))), "Content-Encoding: gzip"),
             b"nonsense\r\n\r\n",
-            answer(b"x" * 100)[:-50],
+            http_response(b"x" * 100)[:-50],
             b"",
         ],
     )
-    async def test_bad_answers_change_nothing(self, server: KeyServer, oidc: OidcVerifier, reply: bytes) -> None:
+    async def test_bad_answers_change_nothing(self, server: JwksServer, oidc: OidcVerifier, reply: bytes) -> None:
         await oidc.verify(signed(FIRST, "first"))
         server.reply = reply
         await refused(oidc, signed(SECOND, "second"), "does not publish")
         assert len(server.asked) == 2
         await oidc.verify(signed(FIRST, "first"))
 
-    async def test_a_huge_answer_is_not_read_to_its_end(self, server: KeyServer, oidc: OidcVerifier) -> None:
+    async def test_a_huge_answer_is_not_read_to_its_end(self, server: JwksServer, oidc: OidcVerifier) -> None:
         server.reply = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"keys": ['
         server.endless = b" " * 65_536
         with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
-        assert server.sent < 100 * jwks.MAX_BYTES  # what buffers of the system take, but not without end
+        assert server.sent < 100 * jwks.MAX_BYTES  # what the buffers of the system hold, but not endlessly
         server.endless = b""
-        server.reply = answer(b" " * (jwks.MAX_BYTES + 1))
+        server.reply = http_response(b" " * (jwks.MAX_BYTES + 1))
         with pytest.raises(IdentityProviderUnavailableError):
             await oidc.verify(signed(FIRST, "first"))
 
     async def test_an_answer_that_drips_is_given_up(
-        self, server: KeyServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
+        self, server: JwksServer, oidc: OidcVerifier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(jwks, "TIMEOUT", 0.3)
         server.reply = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
@@ -155,14 +155,14 @@ class TestServer:
             await oidc.verify(signed(FIRST, "first"))
         server.endless = b""
 
-    async def test_a_redirect_to_another_host_is_not_followed(self, server: KeyServer, oidc: OidcVerifier) -> None:
+    async def test_a_redirect_to_another_host_is_not_followed(self, server: JwksServer, oidc: OidcVerifier) -> None:
         for host in (f"localhost:{server.port}", "evil.example"):
-            server.reply = answer(b"", f"Location: http://{host}/keys", status="302 Found")
+            server.reply = http_response(b"", f"Location: http://{host}/keys", status="302 Found")
             with pytest.raises(IdentityProviderUnavailableError):
                 await oidc.verify(signed(FIRST, "first"))
         assert len(server.asked) == 2
 
-    async def test_it_asks_for_nothing_compressed(self, server: KeyServer, oidc: OidcVerifier) -> None:
+    async def test_it_asks_for_nothing_compressed(self, server: JwksServer, oidc: OidcVerifier) -> None:
         await oidc.verify(signed(FIRST, "first"))
         assert "accept-encoding: identity" in server.asked[0].lower()
 
@@ -180,7 +180,7 @@ class TestAlgorithmConfusion:
         await refused(oidc, forged({"kid": "first"}), "is not signed by one of")
 
     async def test_a_symmetric_key_is_not_taken_though_it_is_published(
-        self, server: KeyServer, oidc: OidcVerifier
+        self, server: JwksServer, oidc: OidcVerifier
     ) -> None:
         secret = b"a secret that was published!!!!!"
         published = {"kty": "oct", "kid": "shared", "k": encoded(secret), "alg": "HS256"}
@@ -191,14 +191,14 @@ class TestAlgorithmConfusion:
         await oidc.verify(signed(FIRST, "first"))
 
     async def test_a_key_serves_only_the_algorithm_it_is_published_for(
-        self, server: KeyServer, oidc: OidcVerifier
+        self, server: JwksServer, oidc: OidcVerifier
     ) -> None:
         server.publish(entry(FIRST, "first", alg="PS256"))
         await oidc.verify(signed(FIRST, "first", "PS256"))
         await refused(oidc, signed(FIRST, "first", "RS256"), "does not publish")
 
     async def test_a_key_that_the_token_brings_along_does_not_count(
-        self, server: KeyServer, oidc: OidcVerifier
+        self, server: JwksServer, oidc: OidcVerifier
     ) -> None:
         mine = entry(SECOND, "first")
         for extra in ({"jwk": mine}, {"jku": server.url}, {"x5c": ["AAAA"]}):

@@ -1,4 +1,4 @@
-"""AWS's API over real HTTP. What the adapter calls is noted all along and compared with the policy at the very end."""
+"""AWS's API over real HTTP. The called operations are recorded and compared with the IAM policy at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAST = "test_iam_policy.py"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The policy is judged after every other test of the session, wherever it was collected."""
+    """The test of the policy runs after all other tests of the session."""
     items.sort(key=lambda item: item.path.name == _LAST)
 
 

@@ -1,4 +1,4 @@
-"""Whose credentials are used, and where calls go."""
+"""Which credentials and endpoints calls use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls grow with pages, not with workers: counted where they arrive, for the fullest cycle of a steady fleet."""
+"""The number of calls grows with pages, not with workers: counted at the server, for a full cycle of a steady fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bed itself: where moto is not like EC2, it has been made so."""
+"""The test bed itself: moto behaves like EC2 where it was patched."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tag_filter(*values: str) -> list[dict[str, Any]]:
         ("describe_instance_status", {"Filters": tag_filter("w1")}, "InvalidParameterValue"),
     ],
 )
-def test_it_refuses_what_ec2_refuses(ec2: Any, operation: str, parameters: dict[str, Any], code: str) -> None:
+def test_it_rejects_what_ec2_rejects(ec2: Any, operation: str, parameters: dict[str, Any], code: str) -> None:
     with pytest.raises(ClientError) as refused:
         getattr(ec2, operation)(**parameters)
     assert refused.value.response["Error"]["Code"] == code

@@ -1,4 +1,4 @@
-"""The gateway: it never blocks the loop, never has more threads than it should, and forgets nobody's turn."""
+"""The gateway never blocks the loop, never exceeds its threads, and serves every waiting call."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def threads_of_ours() -> int:
 
 
 async def turns(number: int = 200) -> None:
-    """Let the loop go round: whatever could happen by itself has happened then."""
+    """Let the loop run until nothing is left to do."""
     for _ in range(number):
         await asyncio.sleep(0)
 
 
-async def test_the_loop_goes_on_while_a_call_waits_for_its_answer(bed: AwsBed) -> None:
+async def test_the_loop_runs_while_a_call_waits_for_its_response(bed: AwsBed) -> None:
     hold = bed.server.hold(DESCRIBE)
     sweep = asyncio.create_task(bed.cloud.sweep(bed.region, InstanceSelection()))
     await bed.eventually(lambda: hold.arrived == 1, "the call has arrived")
@@ -84,11 +84,11 @@ async def test_giving_up_costs_neither_a_thread_nor_a_turn(bed: AwsBed) -> None:
     again = [bed.cloud.find_launched(bed.region, "w1") for _ in range(THREADS)]
     assert all(sweep.complete for sweep in await asyncio.gather(*again))
     assert threads_of_ours() <= THREADS
-    # Those who gave up while they waited for a thread were never sent.
+    # Calls that were cancelled while waiting for a thread were never sent.
     assert bed.calls()[DESCRIBE] == 3 * THREADS + 1 + THREADS
 
 
-async def test_a_change_that_is_given_up_before_it_is_sent_is_never_sent(bed: AwsBed) -> None:
+async def test_a_mutation_cancelled_before_it_is_sent_is_never_sent(bed: AwsBed) -> None:
     instance = await bed.cloud.launch_instance(bed.parameters("w1"))
     await bed.eventually(lambda: bed.state(instance.id) == "running", "it runs")
     await bed.cloud.account_id(bed.region)
@@ -129,12 +129,12 @@ async def test_reads_are_tried_five_times_and_changes_once() -> None:
         assert bed.calls()[RUN] == 1
 
 
-async def test_an_answer_that_never_comes_ends_in_time() -> None:
+async def test_a_missing_response_times_out() -> None:
     async with open_bed(replace(TUNING, read_attempts=1, read_timeout=0.5)) as bed:
         bed.server.hold(STATUS)
         with pytest.raises(CloudUnreachableError):
             await bed.cloud.health(bed.region)
-        # It is carried out, and nobody hears of it.
+        # It is executed, but its response is lost.
         bed.server.hold(RUN, after=True)
         with pytest.raises(CloudOutcomeUnknownError):
             await bed.cloud.launch_instance(bed.parameters("w1"))
@@ -142,7 +142,7 @@ async def test_an_answer_that_never_comes_ends_in_time() -> None:
 
 
 async def test_calls_go_out_no_faster_than_nine_tenths_of_the_documented_limits(bed: AwsBed) -> None:
-    """However slow the machine is: what has gone out is bounded by the time that has passed."""
+    """On a slow computer too, the number of calls is bounded by the time that has passed."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     looks = [bed.cloud.find_launched(bed.region, f"w{number}") for number in range(130)]

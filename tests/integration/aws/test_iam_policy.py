@@ -1,4 +1,4 @@
-"""The policy in `deploy/` allows what the adapter calls and not an operation more. Runs after all other tests."""
+"""The policy in `deploy/` allows exactly the operations that the adapter calls. Runs after all other tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 POLICY = Path(__file__).parents[3] / "deploy" / "iam-policy.json"
 CHANGES = {"ec2:StartInstances", "ec2:StopInstances", "ec2:TerminateInstances"}
-# AWS checks these on the way of RunInstances: for its tags, and for handing a role to the instance.
+# AWS checks these as a part of RunInstances: for its tags, and for passing a role to the instance.
 IMPLIED = {"ec2:CreateTags", "iam:PassRole"}
 
 

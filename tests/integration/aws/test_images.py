@@ -1,4 +1,4 @@
-"""Images: the newest of ours, whatever others publish under its name."""
+"""Images: the newest of the given owner, whatever others publish under the same name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_strangers_image_is_refused_even_if_the_server_shows_it(bed: Aws
     assert not await bed.cloud.find_images(bed.region, "cml-*", ["111111111111"])
 
 
-async def test_without_an_owner_nothing_is_looked_up(bed: AwsBed) -> None:
+async def test_a_search_without_an_owner_is_rejected(bed: AwsBed) -> None:
     with pytest.raises(InvalidCloudRequestError):
         await bed.cloud.find_images(bed.region, "cml-*", [])
     assert IMAGES not in bed.calls()
@@ -40,7 +40,7 @@ async def test_all_pages_are_read_and_the_newest_comes_first(bed: AwsBed) -> Non
     assert bed.calls()[IMAGES] == 3
 
 
-async def test_what_was_found_is_kept_for_a_while(bed: AwsBed) -> None:
+async def test_results_are_cached_for_a_while(bed: AwsBed) -> None:
     await bed.add_image("cml", bed.account_id, BEGINNING)
     for _ in range(3):
         assert len(await bed.cloud.find_images(bed.region, "cml", ["self"])) == 1

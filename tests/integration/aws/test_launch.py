@@ -1,4 +1,4 @@
-"""One instance, whatever is lost, whoever is killed; and the request that EC2 gets to see."""
+"""One instance, whatever response is lost and whichever process is killed; and the request that EC2 receives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.cloud.errors import CloudOutcomeUnknownError, InvalidCloudRequestError
+from lcm.cloud.errors import CloudOutcomeUnknownError, InstanceNotFoundError, InvalidCloudRequestError
 from lcm.cloud.types import InstanceSelection
 from tests.support.aws import child_process
 from tests.support.aws.conformance import RUN
@@ -30,7 +30,7 @@ def bury(process: subprocess.Popen[str]) -> None:
 
 
 async def test_replies_lost_at_every_retry_leave_one_instance(bed: AwsBed) -> None:
-    """Each try by a controller that knows nothing but the stored parameters."""
+    """Each attempt is made by a controller that knows nothing but the stored parameters."""
     parameters = bed.parameters("w1")
     bed.lose_replies(RETRIES)
     for _ in range(RETRIES):
@@ -62,7 +62,7 @@ async def test_a_process_killed_after_its_launch_was_carried_out_leaves_one_inst
 
 
 async def test_a_launch_that_arrives_after_its_replay_leaves_one_instance(bed: AwsBed) -> None:
-    """The killed process's request is still on its way when its successor looks, sees nothing and replays."""
+    """The request of the killed process is still in transit when its successor finds nothing and replays."""
     parameters = bed.parameters("w1")
     on_its_way = bed.server.hold(RUN, times=1)
     child = child_process.start("launch", json.dumps(parameters.to_json()), bed.server.url)
@@ -111,7 +111,7 @@ async def test_a_root_volume_of_an_unknown_image_is_refused(bed: AwsBed) -> None
     assert RUN not in bed.calls()
 
 
-async def test_changes_asked_for_together_go_out_together(bed: AwsBed) -> None:
+async def test_concurrent_mutations_are_sent_together(bed: AwsBed) -> None:
     launched = [await bed.cloud.launch_instance(bed.parameters(f"w{number}")) for number in range(4)]
     ids = [instance.id for instance in launched]
     await bed.eventually(lambda: all(bed.state(one) == "running" for one in ids), "all run")
@@ -119,7 +119,7 @@ async def test_changes_asked_for_together_go_out_together(bed: AwsBed) -> None:
     asked = [bed.cloud.terminate_instance(bed.region, one) for one in [*ids, unknown]]
     *states, refused = await asyncio.gather(*asked, return_exceptions=True)
     assert {str(state) for state in states} == {"InstanceState.SHUTTING_DOWN"}
-    assert type(refused).__name__ == "InstanceNotFound"
+    assert isinstance(refused, InstanceNotFoundError)
     assert await bed.live_instances() == []
     sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert sorted(sweep.instances) == sorted(ids)

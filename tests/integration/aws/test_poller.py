@@ -1,4 +1,4 @@
-"""The poller process: what it reads is what threads read, and its death is noticed, told and mended."""
+"""The poller process: it reads the same as threads do, and its death is detected, reported and repaired."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 COUNT = 12
-# Every sweep that knows of an instance uses the process, from its first page.
+# Every sweep after the first uses the process from its first page.
 POLLING = replace(TUNING, thread_page=5, process_page=5, poller_above=0)
 
 
@@ -47,12 +47,12 @@ def alive(pid: int) -> bool:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
     except (FileNotFoundError, ProcessLookupError):
         return False
-    # What has ended and is not yet reaped is dead too.
+    # A zombie counts as dead too.
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 async def polled(bed: AwsBed) -> int:
-    """The process, once a sweep has used it."""
+    """Return the process id after a sweep has started the process."""
     assert (await bed.cloud.sweep(bed.region, InstanceSelection())).complete
     assert (await bed.cloud.sweep(bed.region, InstanceSelection())).complete
     pid = bed.cloud.poller_pid
@@ -60,7 +60,7 @@ async def polled(bed: AwsBed) -> int:
     return pid
 
 
-async def test_it_reads_what_threads_read(bed: AwsBed) -> None:
+async def test_it_reads_the_same_as_threads(bed: AwsBed) -> None:
     await polled(bed)
     by_process = await bed.cloud.sweep(bed.region, InstanceSelection())
     by_thread = await bed.cloud.describe(bed.region, list(by_process.instances))
@@ -80,7 +80,7 @@ async def test_a_few_instances_need_no_process() -> None:
 async def test_killed_in_the_middle_the_sweep_is_incomplete_and_the_next_is_not(bed: AwsBed) -> None:
     pid = await polled(bed)
     before = bed.calls()[DESCRIBE]
-    # The first page is answered, the second one waits.
+    # The first page gets a response, the second one waits.
     first = bed.server.hold(DESCRIBE, times=1)
     sweeping = asyncio.create_task(bed.cloud.sweep(bed.region, InstanceSelection()))
     await bed.eventually(lambda: first.arrived == 1, "the first page is asked for")
@@ -90,7 +90,7 @@ async def test_killed_in_the_middle_the_sweep_is_incomplete_and_the_next_is_not(
     os.kill(pid, signal.SIGKILL)
     sweep = await sweeping
     assert not sweep.complete
-    assert "poller process" in sweep.trouble
+    assert "poller process" in sweep.error
     assert len(sweep.instances) == 5
     assert bed.calls()[DESCRIBE] == before + 2
     bed.server.clear()
@@ -118,12 +118,12 @@ async def test_one_that_hangs_is_replaced() -> None:
         os.kill(pid, signal.SIGSTOP)
         sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
         assert not sweep.complete
-        assert "no answer of the poller process" in sweep.trouble
+        assert "no response from the poller process" in sweep.error
         assert not alive(pid)
         assert (await bed.cloud.sweep(bed.region, InstanceSelection())).complete
 
 
-async def test_a_sweep_that_is_given_up_does_not_confuse_the_next(bed: AwsBed) -> None:
+async def test_a_cancelled_sweep_does_not_affect_the_next(bed: AwsBed) -> None:
     pid = await polled(bed)
     hold = bed.server.hold(DESCRIBE, times=1)
     sweeping = asyncio.create_task(bed.cloud.sweep(bed.region, InstanceSelection()))
@@ -138,14 +138,14 @@ async def test_a_sweep_that_is_given_up_does_not_confuse_the_next(bed: AwsBed) -
     assert bed.cloud.poller_pid == pid
 
 
-async def test_its_failures_are_told_and_counted(bed: AwsBed) -> None:
+async def test_its_failures_are_reported_and_counted(bed: AwsBed) -> None:
     await polled(bed)
     bed.refuse(DESCRIBE, Refusal.DENIED, 1)
     sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert not sweep.complete
-    assert "UnauthorizedOperation" in sweep.trouble
+    assert "UnauthorizedOperation" in sweep.error
     bed.throttle(DESCRIBE, ALWAYS)
-    assert "RequestLimitExceeded" in (await bed.cloud.sweep(bed.region, InstanceSelection())).trouble
+    assert "RequestLimitExceeded" in (await bed.cloud.sweep(bed.region, InstanceSelection())).error
     counted = bed.registry.get_sample_value
     assert counted("lcm_aws_calls_total", {"operation": DESCRIBE, "outcome": "denied"}) == 1
     assert counted("lcm_aws_throttled_total", {"operation": DESCRIBE}) == TUNING.read_attempts

@@ -1,4 +1,4 @@
-"""A real browser, and worlds for it to look at: one of each per module, and a fresh context per test."""
+"""A real browser and the control planes that it visits: one of each per module, and a new browser context per test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from tests.support.servers.chromium import launch
-from tests.support.servers.lcm_up import Up
-from tests.support.servers.scripted_control_plane import QuietPlane
+from tests.support.servers.lcm_up import LcmUpProcess
+from tests.support.servers.scripted_control_plane import ScriptedControlPlane
 from tests.support.web.pages import ARTEFACTS, Visits
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ expect.set_options(timeout=20_000)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    # Per module: the loop that it runs would be in the way of other modules' tests.
+    # Per module: the event loop of Playwright would disturb the tests of other modules.
     with sync_playwright() as playwright:
         chromium = launch(playwright)
         yield chromium
@@ -40,17 +40,17 @@ def visits(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visits]
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuietPlane]:
-    """Nothing happens in it by itself."""
-    made = QuietPlane(tmp_path_factory.mktemp("plane")).start()
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedControlPlane]:
+    """A control plane without controllers: nothing changes on its own."""
+    made = ScriptedControlPlane(tmp_path_factory.mktemp("plane")).start()
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """Everything, without the demo: what a test asks for comes about by itself, soon."""
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LcmUpProcess]:
+    """All processes, without the demo fleet: requests of a test are carried out quickly."""
     pace = {"RECONCILE_INTERVAL": "2", "METRICS_COLLECT_INTERVAL": "2"}
-    made = Up(tmp_path_factory.mktemp("up"), "up", "--empty", "--speed", "20", **pace).start()
+    made = LcmUpProcess(tmp_path_factory.mktemp("up"), "up", "--empty", "--speed", "20", **pace).start()
     yield made
     made.process.end()

@@ -1,4 +1,4 @@
-"""A page that is cut off says so and catches up; and whatever comes late, it never goes back to an older state."""
+"""A page that loses its connection says so and catches up. Late responses never bring back an older state."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from playwright.sync_api import expect
 
 from tests.support.network.http_gate import LoopThread
 from tests.support.network.tcp_proxy import Mode, TcpProxy
-from tests.support.web.actions import live, not_reloaded, row
+from tests.support.web.actions import assert_not_reloaded, row, wait_until_live
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import APIResponse, Page, Route
 
-    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.servers.scripted_control_plane import ScriptedControlPlane
     from tests.support.web.pages import Visits
 
 CONNECTION_ERRORS = r"net::ERR_|status of 50\d|htmx:error: Failed to fetch"
 
 
 class Cable:
-    """Between browser and server; it can be pulled."""
+    """A connection between browser and server that can be cut."""
 
-    def __init__(self, loop: LoopThread, plane: QuietPlane) -> None:
+    def __init__(self, loop: LoopThread, plane: ScriptedControlPlane) -> None:
         self._loop = loop
         self._proxy = TcpProxy(f"127.0.0.1:{plane.plane_port}")
         self._loop.run(self._proxy.__aenter__())
@@ -36,7 +36,7 @@ class Cable:
         self._set(Mode.REFUSE)
 
     def deaden(self) -> None:
-        """Connections stay open, and nothing comes through them any more."""
+        """Connections stay open, but no data passes."""
         self._set(Mode.BLACK_HOLE)
 
     def plug(self) -> None:
@@ -55,7 +55,7 @@ class Cable:
 
 
 @pytest.fixture
-def cable(plane: QuietPlane) -> Iterator[Cable]:
+def cable(plane: ScriptedControlPlane) -> Iterator[Cable]:
     with LoopThread() as loop:
         made = Cable(loop, plane)
         yield made
@@ -63,15 +63,15 @@ def cable(plane: QuietPlane) -> Iterator[Cable]:
 
 
 @pytest.fixture(scope="module")
-def workers(plane: QuietPlane) -> dict[str, dict[str, Any]]:
+def workers(plane: ScriptedControlPlane) -> dict[str, dict[str, Any]]:
     return {name: plane.running(name) for name in ("alpha", "bravo", "charlie", "delta")}
 
 
-def test_a_pulled_cable_is_shown_and_what_was_missed_is_there_on_return(
-    visits: Visits, plane: QuietPlane, cable: Cable, workers: dict[str, dict[str, Any]]
+def test_a_lost_connection_is_shown_and_missed_changes_appear_on_return(
+    visits: Visits, plane: ScriptedControlPlane, cable: Cable, workers: dict[str, dict[str, Any]]
 ) -> None:
     page, watch = visits.open(plane, "/", url=cable.url)
-    live(page)
+    wait_until_live(page)
     expect(page.locator("#lost")).to_be_hidden()
     watch.allow(CONNECTION_ERRORS)
     cable.pull()
@@ -86,20 +86,20 @@ def test_a_pulled_cable_is_shown_and_what_was_missed_is_there_on_return(
     expect(row(page, workers["alpha"])).to_have_attribute("data-version", str(missed["version"]))
     expect(row(page, fresh)).to_be_visible()
     plane.command(workers["bravo"], "stop")
-    expect(row(page, workers["bravo"]).locator("[data-label=Wanted]")).to_have_text("stopped")
-    not_reloaded(page)
+    expect(row(page, workers["bravo"]).locator("[data-label=Desired]")).to_have_text("stopped")
+    assert_not_reloaded(page)
 
 
-def test_a_connection_that_died_without_a_word_is_noticed(
-    visits: Visits, plane: QuietPlane, cable: Cable, workers: dict[str, dict[str, Any]]
+def test_a_silently_dead_connection_is_noticed(
+    visits: Visits, plane: ScriptedControlPlane, cable: Cable, workers: dict[str, dict[str, Any]]
 ) -> None:
     page, watch = visits.open(plane, "/", url=cable.url)
     page.clock.install()
     page.goto("/")
-    live(page)
-    watch.allow(f"{CONNECTION_ERRORS}|signal is aborted")  # what is under way when the minute passes runs out of time
+    wait_until_live(page)
+    watch.allow(f"{CONNECTION_ERRORS}|signal is aborted")  # requests in progress time out when the minute passes
     cable.deaden()
-    missed = plane.command(workers["delta"], "hold", {"reason": "nobody hears it"})
+    missed = plane.command(workers["delta"], "hold", {"reason": "not delivered"})
     page.clock.fast_forward("01:00")
     expect(page.locator("#lost")).to_be_visible()
     cable.plug()
@@ -109,10 +109,10 @@ def test_a_connection_that_died_without_a_word_is_noticed(
 
 
 def test_a_server_that_was_stopped_and_started_again(
-    visits: Visits, plane: QuietPlane, workers: dict[str, dict[str, Any]]
+    visits: Visits, plane: ScriptedControlPlane, workers: dict[str, dict[str, Any]]
 ) -> None:
     page, watch = visits.open(plane, f"/workers/{workers['charlie']['id']}")
-    live(page)
+    wait_until_live(page)
     watch.allow(CONNECTION_ERRORS)
     plane.stop()
     expect(page.locator("#lost")).to_be_visible()
@@ -120,11 +120,11 @@ def test_a_server_that_was_stopped_and_started_again(
     plane.command(workers["charlie"], "hold", {"reason": "after the restart"})
     expect(page.locator("#lost")).to_be_hidden()
     expect(page.get_by_text("after the restart").first).to_be_visible()
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
 class DelayedResponse:
-    """Keeps the next answer to a script on its way, as the server gave it, until the test lets it go."""
+    """Delays the next response to a script until the test releases it."""
 
     def __init__(self, page: Page, path: str) -> None:
         self._page = page
@@ -133,13 +133,13 @@ class DelayedResponse:
         page.route(lambda address: urlsplit(address).path == path, self._keep)
 
     def wait(self) -> str:
-        """Wait until there is one; says what it holds."""
+        """Wait for the response; returns its text."""
         while not self._kept:
             self._page.wait_for_timeout(20)
         return self._kept[0][1].text()
 
     def let_go(self) -> None:
-        """It arrives now."""
+        """Deliver the response."""
         route, answer = self._kept[0]
         with self._page.expect_response(lambda response: urlsplit(response.url).path == self._path):
             route.fulfill(response=answer)
@@ -152,36 +152,36 @@ class DelayedResponse:
 
 
 def record_versions(page: Page, worker: dict[str, Any]) -> None:
-    """Write down every version that the row shows, however short: also one that is mended at once."""
+    """Record every version that the row shows, also one that is replaced immediately."""
     page.evaluate(
         """id => {
             window.versions = [];
-            const look = () => {
+            const record = () => {
                 const row = document.querySelector(`tr[data-worker="${id}"]`);
                 if (row) window.versions.push(Number(row.dataset.version));
             };
-            look();
+            record();
             const all = {subtree: true, childList: true, attributes: true, characterData: true};
-            new MutationObserver(look).observe(document.body, all);
+            new MutationObserver(record).observe(document.body, all);
         }""",
         worker["id"],
     )
 
 
-def wait_until_settled(page: Page, plane: QuietPlane, worker: dict[str, Any]) -> None:
-    """Whatever arrived has been dealt with: a later change of another worker is on the screen."""
+def wait_until_settled(page: Page, plane: ScriptedControlPlane, worker: dict[str, Any]) -> None:
+    """Wait until everything received was processed: a later change of another worker is shown."""
     changed = plane.command(worker, "hold", {"reason": "afterwards"})
     expect(row(page, worker)).to_have_attribute("data-version", str(changed["version"]))
     plane.command(worker, "release")
 
 
 @pytest.mark.parametrize("path", ["/fleet/rows", "/"])
-def test_an_answer_that_was_overtaken_changes_nothing(
-    visits: Visits, plane: QuietPlane, workers: dict[str, dict[str, Any]], path: str
+def test_an_outdated_response_changes_nothing(
+    visits: Visits, plane: ScriptedControlPlane, workers: dict[str, dict[str, Any]], path: str
 ) -> None:
-    """Rows come one by one and with the whole list. Of two changes, the answer that has only the first comes last."""
+    """Rows are refreshed alone and with the list. The response with only the first of two changes comes last."""
     page, _ = visits.open(plane, "/")
-    live(page)
+    wait_until_live(page)
     record_versions(page, workers["delta"])
     late = DelayedResponse(page, path)
     older = plane.command(workers["delta"], "hold", {"reason": "the older state"})
@@ -196,15 +196,15 @@ def test_an_answer_that_was_overtaken_changes_nothing(
     shown = page.evaluate("window.versions")
     assert shown[-1] == newer["version"]
     assert shown == sorted(shown), "an older state was shown after a newer one"
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
-def test_an_answer_to_an_earlier_question_changes_nothing(
-    visits: Visits, plane: QuietPlane, workers: dict[str, dict[str, Any]]
+def test_a_response_to_an_earlier_query_changes_nothing(
+    visits: Visits, plane: ScriptedControlPlane, workers: dict[str, dict[str, Any]]
 ) -> None:
-    """The list is being read again when somebody filters it; the answer without the filter comes last."""
+    """The list is being refreshed when a user filters it; the response without the filter comes last."""
     page, _ = visits.open(plane, "/")
-    live(page)
+    wait_until_live(page)
     late = DelayedResponse(page, "/")
     plane.command(workers["charlie"], "drain")
     late.wait()
@@ -213,4 +213,4 @@ def test_an_answer_to_an_earlier_question_changes_nothing(
     late.let_go()
     wait_until_settled(page, plane, workers["delta"])
     expect(page.locator("tbody tr")).to_have_count(1)
-    not_reloaded(page)
+    assert_not_reloaded(page)

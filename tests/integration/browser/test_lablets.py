@@ -1,4 +1,4 @@
-"""Lablets in a browser: rows that live, one that is made after a look at where it would go, and its end."""
+"""Lablets in a browser: live rows, creation with a placement preview, and how they are ended."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from playwright.sync_api import expect
 
 from tests.support.records.lablet_records import TOPOLOGY
 from tests.support.servers.scripted_lablets import define, lablet_row, make, now, place, report, runs
-from tests.support.web.actions import confirm, live, not_reloaded
-from tests.support.web.pages import DESKTOP, PHONE, barriers
+from tests.support.web.actions import assert_not_reloaded, confirm_dialog, wait_until_live
+from tests.support.web.pages import DESKTOP, PHONE, accessibility_violations
 
 if TYPE_CHECKING:
-    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.servers.scripted_control_plane import ScriptedControlPlane
     from tests.support.web.pages import Scheme, Visits
 
-LOOKS: list[tuple[Scheme, tuple[int, int]]] = [("light", DESKTOP), ("dark", DESKTOP), ("dark", PHONE)]
+VIEWPORTS: list[tuple[Scheme, tuple[int, int]]] = [("light", DESKTOP), ("dark", DESKTOP), ("dark", PHONE)]
 
 
 @pytest.fixture(scope="module")
-def worker(plane: QuietPlane) -> dict[str, Any]:
-    """A worker that takes lablets, and definitions to make them from."""
+def worker(plane: ScriptedControlPlane) -> dict[str, Any]:
+    """A worker that accepts lablets, and definitions."""
     for version in ("1", "2"):
         define(plane, "ospf", version, description=f"version {version} of it")
-    return plane.running("alpha", template_name="large", license_token="a-licence-token")
+    return plane.running("alpha", template_name="large", license_token="a-license-token")
 
 
-def test_a_row_follows_its_lablet_without_a_reload(visits: Visits, plane: QuietPlane, worker: dict[str, Any]) -> None:
+def test_a_row_follows_its_lablet_without_a_reload(
+    visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]
+) -> None:
     page, _ = visits.open(plane, "/lablets?q=row-", role="viewer")
-    expect(page.get_by_role("heading", name="No lablet fits")).to_be_visible()
-    live(page)
+    expect(page.get_by_role("heading", name="No matching lablets")).to_be_visible()
+    wait_until_live(page)
     lablet = make(plane, "row-one")
     expect(lablet_row(page, lablet)).to_contain_text("PENDING SCHEDULING")
     waiting = page.locator("#views [data-view=waiting] .n")
@@ -39,37 +41,37 @@ def test_a_row_follows_its_lablet_without_a_reload(visits: Visits, plane: QuietP
     place(plane, lablet, worker)
     expect(lablet_row(page, lablet)).to_contain_text("SCHEDULED")
     expect(lablet_row(page, lablet).get_by_role("link", name="alpha")).to_be_visible()
-    report(plane, lablet, "INSTANTIATING", message="waits until all nodes have booted")
-    expect(lablet_row(page, lablet)).to_contain_text("waits until all nodes have booted")
+    report(plane, lablet, "INSTANTIATING", message="waiting until all nodes have booted")
+    expect(lablet_row(page, lablet)).to_contain_text("waiting until all nodes have booted")
     written = report(plane, lablet, "RUNNING", message="")
     expect(lablet_row(page, lablet)).to_have_attribute("data-version", str(written["version"]))
     expect(page.locator("#views [data-view=running] .n")).to_have_text("1")
     expect(waiting).to_have_text("0")
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
-def test_filters_stand_in_the_address(visits: Visits, plane: QuietPlane, worker: dict[str, Any]) -> None:
+def test_filters_are_in_the_url(visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]) -> None:
     for number in range(3):
         make(plane, f"filter-{number}", owner=f"owner-{number}")
     page, _ = visits.open(plane, "/lablets")
-    live(page)
+    wait_until_live(page)
     page.get_by_label("Name").press_sequentially("filter-")
     expect(page.locator("tbody tr")).to_have_count(3)
     page.get_by_label("Owner").press_sequentially("owner-2")
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page).to_have_url(re.compile(r"q=filter-&owner=owner-2"))
     expect(page.locator("#views [data-view=waiting]")).to_have_attribute("href", re.compile("owner=owner-2"))
-    not_reloaded(page)
+    assert_not_reloaded(page)
     page.reload()
     expect(page.get_by_label("Owner")).to_have_value("owner-2")
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
-def test_one_is_made_after_a_look_at_where_it_would_go(
-    visits: Visits, plane: QuietPlane, worker: dict[str, Any]
+def test_a_lablet_is_created_after_a_placement_preview(
+    visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]
 ) -> None:
     page, watch = visits.open(plane, "/lablets?q=made-", role="operator")
-    live(page)
+    wait_until_live(page)
     page.get_by_role("button", name="Create a lablet").click()
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_label("Definition")).to_have_value("ospf@2")
@@ -83,110 +85,112 @@ def test_one_is_made_after_a_look_at_where_it_would_go(
     expect(dialog.locator("#f-name-problem")).to_be_visible()
     expect(dialog.get_by_label("Name")).to_be_focused()
     expect(dialog.get_by_label("Region")).to_have_value("ap-southeast-2")
-    confirm(page, "Create the lablet", **{"Name (optional)": "made-here"})
+    confirm_dialog(page, "Create the lablet", **{"Name (optional)": "made-here"})
     (made,) = [each for each in plane.ask("GET", "/api/lablets")["items"] if each["name"] == "made-here"]
     assert (made["definition"], made["aws_region"]) == ("ospf@2", "ap-southeast-2")
     expect(lablet_row(page, made)).to_contain_text("PENDING SCHEDULING")
-    page.locator("#toasts").get_by_role("link", name="Look at it").click()
+    page.locator("#toasts").get_by_role("link", name="View").click()
     expect(page.get_by_role("heading", name="made-here")).to_be_visible()
 
 
-def test_its_page_tells_why_follows_it_and_ends_it(visits: Visits, plane: QuietPlane, worker: dict[str, Any]) -> None:
+def test_its_page_shows_its_status_updates_and_ends_it(
+    visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]
+) -> None:
     lablet = runs(plane, "ended-here", worker)
     page, _ = visits.open(plane, f"/lablets/{lablet['id']}", role="operator")
-    live(page)
+    wait_until_live(page)
     expect(page.get_by_text("score 0.500")).to_be_visible()
     expect(page.get_by_role("row", name="bravo it is STOPPED")).to_be_visible()
     expect(page.get_by_role("row", name="R1 10.0.0.5")).to_be_visible()
-    report(plane, lablet, "RUNNING", message="its CML cannot be asked")
-    expect(page.locator("#problem")).to_contain_text("Its CML cannot be asked")
-    page.get_by_role("button", name="End it").click()
+    report(plane, lablet, "RUNNING", message="its CML cannot be queried")
+    expect(page.locator("#problem")).to_contain_text("Its CML cannot be queried")
+    page.get_by_role("button", name="End lab").click()
     expect(page.get_by_role("dialog")).to_contain_text("10.0.0.5")
-    confirm(page, "End ended-here", Reason="the course is over")
-    expect(page.locator(".chip", has_text="to end")).to_be_visible()
-    expect(page.get_by_role("button", name="End it")).to_have_count(0)
+    confirm_dialog(page, "End ended-here", Reason="the course is over")
+    expect(page.locator(".chip", has_text="ending")).to_be_visible()
+    expect(page.get_by_role("button", name="End lab")).to_have_count(0)
     expect(page.locator("#timeline")).to_contain_text("“the course is over”")
     report(plane, lablet, "STOPPING")
     expect(page.locator("#lablet")).to_have_attribute("data-status", "STOPPING")
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
-def test_several_are_ended_at_once_after_a_look_at_what_is_lost(
-    visits: Visits, plane: QuietPlane, worker: dict[str, Any]
+def test_several_lablets_are_ended_after_a_preview(
+    visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]
 ) -> None:
     one, two, three = (runs(plane, f"bulk-{number}", worker) for number in range(3))
     page, _ = visits.open(plane, "/lablets?q=bulk-", role="operator")
-    live(page)
+    wait_until_live(page)
     expect(page.locator("#bulk")).to_be_hidden()
     for lablet in (one, two):
-        page.get_by_label(f"Choose {lablet['name']}").check()
-    expect(page.locator("#picked")).to_have_text("2 lablets chosen")
-    # What was chosen stays chosen while its row changes.
-    report(plane, two, "RUNNING", message="its CML cannot be asked")
-    expect(lablet_row(page, two)).to_contain_text("its CML cannot be asked")
-    expect(page.locator("#picked")).to_have_text("2 lablets chosen")
+        page.get_by_label(f"Select {lablet['name']}").check()
+    expect(page.locator("#selected-count")).to_have_text("2 lablets selected")
+    # The selection stays while a row changes.
+    report(plane, two, "RUNNING", message="its CML cannot be queried")
+    expect(lablet_row(page, two)).to_contain_text("its CML cannot be queried")
+    expect(page.locator("#selected-count")).to_have_text("2 lablets selected")
     page.locator("#bulk").get_by_role("button", name="End").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Its lab on alpha is stopped, wiped and deleted")
+    expect(dialog).to_contain_text("The lab on alpha will be stopped, wiped and deleted")
     dialog.get_by_role("button", name="Cancel").click()
     assert now(plane, one)["wanted"]
     page.locator("#bulk").get_by_role("button", name="End").click()
-    confirm(page, "End 2", Reason="the course is over")
+    confirm_dialog(page, "End 2", Reason="the course is over")
     for lablet in (one, two):
-        expect(lablet_row(page, lablet).locator(".chip", has_text="to end")).to_be_visible()
+        expect(lablet_row(page, lablet).locator(".chip", has_text="ending")).to_be_visible()
         after = now(plane, lablet)
         assert (after["wanted"], after["ending_reason"]) == (False, "the course is over")
     expect(page.locator("#bulk")).to_be_hidden()
     assert now(plane, three)["wanted"]
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
-def test_a_viewer_is_offered_nothing_that_he_may_not_do(
-    visits: Visits, plane: QuietPlane, worker: dict[str, Any]
-) -> None:
+def test_a_viewer_sees_no_actions(visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]) -> None:
     lablet = runs(plane, "seen-only", worker)
     page, _ = visits.open(plane, "/lablets", role="viewer")
     for path in ("/lablets", f"/lablets/{lablet['id']}", "/definitions"):
         page.goto(path)
-        live(page)
+        wait_until_live(page)
         assert page.get_by_role("checkbox").count() == 0
         offered = {text.strip() for text in page.get_by_role("button").all_text_contents()}
         assert offered <= {"Sign out", "◐", "", "Topology…"}, offered
 
 
-def test_what_was_missed_while_the_server_was_gone_is_there_on_its_return(
-    visits: Visits, plane: QuietPlane, worker: dict[str, Any]
+def test_missed_changes_appear_when_the_server_is_back(
+    visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]
 ) -> None:
     lablet = runs(plane, "missed-me", worker)
     page, watch = visits.open(plane, "/lablets?q=missed-", role="viewer")
     watch.allow("ERR_|Failed to load resource|status of 50")
-    live(page)
+    wait_until_live(page)
     plane.stop()
     expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
     expect(page.locator("#lost")).to_contain_text("Connection lost")
     plane.start()
     other = make(plane, "missed-too")
-    written = report(plane, lablet, "RUNNING", message="its CML cannot be asked")
+    written = report(plane, lablet, "RUNNING", message="its CML cannot be queried")
     expect(page.locator("#connection")).to_have_attribute("data-state", "live", timeout=60_000)
     expect(page.locator("#lost")).to_be_hidden()
     expect(lablet_row(page, lablet)).to_have_attribute("data-version", str(written["version"]))
     expect(lablet_row(page, other)).to_be_visible()
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
-def test_a_version_is_made_and_nothing_typed_is_lost(visits: Visits, plane: QuietPlane, worker: dict[str, Any]) -> None:
+def test_a_version_is_created_and_input_is_kept(
+    visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any]
+) -> None:
     page, watch = visits.open(plane, "/definitions")
-    live(page)
-    page.get_by_role("button", name="New version like ospf@2").click()
+    wait_until_live(page)
+    page.get_by_role("button", name="New version based on ospf@2").click()
     dialog = page.get_by_role("dialog")
     watch.allow("status of 422")
     dialog.get_by_label("Topology, YAML").fill("nodes: [")
     dialog.get_by_label("Version", exact=True).fill("3")
-    dialog.get_by_role("button", name="Make this version").click()
+    dialog.get_by_role("button", name="Create version").click()
     expect(dialog.locator("#f-topology-problem")).to_contain_text("is not YAML")
     expect(dialog.get_by_label("Topology, YAML")).to_have_value("nodes: [")
     dialog.get_by_label("Topology, YAML").fill(TOPOLOGY)
-    dialog.get_by_role("button", name="Make this version").click()
+    dialog.get_by_role("button", name="Create version").click()
     expect(dialog).to_be_hidden()
     expect(page.get_by_role("row", name=re.compile("ospf .*3 newest"))).to_be_visible()
     page.get_by_role("button", name="Topology of ospf@3").click()
@@ -194,12 +198,12 @@ def test_a_version_is_made_and_nothing_typed_is_lost(visits: Visits, plane: Quie
     dialog.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Disable ospf@3").click()
     expect(page.get_by_role("button", name="Enable ospf@3")).to_be_visible()
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
-@pytest.mark.parametrize(("scheme", "size"), LOOKS, ids=["light", "dark", "phone"])
-def test_everybody_can_use_these_pages(
-    visits: Visits, plane: QuietPlane, worker: dict[str, Any], scheme: Scheme, size: tuple[int, int]
+@pytest.mark.parametrize(("scheme", "size"), VIEWPORTS, ids=["light", "dark", "phone"])
+def test_these_pages_are_accessible(
+    visits: Visits, plane: ScriptedControlPlane, worker: dict[str, Any], scheme: Scheme, size: tuple[int, int]
 ) -> None:
     name = f"axe-{scheme}-{size[0]}"
     lablet = runs(plane, name, worker)
@@ -211,23 +215,23 @@ def test_everybody_can_use_these_pages(
     paths = ("/lablets", f"/lablets/{lablet['id']}", f"/lablets/{failed['id']}", "/definitions", "/lablets/l-none")
     for path in (*paths, f"/workers/{worker['id']}"):
         page.goto(path)
-        live(page)
-        found += [f"{path}: {barrier}" for barrier in barriers(page)]
+        wait_until_live(page)
+        found += [f"{path}: {barrier}" for barrier in accessibility_violations(page)]
         if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
             found.append(f"{path}: is wider than the window")
     page.goto(f"/lablets?q={name}")
-    page.get_by_label("Choose all on this page").check()
+    page.get_by_label("Select all on this page").check()
     expect(page.locator("#bulk")).to_be_visible()
-    found += [f"some are chosen: {barrier}" for barrier in barriers(page)]
+    found += [f"with a selection: {barrier}" for barrier in accessibility_violations(page)]
     page.locator("#bulk").get_by_role("button", name="End").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Left alone")
-    found += [f"the dialog for the end of several: {barrier}" for barrier in barriers(page)]
+    expect(page.get_by_role("dialog")).to_contain_text("Skipped")
+    found += [f"the bulk dialog: {barrier}" for barrier in accessibility_violations(page)]
     page.goto("/lablets")
     page.get_by_role("button", name="Create a lablet").click()
     expect(page.locator("#new-preview [data-outcome]")).to_be_visible()
-    found += [f"the dialog for a new one: {barrier}" for barrier in barriers(page)]
+    found += [f"the create dialog: {barrier}" for barrier in accessibility_violations(page)]
     page.goto("/definitions")
-    page.get_by_role("button", name="New version like ospf@1").click()
+    page.get_by_role("button", name="New version based on ospf@1").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    found += [f"the dialog for a version: {barrier}" for barrier in barriers(page)]
+    found += [f"the version dialog: {barrier}" for barrier in accessibility_violations(page)]
     assert found == [], "\n".join(found)

@@ -1,4 +1,4 @@
-"""Signing in and out: with a token, with a link, wrongly, and when a session is over."""
+"""Signing in with a token or a link, signing out, wrong tokens, and expired sessions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.support.servers.processes import wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from tests.support.servers.lcm_up import Up
-    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.servers.lcm_up import LcmUpProcess
+    from tests.support.servers.scripted_control_plane import ScriptedControlPlane
     from tests.support.web.pages import Visits
 
 REFUSED = r"status of 401"
@@ -25,12 +25,12 @@ def sign_in(page: Page, token: str) -> None:
     page.get_by_role("button", name="Sign in").click()
 
 
-def test_a_bad_token_is_refused_in_words_and_a_good_one_is_not(visits: Visits, plane: QuietPlane) -> None:
+def test_a_wrong_token_is_refused_and_a_valid_one_is_not(visits: Visits, plane: ScriptedControlPlane) -> None:
     context, watch = visits.context(plane)
     page = context.new_page()
     page.goto("/")
     expect(page).to_have_url(f"{plane.url}/sign-in")
-    sign_in(page, "nothing-that-anybody-made")
+    sign_in(page, "not-a-token")
     watch.allow(REFUSED)
     expect(page.get_by_role("alert")).not_to_be_empty()
     expect(page.get_by_label("Token")).to_have_value("")
@@ -39,13 +39,13 @@ def test_a_bad_token_is_refused_in_words_and_a_good_one_is_not(visits: Visits, p
     sign_in(page, visits.token(plane, "viewer"))
     expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
     expect(page.get_by_role("heading", name="No workers yet")).to_be_visible()
-    expect(page.locator(".person")).to_contain_text("viewer")
+    expect(page.locator(".user")).to_contain_text("viewer")
     (cookie,) = context.cookies()
     assert cookie.get("httpOnly")
     assert cookie.get("sameSite") == "Strict"
 
 
-def test_one_gets_to_the_page_that_was_asked_for(visits: Visits, plane: QuietPlane) -> None:
+def test_a_user_returns_to_the_requested_page(visits: Visits, plane: ScriptedControlPlane) -> None:
     context, _ = visits.context(plane)
     page = context.new_page()
     page.goto("/?view=problems&q=a%26b")
@@ -58,7 +58,7 @@ def test_one_gets_to_the_page_that_was_asked_for(visits: Visits, plane: QuietPla
 @pytest.mark.parametrize(
     "elsewhere", ["//example.org/", "https://example.org/", "/\\example.org", "javascript:alert(1)"]
 )
-def test_one_is_never_led_elsewhere(visits: Visits, plane: QuietPlane, elsewhere: str) -> None:
+def test_redirects_stay_on_our_site(visits: Visits, plane: ScriptedControlPlane, elsewhere: str) -> None:
     context, _ = visits.context(plane)
     page = context.new_page()
     page.goto(f"/sign-in?next={elsewhere}")
@@ -66,33 +66,35 @@ def test_one_is_never_led_elsewhere(visits: Visits, plane: QuietPlane, elsewhere
     expect(page).to_have_url(f"{plane.url}/")
 
 
-def test_signing_out_ends_the_session(visits: Visits, plane: QuietPlane) -> None:
+def test_signing_out_ends_the_session(visits: Visits, plane: ScriptedControlPlane) -> None:
     page, _ = visits.open(plane, "/system")
     kept = page.context.cookies()
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(re.compile(r"/sign-in"))
     page.goto("/")
     expect(page).to_have_url(f"{plane.url}/sign-in")
-    # The cookie alone would do if only the browser had forgotten it.
+    # The cookie would still work if only the browser had dropped it.
     page.context.add_cookies([{"name": c["name"], "value": c["value"], "url": plane.url} for c in kept])
     page.goto("/")
     expect(page).to_have_url(f"{plane.url}/sign-in")
 
 
-def test_when_the_session_is_over_the_next_thing_one_does_asks_to_sign_in(visits: Visits, plane: QuietPlane) -> None:
+def test_the_next_action_after_an_expired_session_leads_to_the_sign_in(
+    visits: Visits, plane: ScriptedControlPlane
+) -> None:
     page, watch = visits.open(plane, "/?view=stopped")
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
     page.get_by_label("Name").focus()
     watch.allow(REFUSED)
     page.context.clear_cookies()
-    page.keyboard.press("a")  # whatever holds the focus: the page may have asked for something by itself already
+    page.keyboard.press("a")  # wherever the focus is: the page may already have sent a request on its own
     expect(page).to_have_url(re.compile(r"/sign-in\?next=%2F"))
     sign_in(page, visits.token(plane, "viewer"))
     expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
     assert "view=stopped" in page.url
 
 
-def test_a_token_that_is_revoked_ends_the_sessions_behind_it(visits: Visits, plane: QuietPlane) -> None:
+def test_a_token_that_is_revoked_ends_the_sessions_behind_it(visits: Visits, plane: ScriptedControlPlane) -> None:
     made = plane.ask("POST", "/api/tokens", {"name": "short-lived", "role": "viewer"})
     context, watch = visits.context(plane)
     page = context.new_page()
@@ -105,7 +107,7 @@ def test_a_token_that_is_revoked_ends_the_sessions_behind_it(visits: Visits, pla
     expect(page).to_have_url(re.compile(r"/sign-in\?next=%2Fsystem"))
 
 
-def test_the_link_of_lcm_up_signs_in_once(visits: Visits, up: Up) -> None:
+def test_the_link_of_lcm_up_signs_in_once(visits: Visits, up: LcmUpProcess) -> None:
     def links() -> list[str]:
         return re.findall(r"http://\S+/sign-in\S*#\S+", up.process.log_path.read_text())
 
@@ -115,11 +117,11 @@ def test_the_link_of_lcm_up_signs_in_once(visits: Visits, up: Up) -> None:
     page.goto(links()[0])
     expect(page.get_by_role("heading", name="Fleet", level=1)).to_be_visible()
     assert "#" not in page.url
-    expect(page.locator(".person")).to_contain_text("admin")
+    expect(page.locator(".user")).to_contain_text("admin")
 
     again, watch = visits.context(up)
     page = again.new_page()
     page.goto(links()[0])
     watch.allow(REFUSED)
-    expect(page.get_by_role("alert")).to_contain_text("used already")
+    expect(page.get_by_role("alert")).to_contain_text("already used")
     assert again.cookies() == []

@@ -1,4 +1,4 @@
-"""The Fleet page: what it shows, filters that stay in the address, rows that live, and changes of several at once."""
+"""The Fleet page: its rows, filters in the URL, live updates, and bulk actions."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.web.actions import live, not_reloaded, row
-from tests.support.web.sample_fleet import furnish
+from tests.support.web.actions import assert_not_reloaded, row, wait_until_live
+from tests.support.web.sample_fleet import create_sample_fleet
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.servers.scripted_control_plane import ScriptedControlPlane
     from tests.support.web.pages import Visits
 
 WORKER_COUNT = 55  # more than fit on a page
 
 
 @pytest.fixture(scope="module")
-def fleet(plane: QuietPlane) -> dict[str, dict[str, Any]]:
-    return furnish(plane, many=WORKER_COUNT)
+def fleet(plane: ScriptedControlPlane) -> dict[str, dict[str, Any]]:
+    return create_sample_fleet(plane, many=WORKER_COUNT)
 
 
 def names(page: Page) -> list[str]:
@@ -30,12 +30,12 @@ def names(page: Page) -> list[str]:
 
 
 def back(page: Page) -> None:
-    """The back button. Not `go_back`: a page that reads itself anew on the way would be an aborted navigation to it."""
+    """The back button. Not `go_back`: it takes a page that reloads on the way for an aborted navigation."""
     page.evaluate("history.back()")
 
 
-def test_problems_come_first_and_each_row_says_what_there_is_to_know(
-    visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]
+def test_problems_come_first_and_each_row_shows_its_details(
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     page, _ = visits.open(plane, "/")
     first = names(page)[:3]
@@ -44,7 +44,7 @@ def test_problems_come_first_and_each_row_says_what_there_is_to_know(
     assert "ended" not in names(page)
     failed = row(page, fleet["failed"])
     expect(failed).to_contain_text("FAILED")
-    expect(failed.locator(".why")).to_contain_text("as somebody wrote it")
+    expect(failed.locator(".why")).to_contain_text("text written by a user")
     page.goto("/?q=ready")
     ready = row(page, fleet["ready"])
     for text in ("RUNNING", "ready", "running", "us-east-1", "small", "$0.0208"):
@@ -54,11 +54,11 @@ def test_problems_come_first_and_each_row_says_what_there_is_to_know(
     expect(ready.locator("time").first).to_have_attribute("title", re.compile(r"20\d\d-\d\d-\d\d .*UTC"))
 
 
-def test_filters_search_and_order_stand_in_the_address_and_the_back_button_undoes_them(
-    visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]
+def test_filters_and_order_are_in_the_url_and_the_back_button_undoes_them(
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     page, _ = visits.open(plane, "/")
-    live(page)
+    wait_until_live(page)
     page.get_by_label("Name").press_sequentially("more-00")
     expect(page.locator("tbody tr")).to_have_count(10)
     expect(page).to_have_url(re.compile(r"[?&]q=more-00"))
@@ -74,7 +74,7 @@ def test_filters_search_and_order_stand_in_the_address_and_the_back_button_undoe
     assert "q=more-00" in page.url
     assert "region=us-east-1" in page.url
     assert "sort=-name" in page.url
-    not_reloaded(page)
+    assert_not_reloaded(page)
     here = page.url
 
     back(page)
@@ -87,9 +87,9 @@ def test_filters_search_and_order_stand_in_the_address_and_the_back_button_undoe
     expect(page.locator("tbody tr")).to_have_count(10)
     expect(page.get_by_label("Name")).to_have_value("more-00")
     expect(page.get_by_label("Region")).to_have_value("")
-    # And the page is as alive as before.
-    live(page)
-    page.get_by_label("Choose more-004").check()
+    # The page still receives events.
+    wait_until_live(page)
+    page.get_by_label("Select more-004").check()
     page.locator("#bulk").get_by_role("button", name="Stop").click()
     expect(page.get_by_role("dialog")).to_contain_text("more-004")
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
@@ -102,7 +102,9 @@ def test_filters_search_and_order_stand_in_the_address_and_the_back_button_undoe
     expect(page.get_by_label("Region")).to_have_value("us-east-1")
 
 
-def test_views_and_pages_are_links(visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]) -> None:
+def test_views_and_pages_are_links(
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
+) -> None:
     page, _ = visits.open(plane, "/?sort=name")
     expect(page.locator("tbody tr")).to_have_count(50)
     seen = names(page)
@@ -116,36 +118,36 @@ def test_views_and_pages_are_links(visits: Visits, plane: QuietPlane, fleet: dic
     page.get_by_role("link", name=re.compile("^Stopped")).click()
     expect(page.locator("tbody tr")).to_have_count(1)
     assert names(page) == ["stopped"]
-    page.get_by_role("link", name=re.compile("^Ended")).click()
+    page.get_by_role("link", name=re.compile("^Terminated")).click()
     expect(page.locator("tbody th.name a")).to_have_text("ended")
-    page.goto("/?q=nobody-is-called-so")
-    expect(page.get_by_role("heading", name="No worker fits")).to_be_visible()
+    page.goto("/?q=no-such-name")
+    expect(page.get_by_role("heading", name="No matching workers")).to_be_visible()
     page.get_by_role("main").get_by_role("link", name="Show all workers").click()
     expect(page.locator("tbody tr")).to_have_count(50)
 
 
 def test_a_row_follows_its_worker_without_a_reload(
-    visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     page, _ = visits.open(plane, "/?q=more-05")
-    live(page)
+    wait_until_live(page)
     worker = fleet["more-050"]
     plane.command(worker, "stop")
-    expect(row(page, worker).locator("[data-label=Wanted]")).to_have_text("stopped")
+    expect(row(page, worker).locator("[data-label=Desired]")).to_have_text("stopped")
     plane.report(worker, "STOPPING")
     expect(row(page, worker)).to_contain_text("STOPPING")
     written = plane.report(worker, "STOPPED")
     expect(row(page, worker)).to_contain_text("STOPPED")
     expect(row(page, worker)).to_have_attribute("data-version", str(written["version"]))
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
 def test_workers_come_and_go_without_a_reload_and_the_counts_follow(
-    visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     page, _ = visits.open(plane, "/?q=new-one")
-    expect(page.get_by_role("heading", name="No worker fits")).to_be_visible()
-    live(page)
+    expect(page.get_by_role("heading", name="No matching workers")).to_be_visible()
+    wait_until_live(page)
     workers = page.locator("#summary dl div").filter(has_text="Workers").locator("dd")
     before = int(workers.text_content() or "")
     made = plane.create("new-one")
@@ -155,17 +157,17 @@ def test_workers_come_and_go_without_a_reload_and_the_counts_follow(
     plane.report(made, "TERMINATED")
     expect(row(page, made)).to_have_count(0)
     expect(workers).to_have_text(str(before))
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
-def test_several_are_stopped_at_once_after_a_look_at_what_follows(
-    visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]
+def test_several_workers_are_stopped_after_a_preview(
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     page, _ = visits.open(plane, "/?q=more-04", role="operator")
-    live(page)
+    wait_until_live(page)
     expect(page.locator("#bulk")).to_be_hidden()
     for name in ("more-041", "more-042"):
-        page.get_by_label(f"Choose {name}").check()
+        page.get_by_label(f"Select {name}").check()
     page.locator("#bulk").get_by_role("button", name="Stop").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("more-041")
@@ -175,20 +177,20 @@ def test_several_are_stopped_at_once_after_a_look_at_what_follows(
     dialog.get_by_role("button", name=re.compile("Stop")).click()
     expect(dialog).to_be_hidden()
     for name in ("more-041", "more-042"):
-        expect(row(page, fleet[name]).locator("[data-label=Wanted]")).to_have_text("stopped")
+        expect(row(page, fleet[name]).locator("[data-label=Desired]")).to_have_text("stopped")
         assert plane.worker(fleet[name])["desired_status"] == "STOPPED"
     assert plane.worker(fleet["more-043"])["desired_status"] == "RUNNING"
-    not_reloaded(page)
+    assert_not_reloaded(page)
 
 
-def test_what_was_chosen_stays_chosen_while_rows_change(
-    visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]
+def test_the_selection_stays_while_rows_change(
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     page, _ = visits.open(plane, "/?q=more-03", role="operator")
-    live(page)
-    box = page.get_by_label("Choose more-031")
+    wait_until_live(page)
+    box = page.get_by_label("Select more-031")
     box.check()
-    plane.command(fleet["more-031"], "hold", {"reason": "chosen"})
+    plane.command(fleet["more-031"], "hold", {"reason": "selected"})
     expect(row(page, fleet["more-031"]).locator(".chip.held")).to_be_visible()
     expect(box).to_be_checked()
     plane.create("more-03x")
@@ -197,11 +199,11 @@ def test_what_was_chosen_stays_chosen_while_rows_change(
 
 
 def test_a_dialog_can_be_left_without_a_change(
-    visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     page, _ = visits.open(plane, "/?q=more-02", role="operator")
-    live(page)
-    page.get_by_label("Choose all on this page").check()
+    wait_until_live(page)
+    page.get_by_label("Select all on this page").check()
     page.locator("#bulk").get_by_role("button", name="Terminate").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("more-020")
@@ -214,18 +216,18 @@ def test_a_dialog_can_be_left_without_a_change(
     assert plane.worker(fleet["more-020"])["desired_status"] == "RUNNING"
 
 
-def test_a_viewer_is_offered_nothing_that_he_may_not_do(
-    visits: Visits, plane: QuietPlane, fleet: dict[str, dict[str, Any]]
+def test_a_viewer_sees_no_actions(
+    visits: Visits, plane: ScriptedControlPlane, fleet: dict[str, dict[str, Any]]
 ) -> None:
     page, watch = visits.open(plane, "/", role="viewer")
-    live(page)
+    wait_until_live(page)
     expect(page.locator("tbody tr").first).to_be_visible()
     assert page.get_by_role("checkbox").count() == 0
     offered = {text.strip() for text in page.get_by_role("button").all_text_contents()}
     assert offered <= {"Sign out", "◐", ""}, offered
-    # And if he asks all the same: the server decides.
+    # The server refuses a request as well.
     watch.allow("status of 403")
     csrf = page.evaluate("JSON.parse(document.body.getAttribute('hx-headers:inherited'))['X-LCM-CSRF']")
     for path in (f"/api/workers/{fleet['ready']['id']}/stop", "/api/fleet/hold"):
-        answer = page.request.post(path, data={"reason": "I want to"}, headers={"X-LCM-CSRF": csrf})
-        assert answer.status == 403
+        response = page.request.post(path, data={"reason": "I want to"}, headers={"X-LCM-CSRF": csrf})
+        assert response.status == 403

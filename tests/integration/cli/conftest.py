@@ -1,4 +1,4 @@
-"""One control plane for all commands of a file, and a terminal for each that wants one."""
+"""One control plane for all tests of a file, and a terminal for each test that needs one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.servers.control_plane import LcmPlane, StandIn
+from tests.support.servers.control_plane import ControlPlaneProcess, FakeWorkerController
 from tests.support.servers.etcd import EtcdServer
-from tests.support.servers.pseudo_terminal import Typed
+from tests.support.servers.pseudo_terminal import PseudoTerminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LcmPlane]:
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlaneProcess]:
     etcd = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    made = LcmPlane(tmp_path_factory.mktemp("plane"), etcd, "cli")
+    made = ControlPlaneProcess(tmp_path_factory.mktemp("plane"), etcd, "cli")
     try:
         yield made.start()
     finally:
@@ -26,17 +26,17 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LcmPlane]:
 
 
 @pytest.fixture(scope="module")
-def controller(plane: LcmPlane) -> StandIn:
-    return StandIn(plane)
+def controller(plane: ControlPlaneProcess) -> FakeWorkerController:
+    return FakeWorkerController(plane)
 
 
 @pytest.fixture
-def terminal(plane: LcmPlane) -> Iterator[Callable[..., Typed]]:
+def terminal(plane: ControlPlaneProcess) -> Iterator[Callable[..., PseudoTerminal]]:
     """`lcm` in a pseudo-terminal."""
-    made: list[Typed] = []
+    made: list[PseudoTerminal] = []
 
-    def start(*arguments: str, columns: int = 100, lines: int = 30, **env: str) -> Typed:
-        made.append(Typed(*arguments, env=plane.environment(**env), columns=columns, lines=lines))
+    def start(*arguments: str, columns: int = 100, lines: int = 30, **env: str) -> PseudoTerminal:
+        made.append(PseudoTerminal(*arguments, env=plane.environment(**env), columns=columns, lines=lines))
         return made[-1]
 
     yield start

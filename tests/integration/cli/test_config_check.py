@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.servers.control_plane import LcmPlane, StandIn
+    from tests.support.servers.control_plane import ControlPlaneProcess, FakeWorkerController
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def on_aws(bed: AwsBed, pattern: str = "lcm-bed") -> WorkerControllerComponentSe
     )
 
 
-async def test_aws_is_asked_who_we_are_and_what_may_be_read(bed: AwsBed) -> None:
+async def test_aws_account_and_read_permissions(bed: AwsBed) -> None:
     found = [finding async for finding in check_cloud(on_aws(bed))]
     assert all(finding.ok for finding in found), found
     assert f"account {ACCOUNT}" in found[0].says
@@ -45,24 +45,24 @@ async def test_aws_is_asked_who_we_are_and_what_may_be_read(bed: AwsBed) -> None
     assert "lcm-bed" in found[2].says
 
 
-async def test_an_image_that_nobody_has(bed: AwsBed) -> None:
+async def test_a_missing_image(bed: AwsBed) -> None:
     found = [finding async for finding in check_cloud(on_aws(bed, "no-such-*"))]
     (wrong,) = [finding for finding in found if not finding.ok]
     assert "AMI_NAME_PATTERN" in wrong.remedy
-    (note,) = [finding for finding in found if "launches" in finding.says]
+    (note,) = [finding for finding in found if "to launch" in finding.says]
     assert (note.note, "there is no image" in note.says) == (True, True)
     assert "RunInstances" not in bed.calls()
 
 
-async def test_what_is_not_allowed_is_told_with_the_policy(bed: AwsBed) -> None:
+async def test_denied_calls_are_reported_with_the_policy(bed: AwsBed) -> None:
     bed.server.refuse("DescribeInstanceStatus", "UnauthorizedOperation", times=10)
     wrong = [finding async for finding in check_cloud(on_aws(bed)) if not finding.ok]
     assert len(wrong) == 1
     assert "iam-policy.json" in wrong[0].remedy
 
 
-def test_a_control_plane_and_its_etcd(plane: LcmPlane, tmp_path: Path) -> None:
-    """As a command: one line a part, what to do about what is wrong, and the exit code."""
+def test_a_control_plane_and_its_etcd(plane: ControlPlaneProcess, tmp_path: Path) -> None:
+    """As a command: one line per part, a remedy for each problem, and the exit code."""
     folder = {"LCM_DATA_DIR": str(tmp_path / "data")}
     nowhere = {**folder, "ETCD_ENDPOINTS": f"127.0.0.1:{free_ports(1)[0]}"}
     wrong = plane.lcm("config", "check", "control-plane", check=False, env=nowhere)
@@ -74,10 +74,10 @@ def test_a_control_plane_and_its_etcd(plane: LcmPlane, tmp_path: Path) -> None:
     server = EtcdServer(tmp_path / "etcd").start()
     try:
         here = {**folder, "ETCD_ENDPOINTS": server.endpoint}
-        told = json.loads(plane.lcm("config", "check", "control-plane", "-o", "json", env=here).stdout)
+        findings = json.loads(plane.lcm("config", "check", "control-plane", "-o", "json", env=here).stdout)
     finally:
         server.stop()
-    assert [finding["part"] for finding in told] == [
+    assert [finding["part"] for finding in findings] == [
         "settings",
         "etcd",
         "data folder",
@@ -85,12 +85,12 @@ def test_a_control_plane_and_its_etcd(plane: LcmPlane, tmp_path: Path) -> None:
         "secret key",
         "regions",
     ]
-    assert all(finding["ok"] for finding in told)
+    assert all(finding["ok"] for finding in findings)
 
 
 async def test_mongodb(tmp_path: Path) -> None:
-    nobody = f"mongodb://me:s3cret@127.0.0.1:{free_ports(1)[0]}/?serverSelectionTimeoutMS=200"
-    wrong = await check_store(ControlPlaneComponentSettings(store_url=nobody, lcm_data_dir=tmp_path))
+    unreachable = f"mongodb://me:s3cret@127.0.0.1:{free_ports(1)[0]}/?serverSelectionTimeoutMS=200"
+    wrong = await check_store(ControlPlaneComponentSettings(store_url=unreachable, lcm_data_dir=tmp_path))
     assert not wrong.ok
     assert "s3cret" not in repr(wrong)
     server = MongoServer(tmp_path).start()
@@ -101,7 +101,7 @@ async def test_mongodb(tmp_path: Path) -> None:
         server.stop()
 
 
-async def test_the_controllers_token_and_cml(plane: LcmPlane, controller: StandIn) -> None:
+async def test_the_controllers_token_and_cml(plane: ControlPlaneProcess, controller: FakeWorkerController) -> None:
     settings = WorkerControllerComponentSettings(
         control_plane_api_url=plane.url,
         lcm_controller_token=SecretStr(CONTROLLER),
@@ -109,6 +109,6 @@ async def test_the_controllers_token_and_cml(plane: LcmPlane, controller: StandI
     )
     found = [finding async for finding in check_control_plane(settings)]
     assert [(finding.part, finding.ok) for finding in found] == [("control plane", True), ("CML", True)]
-    stranger = settings.model_copy(update={"lcm_controller_token": SecretStr("somebody-elses-token-0123456789")})
+    stranger = settings.model_copy(update={"lcm_controller_token": SecretStr("another-users-token-0123456789")})
     (refused,) = [finding async for finding in check_control_plane(stranger)]
     assert (refused.ok, "LCM_CONTROLLER_TOKEN" in refused.remedy) == (False, True)

@@ -1,4 +1,4 @@
-"""`lcm config check` and calls that change something: asked for by DryRun alone, against EC2's API over HTTP."""
+"""`lcm config check` makes mutating calls only as dry runs, against EC2's API over HTTP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def bed() -> AsyncIterator[AwsBed]:
 
 
 async def checked(bed: AwsBed, **region: Any) -> list[Finding]:
-    """What was found; whatever was, nothing but questions went out."""
+    """The findings. In every case only reads and dry runs were sent."""
     before = await bed.live_instances()
     sent = len(bed.server.forms)
     regions = {REGION: {"endpoint_url": bed.server.url, **region}}
@@ -59,7 +59,7 @@ async def test_all_is_allowed(bed: AwsBed) -> None:
     assert all(finding.ok and not finding.note for finding in found), found
     launching = about(found, "launching is allowed")
     assert all(subnet in launching.says for subnet in bed.subnets)
-    assert f"starting, stopping, terminating (tried with {instance.id})" in found[-1].says
+    assert f"starting, stopping, terminating (checked with {instance.id})" in found[-1].says
     assert bed.state(instance.id) == "running"
     *_, first, second = [form for form in bed.server.forms if form.get("Action") == "RunInstances"]
     assert [first["SubnetId"], second["SubnetId"]] == list(bed.subnets)
@@ -82,50 +82,50 @@ async def test_what_is_not_allowed_is_named_with_the_policy(bed: AwsBed, operati
 
 
 @pytest.mark.parametrize("answer", [None, "UnauthorizedOperation"])
-async def test_without_an_instance_of_ours_the_rest_is_a_note(bed: AwsBed, answer: str | None) -> None:
-    """A policy that is bound to tags says no to an instance that has none."""
+async def test_without_a_managed_instance_the_rest_is_a_note(bed: AwsBed, answer: str | None) -> None:
+    """A policy that depends on tags denies an instance without tags."""
     if answer is not None:
         bed.server.refuse("StopInstances", answer, times=1)
     found = await checked(bed)
     assert all(finding.ok for finding in found), found
-    note = about(found, "before an instance of ours is there")
+    note = about(found, "without a managed instance")
     assert (note.note, "starting, stopping, terminating" in note.says) == (True, True)
 
 
 async def test_an_instance_that_has_just_gone_is_a_note(bed: AwsBed) -> None:
     await bed.cloud.launch_instance(bed.parameters("w1"))
     bed.server.refuse("TerminateInstances", "InvalidInstanceID.NotFound", times=1)
-    note = about(await checked(bed), "cannot be told")
+    note = about(await checked(bed), "could not be determined")
     assert (note.ok, note.note, "InvalidInstanceID.NotFound" in note.says) == (True, True, True)
 
 
 async def test_a_subnet_that_is_not_there_is_wrong_and_the_other_is_right(bed: AwsBed) -> None:
     found = await checked(bed, subnet_ids=["subnet-0000000000000000f", bed.subnets[0]])
     (wrong,) = [finding for finding in found if not finding.ok]
-    assert "into subnet-0000000000000000f would be refused" in wrong.says
+    assert "into subnet-0000000000000000f would be rejected" in wrong.says
     assert "AWS_REGION_CONFIGS" in wrong.remedy
     assert bed.subnets[0] in about(found, "launching is allowed").says
 
 
-async def test_the_regions_own_role_is_asked_for(bed: AwsBed) -> None:
+async def test_the_role_of_the_region_is_used(bed: AwsBed) -> None:
     other = "arn:aws:iam::210987654321:role/lcm-controller-test"
     found = await checked(bed, role_arn=other)
     assert "account 210987654321" in found[0].says
     assert bed.calls()["AssumeRole"] == 1
 
 
-async def test_an_endpoint_that_would_act_is_not_asked(bed: AwsBed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endpoint_that_ignores_dry_run_is_not_called(bed: AwsBed, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = await bed.cloud.launch_instance(bed.parameters("w1"))
     asked = bed.calls()
     monkeypatch.setattr(EC2BaseResponse, "error_on_dryrun", lambda _: None)
-    note = about(await checked(bed), "was not tried")
+    note = about(await checked(bed), "was not checked")
     assert (note.ok, note.note) == (True, True)
     assert all(bed.calls()[operation] == asked[operation] for operation in CHANGES)
     assert bed.state(instance.id) in ("pending", "running")
 
 
-async def test_it_is_said_in_a_line_each(bed: AwsBed, tmp_path: Path) -> None:
-    """As a command: notes are marked, and are no failure."""
+async def test_findings_are_printed_one_per_line(bed: AwsBed, tmp_path: Path) -> None:
+    """As a command: notes are marked and do not fail the check."""
     bed.server.refuse("RunInstances", "RequestLimitExceeded", times=10)
     names = ("PATH", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED")
     env = {

@@ -1,6 +1,6 @@
-"""What programs and pipes get: the same JSON for the same fleet, plain tables, words on standard error, exit codes.
+"""Output for programs and pipes: stable JSON, plain tables, messages on standard error, exit codes.
 
-The golden outputs are in tests/data/cli; LCM_WRITE_GOLDEN=1 writes them anew, for a look at what changed.
+The golden outputs are in tests/data/cli; LCM_WRITE_GOLDEN=1 rewrites them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.servers.etcd import free_ports
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support.servers.control_plane import LcmPlane, StandIn
+    from tests.support.servers.control_plane import ControlPlaneProcess, FakeWorkerController
 
 GOLDEN = Path(__file__).parents[2] / "data" / "cli"
 OUTPUTS: dict[str, Sequence[str]] = {
@@ -46,13 +46,13 @@ OUTPUTS: dict[str, Sequence[str]] = {
 _MOMENT = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z$")
 _IDS = re.compile(r"\b(w|i|t)-[0-9a-z]{12}\b")
 _SPANS = re.compile(r"\b\d+ (second|minute)s?\b|a moment")
-_USE = re.compile(r"It was used less than a minute ago|Nobody has used it for [^;]+")
+_USE = re.compile(r"Used less than a minute ago|Idle for [^;]+")
 _CLOCKS = re.compile(r"\b\d\d:\d\d UTC\b")
 _URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
 def steady(value: Any) -> Any:
-    """The value without what differs from run to run."""
+    """The value without what changes from run to run."""
     if isinstance(value, dict):
         return {name: steady(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -73,8 +73,8 @@ def steady(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def fleet(plane: LcmPlane, controller: StandIn) -> None:
-    """One of each kind that matters."""
+def fleet(plane: ControlPlaneProcess, controller: FakeWorkerController) -> None:
+    """One worker of each relevant kind."""
     plane.lcm("workers", "create", "alpha", "--template", "small", "--tag", "team=blue")
     plane.lcm("workers", "create", "broken", "--template", "metal", "--region", "us-east-1")
     plane.lcm("workers", "create", "gamma-1", "--template", "medium", "--stopped")
@@ -90,53 +90,53 @@ def fleet(plane: LcmPlane, controller: StandIn) -> None:
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_golden_json(plane: LcmPlane, name: str) -> None:
-    told = steady(json.loads(plane.lcm(*OUTPUTS[name], "-o", "json").stdout))
+def test_golden_json(plane: ControlPlaneProcess, name: str) -> None:
+    output = steady(json.loads(plane.lcm(*OUTPUTS[name], "-o", "json").stdout))
     path = GOLDEN / f"{name}.json"
     if os.environ.get("LCM_WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
-    assert told == json.loads(path.read_text())
+        path.write_text(json.dumps(output, indent=2, ensure_ascii=False) + "\n")
+    assert output == json.loads(path.read_text())
 
 
-def test_yaml_says_the_same_as_json(plane: LcmPlane) -> None:
+def test_yaml_says_the_same_as_json(plane: ControlPlaneProcess) -> None:
     as_json = json.loads(plane.lcm("workers", "list", "-o", "json").stdout)
     assert yaml.safe_load(plane.lcm("workers", "list", "-o", "yaml").stdout) == as_json
 
 
-def test_names_for_scripts(plane: LcmPlane) -> None:
+def test_names_for_scripts(plane: ControlPlaneProcess) -> None:
     assert plane.lcm("workers", "list", "-o", "name").stdout.split() == ["alpha", "broken", "gamma-1", "gamma-2"]
     assert "ended" in plane.lcm("workers", "list", "--all", "-o", "name").stdout.split()
     assert plane.lcm("workers", "list", "-s", "terminated", "-o", "name").stdout == "ended\n"
 
 
-def test_a_pipe_gets_whole_lines_and_no_colours(plane: LcmPlane) -> None:
-    told = plane.lcm("workers", "list", "-o", "wide").stdout
-    assert "\x1b" not in told
-    assert "…" not in told
-    assert all(line == line.rstrip() for line in told.splitlines())
-    assert plane.worker("alpha").id in told
+def test_a_pipe_gets_whole_lines_and_no_colours(plane: ControlPlaneProcess) -> None:
+    output = plane.lcm("workers", "list", "-o", "wide").stdout
+    assert "\x1b" not in output
+    assert "…" not in output
+    assert all(line == line.rstrip() for line in output.splitlines())
+    assert plane.worker("alpha").id in output
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (("workers", "get", "alhpa"), 1, "there is no worker 'alhpa'; did you mean alpha?"),
-        (("workers", "get", "gamma"), 1, "'gamma' fits 2 workers: gamma-1 (w-"),
+        (("workers", "get", "gamma"), 1, "'gamma' matches 2 workers: gamma-1 (w-"),
         (("workers", "stop", "broken"), 1, "cannot stop: the worker has FAILED; retry or terminate it"),
-        (("workers", "stop", "broken", "--dry-run"), 1, "this would be refused: cannot stop"),
-        (("workers", "terminate", "alpha"), 1, "add --yes"),
+        (("workers", "stop", "broken", "--dry-run"), 1, "this would be rejected: cannot stop"),
+        (("workers", "terminate", "alpha"), 1, "pass --yes"),
         (("workers", "create", "alpha", "-t", "small"), 1, "alpha"),
         (("workers", "create", "beta", "-t", "smla"), 1, "did you mean small"),
         (("workers", "create", "no good", "-t", "small"), 2, "name: "),
         (("workers", "wait", "alpha", "--for", "tea"), 2, "must be ready, license, or one of pending"),
-        (("workers", "wait", "alpha", "--timeout", "soon"), 2, "must be such as 90s, 10m"),
+        (("workers", "wait", "alpha", "--timeout", "soon"), 2, "must be a duration such as 90s, 10m"),
         (("workers", "hold", "alpha"), 2, "--reason"),
         (("workers", "hold", "alpha", "--reason", " "), 2, "reason: must not be empty"),
         (("login", "lcm.example.org"), 2, "must begin with http:// or https://"),
         (("whoami", "--server", "ftp://x"), 1, "--server: the address of the control plane must begin with"),
         (("workers", "lst"), 2, "Did you mean 'list'"),
-        (("workers", "list", "-s", "rnning"), 2, "there are pending"),
+        (("workers", "list", "-s", "rnning"), 2, "must be one of pending"),
         (("settings", "set", "min_wrkers", "2"), 2, "did you mean min_workers?"),
         (("settings", "set", "min_workers", "two"), 2, "must be a whole number"),
         (("breaker", "reset"), 1, "no breaker is open"),
@@ -145,13 +145,13 @@ def test_a_pipe_gets_whole_lines_and_no_colours(plane: LcmPlane) -> None:
         (("templates", "apply", "/nowhere.yaml"), 1, "/nowhere.yaml cannot be read"),
     ],
 )
-def test_errors_say_what_to_do(plane: LcmPlane, arguments: Sequence[str], code: int, words: str) -> None:
+def test_errors_say_what_to_do(plane: ControlPlaneProcess, arguments: Sequence[str], code: int, words: str) -> None:
     done = plane.lcm(*arguments, check=False)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_dry_run_changes_nothing(plane: LcmPlane) -> None:
+def test_a_dry_run_changes_nothing(plane: ControlPlaneProcess) -> None:
     before = plane.worker("alpha")
     for command in (
         ("workers", "stop", "alpha"),
@@ -170,32 +170,32 @@ def test_a_dry_run_changes_nothing(plane: LcmPlane) -> None:
         ("secrets", "rotate"),
         ("leadership", "reset", "worker-controller"),
     ):
-        told = plane.lcm(*command, "--dry-run").stdout
-        assert told.startswith("Dry run: nothing was changed."), told
-        assert "would send" in told
+        output = plane.lcm(*command, "--dry-run").stdout
+        assert output.startswith("Dry run: no changes made."), output
+        assert "would send" in output
     assert plane.worker("alpha") == before
     assert plane.lcm("settings", "show", "-o", "json").stdout.count('"min_workers": 0') == 1
     assert plane.lcm("tokens", "list", "-o", "name").stdout == "anna\n"
     assert json.loads(plane.lcm("fleet", "-o", "json").stdout)["hold"] is None
 
 
-def test_a_dry_run_masks_secrets(plane: LcmPlane, tmp_path: Path) -> None:
-    token = tmp_path / "licence"
+def test_a_dry_run_masks_secrets(plane: ControlPlaneProcess, tmp_path: Path) -> None:
+    token = tmp_path / "license"
     token.write_text("c2VjcmV0LWxpY2VuY2U=\n")
-    told = plane.lcm("workers", "license", "alpha", "register", "--license-token-file", str(token), "--dry-run")
-    assert '"token": "***"' in told.stdout
-    assert "c2VjcmV0" not in told.stdout
+    output = plane.lcm("workers", "license", "alpha", "register", "--license-token-file", str(token), "--dry-run")
+    assert '"token": "***"' in output.stdout
+    assert "c2VjcmV0" not in output.stdout
 
 
-def test_the_rest_of_the_changes(plane: LcmPlane, controller: StandIn, tmp_path: Path) -> None:
+def test_the_rest_of_the_changes(plane: ControlPlaneProcess, controller: FakeWorkerController, tmp_path: Path) -> None:
     plane.lcm("workers", "create", "busy", "--template", "small")
     controller.boot("busy")
-    assert "busy is DRAINING, wanted STOPPED." in plane.lcm("workers", "drain", "busy").stdout
-    assert "busy is RUNNING, wanted RUNNING." in plane.lcm("workers", "cancel-drain", "busy").stdout
+    assert "busy is DRAINING, desired state STOPPED." in plane.lcm("workers", "drain", "busy").stdout
+    assert "busy is RUNNING, desired state RUNNING." in plane.lcm("workers", "cancel-drain", "busy").stdout
     assert "on hold" in plane.lcm("workers", "hold", "busy", "--reason", "look", "--until", "2h").stdout
-    assert "That was so before" not in plane.lcm("workers", "release", "busy").stdout
+    assert "No change needed" not in plane.lcm("workers", "release", "busy").stdout
     assert plane.worker("busy").hold is None
-    assert "That was so before: nothing was changed." in plane.lcm("workers", "start", "busy").stdout
+    assert "No change needed." in plane.lcm("workers", "start", "busy").stdout
     plane.lcm("workers", "retry", "broken")
     assert plane.worker("broken").status is WorkerStatus.PENDING
     controller.report("broken", WorkerStatus.FAILED, "EC2 refused the launch: quota exceeded")
@@ -207,13 +207,13 @@ def test_the_rest_of_the_changes(plane: LcmPlane, controller: StandIn, tmp_path:
         "- name: tiny\n  instance_type: t3.nano\n  cost_per_hour_usd: 0.0052\n"
         "  capacity: {cpu_cores: 2, memory_gb: 0.5, storage_gb: 10, max_nodes: 1}\n"
     )
-    assert plane.lcm("templates", "apply", str(file)).stdout == "tiny was made.\n"
-    assert "nothing was changed" in plane.lcm("templates", "apply", str(file)).stdout
+    assert plane.lcm("templates", "apply", str(file)).stdout == "tiny created.\n"
+    assert "no changes made" in plane.lcm("templates", "apply", str(file)).stdout
     assert "is disabled" in plane.lcm("templates", "disable", "tiny").stdout
     assert "is enabled" in plane.lcm("templates", "enable", "tiny").stdout
 
     assert "The fleet is on hold" in plane.lcm("fleet", "hold", "--reason", "storm").stdout
-    assert "on hold  by bootstrap: storm" in plane.lcm("fleet").stdout
+    assert "on hold   by bootstrap: storm" in plane.lcm("fleet").stdout
     plane.lcm("fleet", "release")
     assert plane.lcm("settings", "set", "min-workers", "2").stdout == "min_workers is 2 (was 0).\n"
     assert plane.lcm("settings", "unset", "MIN_WORKERS").stdout == "min_workers is 0 (was 2).\n"
@@ -223,11 +223,11 @@ def test_the_rest_of_the_changes(plane: LcmPlane, controller: StandIn, tmp_path:
     turned_away = plane.lcm("whoami", check=False, env={"LCM_TOKEN": made.stdout.strip()})
     assert turned_away.returncode == 1
     assert "Sign in: lcm login" in turned_away.stderr
-    assert "secrets were encrypted anew" in plane.lcm("secrets", "rotate").stdout
-    assert "is forgotten" in plane.lcm("leadership", "reset", "worker-controller", "--yes").stdout
+    assert "secrets re-encrypted" in plane.lcm("secrets", "rotate").stdout
+    assert "was reset" in plane.lcm("leadership", "reset", "worker-controller", "--yes").stdout
 
 
-def test_nobody_there_is_one_line_with_the_remedies(plane: LcmPlane) -> None:
+def test_an_unreachable_server_is_one_line_with_remedies(plane: ControlPlaneProcess) -> None:
     nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
     done = plane.lcm("workers", "list", "--server", nowhere, check=False)
     assert done.returncode == 1
@@ -235,18 +235,18 @@ def test_nobody_there_is_one_line_with_the_remedies(plane: LcmPlane) -> None:
     assert all(words in done.stderr for words in (nowhere, "lcm up", "lcm login"))
 
 
-def test_a_token_is_not_shown_to_another_address(plane: LcmPlane) -> None:
-    """The token of LCM_URL belongs there; --server names somebody else."""
+def test_a_token_is_not_shown_to_another_address(plane: ControlPlaneProcess) -> None:
+    """The token belongs to LCM_URL; --server names another server."""
     done = plane.lcm("whoami", "--server", plane.url.replace("127.0.0.1", "localhost"), check=False)
     assert done.returncode == 1
     assert "Sign in" in done.stderr
 
 
-def test_contexts(plane: LcmPlane, tmp_path: Path) -> None:
+def test_contexts(plane: ControlPlaneProcess, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(plane.environment()["LCM_TOKEN"])
     away = {"LCM_URL": "", "LCM_TOKEN": "", "XDG_CONFIG_HOME": str(tmp_path)}
-    assert "None yet" in plane.lcm("contexts", "list", env=away).stdout
+    assert "No contexts" in plane.lcm("contexts", "list", env=away).stdout
     plane.lcm("login", plane.url, "--name", "one", "--token-file", str(token), env=away)
     plane.lcm("login", plane.url, "--name", "two", "--token-file", str(token), "--keep-current", env=away)
     listed = json.loads(plane.lcm("contexts", "list", "-o", "json", env=away).stdout)
@@ -262,11 +262,11 @@ def test_contexts(plane: LcmPlane, tmp_path: Path) -> None:
     assert (missed.returncode, "did you mean one?" in missed.stderr) == (1, True)
 
 
-def test_without_a_terminal_each_change_is_a_line(plane: LcmPlane) -> None:
+def test_without_a_terminal_each_change_is_a_line(plane: ControlPlaneProcess) -> None:
     command = [sys.executable, "-m", "lcm", "watch"]
     with subprocess.Popen(command, env=plane.environment(), stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
-        # A stream without a terminal has no sign that it listens: changes are made until one is seen.
+        # Without a terminal nothing shows that the stream is connected: make changes until one appears.
         for number in range(20):
             plane.lcm("workers", "create", f"seen-{number}", "--template", "micro", "--stopped")
             if select_line(watching.stdout, 1.0):
@@ -281,18 +281,20 @@ def select_line(stream: Any, seconds: float) -> bool:
     return bool(select.select([stream], [], [], seconds)[0])
 
 
-def test_the_audit_is_narrowed_down(plane: LcmPlane) -> None:
-    told = json.loads(plane.lcm("audit", "--by", "person", "--action", "created", "--since", "1h", "-o", "json").stdout)
-    assert {line["action"] for line in told} == {"created"}
-    assert {line["actor"]["kind"] for line in told} == {"person"}
-    assert len(told) >= 3
+def test_the_audit_is_filtered(plane: ControlPlaneProcess) -> None:
+    output = json.loads(
+        plane.lcm("audit", "--by", "person", "--action", "created", "--since", "1h", "-o", "json").stdout
+    )
+    assert {line["action"] for line in output} == {"created"}
+    assert {line["actor"]["kind"] for line in output} == {"person"}
+    assert len(output) >= 3
     found = json.loads(plane.lcm("audit", "-q", "QUOTA", "--actor", "worker-controller", "-o", "json").stdout)
     assert found
     assert all("quota" in line["reason"] for line in found)
     assert json.loads(plane.lcm("audit", "--until", "2020-01-01T00:00Z", "-o", "json").stdout) == []
 
 
-def test_a_night_is_summed_up(plane: LcmPlane) -> None:
+def test_activity_is_summarized(plane: ControlPlaneProcess) -> None:
     night = json.loads(plane.lcm("fleet", "overnight", "--since", "1h", "-o", "json").stdout)
     steps = json.loads(plane.lcm("workers", "history", "broken", "-o", "json").stdout)
     failures = [step for step in steps if step["to_status"] == "FAILED"]

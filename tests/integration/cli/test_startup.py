@@ -1,4 +1,4 @@
-"""A command imports only what it needs: so `lcm --help` is quick, and so is a list."""
+"""A command imports only what it needs, so that `lcm --help` and lists are fast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAY = "import sys; print(','.join(sorted(name for name in sys.modules if '.' not
 
 
 def imported_by(*arguments: str) -> tuple[set[str], str, int]:
-    """What a command has imported at its end, what it wrote, and its exit code."""
+    """The modules that a command imported, its output, and its exit code."""
     code = f"import atexit; atexit.register(lambda: exec({SAY!r})); from lcm.cli.main import main; main()"
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
@@ -29,7 +29,7 @@ def test_help_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
     modules, text, code = imported_by(*arguments)
     assert code == 0
     assert text.startswith("Usage: lcm")
-    typers_own = set() if arguments == ("--help",) else {"pydantic"}  # it looks at the types of options with it
+    typers_own = set() if arguments == ("--help",) else {"pydantic"}  # Typer inspects the types of options with it
     assert not modules & set(HEAVY) - typers_own
 
 

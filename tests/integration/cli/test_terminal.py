@@ -1,4 +1,4 @@
-"""The daily work, typed at a real terminal against a real control plane: what is seen, and what is then so."""
+"""Daily commands at a real terminal against a real control plane: the output, and the resulting state."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tests.support.servers.processes import ROOT, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.servers.control_plane import LcmPlane, StandIn
-    from tests.support.servers.pseudo_terminal import Typed
+    from tests.support.servers.control_plane import ControlPlaneProcess, FakeWorkerController
+    from tests.support.servers.pseudo_terminal import PseudoTerminal
 
-    Terminal = Callable[..., Typed]
+    Terminal = Callable[..., PseudoTerminal]
 
 
 AWAY = {"LCM_URL": "", "LCM_TOKEN": ""}
 
 
-def test_a_day_of_a_worker(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
+def test_a_day_of_a_worker(plane: ControlPlaneProcess, controller: FakeWorkerController, terminal: Terminal) -> None:
     empty = terminal("workers", "list")
-    empty.expect("No workers. Make one: lcm workers create NAME --template small")
+    empty.expect("No workers. Create one: lcm workers create NAME --template small")
     assert empty.end() == 0
 
     created = terminal("workers", "create", "day", "--template", "sma", "--tag", "team=blue")
-    created.expect("day is created in eu-west-1, wanted RUNNING.")
+    created.expect("day created in eu-west-1; desired state RUNNING.")
     assert created.end() == 0
     assert plane.worker("day").tags == {"team": "blue"}
 
@@ -49,11 +49,11 @@ def test_a_day_of_a_worker(plane: LcmPlane, controller: StandIn, terminal: Termi
     explained.expect("day: RUNNING, ready")
     explained.expect("What happens next")
     explained.expect("CmlReady")
-    explained.expect("it runs and CML answers (running.steady")
+    explained.expect("the worker runs and CML responds (running.steady")
     assert explained.end() == 0
 
     stopped = terminal("workers", "stop", "day", "--reason", "the day is over")
-    stopped.expect("day is RUNNING, wanted STOPPED. Instance i-")
+    stopped.expect("day is RUNNING, desired state STOPPED. Next: instance i-")
     assert stopped.end() == 0
     assert plane.worker("day").desired_status is DesiredStatus.STOPPED
     controller.report("day", WorkerStatus.STOPPING)
@@ -66,7 +66,7 @@ def test_a_day_of_a_worker(plane: LcmPlane, controller: StandIn, terminal: Termi
     assert history.end() == 0
 
     started = terminal("workers", "start", "day")
-    started.expect("day is STOPPED, wanted RUNNING.")
+    started.expect("day is STOPPED, desired state RUNNING.")
     assert started.end() == 0
 
     plan = terminal("plan")
@@ -75,17 +75,19 @@ def test_a_day_of_a_worker(plane: LcmPlane, controller: StandIn, terminal: Termi
     assert plan.end() == 0
 
 
-def test_termination_asks_first_and_says_what_is_lost(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
+def test_termination_asks_first_and_says_what_is_lost(
+    plane: ControlPlaneProcess, controller: FakeWorkerController, terminal: Terminal
+) -> None:
     plane.lcm("workers", "create", "doomed", "--template", "small")
     controller.boot("doomed")
     controller.measure("doomed", labs=3, nodes=12)
 
     refused = terminal("workers", "terminate", "doomed")
     refused.expect("12 of 12 nodes, in 3 labs")
-    refused.expect("so far, $0.0208 an hour")
-    refused.expect("Terminate doomed for good? [y/N]")
+    refused.expect("so far, $0.0208 per hour")
+    refused.expect("Terminate doomed permanently? [y/N]")
     refused.type("n\n")
-    refused.expect("nothing was changed")
+    refused.expect("no changes made")
     assert refused.end() == 1
     assert plane.worker("doomed").desired_status is DesiredStatus.RUNNING
 
@@ -98,23 +100,23 @@ def test_termination_asks_first_and_says_what_is_lost(plane: LcmPlane, controlle
     accepted = terminal("workers", "terminate", "doomed")
     accepted.expect("[y/N]")
     accepted.type("y\n")
-    accepted.expect("doomed is RUNNING, wanted TERMINATED.")
+    accepted.expect("doomed is RUNNING, desired state TERMINATED.")
     assert accepted.end() == 0
     assert plane.worker("doomed").desired_status is DesiredStatus.TERMINATED
 
 
-def test_an_interrupt_that_comes_just_before_the_answer_is_waited_for_is_heard() -> None:
-    """As one that the system hands to another thread: what this one sleeps in is not interrupted."""
+def test_an_interrupt_just_before_the_prompt_is_not_lost() -> None:
+    """As if another thread got the signal: the call that this thread blocks in is not interrupted."""
     program = (
         "import os, signal, sys, threading, time\n"
-        "from lcm.cli.runtime.session import ask_yes\n"
+        "from lcm.cli.runtime.session import confirm\n"
         "def interrupt():\n"
         "    time.sleep(1)\n"
         "    signal.pthread_kill(threading.get_ident(), signal.SIGINT)\n"
         "terminal, inner = os.openpty()\n"
         "sys.stdin = os.fdopen(inner)\n"
         "threading.Thread(target=interrupt).start()\n"
-        "try: ask_yes('Well?')\n"
+        "try: confirm('Well?')\n"
         "except KeyboardInterrupt: print('heard')\n"
     )
     command = [sys.executable, "-c", program]
@@ -122,7 +124,9 @@ def test_an_interrupt_that_comes_just_before_the_answer_is_waited_for_is_heard()
     assert asked.stdout == "heard\n"
 
 
-def test_waiting_ends_with_the_explanation(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
+def test_waiting_ends_with_the_explanation(
+    plane: ControlPlaneProcess, controller: FakeWorkerController, terminal: Terminal
+) -> None:
     plane.lcm("workers", "create", "unlucky", "--template", "small")
     late = terminal("workers", "wait", "unlucky", "--timeout", "2s")
     late.expect("lcm: unlucky is not ready after 2s")
@@ -142,34 +146,34 @@ def test_waiting_ends_with_the_explanation(plane: LcmPlane, controller: StandIn,
     assert failing.end() == 1
 
 
-def test_the_live_fleet(plane: LcmPlane, controller: StandIn, terminal: Terminal) -> None:
+def test_the_live_fleet(plane: ControlPlaneProcess, controller: FakeWorkerController, terminal: Terminal) -> None:
     for name in ("live-a", "live-b"):
         plane.lcm("workers", "create", name, "--template", "small")
     controller.boot("live-a")
     live = terminal("watch")
     live.expect("q quit")
     live.type("/")
-    live.expect("Enter keeps it")
+    live.expect("Enter applies it")
     live.type("live\n")
     live.expect("filter: live")
     assert "unlucky" not in live.picture
 
-    controller.boot("live-b")  # seen without asking
+    controller.boot("live-b")  # shown without a refresh
     wait_until(lambda: bool(_drawn(live) and re.search(r"live-b +RUNNING", live.picture)), "live-b is shown RUNNING")
 
     live.type("\x1b[B")
     live.type("p")
-    live.expect("Stop live-b without waiting for what runs on it? y / n")
+    live.expect("Stop live-b without waiting for its labs? y / n")
     live.type("n")
-    live.expect("Nothing was changed.")
+    live.expect("No changes made.")
     assert plane.worker("live-b").desired_status is DesiredStatus.RUNNING
     live.type("py")
-    live.expect("live-b is wanted STOPPED.")
+    live.expect("Desired state of live-b: STOPPED.")
     assert plane.worker("live-b").desired_status is DesiredStatus.STOPPED
     live.type("\x1b[A")
     live.type("e")
     live.expect("live-a: RUNNING, ready")
-    live.expect("Any key goes back.")
+    live.expect("Press any key to go back.")
     live.type(" ")
     live.expect("q quit")
     live.resize(60, 20)
@@ -178,21 +182,21 @@ def test_the_live_fleet(plane: LcmPlane, controller: StandIn, terminal: Terminal
     assert live.raw.rstrip().endswith("\x1b[?25h\x1b[?1049l"), "the terminal is as it was"
 
 
-def _drawn(live: Typed) -> bool:
+def _drawn(live: PseudoTerminal) -> bool:
     live.expect("q quit")
     return True
 
 
-def test_a_watched_list_is_drawn_again(plane: LcmPlane, terminal: Terminal) -> None:
+def test_a_watched_list_is_drawn_again(plane: ControlPlaneProcess, terminal: Terminal) -> None:
     watched = terminal("workers", "list", "--name", "late-comer", "--watch")
-    watched.expect("No worker fits.")
+    watched.expect("No matching workers.")
     plane.lcm("workers", "create", "late-comer", "--template", "small", "--stopped")
     watched.expect("late-comer")
     watched.interrupt()
     assert watched.end() == 130
 
 
-def test_signing_in_without_showing_the_token(plane: LcmPlane, terminal: Terminal) -> None:
+def test_signing_in_without_showing_the_token(plane: ControlPlaneProcess, terminal: Terminal) -> None:
     token = "bootstrap-token-for-tests-0123456789"
     wrong = terminal("login", plane.url, LCM_URL="", LCM_TOKEN="")
     wrong.expect("Token: ")
@@ -203,7 +207,7 @@ def test_signing_in_without_showing_the_token(plane: LcmPlane, terminal: Termina
     right = terminal("login", plane.url, "--name", "here", LCM_URL="", LCM_TOKEN="")
     right.expect("Token: ")
     right.type(f"{token}\n")
-    right.expect(f"Signed in to {plane.url} as bootstrap (admin). Kept as context here.")
+    right.expect(f"Signed in to {plane.url} as bootstrap (admin). Saved as context here.")
     assert right.end() == 0
     assert token not in right.raw
 
@@ -218,7 +222,7 @@ def test_signing_in_without_showing_the_token(plane: LcmPlane, terminal: Termina
     kept.chmod(0o600)
 
 
-def test_a_narrow_terminal_shows_what_matters_most(plane: LcmPlane, terminal: Terminal) -> None:
+def test_a_narrow_terminal_shows_what_matters_most(plane: ControlPlaneProcess, terminal: Terminal) -> None:
     plane.lcm("workers", "create", "narrow-but-with-a-name-that-is-long", "--template", "small", "--stopped")
     narrow = terminal("workers", "list", "-q", "narrow", columns=40)
     assert narrow.end() == 0

@@ -1,4 +1,4 @@
-"""Simulated servers on the network and clients that dial them."""
+"""Simulated servers on the network, and clients for them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Clients:
 @asynccontextmanager
 async def clients(trust: TrustPolicy, dial: Callable[[str], str], *, seconds: float = 30.0) -> AsyncIterator[Clients]:
     registry = CollectorRegistry()
-    transport = CMLTransport(trust, dial=dial, connect_seconds=min(5.0, seconds), read_seconds=seconds)
+    transport = CMLTransport(trust, base_url_of=dial, connect_seconds=min(5.0, seconds), read_seconds=seconds)
     session = CMLSession(transport, registry=registry)
     try:
         yield Clients(CMLSystemClient(session), CMLLabsClient(session), transport, registry)
@@ -54,7 +54,7 @@ async def clients(trust: TrustPolicy, dial: Callable[[str], str], *, seconds: fl
 
 
 async def eventually(condition: Ready, what: str) -> None:
-    """Wait for a condition; the patience is generous because machines are busy."""
+    """Wait for a condition. The timeout is generous because test machines are busy."""
     async with asyncio.timeout(PATIENCE):
         while not await condition():
             await asyncio.sleep(0.02)
@@ -75,7 +75,7 @@ def identity() -> ServerIdentity:
 
 @pytest.fixture
 async def simulator(identity: ServerIdentity) -> AsyncIterator[CmlSimulator]:
-    """A server that is ready at once and quick."""
+    """A fast server that is ready at once."""
     made = CmlSimulator(SimulatorSettings(speed=FAST, boot_seconds=0), identity=identity, control_port=0)
     await made.start()
     yield made
@@ -97,5 +97,5 @@ async def farm(identity: ServerIdentity) -> AsyncIterator[SimulatorFarm]:
 
 @pytest.fixture
 async def farm_cml(farm: SimulatorFarm) -> AsyncIterator[Clients]:
-    async with clients(Insecure(), farm.dial) as made:
+    async with clients(Insecure(), farm.base_url_of) as made:
         yield made

@@ -1,4 +1,4 @@
-"""A server that starts, and who may use it."""
+"""Booting, logins and permissions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from lcm.cml.client.tls import Insecure
 from lcm.cml.errors import CMLAuthenticationError, CMLNotReadyError
 from lcm.cml.simulator import CmlSimulator, SimulatorSettings
-from lcm.cml.simulator.state.boot import BootPhase
 from lcm.cml.simulator.state.sessions import CMLAccount
+from lcm.cml.simulator.state.world import BootPhase
 from lcm.cml.types import Credentials
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, clients, control, eventually
 
 
-async def test_every_phase_of_booting_is_not_ready_until_it_is() -> None:
+async def test_a_server_is_not_ready_in_any_boot_phase() -> None:
     simulator = CmlSimulator(SimulatorSettings(speed=1, boot_seconds=3600), control_port=0)
     await simulator.start()
     seen = {}
@@ -28,13 +28,13 @@ async def test_every_phase_of_booting_is_not_ready_until_it_is() -> None:
                 seen[what] = error.cause
             return what in seen[what]
 
-        await eventually(lambda: answers("no connection"), "refused while nobody listens")
+        await eventually(lambda: answers("cannot connect"), "refused while nothing listens")
         for phase, what in ((BootPhase.GATEWAY, "502"), (BootPhase.STARTING, "False"), (BootPhase.READY, "True")):
             status, _ = await control(simulator, "PUT", "/phase", {"phase": phase.value})
             assert status == 200
             await eventually(lambda what=what: answers(what), f"{what} in {phase}")  # type: ignore[misc]
         await control(simulator, "PUT", "/power", {"on": False})
-        await eventually(lambda: answers("no connection"), "refused after the plug was pulled")
+        await eventually(lambda: answers("cannot connect"), "refused after the power was cut")
     await simulator.stop()
 
 
@@ -58,9 +58,7 @@ async def test_a_server_boots_by_itself_and_again_after_a_power_cut() -> None:
     await simulator.stop()
 
 
-async def test_an_account_is_asked_for_once_and_again_when_its_session_has_ended(
-    simulator: CmlSimulator, cml: Clients
-) -> None:
+async def test_one_login_per_session(simulator: CmlSimulator, cml: Clients) -> None:
     await asyncio.gather(*(cml.system.get_system_health(ADDRESS, ADMIN) for _ in range(10)))
     assert simulator.world.sessions.logins == 1
     await control(simulator, "DELETE", "/sessions")
@@ -69,14 +67,14 @@ async def test_an_account_is_asked_for_once_and_again_when_its_session_has_ended
     assert simulator.world.sessions.logins == 2
 
 
-async def test_a_change_goes_through_although_the_session_had_ended(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_a_mutating_call_succeeds_after_the_session_expired(simulator: CmlSimulator, cml: Clients) -> None:
     await cml.system.get_license(ADDRESS, ADMIN)
     simulator.world.sessions.expire_all()
     await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
     assert simulator.world.licensing.status != "NOT_REGISTERED"
 
 
-async def test_a_wrong_password_fails_and_is_not_tried_again(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_a_wrong_password_fails_and_is_not_retried(simulator: CmlSimulator, cml: Clients) -> None:
     wrong = Credentials("admin", "wrong")
     for _ in range(3):
         with pytest.raises(CMLAuthenticationError, match="user name or password of 'admin'"):
@@ -85,14 +83,14 @@ async def test_a_wrong_password_fails_and_is_not_tried_again(simulator: CmlSimul
     assert simulator.world.sessions.logins == 0
 
 
-async def test_what_an_account_may_not_do_is_final(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_missing_permissions_are_not_retried(simulator: CmlSimulator, cml: Clients) -> None:
     simulator.world.sessions.accounts["student"] = CMLAccount("student", "pass", admin=False)
     with pytest.raises(CMLAuthenticationError, match="administrators"):
         await cml.system.register_license(ADDRESS, Credentials("student", "pass"), "GoodToken")
     assert simulator.world.sessions.logins == 1
 
 
-async def test_a_forgotten_server_is_logged_in_to_anew(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_forget_causes_a_new_login(simulator: CmlSimulator, cml: Clients) -> None:
     await cml.system.get_license(ADDRESS, ADMIN)
     cml.system.forget(ADDRESS)
     await cml.system.get_license(ADDRESS, ADMIN)

@@ -1,4 +1,4 @@
-"""The control port, and the simulator as a process of its own."""
+"""The control port, and the simulator as a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lcm.cml.client.tls import Insecure
 from lcm.cml.errors import CMLNotReadyError
 from lcm.cml.simulator import CmlSimulator, SimulatorSettings
 from lcm.cml.simulator.listener import PortUnavailableError, ReservedPort
-from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.world import BootPhase
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, clients, control, eventually
 from tests.support.servers.processes import ROOT
 
@@ -24,7 +24,7 @@ GOOD = '"2.10", "127.0.0.1", 0, 0, 100.0, 1.0, "admin", "simulated"'
 PATIENCE = 60.0
 
 
-async def test_a_person_works_and_it_shows(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_user_activity_is_visible(simulator: CmlSimulator, cml: Clients) -> None:
     status, made = await control(simulator, "POST", "/people/labs", {"username": "student"})
     assert status == 201
 
@@ -74,7 +74,7 @@ async def settled_state(simulator: CmlSimulator) -> dict[str, Any]:
         ("POST", "/people/labs", {"topology": "no lab"}),
     ],
 )
-async def test_what_makes_no_sense_is_refused_with_a_reason(
+async def test_invalid_requests_are_rejected_with_a_reason(
     simulator: CmlSimulator, method: str, path: str, body: Any
 ) -> None:
     before = await settled_state(simulator)
@@ -84,9 +84,9 @@ async def test_what_makes_no_sense_is_refused_with_a_reason(
     assert await settled_state(simulator) == before
 
 
-async def test_clients_of_cml_see_nothing_of_the_control_port(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_cml_clients_do_not_see_the_control_port(simulator: CmlSimulator, cml: Clients) -> None:
     _, state = await control(simulator, "GET", "/state")
-    assert "simulated" not in str(state), "no password is told"
+    assert "simulated" not in str(state), "passwords are not shown"
     assert simulator.control_url.startswith("http://127.0.0.1:")
 
 
@@ -98,18 +98,18 @@ def start(arguments: str) -> subprocess.Popen[str]:
 def greeting(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     lines: list[str] = []
-    while not lines or not lines[-1].startswith("Ctrl-C"):
+    while not lines or "Ctrl-C" not in lines[-1]:
         lines.append(process.stdout.readline())
-        assert lines[-1], "it ended early"
+        assert lines[-1], "the process ended early"
     return "".join(lines)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_process_serves_until_it_is_told_to_stop(number: signal.Signals) -> None:
+async def test_a_process_runs_until_it_is_stopped(number: signal.Signals) -> None:
     process = start(GOOD)
     try:
-        told = greeting(process)
-        found = re.search(r"https://\S+", told)
+        reported = greeting(process)
+        found = re.search(r"https://\S+", reported)
         assert found is not None
         async with clients(Insecure(), lambda _address: found.group()) as cml:
 
@@ -127,7 +127,7 @@ async def test_a_process_serves_until_it_is_told_to_stop(number: signal.Signals)
         process.kill()
         _, complaints = process.communicate()
     assert complaints == ""
-    assert re.search(r"control +http://127\.0\.0\.1:\d+/state", told)
+    assert re.search(r"control +http://127\.0\.0\.1:\d+/state", reported)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ async def test_a_process_serves_until_it_is_told_to_stop(number: signal.Signals)
         (GOOD.replace("127.0.0.1", "203.0.113.1"), 1, "cannot listen on 203.0.113.1"),
     ],
 )
-def test_wrong_values_are_said_in_one_line(wrong: str, code: int, why: str) -> None:
+def test_invalid_values_are_reported_in_one_line(wrong: str, code: int, why: str) -> None:
     process = start(wrong)
     _, complaints = process.communicate(timeout=PATIENCE)
     assert process.returncode == code
@@ -150,7 +150,7 @@ def test_wrong_values_are_said_in_one_line(wrong: str, code: int, why: str) -> N
     assert complaints.count("\n") == 1
 
 
-def test_a_taken_port_is_said_so() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -158,7 +158,7 @@ def test_a_taken_port_is_said_so() -> None:
             ReservedPort("127.0.0.1", other.getsockname()[1])
 
 
-async def test_two_simulators_do_not_share_a_port_even_while_nobody_listens(simulator: CmlSimulator) -> None:
+async def test_two_simulators_never_share_a_port(simulator: CmlSimulator) -> None:
     number = int(simulator.url.rpartition(":")[2])
     for switch in (simulator.power_off, simulator.power_on):
         await switch()
@@ -166,7 +166,7 @@ async def test_two_simulators_do_not_share_a_port_even_while_nobody_listens(simu
             CmlSimulator(SimulatorSettings(), port=number)
 
 
-async def test_a_port_can_be_taken_again_at_once_after_it_was_used(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_a_port_can_be_reused_at_once(simulator: CmlSimulator, cml: Clients) -> None:
     assert (await cml.system.get_system_information(ADDRESS)).ready
     number = int(simulator.url.rpartition(":")[2])
     await simulator.stop()

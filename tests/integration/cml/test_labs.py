@@ -12,9 +12,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from lcm.cml.errors import CMLInvalidRequestError, CMLNotFoundError, CMLNotReadyError
-from lcm.cml.licensing import LicensePhase, LicenseProgress
-from lcm.cml.simulator.state.boot import BootPhase
 from lcm.cml.simulator.state.faults import Fault, FaultKind
+from lcm.cml.simulator.state.world import BootPhase
+from lcm.cml.types import LicensePhase, LicenseProgress
 from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, eventually
 from tests.support.cml.virl2_session import LAB
 
@@ -32,7 +32,7 @@ async def test_the_whole_life_of_a_lab(simulator: CmlSimulator, cml: Clients) ->
     imported = await cml.labs.import_lab(ADDRESS, ADMIN, LAB, title="Exam", marker="lablet-7")
     assert imported.warnings == ()
     assert {lab.marker for lab in await cml.labs.list_labs(ADDRESS, ADMIN)} == {None, "lablet-7"}
-    (found,) = await cml.labs.find_labs(ADDRESS, ADMIN, "lablet-7")
+    (found,) = [lab for lab in await cml.labs.list_labs(ADDRESS, ADMIN) if lab.marker == "lablet-7"]
     assert (found.id, found.state, found.node_count) == (imported.id, "DEFINED_ON_CORE", 3)
     await cml.labs.start_lab(ADDRESS, ADMIN, found.id)
     await eventually(lambda: all_nodes(cml, found.id, "BOOTED"), "all booted")
@@ -52,7 +52,7 @@ async def test_the_whole_life_of_a_lab(simulator: CmlSimulator, cml: Clients) ->
     await eventually(lambda: all_nodes(cml, found.id, "DEFINED_ON_CORE"), "all wiped")
     assert await cml.labs.delete_lab(ADDRESS, ADMIN, found.id) is True
     assert await cml.labs.delete_lab(ADDRESS, ADMIN, found.id) is False
-    assert len(simulator.world.labs.all) == 1, "the person's lab is still there"
+    assert len(simulator.world.labs.all) == 1, "the user's lab still exists"
 
 
 async def test_every_step_may_be_repeated(simulator: CmlSimulator, cml: Clients) -> None:
@@ -69,18 +69,18 @@ async def test_every_step_may_be_repeated(simulator: CmlSimulator, cml: Clients)
         assert await all_nodes(cml, lab, state)
 
 
-async def test_what_is_not_there_is_not_found(cml: Clients) -> None:
+async def test_a_missing_lab_is_not_found(cml: Clients) -> None:
     for call in (cml.labs.get_lab, cml.labs.start_lab, cml.labs.has_converged, cml.labs.nodes):
         with pytest.raises(CMLNotFoundError, match="Lab not found: no-such-lab"):
             await call(ADDRESS, ADMIN, "no-such-lab")
 
 
-async def test_a_bad_topology_says_why(cml: Clients) -> None:
+async def test_a_rejected_topology_has_a_reason(cml: Clients) -> None:
     with pytest.raises(CMLInvalidRequestError, match="Schema version"):
         await cml.labs.import_lab(ADDRESS, ADMIN, "lab: {version: 9.9.9}", title="x", marker="m")
 
 
-async def test_a_failure_while_listing_is_one_error_not_a_bundle(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_a_failed_list_raises_one_error_and_no_group(simulator: CmlSimulator, cml: Clients) -> None:
     for _ in range(3):
         simulator.world.start_user_lab("student")
     simulator.world.faults.add(Fault(FaultKind.HTML, path="/api/v0/labs/"))
@@ -94,17 +94,17 @@ def listen(simulator: CmlSimulator) -> connect:
     return connect(simulator.url.replace("https:", "wss:") + "/ws/ui", ssl=context, proxy=None)
 
 
-async def messages(socket: ClientConnection, wanted: str) -> dict[str, object]:
+async def messages(socket: ClientConnection, expected: str) -> dict[str, object]:
     """The first message of a kind."""
     async with asyncio.timeout(60):
         async for text in socket:
             message: dict[str, object] = json.loads(text)
-            if message["event_type"] == wanted:
+            if message["event_type"] == expected:
                 return message
-    raise AssertionError(f"no {wanted}")
+    raise AssertionError(f"no {expected}")
 
 
-async def test_listeners_hear_of_nodes_labs_and_load(simulator: CmlSimulator) -> None:
+async def test_listeners_receive_events_of_nodes_labs_and_load(simulator: CmlSimulator) -> None:
     world = simulator.world
     _, token = world.sessions.log_in("admin", "simulated")
     async with listen(simulator) as socket:
@@ -120,7 +120,7 @@ async def test_listeners_hear_of_nodes_labs_and_load(simulator: CmlSimulator) ->
 
 
 @pytest.mark.parametrize("first", ['{"token": "forged"}', "{}", "[]", "nonsense", None])
-async def test_listeners_without_a_token_are_sent_away(simulator: CmlSimulator, first: str | None) -> None:
+async def test_listeners_without_a_token_are_disconnected(simulator: CmlSimulator, first: str | None) -> None:
     if first is None:
         simulator.world.listener_seconds = 0.1
     async with listen(simulator) as socket:
@@ -133,13 +133,13 @@ async def test_listeners_without_a_token_are_sent_away(simulator: CmlSimulator, 
     assert caught.value.rcvd.code == 3000
 
 
-async def test_while_it_boots_nobody_listens(simulator: CmlSimulator) -> None:
+async def test_listeners_are_rejected_during_boot(simulator: CmlSimulator) -> None:
     simulator.world.boot.hold(BootPhase.GATEWAY)
     with pytest.raises(InvalidStatus):
         await listen(simulator)
 
 
-async def test_a_server_that_ends_lets_its_listeners_go(simulator: CmlSimulator) -> None:
+async def test_listeners_are_disconnected_when_the_server_stops(simulator: CmlSimulator) -> None:
     _, token = simulator.world.sessions.log_in("admin", "simulated")
     async with listen(simulator) as socket:
         await socket.send(json.dumps({"token": token, "client_uuid": "c"}))
@@ -163,13 +163,13 @@ async def test_twenty_servers_in_one_process(farm: SimulatorFarm, farm_cml: Clie
         await eventually(registered, address)
 
     await asyncio.gather(*(license_it(address) for address in addresses))
-    assert (len(farm.account.holders), farm.account.ever) == (20, 20)
-    told = await asyncio.gather(*(farm_cml.system.get_system_information(address) for address in addresses))
-    assert len({entry.version for entry in told}) == 4
+    assert (len(farm.account.holders), farm.account.total_registrations) == (20, 20)
+    reported = await asyncio.gather(*(farm_cml.system.get_system_information(address) for address in addresses))
+    assert len({entry.version for entry in reported}) == 4
     await farm_cml.system.deregister_license(addresses[0], ADMIN)
     await farm.remove(addresses[0])
     await farm.remove(addresses[1])
-    assert len(farm.account.holders) == 19, "one was given back, one machine took its licence with it"
+    assert len(farm.account.holders) == 19, "one was deregistered, one server was removed with its license"
     with pytest.raises(CMLNotReadyError, match="no machine at"):
         await farm_cml.system.get_system_information(addresses[1])
     with pytest.raises(ValueError, match="already"):

@@ -1,4 +1,4 @@
-"""CML servers behind a proxy: reached by CONNECT, and no less distrusted."""
+"""CML servers behind a proxy: reached by CONNECT, and verified as strictly as on a direct connection."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def proxy(simulator: CmlSimulator) -> AsyncIterator[ConnectProxy]:
 
 async def version(trust: TrustPolicy, proxy_url: str, address: str = ADDRESS) -> str:
     proxy = HttpProxy(proxy_url)
-    transport = CMLTransport(trust, wire=proxy.wire, open_tls=proxy.open_tls)
+    transport = CMLTransport(trust, make_http_transport=proxy.make_http_transport, open_tls=proxy.open_tls)
     try:
         session = CMLSession(transport, registry=CollectorRegistry())
         return (await CMLSystemClient(session).get_system_information(address)).version
@@ -51,12 +51,10 @@ async def version(trust: TrustPolicy, proxy_url: str, address: str = ADDRESS) ->
 
 async def test_a_server_is_reached_at_its_own_address(proxy: ConnectProxy, trust: TrustPolicy) -> None:
     assert await version(trust, proxy.url) == "2.9.1+build.7"
-    assert set(proxy.asked) == {f"{ADDRESS}:443"}
+    assert set(proxy.targets) == {f"{ADDRESS}:443"}
 
 
-async def test_the_certificate_seen_first_through_it_is_the_servers_own(
-    simulator: CmlSimulator, proxy: ConnectProxy
-) -> None:
+async def test_the_pinned_certificate_is_that_of_the_server(simulator: CmlSimulator, proxy: ConnectProxy) -> None:
     pins = MemoryPinStore()
     assert await version(TrustOnFirstUse(pins), proxy.url)
     assert pins.get(ADDRESS) == simulator.identity.pem
@@ -64,25 +62,25 @@ async def test_the_certificate_seen_first_through_it_is_the_servers_own(
         await version(PinnedCertificate(make_server_identity().pem), proxy.url)
 
 
-async def test_no_way_is_not_ready(proxy: ConnectProxy, trust: TrustPolicy) -> None:
+async def test_an_unreachable_server_is_not_ready(proxy: ConnectProxy, trust: TrustPolicy) -> None:
     with pytest.raises(CMLNotReadyError, match="No way"):
         await version(trust, proxy.url, "10.0.0.99")
 
 
-async def test_a_proxy_that_is_away_is_not_ready(trust: TrustPolicy) -> None:
+async def test_an_unreachable_proxy_is_not_ready(trust: TrustPolicy) -> None:
     async with ConnectProxy({}) as gone:
         url = gone.url
     with pytest.raises(CMLNotReadyError):
         await version(trust, url)
 
 
-async def test_what_does_not_answer_as_a_proxy_is_not_ready(proxy: ConnectProxy) -> None:
+async def test_an_invalid_response_of_the_proxy_is_not_ready(proxy: ConnectProxy) -> None:
     proxy.talk_nonsense = True
-    with pytest.raises(CMLNotReadyError, match="the proxy refused"):
+    with pytest.raises(CMLNotReadyError, match="the proxy rejected the request"):
         await version(TrustOnFirstUse(MemoryPinStore()), proxy.url)
 
 
-async def test_it_is_told_who_we_are(simulator: CmlSimulator, trust: TrustPolicy) -> None:
+async def test_credentials_for_the_proxy_are_sent(simulator: CmlSimulator, trust: TrustPolicy) -> None:
     place = httpx.URL(simulator.url)
     assert place.port is not None
     credentials = base64.b64encode(b"lcm:s@cret").decode()
@@ -94,7 +92,9 @@ async def test_it_is_told_who_we_are(simulator: CmlSimulator, trust: TrustPolicy
 
 async def test_calls_with_an_account_and_many_at_once(proxy: ConnectProxy) -> None:
     way = HttpProxy(proxy.url)
-    transport = CMLTransport(TrustOnFirstUse(MemoryPinStore()), wire=way.wire, open_tls=way.open_tls)
+    transport = CMLTransport(
+        TrustOnFirstUse(MemoryPinStore()), make_http_transport=way.make_http_transport, open_tls=way.open_tls
+    )
     try:
         system = CMLSystemClient(CMLSession(transport, registry=CollectorRegistry()))
         states = await asyncio.gather(*(system.get_license(ADDRESS, ADMIN) for _ in range(20)))

@@ -9,11 +9,10 @@ import pytest
 
 from lcm.cml.client.tls import PinnedCertificate
 from lcm.cml.errors import CMLConflictError, CMLInvalidRequestError
-from lcm.cml.licensing import LicensePhase, LicenseProgress
 from lcm.cml.simulator import CmlSimulator, SimulatorSettings
 from lcm.cml.simulator.state.faults import Fault, FaultKind
 from lcm.cml.simulator.state.license import LicensingMode
-from lcm.cml.types import DeregistrationResult
+from lcm.cml.types import DeregistrationResult, LicensePhase, LicenseProgress
 from lcm.core import clock
 from tests.integration.cml.conftest import ADDRESS, ADMIN, FAST, Clients, clients, control, eventually
 
@@ -25,24 +24,24 @@ async def phase(cml: Clients) -> LicensePhase:
     return LicenseProgress.of(await cml.system.get_license(ADDRESS, ADMIN)).phase
 
 
-async def reach(cml: Clients, wanted: LicensePhase) -> None:
+async def reach(cml: Clients, expected: LicensePhase) -> None:
     async def reached() -> bool:
-        return await phase(cml) is wanted
+        return await phase(cml) is expected
 
-    await eventually(reached, wanted)
+    await eventually(reached, expected)
 
 
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "reported"),
     [("2.7", "2.7.2+build.26"), ("2.8", "2.8.1+build.14"), ("2.9", "2.9.1+build.7"), ("2.10", "2.10.0+build.3")],
 )
-async def test_every_version_is_read_alike(identity: ServerIdentity, version: str, told: str) -> None:
+async def test_responses_of_all_versions_are_parsed(identity: ServerIdentity, version: str, reported: str) -> None:
     simulator = CmlSimulator(SimulatorSettings(version=version, speed=FAST, boot_seconds=0), identity=identity)
     await simulator.start()
     lab = simulator.world.start_user_lab("student")
     async with clients(PinnedCertificate(identity.pem), lambda _address: simulator.url) as cml:
         information = await cml.system.get_system_information(ADDRESS)
-        assert (information.version, information.ready) == (told, True)
+        assert (information.version, information.ready) == (reported, True)
         health = await cml.system.get_system_health(ADDRESS, ADMIN)
         assert (health.valid, health.is_licensed, health.controller_valid) == (True, False, True)
         assert health.computes[0].admission_state == "READY"
@@ -62,7 +61,7 @@ async def test_every_version_is_read_alike(identity: ServerIdentity, version: st
     await simulator.stop()
 
 
-async def test_a_licence_is_registered_and_given_back(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_a_license_is_registered_and_deregistered(simulator: CmlSimulator, cml: Clients) -> None:
     assert await phase(cml) is LicensePhase.UNREGISTERED
     await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
     await reach(cml, LicensePhase.REGISTERED)
@@ -74,19 +73,19 @@ async def test_a_licence_is_registered_and_given_back(simulator: CmlSimulator, c
     assert (state["registered_now"], state["registered_ever"]) == (0, 1)
 
 
-async def test_a_bad_token_is_taken_and_fails_later(cml: Clients) -> None:
+async def test_a_bad_token_is_accepted_and_fails_later(cml: Clients) -> None:
     await cml.system.register_license(ADDRESS, ADMIN, "badToken")
     await reach(cml, LicensePhase.FAILED)
     progress = LicenseProgress.of(await cml.system.get_license(ADDRESS, ADMIN))
     assert "not valid" in progress.reason
 
 
-async def test_a_token_with_strange_characters_is_refused_at_once(cml: Clients) -> None:
+async def test_a_token_with_invalid_characters_is_rejected_at_once(cml: Clients) -> None:
     with pytest.raises(CMLInvalidRequestError, match="characters"):
         await cml.system.register_license(ADDRESS, ADMIN, "no such token!")
 
 
-async def test_a_busy_server_says_so(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_a_busy_server_is_a_conflict(simulator: CmlSimulator, cml: Clients) -> None:
     await control(simulator, "PUT", "/licensing", {"mode": "busy"})
     with pytest.raises(CMLConflictError):
         await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
@@ -94,7 +93,7 @@ async def test_a_busy_server_says_so(simulator: CmlSimulator, cml: Clients) -> N
         await cml.system.deregister_license(ADDRESS, ADMIN)
 
 
-async def test_registration_goes_on_trying_while_ciscos_side_is_silent(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_registration_retries_while_cisco_does_not_respond(simulator: CmlSimulator, cml: Clients) -> None:
     simulator.world.licensing.mode = LicensingMode.RETRY
     await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
 
@@ -107,9 +106,7 @@ async def test_registration_goes_on_trying_while_ciscos_side_is_silent(simulator
     await reach(cml, LicensePhase.REGISTERED)
 
 
-async def test_a_licence_given_back_without_ciscos_knowledge_is_told_apart(
-    simulator: CmlSimulator, cml: Clients
-) -> None:
+async def test_a_local_deregistration_is_distinguished(simulator: CmlSimulator, cml: Clients) -> None:
     await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
     await reach(cml, LicensePhase.REGISTERED)
     simulator.world.licensing.mode = LicensingMode.SSMS_TIMEOUT
@@ -117,9 +114,7 @@ async def test_a_licence_given_back_without_ciscos_knowledge_is_told_apart(
     assert (await control(simulator, "GET", "/state"))[1]["license"]["registered_now"] == 1
 
 
-async def test_a_refusal_with_another_reason_does_not_pass_for_given_back(
-    simulator: CmlSimulator, cml: Clients
-) -> None:
+async def test_a_rejection_for_another_reason_is_not_a_deregistration(simulator: CmlSimulator, cml: Clients) -> None:
     await cml.system.register_license(ADDRESS, ADMIN, "GoodToken")
     await reach(cml, LicensePhase.REGISTERED)
     simulator.world.faults.add(Fault(FaultKind.STATUS, path="/api/v0/licensing/deregistration", status=400, count=1))
@@ -127,7 +122,7 @@ async def test_a_refusal_with_another_reason_does_not_pass_for_given_back(
         await cml.system.deregister_license(ADDRESS, ADMIN)
 
 
-async def test_activity_since_a_moment(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_activity_since_a_time(simulator: CmlSimulator, cml: Clients) -> None:
     await control(simulator, "POST", "/people/labs", {"username": "student"})
     everything = await cml.system.get_activity_events(ADDRESS, ADMIN, None)
     assert {"import_lab", "start_lab", "queue_node", "user_activity"} <= {event.category for event in everything.events}

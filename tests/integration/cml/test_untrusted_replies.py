@@ -1,4 +1,4 @@
-"""Servers that are not who they should be, or do not answer as they should."""
+"""Servers with a wrong identity or with invalid responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lcm.cml.simulator import CmlSimulator, SimulatorSettings
 from lcm.cml.simulator.listener import make_server_identity
 from lcm.cml.simulator.state.faults import Fault, FaultKind
 from tests.integration.cml.conftest import ADDRESS, ADMIN, FAST, Clients, clients, control
-from tests.support.servers.certificates import Authority
+from tests.support.servers.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,21 +38,21 @@ async def test_the_pinned_certificate_is_accepted_under_any_name_and_no_other_is
         await version(PinnedCertificate(make_server_identity().pem), simulator.url)
 
 
-async def test_without_being_asked_for_nothing_is_accepted_that_no_ca_signed(simulator: CmlSimulator) -> None:
+async def test_self_signed_certificates_are_rejected_by_default(simulator: CmlSimulator) -> None:
     with pytest.raises(CMLTlsError):
         await version(CaBundle(), simulator.url)
     assert await version(Insecure(), simulator.url)
 
 
-async def test_a_wrong_certificate_gets_no_password(simulator: CmlSimulator) -> None:
+async def test_no_password_is_sent_to_a_server_with_a_wrong_certificate(simulator: CmlSimulator) -> None:
     async with clients(PinnedCertificate(make_server_identity().pem), lambda _address: simulator.url) as cml:
         with pytest.raises(CMLTlsError):
             await cml.system.get_license(ADDRESS, ADMIN)
     assert simulator.world.sessions.logins == 0
 
 
-async def test_a_ca_is_believed_for_the_right_name_only(tmp_path: Path) -> None:
-    authority = Authority(tmp_path, "house")
+async def test_a_ca_is_trusted_only_for_the_right_name(tmp_path: Path) -> None:
+    authority = CertificateAuthority(tmp_path, "house")
     for hosts, accepted in ((("localhost", "127.0.0.1"), True), (("cml.example",), False)):
         issued = authority.issue("cml", hosts=hosts)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -68,17 +68,17 @@ async def test_a_ca_is_believed_for_the_right_name_only(tmp_path: Path) -> None:
             with pytest.raises(CMLTlsError, match=r"127\.0\.0\.1"):
                 await version(CaBundle(authority.ca_file), simulator.url)
         assert await version(PinnedCertificate(simulator.identity.pem), simulator.url), (
-            "a certificate of a CA can be pinned too"
+            "a certificate signed by a CA can be pinned, too"
         )
         await simulator.stop()
 
 
-async def test_a_missing_bundle_is_said_so(simulator: CmlSimulator, tmp_path: Path) -> None:
+async def test_a_missing_ca_bundle_is_reported(simulator: CmlSimulator, tmp_path: Path) -> None:
     with pytest.raises(CMLTlsError, match=r"none\.pem cannot be used"):
         await version(CaBundle(tmp_path / "none.pem"), simulator.url)
 
 
-async def test_the_first_certificate_is_kept_for_one_worker_and_another_is_refused(simulator: CmlSimulator) -> None:
+async def test_the_first_certificate_is_pinned_per_worker_and_others_are_rejected(simulator: CmlSimulator) -> None:
     pins = MemoryPinStore()
     impostor = CmlSimulator(SimulatorSettings(boot_seconds=0))
     await impostor.start()
@@ -90,14 +90,14 @@ async def test_the_first_certificate_is_kept_for_one_worker_and_another_is_refus
         url = impostor.url
         with pytest.raises(CMLTlsError):
             await cml.system.get_system_information(ADDRESS)
-        assert (await cml.system.get_system_information("10.0.0.2")).ready, "another worker has a first use of its own"
+        assert (await cml.system.get_system_information("10.0.0.2")).ready, "each worker has its own first use"
         pins.drop(ADDRESS)
         cml.system.forget(ADDRESS)
-        assert (await cml.system.get_system_information(ADDRESS)).ready, "replaced, and said so"
+        assert (await cml.system.get_system_information(ADDRESS)).ready, "after the pin was removed"
     await impostor.stop()
 
 
-async def test_first_use_of_nobody_is_not_ready() -> None:
+async def test_first_use_of_a_booting_server_is_not_ready() -> None:
     simulator = CmlSimulator(SimulatorSettings(boot_seconds=1000))
     async with clients(TrustOnFirstUse(MemoryPinStore()), lambda _address: simulator.url) as cml:
         with pytest.raises(CMLNotReadyError):
@@ -105,7 +105,7 @@ async def test_first_use_of_nobody_is_not_ready() -> None:
     await simulator.stop()
 
 
-async def test_a_server_without_tls_is_refused(simulator: CmlSimulator) -> None:
+async def test_a_server_without_tls_is_rejected(simulator: CmlSimulator) -> None:
     with pytest.raises((CMLTlsError, CMLNotReadyError)):
         await version(Insecure(), simulator.control_url.replace("http:", "https:"))
 
@@ -118,12 +118,12 @@ async def test_a_server_without_tls_is_refused(simulator: CmlSimulator) -> None:
         (FaultKind.REDIRECT, CMLProtocolError, "redirects to https://elsewhere.invalid"),
         (FaultKind.WRONG_TYPE, CMLProtocolError, "application/octet-stream"),
         (FaultKind.WRONG_SHAPE, CMLProtocolError, "not a string"),
-        (FaultKind.DEEP, CMLProtocolError, "answer is n"),
+        (FaultKind.DEEP, CMLProtocolError, "response is n"),
         (FaultKind.STATUS, CMLProtocolError, "HTTP 500"),
         (FaultKind.DROP, CMLNotReadyError, "connection broke"),
     ],
 )
-async def test_strange_answers_are_refused(
+async def test_invalid_responses_are_rejected(
     simulator: CmlSimulator, cml: Clients, kind: FaultKind, error: type[CMLError], words: str
 ) -> None:
     simulator.world.faults.add(answering(kind))
@@ -132,11 +132,11 @@ async def test_strange_answers_are_refused(
             await cml.system.get_system_information(ADDRESS)
     assert type(caught.value) is error
     simulator.world.faults.clear()
-    assert (await cml.system.get_system_information(ADDRESS)).ready, "and then all is well again"
+    assert (await cml.system.get_system_information(ADDRESS)).ready, "the server works again without the fault"
 
 
 @pytest.mark.parametrize("kind", [FaultKind.WRONG_SHAPE, FaultKind.DEEP, FaultKind.HUGE])
-async def test_no_call_believes_a_strange_answer(simulator: CmlSimulator, cml: Clients, kind: FaultKind) -> None:
+async def test_no_call_accepts_an_invalid_response(simulator: CmlSimulator, cml: Clients, kind: FaultKind) -> None:
     await cml.system.get_license(ADDRESS, ADMIN)
     simulator.world.faults.add(answering(kind))
     calls = (
@@ -154,7 +154,7 @@ async def test_no_call_believes_a_strange_answer(simulator: CmlSimulator, cml: C
 
 
 @pytest.mark.parametrize("kind", [FaultKind.DRIP, FaultKind.HANG])
-async def test_slow_answers_end_in_bounded_time(simulator: CmlSimulator, kind: FaultKind) -> None:
+async def test_slow_responses_time_out(simulator: CmlSimulator, kind: FaultKind) -> None:
     simulator.world.faults.add(answering(kind))
     async with clients(Insecure(), lambda _address: simulator.url, seconds=0.5) as cml:
         async with asyncio.timeout(BOUND_SECONDS):
@@ -162,21 +162,19 @@ async def test_slow_answers_end_in_bounded_time(simulator: CmlSimulator, kind: F
                 await cml.system.get_system_information(ADDRESS)
 
 
-async def test_one_hiccup_of_a_read_is_overcome(simulator: CmlSimulator, cml: Clients) -> None:
+async def test_one_broken_read_is_repeated(simulator: CmlSimulator, cml: Clients) -> None:
     simulator.world.faults.add(Fault(FaultKind.DROP, count=1))
     assert (await cml.system.get_system_information(ADDRESS)).ready
 
 
-async def test_a_change_whose_answer_was_lost_is_neither_repeated_nor_believed(
-    simulator: CmlSimulator, cml: Clients
-) -> None:
+async def test_a_mutating_call_with_a_lost_response_is_not_repeated(simulator: CmlSimulator, cml: Clients) -> None:
     await cml.system.get_license(ADDRESS, ADMIN)
     simulator.world.faults.add(Fault(FaultKind.LOST_REPLY, path="/api/v0/import", count=1))
     topology = "lab: {version: 0.2.2, title: x}\nnodes: []\nlinks: []"
     with pytest.raises(CMLOutcomeUnknownError):
         await cml.labs.import_lab(ADDRESS, ADMIN, topology, title="Exam", marker="lablet-1")
     assert simulator.world.labs.imported == 1
-    (found,) = await cml.labs.find_labs(ADDRESS, ADMIN, "lablet-1")
+    (found,) = [lab for lab in await cml.labs.list_labs(ADDRESS, ADMIN) if lab.marker == "lablet-1"]
     assert found.title == "Exam [lcm:lablet-1]"
 
 

@@ -1,4 +1,4 @@
-"""Cisco's own client library takes the simulator for a CML server."""
+"""Cisco's client library works with the simulator."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ async def test_a_whole_session(identity: ServerIdentity, version: str) -> None:
         "health": True,
         "computes": 1,
     }
-    assert (simulator.world.account.ever, len(simulator.world.account.holders)) == (1, 0)
+    assert (simulator.world.account.total_registrations, len(simulator.world.account.holders)) == (1, 0)
     assert simulator.world.labs.imported == 1

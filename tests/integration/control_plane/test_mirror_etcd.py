@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lcm.core.coordination import WatchEvent
     from lcm.model.worker.record import Worker
 
-# Often, so that the tests need not wait for minutes; how long everything takes does not matter.
+# Short intervals, so that the tests need not wait for minutes. No test depends on speed.
 OFTEN = MirrorSettings(compare_every=0.5, check_every=0.2, patience=0.5)
 
 
@@ -45,7 +45,7 @@ class Site:
         self.user = self.client()
 
     def client(self) -> EtcdCoordination:
-        # Longer than by default, so that a machine under load does not pass for a fault.
+        # Longer than by default, so that a slow test machine is not mistaken for a fault.
         client = EtcdCoordination(EtcdConfig((self.server.endpoint,), call_timeout=10.0))
         self._stack.push_async_callback(client.close)
         return client
@@ -113,16 +113,16 @@ async def test_compaction_and_tampering_are_mended(site: Site) -> None:
 
 
 async def test_two_mirrors_write_each_change_once_and_a_watcher_never_sees_a_version_go_back(site: Site) -> None:
-    # Compared only at the start: every write is then one that a change asked for.
+    # Compared only at the start: every later write is caused by a change.
     once = MirrorSettings(compare_every=3600.0)
     planes = [await site.plane(once), await site.plane(once)]
     async with following(site.user, PREFIX) as watcher:
         await planes[0].add(*fleet(10))
         for turn in range(10):
-            wanted = "RUNNING" if turn % 2 else "STOPPED"
-            edits = [planes[(turn + number) % 2].edit(f"w-{number}", desired_status=wanted) for number in range(10)]
+            desired = "RUNNING" if turn % 2 else "STOPPED"
+            edits = [planes[(turn + number) % 2].edit(f"w-{number}", desired_status=desired) for number in range(10)]
             await asyncio.gather(*edits)
-        await site.agree()  # else the last worker may be gone before it was ever written
+        await site.agree()  # otherwise the last worker may be deleted before it was ever written
         await planes[0].edit("w-9", status="TERMINATED")
         await site.agree()
         await eventually(lambda: _gone(watcher.events), "the deletion is seen")
@@ -131,8 +131,8 @@ async def test_two_mirrors_write_each_change_once_and_a_watcher_never_sees_a_ver
             if event.kind is EventKind.PUT:
                 versions.setdefault(event.key, []).append(json.loads(event.value)["version"])
     assert len(versions) == 10
-    for told in versions.values():  # several changes may have become one write, but none was written by both
-        assert told == sorted(set(told))
+    for written in versions.values():  # several changes may have become one write, but none was written by both
+        assert written == sorted(set(written))
 
 
 def _gone(events: list[WatchEvent]) -> bool:
@@ -145,10 +145,10 @@ async def test_a_steady_fleet_leaves_etcd_alone(site: Site) -> None:
     await site.agree()
     await eventually(lambda: all(plane.mirror.pending == 0 for plane in planes), "nothing waits")
     before = (await site.user.list_prefix(PREFIX)).revision
-    compared = [plane.mirror.figures.comparisons for plane in planes]
+    compared = [plane.mirror.counters.comparisons for plane in planes]
     await planes[0].edit("w-1", moves=False, tags={"note": "beside the facts"})
     await eventually(
-        lambda: all(plane.mirror.figures.comparisons > n + 2 for plane, n in zip(planes, compared, strict=True)),
+        lambda: all(plane.mirror.counters.comparisons > n + 2 for plane, n in zip(planes, compared, strict=True)),
         "both have compared three times",
     )
     assert (await site.user.list_prefix(PREFIX)).revision == before

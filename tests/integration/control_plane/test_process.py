@@ -1,4 +1,4 @@
-"""The control plane as a real process: killed in the middle of writes, searched for secrets, asked badly."""
+"""The control plane as a real process: kills during writes, leaked secrets, invalid settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer
 
 
 class ControlPlane:
-    """One control-plane process and requests to it."""
+    """A control-plane process and requests to it."""
 
     def __init__(self, folder: Path, etcd: EtcdServer, namespace: str, **env: str) -> None:
         self.port = free_ports(1)[0]
@@ -61,16 +61,16 @@ class ControlPlane:
             return httpx.Response(0)
 
     def events(self, after: str | None, until: str) -> str:
-        """What the stream tells until some text has come."""
+        """The events of the stream up to one that contains a text."""
         headers = {"Authorization": f"Bearer {ADMIN}"} | ({} if after is None else {"Last-Event-ID": after})
         url = f"http://127.0.0.1:{self.port}/api/events/stream"
-        told = ""
+        received = ""
         with httpx.stream("GET", url, headers=headers, timeout=30) as stream:
             for text in stream.iter_text():
-                told += text
-                if until in told and told.endswith("\n\n"):
+                received += text
+                if until in received and received.endswith("\n\n"):
                     break
-        return told
+        return received
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def make_plane(
 
 
 async def write_until_killed(plane: ControlPlane) -> dict[str, str]:
-    """32 writers create workers until the server is killed under them; gives what was acknowledged, name to id."""
+    """32 writers create workers until the server is killed; returns the acknowledged workers, name to id."""
     acknowledged: dict[str, str] = {}
 
     async def write(client: httpx.AsyncClient, writer: int) -> None:
@@ -99,11 +99,11 @@ async def write_until_killed(plane: ControlPlane) -> dict[str, str]:
             number += 1
             body = {"name": name, "template_name": "small"}
             try:
-                answer = await client.post("/api/workers", json=body, headers={"Idempotency-Key": name})
+                response = await client.post("/api/workers", json=body, headers={"Idempotency-Key": name})
             except httpx.TransportError:
                 return
-            assert answer.status_code == 201, answer.text
-            acknowledged[name] = answer.json()["id"]
+            assert response.status_code == 201, response.text
+            acknowledged[name] = response.json()["id"]
 
     limits = httpx.Limits(max_connections=WRITERS)
     headers = {"Authorization": f"Bearer {ADMIN}"}
@@ -178,10 +178,10 @@ def test_kill_9_under_writers_on_mongod(
         mongod.stop()
 
 
-def test_a_secret_is_nowhere_in_clear(
+def test_a_secret_is_nowhere_in_plain_text(
     make_plane: Callable[..., ControlPlane], etcd_server: EtcdServer, tmp_path: Path
 ) -> None:
-    """In no answer but the controller's own, no log line, event, etcd key or file, also after an error about it."""
+    """Only the controller's response has it: no other response, log, event, etcd key or file, also after errors."""
     plane = make_plane(LOG_LEVEL="debug")
     place = plane.events(None, until="id: ").partition("id: ")[2].split()[0]
     canary = "CANARY" + "X9" * 10
@@ -190,17 +190,17 @@ def test_a_secret_is_nowhere_in_clear(
     created = plane.ask("POST", "/api/workers", json=body, headers={"Idempotency-Key": "once"})
     worker_id = created.json()["id"]
     again = {"operation": "register", "token": canary}
-    answers = [created, plane.ask("POST", f"/api/workers/{worker_id}/license", json=again)]
+    responses = [created, plane.ask("POST", f"/api/workers/{worker_id}/license", json=again)]
     for wrong in ({"license_token": f"{canary} {canary}"}, {"cml_password": [canary]}, {"name": "x y"}):
-        answers.append(plane.ask("POST", "/api/workers", json={**body, **wrong}))
-        assert answers[-1].status_code == 422
+        responses.append(plane.ask("POST", "/api/workers", json={**body, **wrong}))
+        assert responses[-1].status_code == 422
     shown = ("/api/workers", f"/api/workers/{worker_id}", "/api/audit", f"/api/workers/{worker_id}/history")
-    answers += [plane.ask("GET", path) for path in shown]
-    told = plane.events(place, until=worker_id)
+    responses += [plane.ask("GET", path) for path in shown]
+    received = plane.events(place, until=worker_id)
     secret = plane.ask("GET", f"/api/internal/workers/{worker_id}/license-token", CONTROLLER)
     assert secret.json() == {"token": canary}
-    assert not any(canary in answer.text for answer in answers)
-    assert canary not in told
+    assert not any(canary in response.text for response in responses)
+    assert canary not in received
     assert canary not in etcd_server.ctl("get", "--prefix", "/")
     files = [path for place in (tmp_path, etcd_server.folder) for path in place.rglob("*") if path.is_file()]
     assert any(path.name.endswith(".db") or ".db-" in path.name for path in files)
@@ -218,7 +218,7 @@ def test_a_secret_is_nowhere_in_clear(
         ("AWS_REGION_CONFIGS", "/none/regions.yaml", "AWS_REGION_CONFIGS"),
     ],
 )
-def test_a_wrong_setting_is_one_line(
+def test_an_invalid_setting_is_reported_in_one_line(
     tmp_path: Path, etcd_server: EtcdServer, variable: str, value: str, words: str
 ) -> None:
     plane = ControlPlane(tmp_path, etcd_server, "wrong", **{variable: value})
@@ -230,13 +230,13 @@ def test_a_wrong_setting_is_one_line(
     assert json.dumps(value)[1:-1] in lines[0] or variable in lines[0]
 
 
-def test_a_store_keeps_its_installation_and_a_start_as_another_is_refused(
+def test_a_store_keeps_its_installation_and_rejects_a_start_as_another(
     make_plane: Callable[..., ControlPlane], tmp_path: Path, etcd_server: EtcdServer
 ) -> None:
     first = make_plane(LCM_INSTALLATION_ID="acme-prod")
     assert first.ask("GET", "/info").json()["installation_id"] == "acme-prod"
-    told = first.ask("GET", "/api/internal/installation", CONTROLLER)
-    assert told.json() == {"installation_id": "acme-prod"}
+    received = first.ask("GET", "/api/internal/installation", CONTROLLER)
+    assert received.json() == {"installation_id": "acme-prod"}
     first.process.end()
     other = ControlPlane(tmp_path, etcd_server, "other", LCM_INSTALLATION_ID="acme-test")
     other.process.log_path = tmp_path / "other.log"
@@ -249,7 +249,7 @@ def test_a_store_keeps_its_installation_and_a_start_as_another_is_refused(
     assert make_plane().ask("GET", "/info").json()["installation_id"] == "acme-prod"
 
 
-def test_a_second_control_plane_on_one_file_is_refused(
+def test_a_second_control_plane_on_one_file_is_rejected(
     make_plane: Callable[..., ControlPlane], tmp_path: Path, etcd_server: EtcdServer
 ) -> None:
     first = make_plane()

@@ -1,4 +1,4 @@
-"""The app keeps what its OpenAPI document promises, for requests that nobody would write by hand."""
+"""The app conforms to its OpenAPI document, also for generated requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEADERSHIP = "/api/internal/leadership"
 SIGN_IN = "POST /api/session"
 
 NO_SCHEMA_SAYS = {
-    "cursor": "only the server knows which cursors it gave",
+    "cursor": "only the server can validate its cursors",
     "aws_region": "which regions there are is configured",
     "since": "time goes on",
     "until": "time goes on",
@@ -39,13 +39,13 @@ NO_SCHEMA_SAYS = {
     "definition": "names and versions cannot be mixed",
     "requirements": "records pass over names that they do not know, requests do not",
 }
-"""Fields that can be refused although they fit the document, and why the document cannot say so."""
+"""Fields that can be rejected although they fit the document, and why the document cannot express it."""
 CONTROL_CHARACTERS = "must not contain control characters"
-"""Patterns know ranges, not the categories of Unicode."""
+"""Patterns have ranges, not Unicode categories."""
 
 
 class Served:
-    """One control plane for all requests, made when the document is first asked for, on the loop that serves it."""
+    """One control plane for all requests, created on first use on the loop that serves it."""
 
     plane: TestPlane
 
@@ -57,13 +57,13 @@ class Served:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            # Who guesses tokens is shut out by address. That is tried here on every route, with and without a token: no
-            # try may take the others along.
+            # Failed sign-ins are rate-limited by address. Every route is tried with and without a token here, and one
+            # attempt must not block the others.
             number = next(self._numbers)
             address = f"198.18.{number // 256 % 256}.{number % 256}"
             await self.plane.app({**scope, "client": (address, 1)}, receive, send)
             return
-        # It begins and ends with each test; the plane stays.
+        # It starts and ends with each test; the control plane stays.
         await receive()
         if self._pairs is None:
             self.plane = await self._open.enter_async_context(serving_plane())
@@ -72,20 +72,20 @@ class Served:
         await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def admit(self, case: Case[Any]) -> dict[str, str]:
-        """What signs the request in: as a leading controller on internal routes, as an admin on those of people.
+    def credentials(self, case: Case[Any]) -> dict[str, str]:
+        """The credentials of a request: a leading controller on internal routes, an admin on the others.
 
         It is handed over apart from the request: then it is also tried whether the same is refused without it.
         """
         internal = case.path.startswith("/api/internal/")
         token = self.plane.tokens[Role.CONTROLLER if internal else Role.ADMIN]
         if internal and not _is_wrong(case, ParameterLocation.HEADER):
-            # A term that is announced must not make those of the other requests stale.
+            # An announced term must not make the terms of other requests stale.
             case.headers.update({**LEADER, "X-LCM-Controller": "announcer"} if case.path == LEADERSHIP else LEADER)
         return {"Authorization": f"Bearer {token}"}
 
     def aim(self, case: Case[Any]) -> None:
-        """Let two of three requests find a worker, one that waits or one that runs: a made-up id is always 404."""
+        """Let two of three requests find a worker, pending or running: a generated id is always 404."""
         if "worker_id" in case.path_parameters and not _is_wrong(case, ParameterLocation.PATH):
             assert self._pairs is not None
             label = case.operation.label
@@ -94,7 +94,7 @@ class Served:
             case.path_parameters["worker_id"] = next(self._aims[label]) or case.path_parameters["worker_id"]
 
     async def _populated(self) -> list[tuple[str, str]]:
-        """Two workers for each operation, so that one that terminates them leaves the others theirs."""
+        """Two workers for each operation, so that an operation that terminates them does not affect others."""
         paths = self.plane.app.openapi()["paths"]
         operations = sum(len(methods) for path, methods in paths.items() if "{worker_id}" in path)
         return [
@@ -104,18 +104,18 @@ class Served:
 
 
 def _is_wrong(case: Case[Any], where: ParameterLocation) -> bool:
-    """Whether this part of the request breaks the document on purpose."""
+    """Whether this part of the request violates the document on purpose."""
     return case.meta is not None and case.meta.is_negative_at(where)
 
 
 def _refused_for_its_meaning(response: Response) -> bool:
-    """Whether it was refused for what only the server can know."""
+    """Whether it was rejected for a reason that only the server can know."""
     if response.status_code == 412:
         return True
     if response.status_code != 422:
         return False
-    told = response.json()
-    errors = told["errors"] or [dict(zip(("field", "message"), told["detail"].split(": ", 1), strict=False))]
+    problem = response.json()
+    errors = problem["errors"] or [dict(zip(("field", "message"), problem["detail"].split(": ", 1), strict=False))]
     return all(error["field"] in NO_SCHEMA_SAYS or error.get("message") == CONTROL_CHARACTERS for error in errors)
 
 
@@ -125,7 +125,7 @@ schema = schemathesis.openapi.from_asgi("/openapi.json", served).exclude(path="/
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """A fault is told by the failing request; a drawing of its whole stack takes longer than the test."""
+    """The failing request is enough; rendering the whole stack takes longer than the test."""
     with structlog.testing.capture_logs():
         yield
 
@@ -138,11 +138,11 @@ def _quiet() -> Iterator[None]:
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-def test_every_operation_keeps_its_promise(case: Case[Any]) -> None:
-    sign_in = served.admit(case)
+def test_every_operation_conforms_to_its_document(case: Case[Any]) -> None:
+    sign_in = served.credentials(case)
     served.aim(case)
     response = case.call(headers=sign_in)
-    # Otherwise everything would be refused at the door, and nothing tested.
+    # Otherwise authentication would reject every request, and nothing would be tested.
     assert case.operation.label == SIGN_IN or response.status_code not in (401, 403, 429), response.text
     assert case.path == LEADERSHIP or b"stale_leader" not in response.content
     beside_the_point: list[CheckFunction] = [positive_data_acceptance] if _refused_for_its_meaning(response) else []

@@ -1,4 +1,4 @@
-"""Short answers are not held back until the client has acknowledged their first part."""
+"""Short responses are not delayed until the client has acknowledged their first part."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pytest
 
 
-async def test_connections_send_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the option of the socket: the delay itself comes and goes with the client's kernel."""
+async def test_connections_send_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the socket option: the delay itself depends on the client's kernel."""
     at_once: list[bool] = []
     made = H11Protocol.connection_made
 

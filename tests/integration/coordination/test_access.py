@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import CoordinationDeniedError, CoordinationError, CoordinationUnavailableError
+from lcm.core.coordination import CoordinationDeniedError, CoordinationError, CoordinationUnavailableError
 from tests.support.network.coordination import eventually, following, until_served
-from tests.support.servers.certificates import Authority
+from tests.support.servers.certificates import CertificateAuthority
 from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("ca"), "test CA")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path_factory.mktemp("ca"), "test CA")
 
 
 @pytest.fixture(scope="module")
-def mtls(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[EtcdServer]:
-    """A server that wants client certificates."""
+def mtls(tmp_path_factory: pytest.TempPathFactory, authority: CertificateAuthority) -> Iterator[EtcdServer]:
+    """A server that requires client certificates."""
     folder = tmp_path_factory.mktemp("mtls")
     server = EtcdServer(folder, authority=authority, client_certificates=True).start()
     yield server
@@ -34,7 +34,7 @@ def mtls(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iter
 
 
 @pytest.fixture(scope="module")
-def guarded_server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[EtcdServer]:
+def guarded_server(tmp_path_factory: pytest.TempPathFactory, authority: CertificateAuthority) -> Iterator[EtcdServer]:
     """A server with TLS, users and passwords."""
     server = EtcdServer(tmp_path_factory.mktemp("auth"), authority=authority).start()
     server.enable_auth(root_password="root-secret", user="lcm", password="secret", prefix="/lcm/")
@@ -50,7 +50,9 @@ def guarded(guarded_server: EtcdServer) -> EtcdServer:
     return guarded_server
 
 
-async def test_tls_with_a_client_certificate(mtls: EtcdServer, authority: Authority, connect: Connect) -> None:
+async def test_tls_with_a_client_certificate(
+    mtls: EtcdServer, authority: CertificateAuthority, connect: Connect
+) -> None:
     mine = authority.issue("client")
     settings = {"ca_file": authority.ca_file, "cert_file": mine.cert_file, "key_file": mine.key_file}
     for endpoint in (mtls.endpoint, f"https://{mtls.endpoint}", f"https://localhost:{mtls.client_port}"):
@@ -61,9 +63,9 @@ async def test_tls_with_a_client_certificate(mtls: EtcdServer, authority: Author
 
 
 async def test_a_server_of_another_ca_is_refused(
-    mtls: EtcdServer, authority: Authority, connect: Connect, tmp_path: Path
+    mtls: EtcdServer, authority: CertificateAuthority, connect: Connect, tmp_path: Path
 ) -> None:
-    other = Authority(tmp_path, "another CA")
+    other = CertificateAuthority(tmp_path, "another CA")
     mine = authority.issue("client")
     client = connect(mtls.endpoint, ca_file=other.ca_file, cert_file=mine.cert_file, key_file=mine.key_file)
     with pytest.raises(
@@ -72,16 +74,18 @@ async def test_a_server_of_another_ca_is_refused(
         await client.check()
 
 
-async def test_a_missing_client_certificate_is_named(mtls: EtcdServer, authority: Authority, connect: Connect) -> None:
+async def test_a_missing_client_certificate_is_named(
+    mtls: EtcdServer, authority: CertificateAuthority, connect: Connect
+) -> None:
     client = connect(mtls.endpoint, ca_file=authority.ca_file)
     with pytest.raises(CoordinationError, match="client certificate"):
         await client.check()
 
 
 async def test_a_client_certificate_of_another_ca_is_named(
-    mtls: EtcdServer, authority: Authority, connect: Connect, tmp_path: Path
+    mtls: EtcdServer, authority: CertificateAuthority, connect: Connect, tmp_path: Path
 ) -> None:
-    mine = Authority(tmp_path, "another CA").issue("client")
+    mine = CertificateAuthority(tmp_path, "another CA").issue("client")
     client = connect(mtls.endpoint, ca_file=authority.ca_file, cert_file=mine.cert_file, key_file=mine.key_file)
     with pytest.raises(CoordinationError, match="client certificate"):
         await client.check()
@@ -92,7 +96,9 @@ async def test_plain_to_a_tls_server_says_so(mtls: EtcdServer, connect: Connect)
         await connect(f"http://{mtls.endpoint}").check()
 
 
-async def test_tls_to_a_plain_server_says_so(etcd: EtcdServer, authority: Authority, connect: Connect) -> None:
+async def test_tls_to_a_plain_server_says_so(
+    etcd: EtcdServer, authority: CertificateAuthority, connect: Connect
+) -> None:
     with pytest.raises(CoordinationUnavailableError, match=f"etcd {etcd.endpoint}: TLS mismatch"):
         await connect(etcd.endpoint, ca_file=authority.ca_file).check()
 
@@ -111,7 +117,9 @@ async def test_a_file_without_a_certificate_is_named(mtls: EtcdServer, connect: 
         await connect(mtls.endpoint, ca_file=empty).check()
 
 
-async def test_a_user_may_do_what_the_role_allows(guarded: EtcdServer, authority: Authority, connect: Connect) -> None:
+async def test_a_user_may_do_what_the_role_allows(
+    guarded: EtcdServer, authority: CertificateAuthority, connect: Connect
+) -> None:
     client = connect(guarded.endpoint, ca_file=authority.ca_file, user="lcm", password="secret")
     revision = await client.put("/lcm/a", b"1")
     lease = await client.grant_lease(60)
@@ -122,33 +130,37 @@ async def test_a_user_may_do_what_the_role_allows(guarded: EtcdServer, authority
         assert (await anext(batches)).events[0].key == "/lcm/a"
 
 
-async def test_check_asks_for_a_quorum_and_a_sign_in_not_for_a_role(
-    guarded: EtcdServer, authority: Authority, connect: Connect
+async def test_check_needs_a_quorum_and_a_sign_in_but_no_role(
+    guarded: EtcdServer, authority: CertificateAuthority, connect: Connect
 ) -> None:
     await connect(guarded.endpoint, ca_file=authority.ca_file, user="lcm", password="secret").check()
 
 
-async def test_a_wrong_password_is_denied(guarded: EtcdServer, authority: Authority, connect: Connect) -> None:
+async def test_a_wrong_password_is_denied(
+    guarded: EtcdServer, authority: CertificateAuthority, connect: Connect
+) -> None:
     client = connect(guarded.endpoint, ca_file=authority.ca_file, user="lcm", password="wrong")
     for call in (client.check(), client.get("/lcm/a"), client.put("/lcm/a", b""), client.keep_alive(1)):
-        with pytest.raises(CoordinationDeniedError, match=f"etcd {guarded.endpoint}: sign-in as lcm refused"):
+        with pytest.raises(CoordinationDeniedError, match=f"etcd {guarded.endpoint}: sign-in as lcm denied"):
             await call
     with pytest.raises(CoordinationDeniedError):
         async with client.watch("/lcm/", from_revision=1):
             pass
 
 
-async def test_no_password_is_denied(guarded: EtcdServer, authority: Authority, connect: Connect) -> None:
+async def test_no_password_is_denied(guarded: EtcdServer, authority: CertificateAuthority, connect: Connect) -> None:
     client = connect(guarded.endpoint, ca_file=authority.ca_file)
     for call in (client.check(), client.get("/lcm/a"), client.put("/lcm/a", b"")):
-        with pytest.raises(CoordinationDeniedError, match="wants a user and password"):
+        with pytest.raises(CoordinationDeniedError, match="requires a user and password"):
             await call
     with pytest.raises(CoordinationDeniedError):
         async with client.watch("/lcm/", from_revision=1):
             pass
 
 
-async def test_what_the_role_forbids_is_denied(guarded: EtcdServer, authority: Authority, connect: Connect) -> None:
+async def test_what_the_role_forbids_is_denied(
+    guarded: EtcdServer, authority: CertificateAuthority, connect: Connect
+) -> None:
     client = connect(guarded.endpoint, ca_file=authority.ca_file, user="lcm", password="secret")
     for call in (client.get("/other"), client.put("/other", b""), client.list_prefix("/"), client.delete("/other")):
         with pytest.raises(CoordinationDeniedError, match="permission denied"):
@@ -158,7 +170,7 @@ async def test_what_the_role_forbids_is_denied(guarded: EtcdServer, authority: A
             pass
 
 
-async def test_a_password_where_none_is_wanted_does_no_harm(etcd: EtcdServer, connect: Connect, prefix: str) -> None:
+async def test_an_unneeded_password_does_no_harm(etcd: EtcdServer, connect: Connect, prefix: str) -> None:
     client = connect(etcd.endpoint, user="lcm", password="secret")
     revision = await client.put(prefix + "a", b"1")
     async with client.watch(prefix, from_revision=revision):
@@ -166,7 +178,7 @@ async def test_a_password_where_none_is_wanted_does_no_harm(etcd: EtcdServer, co
 
 
 async def test_a_token_the_server_forgot_is_fetched_again(
-    guarded: EtcdServer, authority: Authority, connect: Connect
+    guarded: EtcdServer, authority: CertificateAuthority, connect: Connect
 ) -> None:
     """Each kind of call is the first one after a restart, since the others would sign in for it."""
     client = connect(guarded.endpoint, ca_file=authority.ca_file, user="lcm", password="secret")
@@ -185,7 +197,9 @@ async def test_a_token_the_server_forgot_is_fetched_again(
     assert found.value == b"after"
 
 
-async def test_many_callers_sign_in_once(guarded: EtcdServer, authority: Authority, connect: Connect) -> None:
+async def test_many_callers_sign_in_once(
+    guarded: EtcdServer, authority: CertificateAuthority, connect: Connect
+) -> None:
     before = signed_in(guarded)
     client = connect(guarded.endpoint, ca_file=authority.ca_file, user="lcm", password="secret")
     await asyncio.gather(*(client.get("/lcm/a") for _ in range(50)))

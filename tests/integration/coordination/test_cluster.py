@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.coordination import CoordinationOutcomeUnknownError, CoordinationUnavailableError
+from lcm.core.coordination import CoordinationOutcomeUnknownError, CoordinationUnavailableError
 from tests.support.network.coordination import eventually, following, until_served, write_once
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lcm.coordination import Coordination
+    from lcm.core.coordination import Coordination
     from tests.integration.coordination.conftest import Connect
     from tests.support.servers.etcd import EtcdCluster
 
@@ -65,7 +65,7 @@ async def test_the_leader_is_killed(cluster: EtcdCluster, connect: Connect, pref
     assert cluster.leader_index() != leader
 
 
-async def test_one_member_that_hangs_stops_nobody(cluster: EtcdCluster, connect: Connect, prefix: str) -> None:
+async def test_one_hanging_member_stops_no_call(cluster: EtcdCluster, connect: Connect, prefix: str) -> None:
     victim = (cluster.leader_index() + 1) % 3
     endpoints = [cluster.servers[victim].endpoint, *cluster.endpoints[:victim], *cluster.endpoints[victim + 1 :]]
     client = connect(*endpoints, call_timeout=1.0, liveness_interval=0.5)
@@ -102,7 +102,7 @@ async def test_without_a_quorum_calls_fail_in_time_and_it_comes_back(
             await bounded(client.check())
         await bounded(client.grant_lease(5))
         await bounded(client.keep_alive(1))
-        await eventually(lambda: bool(follower.lost), "the watch is told that there is no leader")
+        await eventually(lambda: bool(follower.lost), "the watch learns that there is no leader")
         for server in gone:
             server.resume() if how == "pause" else server.launch()
         await write_once(client, prefix + "after", b"")
@@ -114,7 +114,7 @@ async def test_without_a_quorum_calls_fail_in_time_and_it_comes_back(
     assert {item.key for item in listing.items} == {event.key for event in follower.events}
 
 
-async def test_calls_prefer_a_member_that_answers(cluster: EtcdCluster, connect: Connect, prefix: str) -> None:
+async def test_calls_prefer_a_member_that_responds(cluster: EtcdCluster, connect: Connect, prefix: str) -> None:
     """A hanging member costs one call its time, not every call."""
     victim = (cluster.leader_index() + 1) % 3
     endpoints = [cluster.servers[victim].endpoint, *cluster.endpoints[:victim], *cluster.endpoints[victim + 1 :]]

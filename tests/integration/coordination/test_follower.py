@@ -1,4 +1,4 @@
-"""The product's own follower on a real etcd: what it knows equals what is there, after every trouble."""
+"""The follower on a real etcd: its copy equals the server's state after every failure."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 class Copy:
-    """A copy of the keys, kept by the follower alone; every change may be told once."""
+    """A copy of the keys, built by the follower; every change must be delivered once."""
 
     def __init__(self) -> None:
         self.keys: dict[str, bytes] | None = None
-        self.told: list[tuple[str, int]] = []
+        self.delivered: list[tuple[str, int]] = []
 
     def listed(self, listing: Listing) -> None:
-        assert self.keys is None, "only the first list is told as such"
+        assert self.keys is None, "only the first list is delivered as a list"
         self.keys = {item.key: item.value for item in listing.items}
 
     def changed(self, event: WatchEvent) -> None:
         assert self.keys is not None
-        assert (event.key, event.revision) not in self.told, "a change was told twice"
-        self.told.append((event.key, event.revision))
+        assert (event.key, event.revision) not in self.delivered, "a change was delivered twice"
+        self.delivered.append((event.key, event.revision))
         if event.kind is EventKind.PUT:
             self.keys[event.key] = event.value
         else:
@@ -45,7 +45,7 @@ class Copy:
 @asynccontextmanager
 async def copied(client: EtcdCoordination, prefix: str) -> AsyncIterator[Copy]:
     copy = Copy()
-    follower = Follower(client, prefix, listed=copy.listed, changed=copy.changed, reconnect_delay=0.2)
+    follower = Follower(client, prefix, on_list=copy.listed, on_change=copy.changed, reconnect_delay=0.2)
     task = asyncio.create_task(follower.run())
     try:
         await eventually(lambda: follower.connected, "the follower watches")
@@ -92,4 +92,4 @@ async def test_compaction_while_the_stream_is_down_is_mended_by_listing_again(
         etcd.compact(revision)
         proxy.set_mode(Mode.FORWARD)
         await agree(copy, user, prefix)
-    assert f"{prefix}same" not in {key for key, _ in copy.told}
+    assert f"{prefix}same" not in {key for key, _ in copy.delivered}

@@ -1,4 +1,4 @@
-"""The way to the server fails: half open, cut, refused, or answers lost after the deed."""
+"""The network fails: half-open, cut, refused, or responses lost after the write."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.coordination import (
+from lcm.coordination.etcd.errors import FailureKind, classify_error
+from lcm.coordination.etcd.watch import WatchStream
+from lcm.core.coordination import (
     CoordinationError,
     CoordinationOutcomeUnknownError,
     CoordinationUnavailableError,
     WatchLostError,
 )
-from lcm.coordination.etcd.errors import FailureKind, classify_error
-from lcm.coordination.etcd.watch import WatchStream
 from tests.support.network.coordination import DEADLINE, eventually, following, until_served, write_once
 from tests.support.network.tcp_proxy import Mode, TcpProxy
 from tests.support.servers.etcd import free_ports
@@ -149,13 +149,13 @@ async def test_every_call_is_bounded_when_all_endpoints_swallow_packets(connect:
         assert all(f"etcd {endpoint}: " in str(caught.value) for endpoint in endpoints)
 
 
-async def test_a_write_whose_answer_is_lost_is_unknown_and_can_be_read_back(
+async def test_a_write_whose_response_is_lost_is_unknown_and_can_be_read_back(
     etcd: EtcdServer, proxy: TcpProxy, connect: Connect, prefix: str
 ) -> None:
     client, other = connect(proxy.endpoint, call_timeout=1.0), connect(etcd.endpoint)
     await until_served(client.check)
     proxy.set_mode(Mode.DROP_REPLIES)
-    with pytest.raises(CoordinationOutcomeUnknownError, match=f"etcd {proxy.endpoint}: no answer in time"):
+    with pytest.raises(CoordinationOutcomeUnknownError, match=f"etcd {proxy.endpoint}: no response in time"):
         await client.put_if_absent(prefix + "a", b"mine")
     found = await until_served(lambda: other.get(prefix + "a"))
     assert found is not None
@@ -183,14 +183,14 @@ async def test_a_write_cut_off_after_it_was_sent_is_unknown(
     assert found.create_revision == found.mod_revision
 
 
-async def test_a_read_cut_off_is_asked_elsewhere(
+async def test_an_interrupted_read_goes_to_another_endpoint(
     etcd: EtcdServer, proxy: TcpProxy, connect: Connect, prefix: str
 ) -> None:
     client = connect(proxy.endpoint, etcd.endpoint)
     await client.put(prefix + "a", b"1")
     proxy.set_mode(Mode.DROP_REPLIES)
     reading = asyncio.create_task(client.get(prefix + "a"))
-    await eventually(lambda: proxy.swallowed > 0, "the answer is lost")
+    await eventually(lambda: proxy.swallowed > 0, "the response is lost")
     proxy.cut()
     found = await reading
     assert found is not None
@@ -211,8 +211,8 @@ async def test_a_write_that_could_not_be_sent_goes_to_the_next_endpoint(
         await lonely.put(prefix + "a", b"2")
 
 
-async def test_grpc_says_in_the_expected_words_that_it_could_not_connect() -> None:
-    """The one place where we go by gRPC's wording; a call that was never sent must be told from one that was."""
+async def test_grpc_reports_a_connect_failure_with_the_expected_text() -> None:
+    """Here we rely on gRPC's text: a call that was never sent must be distinguished from one that was."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{free_ports(1)[0]}") as channel:
         put: Any = channel.unary_unary("/etcdserverpb.KV/Put")
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -295,7 +295,7 @@ async def test_an_endpoint_that_is_down_is_tried_once_a_second(proxy: TcpProxy, 
         assert len(proxy.accepted) <= elapsed + 1
         proxy.set_mode(Mode.FORWARD)
         await until_served(client.check)
-    assert [line["event"] for line in logs] == ["etcd endpoint does not answer", "etcd endpoint answers again"]
+    assert [line["event"] for line in logs] == ["etcd endpoint does not respond", "etcd endpoint responds again"]
 
 
 async def test_losing_the_server_under_many_callers_does_not_storm_it(
@@ -322,7 +322,7 @@ async def test_losing_the_server_under_many_callers_does_not_storm_it(
     before = len(proxy.accepted)
     await asyncio.gather(*callers)
     attempts = len(proxy.accepted) - before
-    # One more than the gate allows: gRPC may dial for a call that was under way as the connection broke.
+    # One more than the gate allows: gRPC may dial for a call that was in flight when the connection broke.
     assert attempts <= (loop.time() - refusing_from) + 2
 
 
@@ -339,7 +339,7 @@ async def test_closing_waits_for_calls_and_ends_watches(proxy: TcpProxy, connect
     await until_served(client.check)
     proxy.set_mode(Mode.BLACK_HOLE)
     reading = asyncio.create_task(client.get(prefix))
-    await eventually(lambda: proxy.swallowed > 0, "the call is under way")
+    await eventually(lambda: proxy.swallowed > 0, "the call is in flight")
     loop = asyncio.get_running_loop()
     started = loop.time()
     await client.close()

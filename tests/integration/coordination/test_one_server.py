@@ -1,4 +1,4 @@
-"""One server that restarts, forgets history, or is asked too much."""
+"""One server that restarts, compacts its history, or is overloaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.coordination import (
+from lcm.core.coordination import (
     CompactedError,
     CoordinationError,
     CoordinationOutcomeUnknownError,
@@ -21,7 +21,7 @@ from tests.support.network.coordination import eventually, following, until_serv
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.coordination import Coordination, WatchBatch
+    from lcm.core.coordination import Coordination, WatchBatch
     from tests.integration.coordination.conftest import Connect
     from tests.support.network.tcp_proxy import TcpProxy
     from tests.support.servers.etcd import EtcdServer
@@ -70,8 +70,8 @@ async def test_a_server_killed_and_started_again_is_found_again(
         found = await until_served(lambda: client.get(prefix + "a"))
     assert found is not None
     assert [(line["event"], line["endpoint"]) for line in logs] == [
-        ("etcd endpoint does not answer", etcd.endpoint),
-        ("etcd endpoint answers again", etcd.endpoint),
+        ("etcd endpoint does not respond", etcd.endpoint),
+        ("etcd endpoint responds again", etcd.endpoint),
     ]
     assert logs[0]["error"] in {"connection refused", "the server closed the connection"}
     assert client.reconnects == 1
@@ -89,7 +89,7 @@ async def eventually_refused(client: Coordination, etcd: EtcdServer) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_compaction_under_a_lost_watch_is_told_and_survived(
+async def test_compaction_under_a_lost_watch_is_reported_and_survived(
     etcd: EtcdServer, proxy: TcpProxy, connect: Connect, prefix: str
 ) -> None:
     watcher, writer = connect(proxy.endpoint), connect(etcd.endpoint)

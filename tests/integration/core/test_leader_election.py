@@ -57,14 +57,14 @@ def start(tmp_path: Path, candidates: list[LcmProcess], request: pytest.FixtureR
 
 
 def the_leader(candidates: list[LcmProcess]) -> LcmProcess:
-    """Waits until somebody leads and has written so."""
+    """Waits until a process leads and has logged it."""
     leaders: list[LcmProcess] = []
 
     def found() -> bool:
         leaders[:] = [process for process in candidates if process.running and process.is_leader and process.diary()]
         return bool(leaders)
 
-    wait_until(found, "somebody leads")
+    wait_until(found, "a process leads")
     return leaders[0]
 
 
@@ -168,7 +168,7 @@ def test_etcd_down_at_the_start_makes_no_leader_and_it_comes_back_by_itself(
     time.sleep(TTL + 1)  # longer than a lease: it must still not lead
     assert not process.is_leader
     assert process.diary() == []
-    said = process.logged("coordination unavailable: nobody is elected here")
+    said = process.logged("coordination unavailable: no election possible")
     assert len(said) == 1
     assert endpoint in said[0]["error"]
     server.start()
@@ -201,8 +201,8 @@ def test_leadership_survives_or_moves_cleanly_when_members_of_etcd_die(
         cluster.start()
         for server in servers[:2]:
             server.kill()
-        wait_until(lambda: not any(process.is_leader for process in candidates), "without quorum nobody leads")
-        wait_until(lambda: all(process.get("/ready")[0] == 503 for process in candidates), "and nobody is ready")
+        wait_until(lambda: not any(process.is_leader for process in candidates), "without quorum no process leads")
+        wait_until(lambda: all(process.get("/ready")[0] == 503 for process in candidates), "and none is ready")
         cluster.start()
         the_leader(candidates)
         assert_never_two_leaders(candidates)
@@ -236,7 +236,7 @@ def test_lcm_up_runs_the_example_stops_cleanly_and_goes_on(tmp_path: Path, numbe
             wait_until(note.exists, "the note comes back")
             process.signal(number)
             assert process.wait(patience=20) == 0
-            assert "Ctrl-C stops it." in process.log_path.read_text()
+            assert "Press Ctrl-C to stop." in process.log_path.read_text()
             assert not process.logged("background task failed")
         finally:
             process.end()

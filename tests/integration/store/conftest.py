@@ -1,4 +1,4 @@
-"""A mongod for each test that harms it, one for all the others."""
+"""A mongod per test that kills it, and one for all other tests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def mongodb_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if given := os.environ.get("MONGODB_URI"):
-        yield given
+    if uri := os.environ.get("MONGODB_URI"):
+        yield uri
         return
     server = MongoServer(tmp_path_factory.mktemp("mongod")).start()
     yield server.uri
@@ -27,11 +27,11 @@ def mongodb_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def mongod(tmp_path: Path) -> Iterator[MongoServer]:
-    """A server of this test alone, to be killed and started again."""
+    """A server for one test, which may kill and restart it."""
     server = MongoServer(tmp_path / "mongod").start()
     yield server
     server.kill()
-    gc.collect()  # what the driver left behind is met here, not in a later test
+    gc.collect()  # leftovers of the driver surface here, not in a later test
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A backup of the SQLite store while a control plane writes: whole, and good to start from."""
+"""Backups of the SQLite store during writes are consistent and usable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 
 class Plane:
-    """A control plane on a file in a data folder of its own."""
+    """A control plane on a file in its own data folder."""
 
     def __init__(self, folder: Path, name: str, etcd: EtcdServer) -> None:
         self.data = folder / f"{name}.data"
@@ -69,7 +69,9 @@ def back_up(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_backup_under_writes_is_whole_and_a_control_plane_starts_from_it(tmp_path: Path, etcd: EtcdServer) -> None:
+def test_a_backup_during_writes_is_consistent_and_a_control_plane_starts_from_it(
+    tmp_path: Path, etcd: EtcdServer
+) -> None:
     plane = Plane(tmp_path, "first", etcd).start()
     restored = Plane(tmp_path, "second", etcd)
     written: list[str] = []
@@ -89,7 +91,7 @@ def test_a_backup_under_writes_is_whole_and_a_control_plane_starts_from_it(tmp_p
         assert done.returncode == 0, done.stderr
         enough.set()
         writer.join()
-        # What was answered before is in it, and nothing that is in it is unknown; the control plane was not disturbed.
+        # It has everything acknowledged before and nothing unknown, and the control plane was not disturbed.
         restored.data.mkdir()
         shutil.copy(tmp_path / "copy.db", restored.data / "lcm.db")
         shutil.copy(plane.data / "secret.key", restored.data / "secret.key")
@@ -108,8 +110,8 @@ def test_a_backup_under_writes_is_whole_and_a_control_plane_starts_from_it(tmp_p
         restored.process.end()
 
 
-def test_the_file_alone_would_lack_the_newest_changes(tmp_path: Path, etcd: EtcdServer) -> None:
-    """Why the command is there: a plain copy of lcm.db, without the log beside it, is not the store."""
+def test_a_plain_copy_lacks_the_newest_changes(tmp_path: Path, etcd: EtcdServer) -> None:
+    """The reason for the command: a plain copy of lcm.db lacks the write-ahead log."""
     plane = Plane(tmp_path, "third", etcd).start()
     try:
         plane.create("alpha")
@@ -121,7 +123,7 @@ def test_the_file_alone_would_lack_the_newest_changes(tmp_path: Path, etcd: Etcd
         plane.process.end()
 
 
-def test_what_is_there_is_not_overwritten_and_nothing_is_left_of_a_failure(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten_and_a_failure_leaves_nothing(tmp_path: Path) -> None:
     kept = tmp_path / "kept.db"
     kept.write_text("a backup")
     assert "exists" in back_up(tmp_path / "none.db", kept).stderr
@@ -131,12 +133,18 @@ def test_what_is_there_is_not_overwritten_and_nothing_is_left_of_a_failure(tmp_p
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE things (n)")
     other.close()
-    assert "not a store of LCM" in back_up(tmp_path / "other.db", tmp_path / "new.db").stderr
+    assert "not an LCM store" in back_up(tmp_path / "other.db", tmp_path / "new.db").stderr
     assert back_up(tmp_path / "other.db", tmp_path / "none" / "new.db").returncode == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.db", "other.db"]
 
 
-def test_the_command_is_the_one_in_the_documentation() -> None:
+def test_the_former_path_of_the_command_still_works(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lcm.control_plane.store.sqlite_backup", str(tmp_path / "none.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("usage: ")) == (2, True)
+
+
+def test_the_documentation_shows_this_command() -> None:
     assert f"{COMMAND} ~/.local/share/lcm/lcm.db " in (ROOT / "docs" / "operations.md").read_text()
 
 
@@ -145,7 +153,7 @@ def _workers(path: Path) -> int:
     try:
         (count,) = connection.execute("SELECT COUNT(*) FROM d_workers").fetchone()
     except sqlite3.OperationalError:
-        return 0  # not even the table has left the log
+        return 0  # even the table is still in the log
     else:
         return int(count)
     finally:

@@ -1,4 +1,4 @@
-"""Stores that earlier versions wrote, kept in tests/data, are opened by this one."""
+"""This version opens the stores of earlier versions in tests/data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SQLITE = sorted(DATA.glob("store-v*.db"))
 MONGO = sorted(DATA.glob("store-v*.mongo.json"))
 
 
-def test_the_first_version_of_both_is_kept() -> None:
+def test_data_of_the_first_version_exists_for_both_stores() -> None:
     assert (SQLITE[0].name, MONGO[0].name) == ("store-v1.db", "store-v1.mongo.json")
 
 
@@ -42,10 +42,10 @@ async def assert_readable_and_writable(store: Store) -> None:
     assert (await ids(store, sort=Sort("region")))[:2] == ["w-6", "w-7"]
     by_status = [(values, count) for values, count, _ in await store.count_by(WORKERS, ["status"], sums=["cost"])]
     assert by_status == [(("ended",), 1), (("running",), 3), (("stopped",), 4)]
-    lines = await store.journal()
+    lines = await store.read_journal()
     assert [line.subject for line in lines] == [*(f"w-{number}" for number in range(8)), "w-6"]
     assert json.loads(lines[3].body) == {"made": 3}
-    rows = await store.series("metrics", "w-1", since=START)
+    rows = await store.read_samples("metrics", "w-1", since=START)
     assert [row.at - START for row in rows] == [timedelta(seconds=seconds) for seconds in (0, 15, 30.000001)]
 
     with pytest.raises(UniqueViolationError):

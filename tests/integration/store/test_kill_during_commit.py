@@ -1,4 +1,4 @@
-"""kill -9: whatever was acknowledged is there, whole, and the store opens."""
+"""After kill -9 the store opens and has every acknowledged commit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACKNOWLEDGED = 300
 
 
 def write_and_kill(*arguments: str) -> dict[int, int]:
-    """Run writers in another process and kill it in full flight; the last number acknowledged to each writer."""
+    """Run writers in another process and kill it; returns the last number acknowledged to each writer."""
     command = [sys.executable, "-m", "tests.support.real.store_writer", *arguments]
     last: dict[int, int] = {}
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -44,19 +44,19 @@ def write_and_kill(*arguments: str) -> dict[int, int]:
 
 
 async def assert_whole(store: Store, acknowledged: dict[int, int]) -> None:
-    """Documents are what was acknowledged or one further, and the journal tells of exactly these numbers, in order."""
-    told: dict[str, list[bytes]] = defaultdict(list)
+    """Documents have the acknowledged number or the next one, and the journal has exactly these numbers in order."""
+    recorded: dict[str, list[bytes]] = defaultdict(list)
     after: str | None = None
-    while lines := await store.journal(after=after, limit=1000):
+    while lines := await store.read_journal(after=after, limit=1000):
         for line in lines:
-            told[line.subject].append(line.body)
+            recorded[line.subject].append(line.body)
         after = lines[-1].cursor
     for writer, last in acknowledged.items():
         document = await store.get(NOTES, f"writer-{writer}")
         assert document is not None
         number = int(document.body)
         assert number in (last, last + 1)
-        assert told[f"writer-{writer}"] == [encode(value) for value in range(1, number + 1)]
+        assert recorded[f"writer-{writer}"] == [encode(value) for value in range(1, number + 1)]
 
 
 async def test_a_killed_process_on_sqlite(tmp_path: Path) -> None:
@@ -77,14 +77,14 @@ async def test_a_killed_process_on_mongodb(mongodb_uri: str, database: str) -> N
         acknowledged = await asyncio.to_thread(write_and_kill, "mongo", mongodb_uri, database)
         store = MongoStore(mongodb_uri, database)
         await store.open(KINDS)
-        # The server ends a transaction whose client is gone by itself; a commit that came before it waits for that.
+        # The server ends the transaction of a lost client by itself; other commits wait for that.
         await store.check()
         await assert_whole(store, acknowledged)
         await store.close()
 
 
 async def persistently(store: Store, writer: int, last: dict[int, int], until: int) -> None:
-    """Go on after failures: `count_up` reads what is there first, so a commit that did happen is not repeated."""
+    """Continue after failures: `count_up` reads first, so a commit that happened is not repeated."""
     while last.get(writer, 0) < until:
         try:
             await count_up(store, writer, last.__setitem__, until)

@@ -1,4 +1,4 @@
-"""MongoDB: several control planes at once, and what is said when it cannot be used."""
+"""MongoDB: several control planes, and the errors when it is unusable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pymongo import MongoClient
 
-from lcm.control_plane.store.mongo import schema as mongo_schema
+from lcm.control_plane.store.mongo import database as mongo_schema
 from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.port import RevisionConflictError, StoreError, StoreUnavailableError, UniqueViolationError
 from tests.support.records.store_documents import KINDS, NOTES, body, entry, existing, ids, note, worker
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from lcm.control_plane.store.mongo.schema import Database
+    from lcm.control_plane.store.mongo.database import Database
     from lcm.control_plane.store.port import JournalEntry, Store
 
 PLANES = 3
@@ -28,7 +28,7 @@ PLANES = 3
 
 @pytest.fixture
 async def planes(mongodb_uri: str, database: str) -> AsyncIterator[list[MongoStore]]:
-    """Several control planes on one database, all of which made it at once."""
+    """Several control planes on one database, which they opened at the same time."""
     stores = [MongoStore(mongodb_uri, database) for _ in range(PLANES)]
     await asyncio.gather(*(store.open(KINDS) for store in stores))
     yield stores
@@ -39,7 +39,7 @@ async def follow(store: Store, finished: asyncio.Event) -> list[JournalEntry]:
     lines: list[JournalEntry] = []
     while True:
         last_round = finished.is_set()
-        batch = await store.journal(after=lines[-1].cursor if lines else None, limit=50)
+        batch = await store.read_journal(after=lines[-1].cursor if lines else None, limit=50)
         lines += batch
         if last_round and not batch:
             return lines
@@ -69,7 +69,7 @@ async def test_the_journal_of_several_control_planes_has_one_order(planes: list[
     assert await body(planes[1], NOTES, "n") == added == PLANES * 20
 
 
-async def test_a_unique_value_has_one_holder_among_control_planes(planes: list[MongoStore]) -> None:
+async def test_a_unique_value_has_one_owner_among_control_planes(planes: list[MongoStore]) -> None:
     inserts = [
         store.commit([worker(f"w{number}-{client}", unique={"instance": "i-1"})])
         for number, store in enumerate(planes)
@@ -80,7 +80,7 @@ async def test_a_unique_value_has_one_holder_among_control_planes(planes: list[M
     assert len(await ids(planes[0])) == 1
 
 
-async def test_a_standalone_server_is_refused(tmp_path: Path, database: str) -> None:
+async def test_a_standalone_server_is_rejected(tmp_path: Path, database: str) -> None:
     server = MongoServer(tmp_path, replica_set=False).start()
     try:
         with pytest.raises(StoreError, match="--replSet"):
@@ -89,26 +89,26 @@ async def test_a_standalone_server_is_refused(tmp_path: Path, database: str) -> 
         server.kill()
 
 
-async def test_a_server_that_is_not_there(database: str) -> None:
+async def test_an_unreachable_server_is_reported(database: str) -> None:
     store = MongoStore(f"mongodb://127.0.0.1:{free_ports(1)[0]}/", database, timeout=0.5)
     with pytest.raises(StoreUnavailableError, match="primary"):
         await store.open(KINDS)
 
 
 @pytest.mark.parametrize("uri", ["mysql://user:canary@host/", "mongodb://user:ca@nary@host/", "mongodb://h:canary/"])
-async def test_an_address_that_is_none_is_not_repeated(uri: str, database: str) -> None:
-    with pytest.raises(StoreError, match="address") as refused:
+async def test_an_invalid_uri_is_not_repeated_in_the_error(uri: str, database: str) -> None:
+    with pytest.raises(StoreError, match="URI") as raised:
         await MongoStore(uri, database).open(KINDS)
-    assert "nary" not in str(refused.value)
-    assert refused.value.__suppress_context__
+    assert "nary" not in str(raised.value)
+    assert raised.value.__suppress_context__
 
 
-async def test_a_server_that_goes_away_is_said_and_its_return_is_noticed(mongod: MongoServer, database: str) -> None:
+async def test_a_lost_server_is_reported_and_its_return_is_noticed(mongod: MongoServer, database: str) -> None:
     store = MongoStore(mongod.uri, database, timeout=3.0)
     await store.open(KINDS)
     await store.commit([note("a")])
     mongod.kill()
-    calls = [store.check(), store.get(NOTES, "a"), store.commit([note("b")]), store.journal()]
+    calls = [store.check(), store.get(NOTES, "a"), store.commit([note("b")]), store.read_journal()]
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         assert isinstance(outcome, StoreUnavailableError)
     mongod.launch()
@@ -119,7 +119,7 @@ async def test_a_server_that_goes_away_is_said_and_its_return_is_noticed(mongod:
     await store.close()
 
 
-async def test_a_newer_schema_is_refused(mongodb_uri: str, database: str) -> None:
+async def test_a_newer_schema_is_rejected(mongodb_uri: str, database: str) -> None:
     store = MongoStore(mongodb_uri, database)
     await store.open(KINDS)
     await store.close()
@@ -130,7 +130,7 @@ async def test_a_newer_schema_is_refused(mongodb_uri: str, database: str) -> Non
         await MongoStore(mongodb_uri, database).open(KINDS)
 
 
-async def test_an_older_schema_is_brought_up_to_date_once(
+async def test_an_older_schema_is_migrated_once(
     mongodb_uri: str, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MongoStore(mongodb_uri, database)

@@ -1,4 +1,4 @@
-"""The SQLite file: who may have it, what is said when it cannot be used, how it grows."""
+"""The SQLite file: its lock, the errors when it is unusable, and its growth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.control_plane.store.port import StoreError, StoreUnavailableError
-from lcm.control_plane.store.sqlite import schema as sqlite_schema
+from lcm.control_plane.store.sqlite import database as sqlite_schema
 from lcm.control_plane.store.sqlite import threads
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from tests.support.records.store_documents import KINDS, NOTES, WORKERS, body, ids, note, revision, worker
@@ -51,7 +51,7 @@ async def refusal(path: Path) -> str:
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Permissions mean nothing to root: be somebody else."""
+    """Permissions do not apply to root: run as another user."""
     if os.geteuid() != 0:
         yield
         return
@@ -64,14 +64,14 @@ def unprivileged() -> Iterator[None]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that others can reach, unlike pytest's own."""
+    """A folder that other users can reach, unlike pytest's own."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
 
 
-async def test_a_second_process_is_refused_with_file_and_pid(store: SqliteStore, path: Path) -> None:
+async def test_a_second_process_is_rejected_with_file_and_pid(store: SqliteStore, path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path\n"
         "from lcm.control_plane.store.port import StoreError\n"
@@ -87,11 +87,11 @@ async def test_a_second_process_is_refused_with_file_and_pid(store: SqliteStore,
     await store.commit([note("a")])
 
 
-async def test_a_second_store_in_the_same_process_is_refused_too(store: SqliteStore, path: Path) -> None:
+async def test_a_second_store_in_the_same_process_is_rejected_too(store: SqliteStore, path: Path) -> None:
     assert str(os.getpid()) in await refusal(path)
 
 
-async def test_a_closed_store_leaves_one_file_that_others_can_have(path: Path) -> None:
+async def test_a_closed_store_leaves_one_file_that_others_can_use(path: Path) -> None:
     for _ in range(2):
         store = SqliteStore(path)
         await store.open(KINDS)
@@ -108,12 +108,12 @@ async def test_only_its_owner_can_read_it(store: SqliteStore, path: Path) -> Non
 async def test_a_folder_that_cannot_be_written(open_folder: Path) -> None:
     open_folder.chmod(0o555)
     with unprivileged():
-        assert "cannot be written" in await refusal(open_folder / "lcm.db")
+        assert "not writable" in await refusal(open_folder / "lcm.db")
     assert list(open_folder.iterdir()) == []
 
 
 async def test_a_folder_that_does_not_exist(path: Path) -> None:
-    assert "cannot be written" in await refusal(path / "lcm.db")
+    assert "not writable" in await refusal(path / "lcm.db")
 
 
 async def test_a_file_that_cannot_be_written(open_folder: Path) -> None:
@@ -125,16 +125,16 @@ async def test_a_file_that_cannot_be_written(open_folder: Path) -> None:
     path.with_name("lcm.db.lock").chmod(0o666)
     open_folder.chmod(0o777)
     with unprivileged():
-        assert "cannot be written" in await refusal(path)
+        assert "not writable" in await refusal(path)
 
 
-async def test_a_file_that_is_no_database(path: Path) -> None:
+async def test_a_file_that_is_not_a_database(path: Path) -> None:
     path.write_bytes(b"dear diary" * 1000)
     assert "not a store" in await refusal(path)
     assert path.read_bytes() == b"dear diary" * 1000
 
 
-async def test_a_damaged_file(path: Path) -> None:
+async def test_a_corrupt_file(path: Path) -> None:
     store = SqliteStore(path)
     await store.open(KINDS)
     await store.commit([note(f"n{number}", body="x" * 500) for number in range(200)])
@@ -142,7 +142,7 @@ async def test_a_damaged_file(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4096:] = os.urandom(len(content) - 4096)
     path.write_bytes(content)
-    assert "damaged" in await refusal(path)
+    assert "corrupt" in await refusal(path)
 
 
 async def test_a_database_of_another_program(path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_a_database_of_another_program(path: Path) -> None:
     assert "another program" in await refusal(path)
 
 
-async def test_a_full_disk_is_said_and_survived(store: SqliteStore) -> None:
+async def test_a_full_disk_is_reported_and_survived(store: SqliteStore) -> None:
     await store.commit([note("a", body=1)])
     writer = store._writer
     assert writer is not None
@@ -179,7 +179,7 @@ async def test_a_disk_that_hangs_does_not_hang_the_caller(path: Path) -> None:
         writer.run(lambda _: asyncio.run_coroutine_threadsafe(released.wait(), loop).result())
     )
     await asyncio.sleep(0)
-    with pytest.raises(StoreUnavailableError, match="did not answer"):
+    with pytest.raises(StoreUnavailableError, match="did not respond"):
         await store.check()
     released.set()
     await hanging
@@ -210,7 +210,7 @@ async def test_the_log_stays_small_under_steady_reading(
     assert largest < 4 * limit
 
 
-async def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
+async def test_a_newer_schema_is_rejected_and_unchanged(path: Path) -> None:
     store = SqliteStore(path)
     await store.open(KINDS)
     await store.close()
@@ -222,7 +222,7 @@ async def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-async def test_an_older_schema_is_brought_up_to_date_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_older_schema_is_migrated_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteStore(path)
     await store.open(KINDS)
     await store.commit([worker("a", name="A")])
@@ -255,7 +255,7 @@ async def test_an_older_schema_is_brought_up_to_date_once(path: Path, monkeypatc
     connection.close()
 
 
-async def test_a_summary_reads_only_its_index(store: SqliteStore, path: Path) -> None:
+async def test_a_count_reads_only_its_index(store: SqliteStore, path: Path) -> None:
     sql = sqlite_plan(path, "SELECT f_region, f_status, COUNT(*), TOTAL(f_cost) FROM d_worker GROUP BY 1, 2")
     assert "COVERING INDEX d_worker__by__" in sql
     assert WORKERS.grouped == ("status", "region", "cost")

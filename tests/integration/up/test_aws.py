@@ -1,4 +1,4 @@
-"""`lcm up --cloud aws` on a terminal: it looks, shows, asks, and only then acts."""
+"""`lcm up --cloud aws` on a terminal: it observes, shows the plan, asks, and only then acts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def aws() -> Iterator[AwsBed]:
 
 
 class Terminal:
-    """A command on a pseudo-terminal: what it has shown, and a keyboard."""
+    """A command on a pseudo-terminal: its output and its keyboard."""
 
     def __init__(self, command: list[str], env: dict[str, str]) -> None:
         ours, theirs = pty.openpty()
@@ -54,18 +54,18 @@ class Terminal:
         self.shown = ""
 
     def wait_for(self, text: str) -> None:
-        """Until the text is on the screen."""
+        """Wait until the text is on the screen."""
         deadline = time.monotonic() + PATIENCE
         while text not in self._read():
             assert time.monotonic() < deadline, f"{text!r} was not shown:\n{self.shown}"
             time.sleep(0.1)
 
     def type(self, text: str) -> None:
-        """As a person would."""
+        """Type the text."""
         os.write(self._terminal, text.encode())
 
     def end(self, number: signal.Signals | None = signal.SIGTERM) -> int:
-        """The exit code; without a signal it must end by itself."""
+        """The exit code; without a signal the command must end on its own."""
         if number is not None and self._process.poll() is None:
             os.kill(self._process.pid, number)
         deadline = time.monotonic() + PATIENCE
@@ -78,7 +78,7 @@ class Terminal:
         return self._process.returncode
 
     def _read(self) -> str:
-        with contextlib.suppress(OSError):  # nothing new, or the other end is closed
+        with contextlib.suppress(OSError):  # no new output, or the other end is closed
             self.shown += os.read(self._terminal, 65536).decode(errors="replace")
         return self.shown
 
@@ -110,25 +110,25 @@ def launches(aws: AwsBed) -> int:
 
 def test_a_no_changes_nothing(command: Callable[..., Terminal], aws: AwsBed) -> None:
     terminal = command()
-    terminal.wait_for("Shall it run? [y/N]")
+    terminal.wait_for("Continue? [y/N]")
     assert f"{REGION}  account {ACCOUNT}: 0 instances, 0 workers" in terminal.shown
-    assert "Nothing would be done now." in terminal.shown
+    assert "No planned changes." in terminal.shown
     terminal.type("n\n")
-    terminal.wait_for("Nothing was changed.")
+    terminal.wait_for("No changes made.")
     assert terminal.end(None) == 0
     assert launches(aws) == 0
 
 
 def test_ctrl_c_at_the_question_changes_nothing_and_ends(command: Callable[..., Terminal], aws: AwsBed) -> None:
     terminal = command()
-    terminal.wait_for("Shall it run? [y/N]")
+    terminal.wait_for("Continue? [y/N]")
     assert terminal.end(signal.SIGINT) == 0
     assert launches(aws) == 0
 
 
 def test_after_a_yes_it_does_what_it_said(command: Callable[..., Terminal], aws: AwsBed, tmp_path: Path) -> None:
     first = command()
-    first.wait_for("Shall it run? [y/N]")
+    first.wait_for("Continue? [y/N]")
     port = first.shown.partition("API             http://127.0.0.1:")[2].partition("/")[0]
     token = (tmp_path / "data" / "admin.token").read_text().strip()
     request = urllib.request.Request(
@@ -143,7 +143,7 @@ def test_after_a_yes_it_does_what_it_said(command: Callable[..., Terminal], aws:
     assert launches(aws) == 0
 
     second = command()
-    second.wait_for("Shall it run? [y/N]")
+    second.wait_for("Continue? [y/N]")
     assert "alpha: store the intent of launch attempt 1, launch t3.small" in " ".join(second.shown.split())
     assert launches(aws) == 0
     second.type("yes\n")
@@ -152,7 +152,7 @@ def test_after_a_yes_it_does_what_it_said(command: Callable[..., Terminal], aws:
     assert len(asyncio.run(aws.live_instances())) == 1
 
 
-def test_without_a_terminal_it_wants_to_be_told(aws: AwsBed, tmp_path: Path) -> None:
+def test_without_a_terminal_it_requires_yes(aws: AwsBed, tmp_path: Path) -> None:
     env = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": aws.server.url, "LCM_DATA_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "lcm", "up", "--cloud", "aws"],

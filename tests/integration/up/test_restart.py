@@ -1,4 +1,4 @@
-"""`lcm up` started again: the simulated CML servers are as they were, after a stop and after a kill."""
+"""A restart of `lcm up` keeps the simulated CML servers, after a stop and after a kill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from lcm.cml.client.labs import marker_in_title
 from lcm.model.worker.idle import ACTIVITY_CATEGORIES
-from tests.support.servers.lcm_up import Up, ready
+from tests.support.servers.lcm_up import LcmUpProcess, ready
 from tests.support.servers.processes import wait_until
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ BRISK = {
     "METRICS_COLLECT_INTERVAL": "1",
     "IDLE_DETECTION_INTERVAL": "1",
     "WORKER_IDLE_TIMEOUT_MINUTES": "60",
-    "CML_DEDICATED_ACCOUNT": "true",  # what becomes of lablets after the restart is not the activity of people
+    "CML_DEDICATED_ACCOUNT": "true",  # so that lablets after the restart do not count as activity
 }
 WHO = ("alpha", "bravo", "charlie")
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
-    made: list[Up] = []
+def start(tmp_path: Path) -> Iterator[Callable[..., LcmUpProcess]]:
+    made: list[LcmUpProcess] = []
 
-    def start(name: str, *arguments: str) -> Up:
-        made.append(Up(tmp_path, name, *arguments, "--speed", "5", **BRISK))
+    def start(name: str, *arguments: str) -> LcmUpProcess:
+        made.append(LcmUpProcess(tmp_path, name, *arguments, "--speed", "5", **BRISK))
         return made[-1].start()
 
     yield start
@@ -54,17 +54,17 @@ class Kept:
         return json.loads((self._folder / "simulated-cml" / f"{name}.json").read_text())
 
     def nodes_up(self, instance_id: str) -> int:
-        """How many nodes run, or are about to; none where somebody has stopped the machine."""
+        """The number of running or starting nodes; none if the machine was stopped."""
         if self.machines[instance_id]["state"] != "running":
             return 0
         return sum(node["aim"] == "BOOTED" for lab in self.labs(instance_id) for node in lab["nodes"].values())
 
     def labs(self, instance_id: str) -> list[dict[str, Any]]:
-        """Labs of people: those of lablets come and go also after the restart."""
+        """Labs of users: those of lablets also change after the restart."""
         return [lab for lab in self.file(instance_id)["labs"] if marker_in_title(lab["plan"]["title"]) is None]
 
     def last_activity(self, instance_id: str) -> datetime | None:
-        """When somebody other than the controller did anything last that counts."""
+        """The time of the last activity by anyone but the controller."""
         kept = self.file(instance_id)
         people = {account["id"] for account in kept["accounts"] if account["username"] != "admin"}
         counted = [each for each in kept["events"] if each["category"] in ACTIVITY_CATEGORIES]
@@ -73,8 +73,8 @@ class Kept:
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_labs_licences_and_activity_outlive_a_restart(
-    start: Callable[..., Up], tmp_path: Path, end: signal.Signals
+def test_labs_licenses_and_activity_survive_a_restart(
+    start: Callable[..., LcmUpProcess], tmp_path: Path, end: signal.Signals
 ) -> None:
     first = start("first")
     first.until(ready(*WHO), "the demo's workers are ready")
@@ -92,7 +92,7 @@ def test_labs_licences_and_activity_outlive_a_restart(
     assert sum(labs.values()) >= 2
     assert len(account["holders"]) >= 2
 
-    second = start("second", "--empty")  # nobody works on them any more
+    second = start("second", "--empty")  # without simulated users
     after = second.until(ready(*WHO), "they are ready again")
     assert {name: after[name]["instance_id"] for name in WHO} == ids
     for name in WHO:
@@ -106,20 +106,20 @@ def test_labs_licences_and_activity_outlive_a_restart(
     for name in WHO:
         latest = activity[name]
         if latest is not None:
-            # What was being stopped at the end has stopped a moment later.
+            # Labs that were stopping at the end have stopped by now.
             assert latest <= _moment(after[name]["last_activity_at"]) <= latest + timedelta(seconds=2)
         assert after[name]["license_status"] == before[name]["license_status"]
     second.process.signal(signal.SIGINT)
     assert second.process.wait() == 0
-    assert kept.file("account") == account, "nobody has registered again"
+    assert kept.file("account") == account, "no registration was repeated"
 
 
-def as_many(up: Up, worker: dict[str, Any], since: datetime, labs: int, nodes: int) -> bool:
-    """Whether that many labs and running nodes are there by figures of this run; those of lablets come on top."""
+def as_many(up: LcmUpProcess, worker: dict[str, Any], since: datetime, labs: int, nodes: int) -> bool:
+    """Whether metrics of this run show that many labs and running nodes; those of lablets are extra."""
     query = urllib.parse.urlencode({"since": since.isoformat()})
     found = up.ask("GET", f"/api/workers/{worker['id']}/metrics?{query}")["items"]
-    told = [(each["labs_count"], each["running_nodes"]) for each in found if each.get("labs_count") is not None]
-    return bool(told) and told[-1][0] >= labs and told[-1][1] >= nodes
+    samples = [(each["labs_count"], each["running_nodes"]) for each in found if each.get("labs_count") is not None]
+    return bool(samples) and samples[-1][0] >= labs and samples[-1][1] >= nodes
 
 
 def _moment(text: str | None) -> datetime:
@@ -127,8 +127,8 @@ def _moment(text: str | None) -> datetime:
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_where_the_admin_token_comes_from_is_said(tmp_path: Path, given: bool) -> None:
-    up = Up(tmp_path, "up", "--empty", **({} if given else {"LCM_BOOTSTRAP_TOKEN": ""}))
+def test_the_source_of_the_admin_token_is_shown(tmp_path: Path, given: bool) -> None:
+    up = LcmUpProcess(tmp_path, "up", "--empty", **({} if given else {"LCM_BOOTSTRAP_TOKEN": ""}))
     up.process.start()
     try:
         wait_until(lambda: "admin token" in up.process.log_path.read_text(), "it says so")

@@ -1,4 +1,4 @@
-"""The simulated world of `lcm up` in this process: what becomes of its CML servers from one start to the next."""
+"""The simulated world of `lcm up` in this process: its CML servers across restarts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.types import InstanceState
-from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.state.world import BootPhase
 from lcm.wiring.simulated.world import SERVERS_FOLDER, SimulatedWorld
 from tests.support.aws.conformance_simulated import launch_of
 
@@ -76,7 +76,7 @@ async def test_a_server_that_ran_runs_on_without_booting_again(path: Path) -> No
 async def test_a_machine_that_was_stopped_meanwhile_finds_its_labs_stopped(path: Path) -> None:
     async with running(path) as world:
         machine = await launch(world)
-        await world.provider.stop_instance(REGION, machine)  # it is over before the next start
+        await world.provider.stop_instance(REGION, machine)  # complete before the next start
     await asyncio.sleep(1)
     async with running(path) as world:
         server = world.servers[machine].world
@@ -86,7 +86,7 @@ async def test_a_machine_that_was_stopped_meanwhile_finds_its_labs_stopped(path:
         assert server.labs.all[0].state == "STOPPED"
 
 
-async def test_a_server_whose_file_is_damaged_begins_anew_and_the_others_do_not(path: Path) -> None:
+async def test_a_server_with_a_damaged_file_starts_empty_and_others_do_not(path: Path) -> None:
     async with running(path) as world:
         machine = await launch(world)
     file = path.parent / SERVERS_FOLDER / f"{machine}.json"

@@ -1,4 +1,4 @@
-"""`lcm up` as a person runs it: a process, its data folder, signals, and a cable that is pulled."""
+"""`lcm up` as a user runs it: a process, its data folder, signals, and a kill."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.servers.etcd import free_ports
-from tests.support.servers.lcm_up import TOKEN, Up, ready
+from tests.support.servers.lcm_up import TOKEN, LcmUpProcess, ready
 from tests.support.servers.processes import LcmProcess
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(folder: Path) -> Iterator[Callable[..., Up]]:
-    made: list[Up] = []
+def start(folder: Path) -> Iterator[Callable[..., LcmUpProcess]]:
+    made: list[LcmUpProcess] = []
 
-    def start(name: str = "up", *arguments: str, **env: str) -> Up:
-        made.append(Up(folder, name, *arguments, **env))
+    def start(name: str = "up", *arguments: str, **env: str) -> LcmUpProcess:
+        made.append(LcmUpProcess(folder, name, *arguments, **env))
         return made[-1].start()
 
     yield start
@@ -35,7 +35,7 @@ def start(folder: Path) -> Iterator[Callable[..., Up]]:
         up.process.end()
 
 
-def test_a_fleet_comes_up_by_itself_and_is_the_same_after_a_restart(start: Callable[..., Up]) -> None:
+def test_a_fleet_comes_up_by_itself_and_is_the_same_after_a_restart(start: Callable[..., LcmUpProcess]) -> None:
     first = start("first", "--speed", "10")
     before = first.until(ready("alpha", "bravo", "charlie"), "the demo's workers are ready")
     assert before["delta"]["status"] == "PENDING"
@@ -56,7 +56,7 @@ def test_a_fleet_comes_up_by_itself_and_is_the_same_after_a_restart(start: Calla
     }
 
 
-def test_pulling_the_plug_in_the_middle_of_everything_loses_and_doubles_nothing(start: Callable[..., Up]) -> None:
+def test_a_kill_in_the_middle_loses_and_duplicates_nothing(start: Callable[..., LcmUpProcess]) -> None:
     up = start("first", "--empty", "--speed", "5")
     for name in ("stops", "drains", "ends"):
         up.ask("POST", "/api/workers", {"name": name, "template_name": "small"})
@@ -80,7 +80,9 @@ def test_pulling_the_plug_in_the_middle_of_everything_loses_and_doubles_nothing(
     assert {machine["id"] for machine in machines if machine["state"] not in ("shutting-down", "terminated")} == live
 
 
-def test_a_second_one_on_the_same_folder_is_refused_in_one_line(start: Callable[..., Up], folder: Path) -> None:
+def test_a_second_process_on_the_same_folder_is_rejected_in_one_line(
+    start: Callable[..., LcmUpProcess], folder: Path
+) -> None:
     start("first", "--empty")
     other = LcmProcess(
         folder,
@@ -95,7 +97,9 @@ def test_a_second_one_on_the_same_folder_is_refused_in_one_line(start: Callable[
     assert "in use by process" in complaints[0]
 
 
-def test_a_port_that_is_taken_and_a_folder_that_cannot_be_written(start: Callable[..., Up], folder: Path) -> None:
+def test_a_port_that_is_taken_and_a_folder_that_cannot_be_written(
+    start: Callable[..., LcmUpProcess], folder: Path
+) -> None:
     up = start("first", "--empty")
     taken = LcmProcess(folder, "taken", "up", env={"CONTROL_PLANE_PORT": str(up.plane_port)})
     taken.start()

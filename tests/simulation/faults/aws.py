@@ -1,4 +1,4 @@
-"""What goes wrong with EC2, by its own fault or by somebody who is no client of ours."""
+"""Faults of EC2, caused by EC2 itself or by other users of the account."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from lcm.cloud.simulated.faults import (
     ThrottleCalls,
 )
 from lcm.cloud.types import WORKER_TAG, HealthKind, InstanceState, LaunchParameters
-from tests.simulation.world.network import Trouble
+from tests.simulation.world.network import LinkQuality
 
 if TYPE_CHECKING:
     from lcm.cloud.simulated.machine import Machine
     from tests.simulation.world.platform import Platform
 
-_SETTLED = 400.0  # an instance that is younger may not be seen for other reasons
+_SETTLED = 400.0  # a younger instance may be invisible for other reasons
 
 
 class HarmToAws:
-    """The adversary's hand in EC2."""
+    """Injects faults into EC2."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
 
     def heal(self) -> None:
-        """Everything is as it should be from now on."""
+        """End all faults."""
         ec2 = self._platform.ec2
         for region in ec2.regions.values():
             region.faults = ActiveFaults()
@@ -45,17 +45,17 @@ class HarmToAws:
         ec2.addressless.clear()
 
     def _strike(self, region: str, fault: Any) -> None:
-        self._platform.ec2.strike(region, fault)
+        self._platform.ec2.inject_fault(region, fault)
 
     async def _aws_outage(self, region: str, seconds: float) -> None:
         self._strike(region, Outage(seconds))
 
     async def _slow_aws(self, node: str, seconds: float, slowest: float) -> None:
-        """Calls that change something take their time on the way."""
+        """Mutating calls are slow."""
         line = self._platform.network.line(node, "aws")
-        line.trouble = Trouble(slowest=slowest)
+        line.quality = LinkQuality(slowest=slowest)
         await asyncio.sleep(seconds)
-        line.trouble = Trouble()
+        line.quality = LinkQuality()
 
     async def _throttle(self, operation: str, times: int, region: str) -> None:
         self._strike(region, ThrottleCalls(operation, times))
@@ -106,13 +106,13 @@ class HarmToAws:
         return await self._outside(which, ExternalAction.TERMINATE, (InstanceState.RUNNING, InstanceState.STOPPED))
 
     async def _launch_outside(self, region: str, ours: bool) -> str:
-        """Somebody launches a server by hand and tags it so that discovery finds it."""
+        """A user launches a server manually and tags it so that discovery finds it."""
         place = self._platform.ec2.region(region)
-        tags = {"Name": f"by-hand-{place.serials}", "cml-managed": "true"} if ours else {"Name": "nobody's"}
+        tags = {"Name": f"by-hand-{place.serials}", "cml-managed": "true"} if ours else {"Name": "unmanaged"}
         return self._launch(region, next(iter(place.images)), "t3.medium", tags)
 
     async def _launch_alike(self, which: float) -> str:
-        """Somebody launches more like one of our instances, and EC2's console copies its tags, too."""
+        """A user launches more instances like one of ours; the EC2 console copies its tags, too."""
         fit = [(region, machine) for region, machine in self._machines() if WORKER_TAG in machine.tags]
         if not fit:
             return "none fits"
@@ -144,18 +144,18 @@ class HarmToAws:
         return machine.id
 
     async def _freeze_ec2(self, region: str, seconds: float) -> None:
-        """No instance gets any further for a while: pending stays pending, stopping stays stopping."""
+        """No instance changes its state for a while: pending stays pending, stopping stays stopping."""
         faults = self._platform.ec2.regions[region].faults
         faults.hold_transitions = True
         await asyncio.sleep(seconds)
         faults.hold_transitions = False
 
     async def _odd_state(self, which: float, seconds: float) -> str:
-        """EC2 shows an instance in a state that nobody knows."""
+        """EC2 reports an instance in an unrecognized state."""
         return await self._show_otherwise(which, seconds, self._platform.ec2.odd)
 
     async def _no_address(self, which: float, seconds: float) -> str:
-        """EC2 shows an instance without its addresses."""
+        """EC2 reports an instance without its addresses."""
         return await self._show_otherwise(which, seconds, self._platform.ec2.addressless)
 
     async def _show_otherwise(self, which: float, seconds: float, marks: set[str]) -> str:
@@ -169,7 +169,7 @@ class HarmToAws:
         return machine.id
 
     async def _vanish(self, which: float) -> str:
-        """EC2 knows nothing of an instance any more, as an hour after its end."""
+        """EC2 no longer reports a terminated instance, as an hour after its end."""
         now = self._platform.ec2.time()
         fit = [
             machine

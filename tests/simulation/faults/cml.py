@@ -1,4 +1,4 @@
-"""What goes wrong with CML servers and the labs on them."""
+"""Faults of CML servers and of the labs on them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 class HarmToCml:
-    """The adversary's hand in CML servers."""
+    """Injects faults into CML servers."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
 
     def heal(self) -> None:
-        """Everything is as it should be from now on."""
+        """End all faults."""
         cml = self._platform.cml
         cml.lose_replies = cml.land_late = cml.sluggish = 0.0
         cml.refuse_imports = 0
         cml.down.clear()
         for server in cml.by_machine.values():
             server.seconds = 0.1
-            if server.licence.registration == "SUSPENDED":
-                server.licence = replace(server.licence, registration="COMPLETED")
+            if server.license.registration == "SUSPENDED":
+                server.license = replace(server.license, registration="COMPLETED")
 
     def _server(self, which: float) -> FakeServer | None:
         servers = sorted(self._platform.cml.by_machine)
@@ -48,14 +48,14 @@ class HarmToCml:
         self._platform.cml.sluggish = 0.0
 
     async def _odd_licence(self, which: float, seconds: float) -> str:
-        """CML says something of its licence that nobody has heard of."""
+        """CML reports an unrecognized license status."""
         server = self._server(which)
-        if server is None or server.licence.registration != "COMPLETED":
+        if server is None or server.license.registration != "COMPLETED":
             return "none fits"
-        server.licence = replace(server.licence, registration="SUSPENDED")
+        server.license = replace(server.license, registration="SUSPENDED")
         await asyncio.sleep(seconds)
-        if server.licence.registration == "SUSPENDED":  # else it was given back meanwhile
-            server.licence = replace(server.licence, registration="COMPLETED")
+        if server.license.registration == "SUSPENDED":  # otherwise it was deregistered in the meantime
+            server.license = replace(server.license, registration="COMPLETED")
         return "it can be understood again"
 
     async def _cml_down(self, which: float, seconds: float) -> str:
@@ -74,7 +74,7 @@ class HarmToCml:
         self._platform.cml.lose_replies = 0.0
 
     async def _cml_forgets(self, which: float) -> str:
-        """Somebody sets a server up anew: it is no longer registered, though Cisco still counts the licence."""
+        """A user reinstalls a server: it is no longer registered, but Cisco still counts the license."""
         servers = sorted(self._platform.cml.by_machine)
         if not servers:
             return "no server"
@@ -91,7 +91,7 @@ class HarmToCml:
         return [(machine, lab) for machine in sorted(cml.by_machine) for lab in cml.labs.labs_of(machine)]
 
     async def _lab_vanishes(self, which: float) -> str:
-        """Somebody removes a lab of ours by hand."""
+        """A user deletes one of our labs."""
         found = self._labs()
         if not found:
             return "no lab"
@@ -100,7 +100,7 @@ class HarmToCml:
         return lab.plan.title
 
     async def _lab_stopped(self, which: float) -> str:
-        """Somebody stops a lab of ours by hand: that is left to them."""
+        """A user stops one of our labs: it must not be restarted."""
         found = self._labs()
         if not found:
             return "no lab"

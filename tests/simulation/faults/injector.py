@@ -1,4 +1,4 @@
-"""Whoever makes things go wrong: each fault begins at its moment and is undone when its time is over."""
+"""Injects faults: each one begins at its time and is reverted after its duration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.faults.aws import HarmToAws
 from tests.simulation.faults.cml import HarmToCml
 from tests.simulation.script import NODES
-from tests.simulation.world.network import Trouble
+from tests.simulation.world.network import LinkQuality
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from tests.simulation.script import Event, Script
     from tests.simulation.world.platform import Platform
 
-_CALM = Trouble()
+_NO_FAULT = LinkQuality()
 
 
 class Adversary:
-    """Strikes, and heals."""
+    """Starts and ends faults."""
 
     def __init__(self, platform: Platform, script: Script) -> None:
         self._platform = platform
@@ -30,20 +30,20 @@ class Adversary:
         self._cml = HarmToCml(platform)
 
     async def do(self, event: Event) -> str:
-        """Let it happen; returns when it is undone, or at once if there is nothing to undo."""
+        """Inject a fault; returns when it is reverted, or at once if there is nothing to revert."""
         name = "_" + event.kind.replace("-", "_")
         harm = next(each for each in (self, self._aws, self._cml) if hasattr(each, name))
         method: Callable[..., Awaitable[str | None]] = getattr(harm, name)
         return await method(**event.facts) or "done"
 
     async def heal(self) -> None:
-        """Everything is as it should be from now on, and everybody is there."""
+        """End all faults and restart all dead processes."""
         platform = self._platform
         self._aws.heal()
         self._cml.heal()
         platform.network.deaf_to = ""
         for line in platform.network.lines():
-            line.cut, line.trouble = False, _CALM
+            line.cut, line.quality = False, _NO_FAULT
             line.break_watches()
         for node in platform.nodes.values():
             node.doomed_at = None
@@ -93,7 +93,7 @@ class Adversary:
     async def _resign(self, node: str) -> str:
         controller = self._platform.controllers.get(node)
         if controller is None or self._platform.nodes[node].dead:
-            return "nobody there"
+            return "no such node"
         return f"resigned: {self._platform.nodes[node].call(controller.resign)}"
 
     # Lines
@@ -107,9 +107,9 @@ class Adversary:
 
     async def _flaky(self, line: tuple[str, str], seconds: float, there: float, back: float, slowest: float) -> None:
         bad = self._platform.network.line(*line)
-        bad.trouble = Trouble(there, back, slowest=slowest)
+        bad.quality = LinkQuality(there, back, slowest=slowest)
         await asyncio.sleep(seconds)
-        bad.trouble = _CALM
+        bad.quality = _NO_FAULT
 
     async def _etcd_outage(self, seconds: float) -> None:
         lines = [self._platform.network.line(node, "etcd") for node in (*NODES, "plane")]

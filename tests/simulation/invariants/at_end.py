@@ -1,4 +1,4 @@
-"""What must hold once nothing goes wrong any more: everything is as wanted, and the books agree."""
+"""Invariants after the last fault: everything is in its desired state, and all records agree."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _FITTING = {
 
 
 def complaints(platform: Platform, ledger: Ledger, *, leaks_end: bool) -> list[str]:
-    """What is not as it must be; `leaks_end`: whether leaked instances are to be terminated."""
+    """The violations; `leaks_end`: whether leaked instances are to be terminated."""
     machines = [machine for region in platform.ec2.regions.values() for machine in region.live(platform.ec2.time())]
     running = {machine.id for machine in machines if machine.state is InstanceState.RUNNING}
     found = [said for record in ledger.records.values() for said in _not_converged(record)]
     found += _stray_instances(platform, ledger, leaks_end=leaks_end)
     found += _licences(platform, ledger, {machine.id for machine in machines})
     found += ledger.lablets.complaints(ledger.records, platform.cml.labs.labs_of, running)
-    for worker_id, version, desired in ledger.told:
+    for worker_id, version, desired in ledger.confirmed:
         if version not in ledger.versions[worker_id]:
             found.append(f"{worker_id}: version {version} ({desired}) was acknowledged and is lost")
     return found + list(_hot_loops(ledger))
 
 
 def _not_converged(record: dict[str, Any]) -> Iterator[str]:
-    status, wanted, name = record["status"], record["desired_status"], record["name"]
+    status, desired, name = record["status"], record["desired_status"], record["name"]
     conditions = {each["type"]: each["status"] for each in record["conditions"]}
     if status == "FAILED":
-        if wanted == "TERMINATED":
-            yield f"{name} is FAILED and wanted TERMINATED"
+        if desired == "TERMINATED":
+            yield f"{name} is FAILED with the desired status TERMINATED"
         return
     if conditions.get("Stuck") == "True":
         return
-    never = status == "PENDING" and wanted == "STOPPED"
-    if status not in _FITTING[wanted] and not never:
-        yield f"{name} is {status} and wanted {wanted}, long after the last fault"
+    never = status == "PENDING" and desired == "STOPPED"
+    if status not in _FITTING[desired] and not never:
+        yield f"{name} is {status} with the desired status {desired}, long after the last fault"
     elif status == "RUNNING" and not record["ready"]:
         yield f"{name} runs and is not ready, long after the last fault: {conditions}"
 
@@ -61,13 +61,13 @@ def _stray_instances(platform: Platform, ledger: Ledger, *, leaks_end: bool) -> 
             if instance_id in owned:
                 continue
             if instance_id not in ledger.leaks_told:
-                yield f"{instance_id} of {worker_id} lives, is nobody's and was never told as leaked"
+                yield f"{instance_id} of {worker_id} is running, belongs to no worker and was never reported as leaked"
             elif leaks_end and _is_in_excess(ledger.records.get(worker_id)):
-                yield f"{instance_id} of {worker_id} was told as leaked, is to be terminated and still lives"
+                yield f"{instance_id} of {worker_id} was reported as leaked, is to be terminated and still exists"
 
 
 def _is_in_excess(record: dict[str, Any] | None) -> bool:
-    """Whether an instance of this worker that it does not name can be no loss: it has another, or was to end."""
+    """Whether an unrecorded instance of this worker is acceptable: the worker has another one, or was to end."""
     if record is None:
         return False
     if record["status"] == "TERMINATED":
@@ -78,21 +78,21 @@ def _is_in_excess(record: dict[str, Any] | None) -> bool:
 def _licences(platform: Platform, ledger: Ledger, there: set[str]) -> Iterator[str]:
     cml = platform.cml
     held = sum(
-        machine_id in there and server.licence.registration == "COMPLETED"
+        machine_id in there and server.license.registration == "COMPLETED"
         for machine_id, server in cml.by_machine.items()
     )
     taken, forgotten, leaked = cml.registered_total, cml.forgotten_total, ledger.leaked_licences
-    # One that was given back without an answer may be told as leaked: nobody has confirmed that it was not. So may one
-    # that CML forgot: nobody gave it back; and one that was asked for, if the machine went before anybody heard more.
+    # A license whose deregistration got no response may be reported as leaked: it is not confirmed. So may one that CML
+    # dropped without deregistering, and one that was requested if the instance ended before its state was read.
     in_doubt = sum(
-        cml.by_machine[machine_id].licence.registration != "COMPLETED"
+        cml.by_machine[machine_id].license.registration != "COMPLETED"
         for machine_id in ledger.leaked_in_doubt - there
         if machine_id in cml.by_machine
     )
     more = cml.given_back_total + held + leaked + forgotten - taken
-    if not 0 <= more <= cml.unheard_total + forgotten + in_doubt:
+    if not 0 <= more <= cml.unconfirmed_total + forgotten + in_doubt:
         yield (
-            f"licences: {taken} taken, {cml.given_back_total} given back, {held} held, {leaked} told as leaked,"
+            f"licenses: {taken} taken, {cml.given_back_total} deregistered, {held} held, {leaked} reported as leaked,"
             f" {forgotten} forgotten by CML"
         )
 

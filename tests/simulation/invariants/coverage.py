@@ -1,4 +1,4 @@
-"""What must happen at least once in a bounded number of runs: every fault, every wish of people, every rule."""
+"""What must happen at least once in a bounded number of runs: every fault, every user action, every rule."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def never(covered: Counter[str]) -> list[str]:
-    """What did not happen, though it can."""
+    """What should have happened but did not."""
     events = {f"event {kind}" for kind in (*FAULTS, *PEOPLE)}
     return [*sorted(events - covered.keys()), *missing(covered, rules() - _out_of_reach())]
 
 
 def after_all(covered: Counter[str]) -> list[str]:
-    """What happened, though it is said that it cannot."""
+    """What happened although it is listed as impossible."""
     return sorted(_out_of_reach() & covered.keys())
 
 

@@ -1,4 +1,4 @@
-"""Which rules of the controllers' decisions fired in a run, and which there are: read off the code."""
+"""The decision rules that fired in a run, and all rules in the source code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WATCHED: list[Counter[str]] = []
 
 
 def count_rules(covered: Counter[str]) -> None:
-    """From now on every rule that fires is counted here."""
+    """Count every rule that fires from now on."""
     if not _WATCHED:
         for room, (made, _) in _ROOMS.items():
             made.__init__ = _counting(made.__init__, room)
@@ -41,12 +41,12 @@ def _counting(make: Callable[..., None], room: str) -> Callable[..., None]:
 
 
 def rules() -> set[str]:
-    """All rules there are; a star stands for what is filled in, such as the name of a call."""
+    """All rules in the source code; a star stands for a placeholder such as the name of a call."""
     return {f"rule {room} {rule}" for room, (_, file) in _ROOMS.items() for rule in _in_folder(Path(file).parent)}
 
 
 def missing(covered: Counter[str], known: set[str]) -> list[str]:
-    """Those of `known` that nothing in `covered` is an example of."""
+    """The rules of `known` that match nothing in `covered`."""
     return sorted(each for each in known if not any(_like(each).fullmatch(fired) for fired in covered))
 
 
@@ -55,7 +55,7 @@ def _like(rule: str) -> re.Pattern[str]:
 
 
 def _in_folder(folder: Path) -> Iterator[str]:
-    for file in sorted(folder.glob("*.py")):
+    for file in sorted(folder.rglob("*.py")):
         tree = ast.parse(file.read_text())
         parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
         for node in ast.walk(tree):

@@ -1,4 +1,4 @@
-"""What must hold, whatever happens: looked at with every commit and every call, and once more at the end."""
+"""Invariants that hold at all times: checked with every commit and every call, and once more at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.invariants.lablets import LabletBooks
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.control_plane.store.commit_rules import Commit
+    from lcm.control_plane.store.adapter_rules import Commit
     from lcm.model.worker.record import Worker
     from tests.simulation.world.cloud_and_cml import Ec2
     from tests.simulation.world.loop import SeededLoop
@@ -28,17 +28,17 @@ _SWITCHES = {
 }
 CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
 HELD_GRACE = 15.0
-"""For how long a call that was decided before a hold may still begin: the longest a pass may take to make it."""
+"""How long a call that was decided before a hold may still start: the maximum duration of a pass."""
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
-"""Which wish a call fits."""
+"""The desired status that justifies a call."""
 
 
 class Violation(AssertionError):
-    """Something that must hold did not."""
+    """An invariant was violated."""
 
 
 class Ledger:
-    """Remembers what was seen, and says so at once when something is wrong."""
+    """Records what happens and reports violations at once."""
 
     def __init__(self, loop: SeededLoop) -> None:
         self._loop = loop
@@ -46,7 +46,7 @@ class Ledger:
         self.log: list[str] = []
         self.records: dict[str, dict[str, Any]] = {}
         self.versions: dict[str, set[int]] = defaultdict(set)
-        self.told: list[tuple[str, int, str]] = []
+        self.confirmed: list[tuple[str, int, str]] = []
         self._terms: dict[str, int] = {}
         self._held_since: float | None = None
         self._worker_holds: dict[str, float] = {}
@@ -56,7 +56,7 @@ class Ledger:
         self.calls: Counter[int] = Counter()
         self.changes: Counter[tuple[int, str]] = Counter()
         self.leaked_licences = 0
-        self.leaked_in_doubt: set[str] = set()  # instances that went before anybody heard whether they took a licence
+        self.leaked_in_doubt: set[str] = set()  # instances that ended before their license state was known
         self.leaks_told: set[str] = set()
         self.breakers: set[str] = set()
         self.covered: Counter[str] = Counter()
@@ -67,34 +67,34 @@ class Ledger:
         return self._loop.now
 
     def note(self, line: str) -> None:
-        """A line of the story."""
-        told = f"{(self._now - 1000) / 60:7.3f} {line}"
-        self.log.append(told)
-        self._loop.record(told)
+        """Add a line to the log of the run."""
+        entry = f"{(self._now - 1000) / 60:7.3f} {line}"
+        self.log.append(entry)
+        self._loop.record(entry)
 
     def violated(self, what: str) -> None:
-        """Keep it; the run goes on, as what follows may explain it."""
+        """Record a violation. The run continues, because later events may explain it."""
         self.note(f"VIOLATION {what}")
         self.violations.append(what)
 
-    # What people were told
+    # Confirmed requests
 
     def acknowledged(self, worker: Worker) -> None:
-        """Somebody was told that a write was made."""
-        self.told.append((worker.id, worker.version, worker.desired_status.value))
+        """A user received the confirmation of a write."""
+        self.confirmed.append((worker.id, worker.version, worker.desired_status.value))
 
     def fleet_held(self) -> None:
-        """Somebody was told that the fleet is on hold."""
+        """A user received the confirmation of a hold."""
         self._held_since = self._now
 
     def fleet_released(self) -> None:
-        """Somebody asks for its end: from now on calls are right."""
+        """A user requests the end of a hold: calls are allowed from now on."""
         self._held_since = None
 
-    # What is committed
+    # Commits
 
     def committed(self, commit: Commit, disk: MemoryDisk) -> None:
-        """Look at a commit that is about to be made, with the disk as it was before."""
+        """Check a commit before it is applied."""
         entries = [(entry.topic, json.loads(entry.body)) for entry in commit.entries]
         for write in commit.writes:
             if not isinstance(write, Put):
@@ -156,23 +156,25 @@ class Ledger:
             self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")
 
     def _wish(self, before: dict[str, Any], after: dict[str, Any], actors: Sequence[dict[str, Any]]) -> None:
-        worker_id, wanted = after["id"], after["desired_status"]
+        worker_id, desired = after["id"], after["desired_status"]
         self._wanted_until[worker_id, before["desired_status"]] = self._now
         kinds = {actor["kind"] for actor in actors}
         if before["desired_status"] == "TERMINATED":
-            self.violated(f"{worker_id}: wanted {wanted} after it was wanted TERMINATED")
+            self.violated(f"{worker_id}: desired status {desired} after TERMINATED")
         if "person" in kinds:
             return
         accepted = after["drifted_at"] != before["drifted_at"] or after.get("pause_reason") == "stopped from outside"
-        if "policy" not in kinds and not (wanted == "STOPPED" and accepted):
-            self.violated(f"{worker_id}: wanted {wanted} now, and neither a person nor a policy said so: {actors}")
+        if "policy" not in kinds and not (desired == "STOPPED" and accepted):
+            self.violated(
+                f"{worker_id}: desired status is now {desired}, requested neither by a user nor by a policy: {actors}"
+            )
             return
-        self.covered[f"wish {wanted} by {sorted(actor['action'] for actor in actors)[0] if actors else '?'}"] += 1
+        self.covered[f"wish {desired} by {sorted(actor['action'] for actor in actors)[0] if actors else '?'}"] += 1
         for actor in actors:
             group, switch = _SWITCHES.get(actor["action"], ("", ""))
             if switch and not self._settings.get(group, {}).get(switch):
                 self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
-        if wanted == "STOPPED" and "policy" in kinds:
+        if desired == "STOPPED" and "policy" in kinds:
             if after["allocation"]["lablets"]:
                 self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
             left = sum(
@@ -194,25 +196,25 @@ class Ledger:
         action = entry["action"]
         self.covered[f"audit {action}"] += 1
         if action == "license_leaked":
-            self.note(f"told: a licence of {self._name(entry['subject'])} is leaked: {entry['reason']}")
+            self.note(f"reported: a license of {self._name(entry['subject'])} is leaked: {entry['reason']}")
             self.leaked_licences += 1
         elif action == "leaked_instance":
             self.leaks_told.add(entry["subject"])
 
-    # What is asked over the wire
+    # Requests of leaders
 
     def arrived(self, term: str | None, controller: str | None) -> int | None:
-        """A request of a leader arrives; gives the newest term that is known, to be compared with its end."""
+        """A request of a leader arrives. Returns the newest known term, for the check at its end."""
         self.requests[int(self._now // 60)] += 1
         return self._terms.get(controller or "") if term else None
 
     def version_of(self, record_id: str) -> int | None:
-        """Where the record of a worker or a lablet is by now."""
+        """The current version of a worker or lablet."""
         record = self.records.get(record_id) or self.lablets.records.get(record_id)
         return None if record is None else record["version"]
 
-    def answered(self, path: str, term: str | None, known: int | None, status: int, *, outdated: bool) -> None:
-        """It was answered: nothing of an older term, and nothing based on an older record, may have been taken."""
+    def responded(self, path: str, term: str | None, known: int | None, status: int, *, outdated: bool) -> None:
+        """The response was sent: no request of an older term or based on an older version may have been accepted."""
         if status >= 300:
             return
         if term is not None and known is not None and int(term) < known:
@@ -220,10 +222,10 @@ class Ledger:
         if outdated:
             self.violated(f"POST {path} was accepted, though its writer had not seen what was on record")
 
-    # What is asked of EC2
+    # Calls to EC2
 
     def called(self, operation: str, worker_id: str | None, instance_id: str, node: str, *, leads: bool) -> None:
-        """A call that reached EC2, for an instance if there is one yet."""
+        """A call has reached EC2, for an instance if there is already one."""
         minute = int(self._now // 60)
         self.calls[minute] += 1
         if operation not in CHANGING:
@@ -241,36 +243,36 @@ class Ledger:
         if record is None:
             return
         if operation in _FITTING and not self._is_wanted(record, _FITTING[operation]):
-            self.violated(f"{operation} for {worker_id}, which is wanted {record['desired_status']}")
+            self.violated(f"{operation} for {worker_id}, whose desired status is {record['desired_status']}")
         if operation == "TerminateInstances" and record["desired_status"] != "TERMINATED":
             if record["instance_id"] == instance_id:
-                self.violated(f"{operation} for {worker_id}, which is wanted {record['desired_status']}")
+                self.violated(f"{operation} for {worker_id}, whose desired status is {record['desired_status']}")
             self.covered["terminated another instance of a live worker"] += 1
 
     def landed(self, operation: str, node: str, *, leads: bool) -> None:
-        """A call that took its time has reached EC2."""
+        """A delayed call has reached EC2."""
         self.covered["slow call"] += 1
         if not leads:
             self.violated(f"{operation} by {node} lands when it does not lead any more")
 
     def _is_wanted(self, record: dict[str, Any], wish: str) -> bool:
-        """Whether it is wanted so, or was a moment ago."""
+        """Whether this is the desired status, or was until a moment ago."""
         until = self._wanted_until.get((record["id"], wish), float("-inf"))
         return record["desired_status"] == wish or self._now - until <= HELD_GRACE
 
     def launched(self, ec2: Ec2, worker_id: str) -> None:
-        """An instance came to be: it must be the only one of its worker."""
+        """An instance was launched: it must be the only one of its worker."""
         live = live_instances(ec2).get(worker_id, [])
         if len(live) > 1:
             self.violated(f"{worker_id} has {len(live)} live instances: {', '.join(sorted(live))}")
 
     def _name(self, worker_id: str | None) -> str:
         record = self.records.get(worker_id or "")
-        return record["name"] if record else (worker_id or "nobody")
+        return record["name"] if record else (worker_id or "unknown")
 
 
 class WatchedDisk(MemoryDisk):
-    """A disk whose commits are looked at."""
+    """A disk whose commits are checked."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
@@ -283,7 +285,7 @@ class WatchedDisk(MemoryDisk):
 
 
 def live_instances(ec2: Ec2) -> dict[str, list[str]]:
-    """Instances that exist and have not begun to end, by the worker they were launched for."""
+    """Instances that are not terminating, by the worker they were launched for."""
     now = ec2.time()
     found: dict[str, list[str]] = {}
     for region in ec2.regions.values():

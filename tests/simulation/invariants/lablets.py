@@ -1,4 +1,4 @@
-"""What must hold of lablets: legal steps, no worker overbooked, one lab for each placement, nothing left behind."""
+"""Invariants of lablets: legal transitions, no overbooked worker, one lab per placement, nothing left behind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from lcm.cml.client.labs import marker_in_title
 from lcm.control_plane.records.kinds import LABLET_HISTORY
 from lcm.model.lablet.status import (
-    ALLOWED_LABLET_TRANSITIONS,
     ASSIGNED_LABLET_STATUSES,
     FINAL_LABLET_STATUSES,
+    LABLET_STATUSES,
     LabletStatus,
 )
 
@@ -28,18 +28,18 @@ _SIZES = (
 
 
 class LabletBooks:
-    """Remembers lablets, and says when something is wrong with one."""
+    """Records lablets and reports violations."""
 
     def __init__(self, violated: Callable[[str], None], note: Callable[[str], None], covered: Counter[str]) -> None:
         self._violated = violated
         self._note = note
         self._covered = covered
         self.records: dict[str, dict[str, Any]] = {}
-        self.touched: set[str] = set()  # labs that somebody stopped by hand
-        self.told: set[str] = set()  # lablets that somebody was told of
+        self.touched: set[str] = set()  # labs that a user stopped
+        self.confirmed: set[str] = set()  # lablets whose creation was confirmed
 
     def committed(self, after: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """A lablet's record is written."""
+        """Check a write of a lablet."""
         before = self.records.get(after["id"])
         self.records[after["id"]] = after
         if before is None or before["status"] == after["status"]:
@@ -47,16 +47,16 @@ class LabletBooks:
         old, new, name = before["status"], after["status"], after["name"]
         self._covered[f"lablet {old} {new}"] += 1
         self._note(f"lablet {name} {old} -> {new}  {after['ending_reason'] or after['message']}")
-        if LabletStatus(new) not in ALLOWED_LABLET_TRANSITIONS[LabletStatus(old)]:
+        if LabletStatus(new) not in LABLET_STATUSES[LabletStatus(old)].next:
             self._violated(f"lablet {name}: {old} became {new}, which is not legal")
         steps = [entry for topic, entry in entries if topic == LABLET_HISTORY and entry["lablet_id"] == after["id"]]
         if not any(step["to_status"] == new and step["reason"] and step["actor"]["name"] for step in steps):
             self._violated(f"lablet {name}: {old} became {new} without a line of history that says who and why")
         if not before["wanted"] and after["wanted"]:
-            self._violated(f"lablet {name}: wanted again after its end was asked for")
+            self._violated(f"lablet {name}: desired again after its end was requested")
 
     def worker(self, after: dict[str, Any]) -> None:
-        """A worker's record is written: it must not have given more than it has."""
+        """Check a write of a worker: its allocation must not exceed its capacity."""
         taken, size = after["allocation"], after["capacity"]
         if size is None or not taken["lablets"]:
             return
@@ -65,7 +65,7 @@ class LabletBooks:
                 self._violated(f"{after['name']} gave {taken[what]} {what} and has {size[most]}")
 
     def lab_made(self, marker: str, count: int, node: str) -> None:
-        """A lab came to be; so many on its server carry its marker now."""
+        """A lab was created; `alike` is the number of labs with its marker on its server."""
         self._note(f"CML import of {marker} by {node}")
         if count > 1:
             self._violated(f"{count} labs carry the marker {marker}")
@@ -73,14 +73,16 @@ class LabletBooks:
     def complaints(
         self, workers: Mapping[str, dict[str, Any]], labs_of: Callable[[str], Sequence[Lab]], running: set[str]
     ) -> list[str]:
-        """What is not as it must be when everything had time to converge; `running` are the machines that run."""
+        """The violations after everything had time to converge; `running` are the running instances."""
         found = [
             said
             for lablet in self.records.values()
             if lablet["lab_id"] not in self.touched
             for said in _not_converged(lablet, workers, labs_of)
         ]
-        found += [f"lablet {each} was acknowledged and is lost" for each in sorted(self.told - self.records.keys())]
+        found += [
+            f"lablet {each} was acknowledged and is lost" for each in sorted(self.confirmed - self.records.keys())
+        ]
         for worker in workers.values():
             found += self._books_differ(worker)
             if worker["status"] == "RUNNING" and worker["ready"] and worker["instance_id"] in running:

@@ -1,6 +1,6 @@
-"""Days written by hand: what chance brings too seldom to be relied upon, and what went wrong once.
+"""Handwritten scenarios: rare combinations, and regressions.
 
-Each is played like the script of a seed, with everything that must hold checked on the way.
+Each one is played like the script of a seed, with all invariants checked.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ OUT_OF_REACH = {
     "lablet unassigned.skip": "the controller asks only for lablets that have a worker",
     "lablet instantiating.no_recipe": "definitions are never deleted",
 }
-"""Rules for records that nothing writes. They stand in the decision tables, and unit tests hold them."""
+"""Rules for records that nothing writes. They are part of the decision tables and covered by unit tests."""
 
 
 def script_of(seed: int | str) -> Script:
-    """The scenario of that name, or what chance makes of the seed."""
+    """The scenario with this name, or the random script of the seed."""
     return SCENARIOS.get(str(seed)) or write(seed)

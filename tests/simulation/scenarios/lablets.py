@@ -1,4 +1,4 @@
-"""Days with labs, written by hand."""
+"""Handwritten scenarios with labs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How days are written by hand: who does what, and when."""
+"""Building blocks for handwritten scenarios."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ FIRST = {"which": 0.0}
 
 
 def at(minutes: float, kind: str, /, **facts: Any) -> Event:
-    """Something that happens so many minutes after the beginning."""
+    """An event this many minutes after the beginning."""
     return Event(minutes * MINUTE, kind, facts)
 
 
 def worker(minutes: float = 0.2, name: str = "w0", **facts: Any) -> Event:
-    """Somebody creates a worker at home."""
+    """A user creates a worker in the default region."""
     usual = {"template": "small", "region": HOME, "desired": "RUNNING", "token": None, "lost": "terminate"}
     return at(minutes, "create", **{"name": name, "idle": False, **usual, **facts})
 
 
 def lab(minutes: float, definition: str = "tiny", **facts: Any) -> Event:
-    """Somebody wants a lab at home."""
+    """A user creates a lablet in the default region."""
     return at(
         minutes, "lab", **{"definition": definition, "region": HOME, "lives": None, "lost": "reschedule", **facts}
     )
 
 
 def day(*events: Event, polls: float | None = 30.0, lasting: float = 5.0, **settings: dict[str, Any]) -> Script:
-    """A script of these events: so many minutes long, and at least until two after the last of them."""
+    """A script of these events: this many minutes long, and at least two minutes longer than the last event."""
     ordered = sorted(events, key=lambda event: event.at)
     return Script(
         people=tuple(event for event in ordered if event.kind not in FAULTS),
@@ -61,5 +61,5 @@ def leaderless(minutes: float, seconds: float) -> tuple[Event, ...]:
 
 
 def both(line: str, minutes: float, seconds: float) -> tuple[Event, ...]:
-    """Neither worker controller reaches something for a while."""
+    """No worker controller can reach a target for a while."""
     return tuple(at(minutes, "cut", line=(node, line), seconds=seconds) for node in ("one", "two"))

@@ -1,4 +1,4 @@
-"""Days of workers, written by hand."""
+"""Handwritten scenarios with workers."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ WORKER_DAYS: dict[str, Script] = {
         at(2, "cml-slow", which=0.0, seconds=240),
         at(2.5, "deregister", **FIRST),
         at(8, "license", which=0.0, token="good-token"),
-        at(11, "odd-licence", which=0.0, seconds=180),
+        at(11, "odd-license", which=0.0, seconds=180),
     ),
     "a new leader cannot look": day(worker(), *both("aws", 3, 120), *leaderless(3.1, 1)),
     "a stop comes too early": day(

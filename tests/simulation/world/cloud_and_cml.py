@@ -1,4 +1,4 @@
-"""EC2 and CML as the simulation has them: they belong to no node, and lose answers of their own."""
+"""EC2 and CML of the simulation: they belong to no node, and may lose responses."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ NODE_DEFINITIONS = ("alpine", "cat8000v")
 
 
 class Ec2(SimulatedCloud):
-    """The simulated cloud with the world's own time, whoever asks."""
+    """The simulated cloud. It always uses the time of the world, not of a node."""
 
     def __init__(self, loop: SeededLoop, ledger: Ledger, seed: int) -> None:
         super().__init__(seed=seed)
         self.world = Node(loop, "ec2")
         self._world_loop = loop
         self._ledger = ledger
-        self.odd: set[str] = set()  # instances that are shown in a state that nobody knows
-        self.addressless: set[str] = set()  # instances that are shown without an address
+        self.odd: set[str] = set()  # instances that are reported in an unrecognized state
+        self.addressless: set[str] = set()  # instances that are reported without an address
 
     def time(self) -> float:
         return self._epoch + self._world_loop.now
@@ -103,7 +103,7 @@ class Aws(SimulatedProvider):
     ) -> T:
         if not operation.endswith(("Instances",)) or operation == "DescribeInstances":
             self._note(operation, region, None)
-        if operation in CHANGING and self._line.trouble.slowest > _PROMPT:
+        if operation in CHANGING and self._line.quality.slowest > _PROMPT:
             return await asyncio.shield(self._ec2.world.run(self._land(region, operation, work, instances), operation))
         result = await super()._send(region, operation, work, instances)
         if isinstance(result, DescribePage) and (self._ec2.odd or self._ec2.addressless):
@@ -113,7 +113,7 @@ class Aws(SimulatedProvider):
     async def _land(
         self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], instances: int
     ) -> T:
-        """A call takes its time, and is done whether or not whoever made it still waits for the answer."""
+        """Calls are delayed, and are processed even if the caller no longer waits for the response."""
         await asyncio.sleep(self._line.delay())
         self._ledger.landed(operation, self._node, leads=self._leads())
         return await super()._send(region, operation, work, instances)
@@ -135,11 +135,11 @@ class Aws(SimulatedProvider):
 
     @cut.setter
     def cut(self, value: bool) -> None:
-        """The line says."""
+        """The fault of the node's link, if any."""
 
 
 class Cml(ParkedCml):
-    """All CML servers. What they were asked to do goes on when whoever asked is gone."""
+    """All CML servers. Accepted requests continue even if their caller is gone."""
 
     def __init__(self, world: Ec2, loop: SeededLoop, ledger: Ledger) -> None:
         super().__init__(world)
@@ -148,68 +148,68 @@ class Cml(ParkedCml):
         self.rng = loop.stream("cml")
         self.labs = LabWorlds(world.time)
         self.lose_replies = 0.0
-        self.sluggish = 0.0  # so late labs do what they were told
-        self.refuse_imports = 0  # so many of the next imports are refused
-        self.land_late = 0.0  # after so many seconds the next import is done, whoever has given up on it
+        self.sluggish = 0.0  # the delay of lab operations
+        self.refuse_imports = 0  # the number of imports to reject
+        self.land_late = 0.0  # the next import completes after this many seconds, even if its caller gave up
         self.down: set[str] = set()
         self.registered_total = 0
         self.given_back_total = 0
         self.forgotten_total = 0
-        self.unheard_total = 0
+        self.unconfirmed_total = 0
 
     async def register_license(
         self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
     ) -> None:
         server = await self._at(address, "register", credentials)
-        if server.licence.registration == "COMPLETED" and not reregister:
+        if server.license.registration == "COMPLETED" and not reregister:
             raise CMLConflictError(address, "it is registered already")
         good = token == server.good_token
-        server.licence = replace(server.licence, registration="IN_PROGRESS")
+        server.license = replace(server.license, registration="IN_PROGRESS")
         self._loop.call_globally(server.registers_in, lambda: self._finish(server, good))
         self._maybe_lose(address)
 
     async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
         server = self.servers.get(address)
-        if server is not None and server.licence.registration == "SUSPENDED":
-            server.licence = replace(server.licence, registration="COMPLETED")
-        answer = await super().deregister_license(address, credentials)
-        if answer is DeregistrationResult.DONE:
+        if server is not None and server.license.registration == "SUSPENDED":
+            server.license = replace(server.license, registration="COMPLETED")
+        result = await super().deregister_license(address, credentials)
+        if result is DeregistrationResult.DONE:
             self.given_back_total += 1
-            self._ledger.note(f"CML at {address} gave its licence back")
+            self._ledger.note(f"CML at {address} deregistered its license")
         if self.loses_reply():
-            self.unheard_total += answer is DeregistrationResult.DONE
+            self.unconfirmed_total += result is DeregistrationResult.DONE
             raise CMLNotReadyError(address, "the connection broke")
-        return answer
+        return result
 
     def forget_licence(self, machine_id: str) -> str:
-        """A server is set up anew: it is no longer registered, though Cisco still counts the licence."""
+        """A server is reinstalled: it is no longer registered, but Cisco still counts the license."""
         server = self.by_machine[machine_id]
-        if server.licence.registration != "COMPLETED":
+        if server.license.registration != "COMPLETED":
             return "it has none"
-        server.licence = replace(server.licence, registration="NOT_REGISTERED")
+        server.license = replace(server.license, registration="NOT_REGISTERED")
         self.forgotten_total += 1
         return machine_id
 
     def _finish(self, server: FakeServer, good: bool) -> None:
-        if good and server.licence.registration != "COMPLETED":
+        if good and server.license.registration != "COMPLETED":
             self.registered_total += 1
-            self._ledger.note("a CML took a licence")
+            self._ledger.note("a CML registered a license")
         self._settle(server, *(("COMPLETED", "") if good else ("FAILED", "no such token")))
 
     def loses_reply(self) -> bool:
-        """Whether an answer gets lost."""
+        """Whether a response gets lost."""
         return self.lose_replies > 0 and self.rng.random() < self.lose_replies
 
     def later(self, seconds: float, action: Callable[[], object]) -> None:
-        """Let a server do something in a while, whoever asked for it."""
+        """Let a server do something later, independently of the caller."""
         self._loop.call_globally(seconds, lambda: _whatever(action))
 
     async def reach(self, address: str, operation: str, credentials: Credentials) -> Machine:
-        """The machine whose CML answers at an address."""
+        """The machine whose CML is at an address."""
         server = await self._at(address, operation, credentials)
         machine = self._machine(address)
         if machine is None or not server.ready:
-            raise CMLNotReadyError(address, "nobody listens")
+            raise CMLNotReadyError(address, "nothing is listening")
         return machine
 
     def _maybe_lose(self, address: str) -> None:

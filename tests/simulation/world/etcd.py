@@ -1,4 +1,4 @@
-"""What simulated nodes have of etcd: the memory server, over a network that may be cut, slow, or lose answers."""
+"""etcd for simulated nodes: the memory server, over a network that may be cut or slow, or may lose responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CALL_SECONDS = 3.0
 
 
 class Etcd:
-    """The server: it has a clock of its own and outlives every client."""
+    """The server: it has its own clock and outlives every client."""
 
     def __init__(self) -> None:
         self.state = MemoryServer()
@@ -40,7 +40,7 @@ class Etcd:
 
 
 class EtcdClient:
-    """One node's handle. Each of its calls is subject to the node's line to etcd."""
+    """The client of one node. Each of its calls is subject to the node's link to etcd."""
 
     def __init__(self, server: Etcd, line: Line) -> None:
         self._server = server
@@ -120,22 +120,22 @@ class EtcdClient:
 
     async def _write(self, work: Callable[..., R], *args: Any) -> R:
         await self._there()
-        answer = self._server.do(work, *args)
+        response = self._server.do(work, *args)
         if self._line.loses_reply():
-            raise CoordinationOutcomeUnknownError("simulated etcd: the answer was lost")
-        return answer
+            raise CoordinationOutcomeUnknownError("simulated etcd: the response was lost")
+        return response
 
     async def _there(self) -> None:
         await asyncio.sleep(self._line.delay())
         if self._closed:
             raise CoordinationUnavailableError("simulated etcd: closed")
         if self._line.cut:
-            await asyncio.sleep(_CALL_SECONDS)  # a partition answers nothing, not even no
-            raise CoordinationUnavailableError("simulated etcd: no answer")
+            await asyncio.sleep(_CALL_SECONDS)  # a partition sends no response at all
+            raise CoordinationUnavailableError("simulated etcd: no response")
 
 
 class _Watch:
-    """A place in the server's history. A cut line tells nothing, and is noticed only after a while."""
+    """A position in the server's history. A cut link delivers nothing, and is detected only after a while."""
 
     def __init__(self, server: Etcd, line: Line, prefix: str, revision: int) -> None:
         self._server = server

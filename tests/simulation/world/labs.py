@@ -1,4 +1,4 @@
-"""Labs on the simulated CML servers: the real client of labs, with no network between it and the labs of a server."""
+"""Labs on the simulated CML servers: the real labs client, without a network between it and the servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SETTINGS = SimulatorSettings(boot_seconds=0.0)
 
 
 class LabWorlds:
-    """What is on the disks of machines: their labs, which stop when a machine does."""
+    """The labs on the disks of machines. They stop when their machine stops."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
@@ -35,7 +35,7 @@ class LabWorlds:
         self._address: dict[str, str | None] = {}
 
     def of(self, machine: Machine) -> World:
-        """The labs of a machine that runs. It has another address each time that it starts."""
+        """The labs of a running machine. It has another address after each start."""
         world = self._worlds.get(machine.id)
         if world is None:
             world = self._worlds[machine.id] = World(_SETTINGS, read=self._time)
@@ -53,13 +53,13 @@ class LabWorlds:
         return [] if world is None else world.labs.all
 
     def stop(self, machine_id: str, lab: Lab) -> None:
-        """Somebody who is no client of ours stops a lab."""
+        """A user stops a lab without LCM."""
         self._worlds[machine_id].labs.stop(lab, lab.owner)
 
     def remove(self, machine_id: str, lab: Lab) -> None:
-        """Somebody who is no client of ours removes a lab, whatever state it is in."""
+        """A user removes a lab without LCM, in any state."""
         world = self._worlds[machine_id]
-        world.labs.put_back([each for each in world.labs.all if each is not lab], world.labs.imported)
+        world.labs.restore([each for each in world.labs.all if each is not lab], world.labs.imported)
 
 
 class LabSession:
@@ -81,12 +81,12 @@ class LabSession:
         read: Callable[[CMLResponse], R],
         query: Mapping[str, str] | None = None,
         text: str | None = None,
-        seconds: float = 10.0,
+        timeout: float = 10.0,
     ) -> R:
-        """Ask a server; what it was asked to do goes on when whoever asked is gone."""
+        """Call a server. An accepted request continues even if its caller is gone."""
         machine = await self._cml.reach(address, operation, credentials)
         if operation == "import_lab" and self._cml.land_late:
-            await self._land_late(machine, address, query or {}, text or "", seconds)
+            await self._land_late(machine, address, query or {}, text or "", timeout)
         content = self._serve(machine, address, method, path, query or {}, text)
         await asyncio.sleep(self._cml.rng.uniform(0.0, 0.05))
         if self._cml.loses_reply():
@@ -95,16 +95,16 @@ class LabSession:
         return read(CMLResponse(200, content))
 
     def forget(self, address: str) -> None:
-        """Nothing is remembered of an address."""
+        """Do nothing: no sessions are kept."""
 
     async def _land_late(
-        self, machine: Machine, address: str, query: Mapping[str, str], text: str, seconds: float
+        self, machine: Machine, address: str, query: Mapping[str, str], text: str, timeout: float
     ) -> NoReturn:
-        """A slow server: nobody waits for it any more when it does what it was asked to."""
+        """A slow server: the request completes after its caller has given up."""
         late, self._cml.land_late = self._cml.land_late, 0.0
         self._cml.later(late, lambda: self._serve(machine, address, "POST", "/import", query, text))
-        await asyncio.sleep(min(late, seconds))
-        raise CMLOutcomeUnknownError(address, "no answer in time")
+        await asyncio.sleep(min(late, timeout))
+        raise CMLOutcomeUnknownError(address, "the response timed out")
 
     def _serve(
         self, machine: Machine, address: str, method: str, path: str, query: Mapping[str, str], text: str | None

@@ -1,7 +1,7 @@
 """An event loop that owns time, the order of callbacks, and which simulated process they belong to.
 
-A callback belongs to the node whose context it was made in. A dead node's callbacks are dropped: nothing of it runs any
-more, no `finally` either, as after kill -9. A paused node's callbacks wait. A node's clock may run fast or slow.
+A callback belongs to the node in whose context it was created. The callbacks of a dead node are dropped: nothing of it
+runs any more, not even `finally`, as after kill -9. The callbacks of a paused node wait. A node's clock may be skewed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NODE: ContextVar[Node | None] = ContextVar("simulated_node", default=None)
 
 
 class Stalled(Exception):
-    """Nothing is ready and no timer is set: the simulation would wait for ever."""
+    """Nothing is ready and no timer is set: the simulation would wait forever."""
 
 
 class NodeClock:
-    """`lcm.core.clock` of one node: its own rate, wall-clock offset and chance."""
+    """`lcm.core.clock` of one node, with its own rate, wall-clock offset and random numbers."""
 
     def __init__(self, loop: SeededLoop, node: Node, offset: float) -> None:
         self._loop = loop
@@ -49,7 +49,7 @@ class NodeClock:
 
 
 class Node:
-    """One simulated process: what it runs, and whether it still does."""
+    """One simulated process."""
 
     def __init__(self, loop: SeededLoop, name: str, *, rate: float = 1.0, offset: float = 0.0) -> None:
         self.loop = loop
@@ -71,11 +71,11 @@ class Node:
         self.number = loop.number_of(self)
 
     def local(self, moment: float) -> float:
-        """A moment of the simulation by this node's clock."""
+        """Convert a time of the simulation to this node's clock."""
         return self.began + (moment - self.began) * self.rate
 
     def globally(self, moment: float) -> float:
-        """A moment of this node's clock in the simulation's time."""
+        """Convert a time of this node's clock to the simulation's time."""
         return self.began + (moment - self.began) / self.rate
 
     def run(self, work: Coroutine[Any, Any, Any], name: str = "") -> asyncio.Task[Any]:
@@ -99,7 +99,7 @@ class Node:
         self.on_death()
 
     def pause(self, seconds: float) -> None:
-        """Let nothing of it run for so long, as a machine that is suspended or collects garbage."""
+        """Pause the node, like a machine that is suspended or collects garbage."""
         self.paused_until = self.loop.now + seconds
         self.loop.call_globally(seconds, self._resume)
 
@@ -115,7 +115,7 @@ class Node:
 
 
 class SeededLoop(base_events.BaseEventLoop):
-    """Everything happens in an order that the seed decides; nothing touches threads, sockets or the machine's time."""
+    """The seed decides the order of all events; there are no threads, no sockets and no real time."""
 
     def __init__(self, seed: int | str) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class SeededLoop(base_events.BaseEventLoop):
         self.set_exception_handler(lambda _, context: self.failures.append(context))
 
     def stream(self, name: str) -> random.Random:
-        """Chance for one purpose: what one part asks for does not move what another gets."""
+        """Random numbers for one purpose, independent of all others."""
         return random.Random(f"{self.seed}/{name}")
 
     def number_of(self, node: Node) -> int:
@@ -145,12 +145,12 @@ class SeededLoop(base_events.BaseEventLoop):
         return self._numbers.setdefault(node.name, len(self._numbers) + 1)
 
     def record(self, line: str) -> None:
-        """Make a line part of what two runs of one seed must have in common."""
+        """Add a line to the trace, which must be the same in every run of a seed."""
         self._hash.update(line.encode())
 
     @property
     def trace(self) -> str:
-        """What happened so far, as one word."""
+        """The hash of the trace so far."""
         return self._hash.hexdigest()[:32]
 
     def next_number(self) -> int:
@@ -169,7 +169,7 @@ class SeededLoop(base_events.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> events.TimerHandle:
-        # Whoever asks reads time by its own clock; to wait is then the matter of whose context the callback runs in.
+        # Every node reads its own clock; the context of a callback decides whose timer it is.
         asking = self._running_node
         return self._timer(when if asking is None else asking.globally(when), callback, args, context)
 
@@ -191,7 +191,7 @@ class SeededLoop(base_events.BaseEventLoop):
         return handle
 
     def call_globally(self, seconds: float, callback: Callable[[], None]) -> None:
-        """A timer of the world's own, whoever asks for it."""
+        """A timer of the world, independent of the current node."""
         self._serial += 1
         handle = events.TimerHandle(self.now + seconds, callback, (), self, Context())
         heapq.heappush(self._timers, (self.now + seconds, self._serial, handle))
@@ -207,7 +207,7 @@ class SeededLoop(base_events.BaseEventLoop):
         self._queue.extend(handles)
 
     def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
-        """They are passed over when their time has come."""
+        """Cancelled timers are skipped when they are due."""
 
     def _run_once(self) -> None:
         if not self._queue:
@@ -221,7 +221,7 @@ class SeededLoop(base_events.BaseEventLoop):
                 self._step(handle)
 
     def _step(self, handle: events.Handle) -> None:
-        node: Node | None = handle._context.get(_NODE)  # type: ignore[attr-defined]  # asyncio offers no other look at it
+        node: Node | None = handle._context.get(_NODE)  # type: ignore[attr-defined]  # asyncio has no public API for it
         if node is not None:
             if node.dead:
                 self.graveyard.append(handle)
@@ -257,9 +257,9 @@ class SeededLoop(base_events.BaseEventLoop):
                 self._queue.append(handle)
 
     def __del__(self) -> None:
-        """It holds nothing of the machine's, and closing it would wake the dead."""
+        """Do nothing: the loop holds no system resources, and closing it would run callbacks of dead nodes."""
 
-    # What a simulation must not do
+    # Operations that a simulation must not use
 
     def run_in_executor(self, *_: Any) -> NoReturn:  # type: ignore[override]
         raise AssertionError("threads have no place in a simulation")
@@ -268,21 +268,21 @@ class SeededLoop(base_events.BaseEventLoop):
         raise AssertionError("threads have no place in a simulation")
 
     async def shutdown_asyncgens(self) -> None:
-        """Generators of dead nodes stay as they are."""
+        """Do nothing: generators of dead nodes must not be closed."""
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
-        """A generator that nobody finished is closed by whoever let go of it, as references are counted here."""
+        """Do nothing: an unfinished generator is closed when its last reference is dropped."""
         self.call_soon(self.create_task, agen.aclose())
 
     def _process_events(self, event_list: Any) -> None:
         raise AssertionError("sockets have no place in a simulation")
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps."""
+        """Do nothing: the loop never sleeps."""
 
 
 class _Future(asyncio.Future[Any]):
-    """Sets of futures are walked in an order that the hash decides: an address would differ from run to run."""
+    """The hash decides the order of a set of futures, and a memory address would differ from run to run."""
 
     __slots__ = ("_number",)
 

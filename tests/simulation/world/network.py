@@ -1,4 +1,4 @@
-"""The lines between nodes, and what is wrong with each of them."""
+"""The links between nodes, and their faults."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Trouble:
-    """How bad a line is: chances between 0 and 1, and the longest delay in seconds."""
+class LinkQuality:
+    """The quality of a link: probabilities between 0 and 1, and the maximum delay in seconds."""
 
     lose_there: float = 0.0
     lose_back: float = 0.0
@@ -30,54 +30,54 @@ class Trouble:
 
 
 class Line:
-    """One node's way to one other."""
+    """The link from one node to another."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
         self.cut = False
-        self.trouble = Trouble()
+        self.quality = LinkQuality()
         self._chance = chance
         self._breaks = 0
         self._seen = 0
         self._wake = asyncio.Event()
 
     def delay(self) -> float:
-        """How long one way takes."""
-        return self._chance.uniform(0.0005, self.trouble.slowest)
+        """The delay in one direction."""
+        return self._chance.uniform(0.0005, self.quality.slowest)
 
     def loses_reply(self) -> bool:
-        """Whether the answer to a write is lost."""
-        return self.cut or (self.trouble.lose_back > 0 and self._chance.random() < self.trouble.lose_back)
+        """Whether the response to a write is lost."""
+        return self.cut or (self.quality.lose_back > 0 and self._chance.random() < self.quality.lose_back)
 
     def fate(self) -> Fate:
-        """What becomes of one exchange over HTTP."""
+        """The fate of one HTTP request."""
         there, back = self.delay(), self.delay()
         if self.cut:
             return Fate(there, back, lost_there="silent" if self._chance.random() < 0.5 else "refused")
-        trouble = self.trouble
-        if trouble.lose_there and self._chance.random() < trouble.lose_there:
+        quality = self.quality
+        if quality.lose_there and self._chance.random() < quality.lose_there:
             return Fate(there, back, lost_there=self._how())
-        if trouble.lose_back and self._chance.random() < trouble.lose_back:
+        if quality.lose_back and self._chance.random() < quality.lose_back:
             return Fate(there, back, lost_back=self._how())
         return Fate(there, back)
 
     def break_watches(self) -> None:
-        """End the streams over this line."""
+        """End the streams over this link."""
         self._breaks += 1
         self.nudge()
 
     def nudge(self) -> None:
-        """Have whoever waits on this line look again."""
+        """Wake all waiters of this link."""
         wake, self._wake = self._wake, asyncio.Event()
         wake.set()
 
     def watch_broken(self) -> bool:
-        """Whether streams were cut since this was last asked."""
+        """Whether streams were cut since the last call."""
         broken, self._seen = self._breaks > self._seen, self._breaks
         return broken
 
     async def woken(self, changed: asyncio.Event) -> None:
-        """Wait for news of the server or of the line."""
+        """Wait for a change of the server or of the link."""
         wake = self._wake
         waits = [asyncio.ensure_future(event.wait()) for event in (changed, wake)]
         try:
@@ -87,34 +87,34 @@ class Line:
                 each.cancel()
 
     def _how(self) -> str:
-        return "silent" if self._chance.random() < self.trouble.silent else "broken"
+        return "silent" if self._chance.random() < self.quality.silent else "broken"
 
 
 class Network:
-    """All lines to the control plane, and who serves it now."""
+    """All links to the control plane, and the node that serves it."""
 
     def __init__(self, loop: SeededLoop, ledger: Ledger) -> None:
         self.loop = loop
         self._ledger = ledger
         self._lines: dict[tuple[str, str], Line] = {}
         self.server: tuple[Node, Any] | None = None
-        self.deaf_to = ""  # requests for this part of the internal API are lost
+        self.deaf_to = ""  # requests to this part of the internal API are lost
         self.requests = 0
         self.by_path: dict[str, int] = {}
 
     def line(self, here: str, there: str) -> Line:
-        """The way from one node to another; made when it is first asked for."""
+        """The link from one node to another, created on first use."""
         key = (here, there)
         if key not in self._lines:
             self._lines[key] = Line(f"{here}-{there}", self.loop.stream(f"line {here} {there}"))
         return self._lines[key]
 
     def lines(self) -> list[Line]:
-        """All that there are."""
+        """All links."""
         return list(self._lines.values())
 
     def fate(self, client: str, request: httpx.Request) -> Fate:
-        """What becomes of a request."""
+        """The fate of a request."""
         self.requests += 1
         if self.deaf_to and request.url.path.startswith(f"/api/internal/{self.deaf_to}"):
             return Fate(lost_there="broken")
@@ -125,16 +125,16 @@ class Network:
         term, path = request.headers.get("X-LCM-Leader-Term"), request.url.path
         known = self._ledger.arrived(term, request.headers.get("X-LCM-Controller"))
         outdated = term is not None and path.endswith(("/status", "/launch")) and self._is_outdated(path, request)
-        return lambda status: self._ledger.answered(path, term, known, status, outdated=outdated)
+        return lambda status: self._ledger.responded(path, term, known, status, outdated=outdated)
 
     def _is_outdated(self, path: str, request: httpx.Request) -> bool:
-        """Whether the writer has seen less than what is on record."""
+        """Whether the writer has read an older version than the stored one."""
         version = json.loads(request.content).get("version")
         now = self._ledger.version_of(path.split("/")[-2])
         return version is not None and now is not None and version < now
 
     def serving(self) -> tuple[Node, Any] | None:
-        """Who serves now."""
+        """The node that serves now."""
         if self.server is None or self.server[0].dead:
             return None
         return self.server

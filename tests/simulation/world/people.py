@@ -1,4 +1,4 @@
-"""People who use the platform: they ask for things, and remember what they were told."""
+"""Users of the platform: they send requests and remember the responses."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ DEFINITIONS = {
         cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False, node_definitions=("cat8000v",)
     ),
 }
-"""What lablets are made from. The slow one boots for longer than is waited for."""
+"""The definitions of lablets. The slow one boots longer than the start timeout."""
 
 
 class People:
-    """Whoever is meant by an event asks for it; refusals are part of life."""
+    """The user of an event sends its request; rejections are expected."""
 
     def __init__(self, platform: Platform, ledger: Ledger) -> None:
         self._platform = platform
@@ -49,21 +49,21 @@ class People:
         self._client = platform.client("people", Role.ADMIN)
 
     async def do(self, event: Event) -> str:
-        """Ask for it; says what came of it."""
+        """Send a request and return its result."""
         method: Callable[..., Awaitable[Any]] = getattr(self, "_" + event.kind.replace("-", "_"))
         try:
-            told = await method(**event.facts)
+            result = await method(**event.facts)
         except (OutcomeUnknownError, UnreachableError) as error:
-            return f"no answer: {error}"
+            return f"no response: {error}"
         except ClientError as error:
             return f"refused: {error}"
-        if isinstance(told, Worker):
-            self._ledger.acknowledged(told)
-            return f"{told.name} {told.status} wanted {told.desired_status} version {told.version}"
-        return str(told or "done")
+        if isinstance(result, Worker):
+            self._ledger.acknowledged(result)
+            return f"{result.name} {result.status} desired {result.desired_status} version {result.version}"
+        return str(result or "done")
 
     async def prepare(self, settings: dict[str, dict[str, Any]]) -> None:
-        """What the fleet does by itself in this run."""
+        """The fleet settings of this run."""
         while True:
             try:
                 await self._settings(**settings)
@@ -102,7 +102,7 @@ class People:
 
     async def _with(self, which: float, ask: Callable[[str], Awaitable[Worker]]) -> Worker | str:
         worker = await self._pick(which)
-        return "nobody there" if worker is None else await ask(worker.id)
+        return "no such worker" if worker is None else await ask(worker.id)
 
     async def _stop(self, which: float) -> Any:
         return await self._with(which, self._client.workers.stop)
@@ -121,12 +121,12 @@ class People:
 
     async def _retry(self, which: float) -> Any:
         failed = [worker async for worker in self._client.workers.list(status=[WorkerStatus.FAILED])]
-        return await self._client.workers.retry(failed[int(which * len(failed))].id) if failed else "nobody failed"
+        return await self._client.workers.retry(failed[int(which * len(failed))].id) if failed else "no failed worker"
 
     async def _hold(self, which: float, minutes: int | None) -> Any:
         until = None if minutes is None else clock.now() + timedelta(minutes=minutes)
         return await self._with(
-            which, lambda worker_id: self._client.workers.hold(worker_id, HoldRequest(reason="look", until=until))
+            which, lambda worker_id: self._client.workers.hold(worker_id, HoldRequest(reason="inspection", until=until))
         )
 
     async def _release(self, which: float) -> Any:
@@ -139,7 +139,7 @@ class People:
         return await self.release_fleet()
 
     async def release_fleet(self) -> str:
-        """Whatever it takes: a fleet that stays held would make the rest of a run pointless."""
+        """Retry until it succeeds: a fleet that stays on hold would make the rest of a run pointless."""
         while True:
             try:
                 self._ledger.fleet_released()
@@ -149,14 +149,14 @@ class People:
                 await asyncio.sleep(1)
 
     async def release_all(self) -> None:
-        """Let everything go on."""
+        """Release all holds."""
         await self.release_fleet()
         async for worker in self._client.workers.list(exclude_statuses=[WorkerStatus.TERMINATED]):
             if worker.hold is not None:
                 await self._client.workers.release(worker.id)
 
     async def leaks_end(self) -> bool:
-        """Whether instances that are nobody's are to be terminated, as it was settled in the end."""
+        """Whether leaked instances are to be terminated, by the final settings."""
         while True:
             try:
                 return (await self._client.fleet.settings()).discovery.terminate_leaked_instances
@@ -172,12 +172,12 @@ class People:
         return await self._with(which, lambda worker_id: self._client.workers.license(worker_id, request))
 
     async def _use(self, which: float) -> str:
-        """Somebody works with labs."""
+        """A user works with labs."""
         servers = sorted(self._platform.cml.by_machine)
         if not servers:
             return "no server"
         server = self._platform.cml.by_machine[servers[int(which * len(servers))]]
-        event = CMLActivityEvent("start_lab", clock.now(), user_id="somebody")
+        event = CMLActivityEvent("start_lab", clock.now(), user_id="student")
         server.events = (*server.events, event)
         running = int(which * 10) % 3
         server.stats = replace(server.stats, running_nodes=running)
@@ -192,13 +192,13 @@ class People:
                 lost_worker_policy=LostWorkerPolicy(lost),
             )
         )
-        self._ledger.lablets.told.add(lablet.id)
+        self._ledger.lablets.confirmed.add(lablet.id)
         return f"lablet {lablet.name}"
 
     async def _end_lab(self, which: float) -> str:
         lablets = [each async for each in self._client.lablets.list(exclude_statuses=sorted(FINAL_LABLET_STATUSES))]
         if not lablets:
-            return "nobody there"
+            return "no such lablet"
         ended = await self._client.lablets.terminate(lablets[int(which * len(lablets))].id)
         return f"lablet {ended.name} is to end"
 

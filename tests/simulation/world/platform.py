@@ -1,4 +1,4 @@
-"""The platform in the simulated world: a control plane that can die and come back, controllers that can, and people."""
+"""The platform in the simulated world: a control plane and controllers that can die and restart, and users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.sessions import SESSIONS, SessionService
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.context import ControlPlaneContext
-from lcm.control_plane.fleet.installation import ensure_installation
+from lcm.control_plane.fleet.system import ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
@@ -30,14 +30,11 @@ from lcm.control_plane.services import Services
 from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.controllers.common import status_report
 from lcm.controllers.lablet.controller import LabletReconciler
-from lcm.controllers.lablet.deps import LabletControllerConfig as LabletRules
-from lcm.controllers.lablet.deps import LabletDependencies as LabletOutside
-from lcm.controllers.lablet.deps import LabletPolicy as LabletPolicy
+from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.plan import SchedulerConfig as SchedulerRules
+from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.controllers.worker.controller import WorkerReconciler
-from lcm.controllers.worker.deps import ControllerConfig, Dependencies
-from lcm.controllers.worker.policy import Policy
+from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
@@ -70,7 +67,7 @@ SERVICES = {
     "stand-in": SCHEDULER,
     "labs": LABLET_CONTROLLER,
 }
-"""Which controller each node runs."""
+"""The controller that each node runs."""
 POLICY = Policy(
     provisioning_timeout=240.0,
     starting_timeout=240.0,
@@ -80,10 +77,10 @@ POLICY = Policy(
     license_release_timeout=60.0,
 )
 LABLET_POLICY = LabletPolicy(start_timeout=140.0, stop_timeout=120.0, worker_timeout=240.0)
-"""Deadlines that run out within a run."""
+"""Timeouts that expire within a run."""
 _LABLETS = WatchConfig(prefix="/instances/")
-_FEED_SECONDS = 60.0  # the control plane is one process, and wakes its feed with each commit
-_REPORT_SECONDS = 300.0  # nothing is decided by what controllers report of themselves
+_FEED_SECONDS = 60.0  # the control plane is one process and wakes its feed with each commit
+_REPORT_SECONDS = 300.0  # no decision depends on the status reports of controllers
 _SHORTLY = 1.0
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
 _KEY = generate_key()
@@ -91,7 +88,7 @@ _APP: list[FastAPI] = []
 
 
 def quiet() -> None:
-    """Let nothing but a violation be told: formatting lines would take most of the time."""
+    """Log nothing but violations: formatting log lines would take most of the time."""
     structlog.configure(
         processors=[],
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL),
@@ -125,7 +122,7 @@ class Platform:
     # The control plane
 
     async def start_plane(self) -> Node:
-        """A control plane on the disk as it is."""
+        """Start a control plane on the current disk."""
         node = self._born("plane")
         task = node.run(self._serve(node), "control plane")
         while not task.done() and not node.dead:
@@ -139,14 +136,14 @@ class Platform:
         node.on_death = store.crash
         await store.open([*ALL_KINDS, TOKENS, SESSIONS])
         feed = JournalFeed(store, poll=_FEED_SECONDS)
-        records = UnitOfWork(store, feed.wake)
-        await records.change(_SYSTEM, lambda change: ensure_installation(change, None))
-        await records.change(_SYSTEM, lambda change: seed_templates(change, None))
+        unit_of_work = UnitOfWork(store, feed.wake)
+        await unit_of_work.run(_SYSTEM, lambda tx: ensure_installation(tx, None))
+        await unit_of_work.run(_SYSTEM, lambda tx: seed_templates(tx, None))
         tokens = TokenService(store)
         gate = Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter())
         stream = EventStream(store, feed)
-        parts = Services.of(
-            ControlPlaneContext(store, records, SecretBox([parse_key(_KEY, "test")]), REGIONS), gate, stream
+        parts = Services.create(
+            ControlPlaneContext(store, unit_of_work, SecretBox([parse_key(_KEY, "test")]), REGIONS), gate, stream
         )
         if not self.tokens:
             for role in Role:
@@ -160,7 +157,7 @@ class Platform:
     # Controllers
 
     async def start_controller(self, name: str, *, rate: float = 1.0, offset: float = 0.0) -> Node:
-        """A controller, leading or standing by."""
+        """Start a controller, which leads or stands by."""
         node = self._born(name, rate=rate, offset=offset)
         node.run(self._control(name), SERVICES[name])
         return node
@@ -194,7 +191,7 @@ class Platform:
         key, node = election.election_key, self.nodes[name]
 
         def leads() -> bool:
-            """Whether it holds the key. What was decided right before a pause may happen right after it."""
+            """Whether it holds the leader key. A decision from before a pause may be executed right after it."""
             held = self.etcd.state.get(key)
             mine = held is not None and held.value.decode() == election.instance_id
             return mine or self.loop.now - node.resumed_at < _SHORTLY
@@ -217,7 +214,7 @@ class Platform:
             _LABLETS,
             self.config,
             control,
-            SchedulerRules(scale_up_cooldown=30.0),
+            SchedulerConfig(scale_up_cooldown=30.0),
             registry=CollectorRegistry(),
         )
 
@@ -230,17 +227,17 @@ class Platform:
             election,
             _LABLETS,
             self.config,
-            LabletOutside(control, session, session.forget),
-            LabletRules(DEFAULT, policy=LABLET_POLICY, sweep_interval=120.0),
+            LabletDependencies(control, session, session.forget),
+            LabletControllerConfig(DEFAULT, policy=LABLET_POLICY, sweep_interval=120.0),
             registry=CollectorRegistry(),
         )
 
     # People
 
     def client(self, name: str, role: Role) -> Client:
-        """A client of the control plane; made by the node that uses it."""
+        """A client of the control plane, created by the node that uses it."""
         wire = SimulatedWire(self.network, name)
-        return Client("http://lcm.test", self.tokens[role], wire=wire, counted=False)
+        return Client("http://lcm.test", self.tokens[role], wire=wire, with_metrics=False)
 
     def _born(self, name: str, **clock_settings: float) -> Node:
         self.lives[name] = self.lives.get(name, 0) + 1
@@ -250,10 +247,10 @@ class Platform:
 
 
 def _app_with(parts: Services) -> Any:
-    """The app is the same for every control plane of a process: making it takes as long as minutes of simulation."""
+    """The app is shared by all control planes of a process: creating it takes as long as minutes of simulation."""
     if not _APP:
         _APP.append(make_app(parts, "0.0.0"))
-    _APP[0].state.parts = parts
+    _APP[0].state.services = parts
     return _APP[0]
 
 

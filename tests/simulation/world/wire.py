@@ -1,6 +1,6 @@
-"""HTTP between simulated nodes: a request reaches the server's own task, and either way it may be slow or lost.
+"""HTTP between simulated nodes: requests and responses may be slow or lost.
 
-The handler runs as a task of the server: it goes on when the client has given up, and ends when the server dies.
+The handler runs as a task of the server: it continues when the client has given up, and ends when the server dies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of one exchange. A break is an error at once, silence is one when the client's time is over."""
+    """The fate of one request. A broken connection is an error at once, silence is one after the client's timeout."""
 
     there: float = 0.0
     back: float = 0.0
@@ -28,22 +28,22 @@ class Fate:
 
 
 class Network(Protocol):
-    """What decides about exchanges, and knows who serves."""
+    """Decides the fate of requests, and knows which node serves."""
 
     loop: SeededLoop
 
     def fate(self, client: str, request: httpx.Request) -> Fate:
-        """What becomes of this one."""
+        """The fate of this request."""
 
     def serving(self) -> tuple[Node, Any] | None:
-        """The node that serves and its ASGI app; None: nobody does."""
+        """The node that serves and its ASGI app; None if there is none."""
 
     def arrived(self, request: httpx.Request) -> Callable[[int], None]:
-        """A request has reached the server; what is given is told the status of the answer."""
+        """A request has reached the server. The returned callback gets the status of the response."""
 
 
 class _Exchange:
-    """One request at the server, and what has come of it so far."""
+    """One request at the server, and its state."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -56,7 +56,7 @@ class _Exchange:
         self.refused = False
 
     async def send(self, message: dict[str, Any]) -> None:
-        """What the app says."""
+        """A message of the app."""
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], list(message.get("headers", ()))
             return
@@ -95,7 +95,7 @@ class _Body(httpx.AsyncByteStream):
 
 
 class SimulatedWire(httpx.AsyncBaseTransport):
-    """One client's connection to whoever serves."""
+    """The connection of one client to the serving node."""
 
     def __init__(self, network: Network, client: str) -> None:
         self._network = network
@@ -109,14 +109,14 @@ class SimulatedWire(httpx.AsyncBaseTransport):
             async with asyncio.timeout(limit):
                 return await self._exchange(request, content, fate)
         except TimeoutError:
-            raise httpx.ReadTimeout("no answer in time", request=request) from None
+            raise httpx.ReadTimeout("the response timed out", request=request) from None
 
     async def _exchange(self, request: httpx.Request, content: bytes, fate: Fate) -> httpx.Response:
         exchange = _Exchange()
         if fate.lost_there:
             await asyncio.sleep(fate.there)
             await _lost(fate.lost_there, request)
-        # What was sent arrives, whether or not whoever sent it still waits, or lives.
+        # A sent request arrives even if its sender no longer waits, or has died.
         self._network.loop.call_globally(fate.there, lambda: self._deliver(request, content, exchange))
         await exchange.started.wait()
         if exchange.refused:
@@ -135,8 +135,8 @@ class SimulatedWire(httpx.AsyncBaseTransport):
         node, app = serving
         arrived = _connections(node)
         arrived.append(exchange)
-        told = self._network.arrived(request)
-        node.run(_serve(app, _scope(request), content, exchange, arrived, told), "request")
+        on_response = self._network.arrived(request)
+        node.run(_serve(app, _scope(request), content, exchange, arrived, on_response), "request")
 
 
 async def _serve(
@@ -145,21 +145,21 @@ async def _serve(
     content: bytes,
     exchange: _Exchange,
     arrived: list[_Exchange],
-    answered: Callable[[int], None],
+    on_response: Callable[[int], None],
 ) -> None:
-    told = False
+    request_sent = False
 
     async def receive() -> dict[str, Any]:
-        nonlocal told
-        if told:
+        nonlocal request_sent
+        if request_sent:
             await asyncio.Event().wait()
-        told = True
+        request_sent = True
         return {"type": "http.request", "body": content, "more_body": False}
 
     try:
         await app(scope, receive, exchange.send)
-        answered(exchange.status)
-    except Exception:  # noqa: BLE001 - the app has told of it already
+        on_response(exchange.status)
+    except Exception:  # noqa: BLE001 - the app has already reported it
         exchange.end()
     finally:
         if exchange in arrived:
@@ -167,7 +167,7 @@ async def _serve(
 
 
 def _connections(node: Node) -> list[_Exchange]:
-    """Exchanges that a node is busy with; they break when it dies."""
+    """The requests in progress at a node; they break when it dies."""
     known: list[_Exchange] | None = getattr(node, "connections", None)
     if known is None:
         known = []

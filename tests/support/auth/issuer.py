@@ -19,7 +19,7 @@ AUDIENCE = "lcm"
 
 @cache
 def private_key(name: str, kind: str = "RSA") -> Any:
-    """A key for a name; making RSA keys takes long, so each is made once a run."""
+    """A key for a name. Generating RSA keys is slow, so each is generated once per run."""
     made: dict[str, Any] = {
         "RSA": lambda: rsa.generate_private_key(65537, 2048),
         "RSA-1024": lambda: rsa.generate_private_key(65537, 1024),
@@ -33,7 +33,7 @@ def private_key(name: str, kind: str = "RSA") -> Any:
 
 
 def entry(key: Any, kid: str | None, *, private: bool = False, **more: Any) -> dict[str, Any]:
-    """A key as a JWKS has it: its public half, or by mistake all of it."""
+    """A JWKS entry of a key: its public half, or, to test a mistake, the private key too."""
     families: dict[type, Any] = {rsa.RSAPrivateKey: RSAAlgorithm, ec.EllipticCurvePrivateKey: ECAlgorithm}
     family = next((families[kind] for kind in families if isinstance(key, kind)), OKPAlgorithm)
     made = json.loads(family.to_jwk(key if private else key.public_key()))
@@ -46,7 +46,7 @@ def document(*entries: dict[str, Any]) -> bytes:
 
 
 def claims(**more: Any) -> dict[str, Any]:
-    """Claims of a token that is accepted; None leaves one out."""
+    """The claims of a valid token; None omits a claim."""
     now = int(clock.now().timestamp())
     usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": "u-1", "preferred_username": "ann", "roles": ["operator"]}
     every = usual | {"iat": now, "nbf": now, "exp": now + 300} | more
@@ -54,11 +54,11 @@ def claims(**more: Any) -> dict[str, Any]:
 
 
 def signed(key: Any, kid: str | None, algorithm: str = "RS256", **more: Any) -> str:
-    """A token, whatever its claims: what is signed is not checked on the way."""
+    """A signed token with any claims, without checking them."""
     return api_jws.encode(json.dumps(claims(**more)).encode(), key, algorithm, headers={"kid": kid} if kid else None)
 
 
 def public_pem(key: Any) -> bytes:
-    """The public half as everybody can have it."""
+    """The public half of the key."""
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return bytes(key.public_key().public_bytes(serialization.Encoding.PEM, form))

@@ -1,4 +1,4 @@
-"""A process of its own that uses the adapter and is there to be killed.
+"""A separate process that uses the adapter and can be killed.
 
 `launch PARAMETERS-AS-JSON URL` launches; `sweep REGION URL` sweeps with the poller process, prints its id, and stays.
 """
@@ -39,7 +39,7 @@ async def _launch(text: str, url: str) -> None:
 
 async def _sweep(region: str, url: str) -> None:
     cloud = _provider(region, url)
-    # The first sweep finds out how many there are, the second uses the process.
+    # The first sweep counts the instances, the second uses the process.
     for _ in range(2):
         assert (await cloud.sweep(region, InstanceSelection())).complete
     print(cloud.poller_pid, flush=True)

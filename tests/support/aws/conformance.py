@@ -1,4 +1,4 @@
-"""A cloud with its server side in the test's hands: what the conformance suite needs, whatever stands behind it.
+"""A cloud whose server side is under the control of the test: the interface that the conformance suite needs.
 
 Each bed is one account with one region that matters. Faults act at the server, below the adapter that is tested, so
 that they arrive as they would from the real provider. Nothing here depends on the speed of the machine: what must be
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lcm.cloud.spi import CloudProviderSPI, MetricsSPI
     from lcm.cloud.types import HealthKind, InstanceMetrics, LaunchParameters
 
-# The provider's own names of operations: what faults are aimed at and calls are counted by.
+# The provider's names of operations, for faults and for counting calls.
 RUN = "RunInstances"
 START = "StartInstances"
 STOP = "StopInstances"
@@ -30,12 +30,12 @@ IMAGES = "DescribeImages"
 METRICS = "GetMetricData"
 IDENTITY = "GetCallerIdentity"
 
-# More than any adapter tries again by itself.
+# More than any adapter retries.
 ALWAYS = 1_000_000
 
 
 class Refusal(Enum):
-    """Definite answers of a server that could, but will not; the value is EC2's error code."""
+    """Definite rejections by a server; the value is EC2's error code."""
 
     CAPACITY = "InsufficientInstanceCapacity"
     QUOTA = "VcpuLimitExceeded"
@@ -46,7 +46,7 @@ class Refusal(Enum):
 
 
 class OutOfBand(Enum):
-    """What somebody else may do with an instance."""
+    """A change of an instance outside LCM."""
 
     STOP = "stop"
     START = "start"
@@ -54,15 +54,15 @@ class OutOfBand(Enum):
 
 
 class CloudBed(Protocol):
-    """A cloud, its metrics, and the strings behind them."""
+    """A cloud, its metrics, and the control of its server side."""
 
     @property
     def cloud(self) -> CloudProviderSPI:
-        """What is tested."""
+        """The adapter under test."""
 
     @property
     def metrics(self) -> MetricsSPI:
-        """What is tested."""
+        """The adapter under test."""
 
     @property
     def region(self) -> str:
@@ -74,39 +74,39 @@ class CloudBed(Protocol):
 
     @property
     def subnets(self) -> Sequence[str]:
-        """Two subnets, each in a zone of its own."""
+        """Two subnets in different zones."""
 
     @property
     def page_size(self) -> int:
-        """How many instances a page of a sweep holds here: few, so that a dozen make several pages."""
+        """The page size of a sweep: small, so that a dozen instances give several pages."""
 
     def parameters(self, worker_id: str, attempt: int = 1) -> LaunchParameters:
-        """A launch that is allowed here, with the four `lcm:` tags and the token of worker and attempt.
+        """Return valid launch parameters, with the four `lcm:` tags and the client token of worker and attempt.
 
         It names the first subnet and an image of our own. A test changes it with `dataclasses.replace`.
         """
 
     async def eventually(self, condition: Callable[[], bool | Awaitable[bool]], what: str) -> None:
-        """Wait, in the bed's kind of time, until the condition holds; fail by name when it never does."""
+        """Wait (in virtual or real time) until the condition holds; fail with the name of the condition otherwise."""
 
-    # What is really there
+    # State of the server
 
     async def live_instances(self) -> list[str]:
-        """Ids of all instances that exist at the server and have not begun to end, visible or not, sorted."""
+        """Return the sorted ids of all instances that are not terminated or shutting down, visible or not."""
 
     def calls(self) -> Mapping[str, int]:
-        """Requests that reached the server since the bed was made, by operation; refused ones and pages included."""
+        """Return the number of requests to the server so far by operation, including failed ones and pages."""
 
     # Content
 
     async def add_image(self, name: str, owner: str, created_at: datetime, state: str = "available") -> str:
-        """Put an image into the catalogue, readable by our account, and give its id. `owner` is an account id."""
+        """Add an image to the catalog, readable by our account, and return its id. `owner` is an account id."""
 
     async def put_metrics(self, figures: InstanceMetrics) -> None:
-        """Let the metrics service know these figures, at their moment; None is not put."""
+        """Store metrics with their timestamp; values that are None are left out."""
 
     async def out_of_band(self, action: OutOfBand, instance_id: str) -> None:
-        """Do something with an instance that the adapter knows nothing of. It changes by the usual transitions."""
+        """Change an instance outside the adapter. It goes through the usual transitions."""
 
     async def impair(self, instance_id: str, kind: HealthKind) -> None:
         """Let a status check of a running instance fail (INSTANCE_IMPAIRED or SYSTEM_IMPAIRED)."""
@@ -115,41 +115,41 @@ class CloudBed(Protocol):
         """Schedule an event of code `system-reboot` with this description."""
 
     async def complete_maintenance(self, instance_id: str) -> None:
-        """The events of the instance have happened; the provider still shows them, marked as completed."""
+        """Mark the events of the instance as completed; the provider still lists them."""
 
     async def heal(self, instance_id: str) -> None:
-        """All checks pass again and no event is shown."""
+        """Let all checks pass again, and remove the events."""
 
     async def forget_terminated(self) -> None:
-        """What happens an hour after a termination: terminated instances are not shown any more."""
+        """Remove terminated instances, as EC2 does an hour after the termination."""
 
     # Time
 
     def hold_transitions(self, on: bool) -> None:
-        """While on, nothing that is pending, stopping or shutting down gets any further."""
+        """While on, transitional states do not end."""
 
     def hide_new_instances(self, seconds: float) -> None:
-        """Instances launched from now on exist, but for so long no read shows them and no call by id finds them."""
+        """Instances launched from now on exist, but are invisible to reads and calls for so long."""
 
     def reveal_instances(self) -> None:
-        """End all hiding now."""
+        """Make all instances visible now."""
 
     # Faults
 
     def throttle(self, operation: str, times: int) -> None:
-        """Refuse the next calls of the operation with RequestLimitExceeded, without doing anything."""
+        """Fail the next calls of the operation with RequestLimitExceeded, without executing them."""
 
     def refuse(self, operation: str, refusal: Refusal, times: int) -> None:
-        """Refuse the next calls of the operation, without doing anything."""
+        """Fail the next calls of the operation, without executing them."""
 
     def lose_replies(self, times: int) -> None:
-        """Do what the next calls that change something ask for, and cut the connection instead of answering."""
+        """Execute the next mutating calls, and cut the connection instead of responding."""
 
     def fail_page(self, number: int) -> None:
         """Until `clear_faults`, page `number` (from 1) of every DescribeInstances fails with an internal error."""
 
     def outage(self, on: bool) -> None:
-        """While on, the region accepts no connection."""
+        """While on, the region accepts no connections."""
 
     def clear_faults(self) -> None:
-        """All of the faults above end."""
+        """End all of the faults above."""

@@ -1,4 +1,4 @@
-"""The conformance suite's bed on AWS's API: the real adapter, real HTTP, and moto made more like EC2 behind it."""
+"""The conformance suite's bed on AWS's API: the real adapter, real HTTP, and patched moto behind it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ACCOUNT = "123456789012"
 PAGE = 5
-# Pages are small and stay in threads; a read that fails is tried once more, soon.
+# Pages are small and read in threads; a failed read is retried once, soon.
 TUNING = Tuning(read_attempts=2, thread_page=PAGE, poller_above=1_000_000, gather_seconds=0.02, connect_timeout=2.0)
 
 _PATIENCE = 60.0
@@ -99,7 +99,7 @@ class AwsBed:
             holds = condition()
             if await holds if inspect.isawaitable(holds) else holds:
                 return
-            # A look a tenth of a second stays below what the adapter allows itself.
+            # Ten reads a second stay below the adapter's own rate limit.
             await asyncio.sleep(0.1)
         raise AssertionError(f"not within {_PATIENCE:g} s: {what}")
 
@@ -132,11 +132,11 @@ class AwsBed:
 
     async def put_metrics(self, figures: InstanceMetrics) -> None:
         dimensions = [{"Name": "InstanceId", "Value": figures.instance_id}]
-        at = figures.at.astimezone(UTC).replace(tzinfo=None)  # as moto keeps time
+        at = figures.at.astimezone(UTC).replace(tzinfo=None)  # moto uses naive UTC
         for metric in METRICS:
             value = getattr(figures, metric.field)
             if value is not None:
-                # CloudWatch keeps bytes of a whole period.
+                # CloudWatch stores the bytes of a whole period.
                 kept = value * _PERIOD if metric.per_second else value
                 datum = {"MetricName": metric.name, "Dimensions": dimensions, "Value": kept, "Timestamp": at}
                 cloudwatch_backends[ACCOUNT][REGION].put_metric_data(metric.namespace, [datum])
@@ -188,12 +188,12 @@ class AwsBed:
         self.server.clear()
 
     def state(self, instance_id: str) -> str:
-        """The state of an instance at the server."""
+        """Return the state of an instance at the server."""
         with RULES.lock:
             return str(RULES.instances[instance_id].state)
 
     def another_provider(self, **changes: Any) -> AwsProvider:
-        """A second adapter of the same server, as another process would have; `changes` are of its region."""
+        """Return a second adapter of the same server, as in another process; `changes` apply to its region."""
         region = self.config.regions[REGION].model_copy(update=changes)
         return AwsProvider(replace(self.config, regions={REGION: region}), CollectorRegistry())
 

@@ -53,7 +53,7 @@ class SimulatedBed:
     def __init__(self, seed: int = 1) -> None:
         self.world = SimulatedCloud(seed=seed, page_size=5, load=False)
         self._place = self.world.add_region(REGION, subnets=SUBNETS)
-        # Longer ago than any image that a test adds.
+        # Older than any image that a test adds.
         created_at = clock.now() - timedelta(days=3650)
         self._image = self.world.add_image(REGION, "lcm-bed", created_at=created_at)
         self.cloud = SimulatedProvider(self.world)
@@ -101,14 +101,14 @@ class SimulatedBed:
         monitoring.put_metrics(self._place, figures)
 
     async def out_of_band(self, action: OutOfBand, instance_id: str) -> None:
-        self.world.strike(REGION, ExternalChange(ExternalAction(action.value), instance_id))
+        self.world.inject_fault(REGION, ExternalChange(ExternalAction(action.value), instance_id))
 
     async def impair(self, instance_id: str, kind: HealthKind) -> None:
-        self.world.strike(REGION, FailStatusCheck(kind, instance_id))
+        self.world.inject_fault(REGION, FailStatusCheck(kind, instance_id))
 
     async def announce_maintenance(self, instance_id: str, detail: str, not_before: datetime) -> None:
         ahead = not_before.timestamp() - self.world.time()
-        self.world.strike(REGION, AnnounceMaintenance(detail, ahead, instance_id))
+        self.world.inject_fault(REGION, AnnounceMaintenance(detail, ahead, instance_id))
 
     async def complete_maintenance(self, instance_id: str) -> None:
         fault_injection.complete_maintenance(self._place, instance_id)
@@ -125,25 +125,25 @@ class SimulatedBed:
         self._place.faults.hold_transitions = on
 
     def hide_new_instances(self, seconds: float) -> None:
-        self.world.strike(REGION, HideNewInstances(seconds))
+        self.world.inject_fault(REGION, HideNewInstances(seconds))
 
     def reveal_instances(self) -> None:
         fault_injection.reveal_instances(self._place, self.world.time())
 
     def throttle(self, operation: str, times: int) -> None:
-        self.world.strike(REGION, RefuseCalls(operation, "RequestLimitExceeded", times))
+        self.world.inject_fault(REGION, RefuseCalls(operation, "RequestLimitExceeded", times))
 
     def refuse(self, operation: str, refusal: Refusal, times: int) -> None:
-        self.world.strike(REGION, RefuseCalls(operation, refusal.value, times))
+        self.world.inject_fault(REGION, RefuseCalls(operation, refusal.value, times))
 
     def lose_replies(self, times: int) -> None:
-        self.world.strike(REGION, LoseResponses(times))
+        self.world.inject_fault(REGION, LoseResponses(times))
 
     def fail_page(self, number: int) -> None:
-        self.world.strike(REGION, FailPage(number, ALWAYS))
+        self.world.inject_fault(REGION, FailPage(number, ALWAYS))
 
     def outage(self, on: bool) -> None:
-        self.world.strike(REGION, Outage(_FOREVER if on else 0.0))
+        self.world.inject_fault(REGION, Outage(_FOREVER if on else 0.0))
 
     def clear_faults(self) -> None:
         fault_injection.clear_faults(self._place)
@@ -157,7 +157,7 @@ async def open_bed() -> AsyncIterator[SimulatedBed]:
 
 
 def launch_of(worker_id: str, attempt: int, *, region: str, image_id: str, subnet_id: str | None) -> LaunchParameters:
-    """Launch parameters with our tags, as a controller would store them."""
+    """Return launch parameters with the `lcm:` tags, as a controller would store them."""
     return LaunchParameters(
         region=region,
         client_token=launch_token(worker_id, attempt),

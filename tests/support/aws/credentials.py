@@ -1,4 +1,4 @@
-"""Credentials for servers that check none."""
+"""Credentials for servers that do not check them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CREDENTIALS = {
 
 @contextmanager
 def dummy_credentials() -> Iterator[None]:
-    """Nothing of the machine's own AWS settings is seen, and nothing but loopback is asked for credentials."""
+    """Hide the AWS settings of this computer, and allow credentials only from loopback."""
     before = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     for name in before:
         del os.environ[name]

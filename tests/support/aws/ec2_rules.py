@@ -1,4 +1,4 @@
-"""What EC2 does over time and moto does not: held states, hidden instances, spent tokens, failed checks.
+"""Behaviour of EC2 over time that moto lacks: held states, hidden instances, spent tokens, failed checks.
 
 moto lives once in a process, and so does this; a bed begins with `RULES.reset()`.
 """
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
-# Long enough that a reply is on its way before the state that it tells is over.
+# Long enough for a response to be sent before the state that it reports is over.
 _TRANSITION_SECONDS = 0.25
 
 
 @dataclass(slots=True)
 class Token:
-    """A launch token that was used."""
+    """A client token that was used."""
 
     parameters: Any
     reservation: Any
@@ -51,7 +51,7 @@ class Rules:
     # Instances
 
     def born(self, instance: Any) -> None:
-        """moto has made an instance."""
+        """Called when moto has created an instance."""
         self._serials[instance.id] = len(self._serials) + 1
         self.instances[instance.id] = instance
 
@@ -66,7 +66,7 @@ class Rules:
         return self._serials[instance.id]
 
     def visible(self, backend: Any) -> Iterator[Any]:
-        """The instances of a region that reads show, in order."""
+        """Return the visible instances of a region, in order."""
         now = time.monotonic()
         for instance in list(self.instances.values()):
             if instance.ec2_backend is backend and self._hidden.get(instance.id, 0.0) <= now:
@@ -84,11 +84,11 @@ class Rules:
     # States
 
     def enter(self, instance_id: str, state: str) -> None:
-        """Begin a transition; what it leads to is what moto believes already."""
+        """Begin a transition to the state that moto has set already."""
         self._transitions[instance_id] = (state, time.monotonic() + _TRANSITION_SECONDS)
 
     def transition(self, instance_id: str) -> str | None:
-        """The state on the way, while it is on the way."""
+        """Return the transitional state, while it lasts."""
         under_way = self._transitions.get(instance_id)
         if under_way is None:
             return None

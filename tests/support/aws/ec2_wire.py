@@ -32,7 +32,7 @@ _TAGS = "".join(
         ("team", "networking"),
     )
 )
-# What a real description has besides and nobody reads here: it makes a page as large as EC2's.
+# The unused part of a real description: it makes a page as large as EC2's.
 _BALLAST = "".join(
     f"<{name}><item><itemId>{name}-%(number)d</itemId><status>in-use</status><attachTime>2026-01-01T00:00:00.000Z"
     "</attachTime><deleteOnTermination>true</deleteOnTermination><detail>"
@@ -93,7 +93,7 @@ class WireFake:
         start, page = _after(form.get("NextToken"))
         end = min(self._count, start + int(form["MaxResults"]))
         if form.get("Filter.1.Name") == "instance-id":
-            # By one id, as whoever describes worker by worker asks.
+            # By one id, like a caller that describes worker by worker.
             start, end = int(form["Filter.1.Value.1"].removeprefix("i-"), 16), self._count
             shown = range(start, start + 1)
         else:
@@ -106,7 +106,7 @@ class WireFake:
         )
 
     def _statuses(self, form: dict[str, str]) -> str:
-        """One impaired instance, whatever is asked."""
+        """Return one impaired instance for any request."""
         check = (
             "<status>impaired</status><details><item><name>reachability</name><status>failed</status></item></details>"
         )

@@ -1,4 +1,4 @@
-"""EC2's limits on filters and pages, which moto does not know."""
+"""EC2's limits on filters and pages, which moto lacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def filters_of(self: Any) -> dict[str, Any]:
 
 
 def page_of(self: Any, instances: list[Any]) -> tuple[list[Any], str | None]:
-    """A page counts instances; its token is the last one's serial number and the number of the page."""
+    """A page of instances; its token contains the serial number of the last instance and the number of the page."""
     size = int(self._get_param("MaxResults") or 1000)
     if size not in PAGE_SIZES:
         raise EC2ClientError("InvalidParameterValue", f"MaxResults must be between 5 and 1000, not {size}")
@@ -33,7 +33,7 @@ def page_of(self: Any, instances: list[Any]) -> tuple[list[Any], str | None]:
 
 
 def _page_token(token: str | None) -> tuple[int, int]:
-    """Where the page after this token begins, and the number of the page that follows it."""
+    """Return where the page of this token begins, and the number of the next page."""
     if not token:
         return 0, 2
     match = re.fullmatch(r"(\d+)\.(\d+)", token)

@@ -1,4 +1,4 @@
-"""moto, made more like EC2 where it is not: see `apply`.
+"""Patches that make moto behave more like EC2: see `apply`.
 
 Each patch replaces one method by name, so that a moto without that method fails at once and not in a test's assertion.
 """
@@ -32,7 +32,7 @@ _LONGEST_TOKEN = 64
 _STATUS_FILTERS = ("event.code", "instance-status.status", "system-status.status", "instance-id")
 _INSTANCE_ID = re.compile(r"^i-([0-9a-f]{8}|[0-9a-f]{17})$")
 _ALLOWED = {
-    # What a call finds, and what it leads to: None changes nothing, a missing state is refused.
+    # The state before a call and after it: None changes nothing, a missing state is rejected.
     "start": {"stopped": "pending", "pending": None, "running": None},
     "stop": {"running": "stopping", "stopping": None, "stopped": None},
     "terminate": {
@@ -47,10 +47,10 @@ _get_metric_data = CloudWatchBackend.get_metric_data
 
 
 def apply() -> None:
-    """Patch moto, once or again: launch tokens, states that take time, paging by instance, errors, health, limits."""
+    """Patch moto (idempotent): client tokens, states that take time, paging by instance, errors, health, limits."""
     settings.ENABLE_AMI_VALIDATION = True
     settings.EC2_ENABLE_INSTANCE_TYPE_VALIDATION = True
-    # moto says "pending" in the reply of every launch, also when a token is replayed an hour later.
+    # moto responds "pending" to every launch, also when a token is replayed an hour later.
     EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER.pop("RunInstances.Reservation.Instances.Instance.State", None)
     for owner, replaced in _PATCHES.items():
         for name, replacement in replaced.items():
@@ -71,13 +71,13 @@ def _read_state(self: Any) -> InstanceState:
 
 def _write_state(self: Any, state: InstanceState) -> None:
     if "_settled_state" not in self.__dict__:
-        # moto sets the state while it makes the instance, before anything looks the instance up.
+        # moto sets the state while it creates the instance, before anything reads it.
         RULES.born(self)
     self.__dict__["_settled_state"] = state
 
 
 def _tags(self: Any) -> list[dict[str, str]]:
-    """By one look into a dictionary; moto reads all tags of the region, for each instance of a page."""
+    """Uses one dictionary lookup; moto reads all tags of the region for each instance of a page."""
     found = self.ec2_backend.tags.get(self.id, {})
     return [{"resource_id": self.id, "key": key, "value": value} for key, value in list(found.items())]
 
@@ -93,7 +93,7 @@ def _limited_metric_data(self: Any, queries: list[dict[str, Any]], *args: Any, *
     return _get_metric_data(self, queries, *args, **kwargs)
 
 
-# Replies
+# Responses
 
 
 def _run(self: Any) -> ActionResult:
@@ -115,7 +115,7 @@ def _run(self: Any) -> ActionResult:
 
 
 def _zone(self: Any) -> str:
-    """A token holds in the zone of its subnet, and without one in the region."""
+    """A client token is valid in the zone of its subnet, or without a subnet in the region."""
     subnet_id = self._get_param("SubnetId")
     return str(self.ec2_backend.get_subnet(subnet_id).availability_zone) if subnet_id else ""
 
@@ -130,7 +130,7 @@ def _replay(used: Token, parameters: Any) -> ActionResult:
 
 
 def change(backend: Any, verb: str, instance_ids: list[str]) -> list[dict[str, Any]]:
-    """Start, stop or terminate all of them, or, if one does not allow it, none."""
+    """Start, stop or terminate all of them, or none if the state of one does not allow it."""
     with RULES.lock:
         instances = _look_up(backend, instance_ids)
         for instance in instances:
@@ -144,7 +144,7 @@ def _changed(instance: Any, verb: str) -> dict[str, Any]:
     previous = instance.state
     on_the_way = _ALLOWED[verb][previous]
     if on_the_way is not None:
-        # Whatever it was becoming is settled first: moto works on the state that it believes in.
+        # A transition in progress is completed first: moto uses its own state.
         instance.__dict__["_settled_state"] = InstanceState(previous, CODES[previous])
         RULES.enter(instance.id, on_the_way)
         _settle_as(instance, verb)
@@ -176,7 +176,7 @@ def _look_up(backend: Any, instance_ids: list[str]) -> list[Any]:
 
 
 def _ids_to_change(self: Any) -> list[str]:
-    """Which instances are meant; what is only to be checked ends here."""
+    """Return the instances of the request; a dry run ends here."""
     ids: list[str] = self._get_param("InstanceIds", [])
     with RULES.lock:
         _look_up(self.ec2_backend, ids)

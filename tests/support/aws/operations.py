@@ -1,4 +1,4 @@
-"""Which operations the adapter really calls, as botocore announces them before each call."""
+"""Records which operations the adapter calls, from botocore's events before each call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _new_session = clients._base_session
 
 
 def record() -> None:
-    """From now on, note the operations of every session that the adapter makes in this process."""
+    """From now on, record the operations of every session that the adapter creates in this process."""
     clients._base_session = _recording_session
 
 

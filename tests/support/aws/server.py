@@ -1,4 +1,4 @@
-"""An HTTP server on loopback that answers as AWS does, counts what it is asked, and misbehaves on demand.
+"""An HTTP server on loopback that responds like AWS, counts requests, and fails on demand.
 
 Faults act here, below everything that is tested: a refusal is sent as AWS sends it, and a lost reply is a socket that
 is cut after the call has been carried out.
@@ -36,7 +36,7 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked."""
+    """A request that the server received."""
 
     operation: str
     form: Mapping[str, str]
@@ -51,7 +51,7 @@ class _Refusal:
 
 
 class Hold:
-    """Keeps calls of an operation waiting, before or after they are carried out."""
+    """Delays calls of an operation, before or after they are executed."""
 
     def __init__(self, operation: str, *, after: bool, times: int) -> None:
         self.operation = operation
@@ -62,7 +62,7 @@ class Hold:
         self._released = threading.Event()
 
     def wants(self, operation: str, after: bool) -> bool:
-        """Whether to hold this call; asked under a lock."""
+        """Whether to hold this call; called under a lock."""
         if (operation, after) != (self.operation, self.after) or self._left == 0:
             return False
         self._left -= 1
@@ -78,18 +78,18 @@ class Hold:
 
 
 class _Handler(WSGIRequestHandler):
-    # One request a connection: a server that stops listening is then really gone.
+    # One request per connection: a server that stops listening is then unreachable at once.
     protocol_version = "HTTP/1.0"
 
     def log_request(self, *_: Any) -> None:
         """Nothing."""
 
     def log_error(self, *_: Any) -> None:
-        """Connections that are cut are cut on purpose."""
+        """Connections are cut on purpose."""
 
 
 class AwsServer:
-    """Serves an application, which is called by one thread at a time."""
+    """Serves an application, one thread at a time."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -129,7 +129,7 @@ class AwsServer:
         self._failing_page = number
 
     def hold(self, operation: str, *, after: bool = False, times: int = -1) -> Hold:
-        """Keep the next calls of the operation waiting until they are released; by default all of them."""
+        """Delay the next calls of the operation until they are released; by default all of them."""
         hold = Hold(operation, after=after, times=times)
         with self._counting:
             self._holds.append(hold)
@@ -138,7 +138,7 @@ class AwsServer:
     def outage(self, on: bool) -> None:
         if on and self._server is not None:
             self._deafen()
-            # Bound and not listening: connections are refused and nobody else gets the port.
+            # Bound but not listening: connections are refused, and no other process gets the port.
             self._placeholder = _bound(self.port)
         elif not on and self._server is None:
             self._listen()
@@ -230,7 +230,7 @@ def _bound(port: int) -> socket.socket:
 
 
 def _read(environ: dict[str, Any]) -> Request:
-    """EC2 and STS are asked by forms, CloudWatch by JSON and a header."""
+    """EC2 and STS requests are forms; CloudWatch requests are JSON with a header."""
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = io.BytesIO(body)
     target = environ.get("HTTP_X_AMZ_TARGET", "")
@@ -241,7 +241,7 @@ def _read(environ: dict[str, Any]) -> Request:
 
 
 def _page_number(request: Request) -> int:
-    """A page's token ends with the number of the page that it asks for."""
+    """The token of a page ends with the number of the requested page."""
     number = request.form.get("NextToken", "1").rsplit(".", 1)[-1]
     return int(number) if number.isdigit() else 0
 
@@ -260,7 +260,7 @@ def _refuse(request: Request, code: str, start_response: Any) -> list[bytes]:
 
 
 def _cut(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-    """Close the connection under the reply."""
+    """Close the connection during the response."""
     with suppress(OSError):
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
     start_response("200 OK", [("Content-Type", "text/xml")])

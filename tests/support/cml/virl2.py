@@ -1,4 +1,4 @@
-"""Cisco's client library, in an environment of its own for each version, made once and kept while its lock stays."""
+"""Cisco's client library, in a separate environment per version, created once and reused until its lock changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATIENCE = 110.0
 
 
 def interpreter(version: str) -> Path:
-    """The Python that has this version of the library; installs it when it is missing or its lock has changed."""
+    """The Python interpreter with this version of the library; installs it if it is missing or its lock has changed."""
     lock = ROOT / "requirements" / f"virl2-{version}.txt"
     folder = Path(sys.prefix) / f"virl2-{version}"
     python, stamp = folder / "bin" / "python", folder / "lock.sha256"
@@ -32,7 +32,7 @@ def interpreter(version: str) -> Path:
 
 
 def run_session(version: str, url: str, username: str, password: str) -> dict[str, Any]:
-    """Run the whole session in a process and return what it saw."""
+    """Run the whole session in a process and return its results."""
     command = [str(interpreter(version)), str(_SESSION), url, username, password]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
-"""A whole session of Cisco's own client library with a server; run by the interpreter that has the library.
+"""A whole session of Cisco's client library with a server; run by the interpreter that has the library.
 
-Arguments: the server's URL, user name, password. Prints what it saw as one JSON object.
+Arguments: the server's URL, user name, password. Prints the results as one JSON object.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(url: str, username: str, password: str) -> dict[str, object]:
     seen["server"] = client.system_info()["version"]
     seen["labs_before"] = client.get_lab_list(show_all=True)
     lab = client.import_lab(LAB, title="Small lab")
-    lab.auto_sync_interval = 0  # otherwise the library answers from its memory for a second
+    lab.auto_sync_interval = 0  # otherwise the library uses its cache for a second
     lab.wait_max_iterations, lab.wait_time = 600, 0.1
     seen["listed"] = client.get_lab_list(show_all=True) == [lab.id]
     seen["title"] = lab.title

@@ -1,4 +1,4 @@
-"""An HTTP proxy for CONNECT that leads the addresses of a test to servers on loopback."""
+"""An HTTP proxy for CONNECT that connects the addresses of a test to servers on loopback."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CHUNK = 65536
 
 
 class ConnectProxy:
-    """`routes` says where `host:port` really is, as (host, port); to anything else it knows no way."""
+    """`routes` maps `host:port` to the real (host, port); other targets are rejected."""
 
     def __init__(self, routes: dict[str, tuple[str, int]], *, port: int = 0, credentials: str = "") -> None:
         self.routes = routes
-        self.asked: list[str] = []
+        self.targets: list[str] = []
         self.talk_nonsense = False
         self._port = port
         self._credentials = credentials
@@ -62,7 +62,7 @@ class ConnectProxy:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         target = head.split(" ")[1]
-        self.asked.append(target)
+        self.targets.append(target)
         if self.talk_nonsense:
             writer.write(b"hello\r\n\r\n")
         elif self._credentials and f"Basic {self._credentials}" not in head:

@@ -1,4 +1,4 @@
-"""What a user of coordination does about failures, in its simplest form."""
+"""The simplest handling of failures by a user of coordination."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from lcm.coordination import (
+from lcm.core.coordination import (
     Coordination,
     CoordinationOutcomeUnknownError,
     CoordinationUnavailableError,
@@ -43,7 +43,7 @@ async def until_served(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def write_once(client: Coordination, key: str, value: bytes) -> None:
-    """Write a key that is written once; a write of unknown outcome is looked up before it is repeated."""
+    """Write a key that is written once; a write of unknown outcome is read back before it is repeated."""
     async with asyncio.timeout(DEADLINE):
         while True:
             try:
@@ -58,7 +58,7 @@ async def write_once(client: Coordination, key: str, value: bytes) -> None:
 
 
 async def take(batches: AsyncIterator[WatchBatch], count: int) -> list[WatchEvent]:
-    """The next `count` events; batches must be in order and say how far they go."""
+    """The next `count` events; batches must be in order and have increasing revisions."""
     events: list[WatchEvent] = []
     reached = 0
     async with asyncio.timeout(DEADLINE):

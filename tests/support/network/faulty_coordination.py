@@ -1,4 +1,4 @@
-"""Coordination with an unreliable network in between: cut off, slow, or losing answers after the write was done."""
+"""Coordination with an unreliable network in between: cut off, slow, or losing responses after the write was done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNREACHABLE = "etcd 127.0.0.1:2379: connection refused"
 
 
 class FaultyCoordination:
-    """Behaves as what it wraps until told otherwise. `calls` counts what reached for the network, by name."""
+    """Behaves like the wrapped coordination until a fault is set. `calls` counts the network calls by name."""
 
     def __init__(self, inner: Coordination) -> None:
         self.inner = inner
@@ -31,8 +31,8 @@ class FaultyCoordination:
         self.hang = False
         self.delay = 0.0
         self.lose_next_reply = False
-        self.repeat_revisions = 0  # how many revisions a resumed watch tells again
-        self.fail_watches = False  # and with them the lists that they begin with
+        self.repeat_revisions = 0  # how many revisions a resumed watch repeats
+        self.fail_watches = False  # also fails the lists that they start with
         self.calls: dict[str, int] = {}
         self._broken = asyncio.Event()
 
@@ -52,17 +52,17 @@ class FaultyCoordination:
         if self.hang:
             await asyncio.sleep(6)
             raise (
-                CoordinationOutcomeUnknownError("no answer within 6 s")
+                CoordinationOutcomeUnknownError("no response within 6 s")
                 if write
-                else CoordinationUnavailableError("no answer within 6 s")
+                else CoordinationUnavailableError("no response within 6 s")
             )
         if self.delay:
             await asyncio.sleep(self.delay)
-        answer = await call()
+        result = await call()
         if write and self.lose_next_reply:
             self.lose_next_reply = False
-            raise CoordinationOutcomeUnknownError("the answer was lost")
-        return answer
+            raise CoordinationOutcomeUnknownError("the response was lost")
+        return result
 
     async def get(self, key: str) -> KeyValue | None:
         return await self._send("get", lambda: self.inner.get(key), write=False)

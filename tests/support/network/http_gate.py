@@ -1,4 +1,4 @@
-"""An HTTP proxy that keeps a chosen request waiting, on its way there or back, and remembers what went through it."""
+"""An HTTP proxy that holds a matches request, before or after it is forwarded, and records all exchanges."""
 
 from __future__ import annotations
 
@@ -43,56 +43,56 @@ class LoopThread:
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do something there and wait for it."""
+        """Run a coroutine in that loop and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
 
 @dataclass(eq=False)
 class Exchange:
-    """A request, and the answer if one came."""
+    """A request and its response, if there was one."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes
     status: int = 0
-    reply: bytes = b""
+    response: bytes = b""
 
     @property
     def form(self) -> dict[str, str]:
-        """Of a request to EC2."""
+        """The form fields of a request to EC2."""
         return dict(urllib.parse.parse_qsl(self.body.decode()))
 
     @property
     def operation(self) -> str:
-        """What AWS is asked for, or the last part of a path with the status that is to be written there."""
+        """The AWS operation, or the last segment of the path, with the status that is written."""
         if "x-amz-target" in self.headers:
             return self.headers["x-amz-target"].rsplit(".", 1)[-1]
         if self.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             return self.form.get("Action", "")
         name = self.path.partition("?")[0].rpartition("/")[2]
-        return f"{name} {self.told['status']}" if name == "status" else name
+        return f"{name} {self.request_json['status']}" if name == "status" else name
 
     @property
-    def told(self) -> dict[str, Any]:
-        """The body, if it is JSON."""
-        told: dict[str, Any] = json.loads(self.body)
-        return told
+    def request_json(self) -> dict[str, Any]:
+        """The request body as JSON."""
+        content: dict[str, Any] = json.loads(self.body)
+        return content
 
     @property
-    def answer(self) -> dict[str, Any]:
-        """The answer, if it is JSON."""
-        answer: dict[str, Any] = json.loads(self.reply)
-        return answer
+    def response_json(self) -> dict[str, Any]:
+        """The response body as JSON."""
+        content: dict[str, Any] = json.loads(self.response)
+        return content
 
     @property
     def term(self) -> int:
-        """Of the leader that writes; 0 if it does not write as one."""
+        """The term of the leader that writes; 0 without one."""
         return int(self.headers.get("x-lcm-leader-term", "0"))
 
 
 class Hold:
-    """Keeps the first exchange of an operation waiting until the test has decided what becomes of it."""
+    """Holds the first exchange of an operation until the test decides how it continues."""
 
     def __init__(self, operation: str, *, after: bool) -> None:
         self.operation = operation
@@ -104,16 +104,16 @@ class Hold:
         self._passes = False
 
     def wait(self) -> Exchange | None:
-        """Wait until it is held."""
-        assert self._arrived.wait(PATIENCE), f"nobody asked for {self.operation}"
+        """Wait until the exchange is held."""
+        assert self._arrived.wait(PATIENCE), f"no request for {self.operation}"
         return self.exchange
 
     def let_go(self) -> None:
-        """It goes on as if nothing had been, and is waited for until it has."""
+        """Let it continue and wait until it has ended."""
         self._decide(passes=True)
 
     def drop(self) -> None:
-        """What is held never gets any further."""
+        """Drop the held exchange."""
         self._decide(passes=False)
 
     def _decide(self, *, passes: bool) -> None:
@@ -122,38 +122,38 @@ class Hold:
         assert self._ended.wait(PATIENCE), f"{self.operation} did not end"
 
     def abandon(self) -> None:
-        """Nobody will decide any more."""
+        """End the hold without a decision."""
         self._decided.set()
 
-    # For whoever keeps it waiting
+    # For the proxy
 
     async def reached(self, exchange: Exchange | None = None) -> bool:
-        """Wait for the decision; whether it goes on."""
+        """Wait for the decision; returns whether to continue."""
         self.exchange = exchange
         self._arrived.set()
         await asyncio.to_thread(self._decided.wait, _LONGEST_HOLD)
         return self._passes
 
     def ended(self) -> None:
-        """All that follows from the decision has been done."""
+        """The decision has been carried out."""
         self._ended.set()
 
 
 class Holds:
-    """Each is for the next of its kind, and for one only."""
+    """The holds of a proxy; each applies to one exchange."""
 
     def __init__(self) -> None:
         self._waiting: list[Hold] = []
         self._taken: list[Hold] = []
 
     def add(self, operation: str, *, after: bool) -> Hold:
-        """Hold the next one before or after it is carried out."""
+        """Hold the next exchange of an operation before or after it is forwarded."""
         hold = Hold(operation, after=after)
         self._waiting.append(hold)
         return hold
 
     def take(self, operation: str, *, after: bool) -> Hold | None:
-        """The hold for this, which nothing else runs into."""
+        """Take the hold for this operation, if there is one."""
         for hold in list(self._waiting):
             if (hold.operation, hold.after) == (operation, after):
                 self._waiting.remove(hold)
@@ -162,14 +162,14 @@ class Holds:
         return None
 
     def clear(self) -> None:
-        """Hold nothing any more; what is held and nobody has let go is dropped."""
+        """Remove all holds; exchanges that are still held are dropped."""
         self._waiting.clear()
         while self._taken:
             self._taken.pop().abandon()
 
 
 class HttpGate:
-    """Stands before an HTTP server. Every request has a connection of its own behind it."""
+    """A proxy in front of an HTTP server. Every request is forwarded on its own connection."""
 
     def __init__(self, port: int) -> None:
         self.exchanges: list[Exchange] = []
@@ -198,9 +198,9 @@ class HttpGate:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
-    def of(self, chosen: Callable[[Exchange], bool]) -> list[Exchange]:
-        """Those that were chosen, in order."""
-        return [exchange for exchange in list(self.exchanges) if chosen(exchange)]
+    def of(self, matches: Callable[[Exchange], bool]) -> list[Exchange]:
+        """The matching exchanges, in order."""
+        return [exchange for exchange in list(self.exchanges) if matches(exchange)]
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
@@ -225,10 +225,10 @@ class HttpGate:
     async def _pass(self, exchange: Exchange, writer: asyncio.StreamWriter, held: list[Hold]) -> None:
         if not await self._let_through(exchange, held, after=False):
             return
-        answer = await self._forward(exchange)
+        response = await self._forward(exchange)
         if not await self._let_through(exchange, held, after=True):
             return
-        writer.write(answer)
+        writer.write(response)
         await writer.drain()
 
     async def _let_through(self, exchange: Exchange, held: list[Hold], *, after: bool) -> bool:
@@ -245,14 +245,14 @@ class HttpGate:
             lines = [f"{exchange.method} {exchange.path} HTTP/1.1", "connection: close"]
             lines += [f"{name}: {value}" for name, value in kept.items()]
             writer.write("\r\n".join(lines).encode() + _HEAD_ENDS + exchange.body)
-            answer = await reader.read(-1)
+            response = await reader.read(-1)
         finally:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-        head, _, exchange.reply = answer.partition(_HEAD_ENDS)
+        head, _, exchange.response = response.partition(_HEAD_ENDS)
         exchange.status = int(head.split(b" ", 2)[1]) if head else 0
-        return answer
+        return response
 
 
 async def _request(reader: asyncio.StreamReader) -> Exchange:

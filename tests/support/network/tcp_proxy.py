@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on demand."""
+"""A TCP proxy with injected faults."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Mode(Enum):
 
     FORWARD = "forward"
     BLACK_HOLE = "swallow what comes from either side, keep connections open"
-    DROP_REPLIES = "forward requests, swallow answers"
+    DROP_REPLIES = "forward requests, drop responses"
     REFUSE = "accept and close at once"
 
 
 class TcpProxy:
-    """Stands between a client and `target`; the mode counts for open connections too."""
+    """A proxy between a client and `target`; the mode also applies to open connections."""
 
     def __init__(self, target: str, *, port: int = 0) -> None:
         host, _, target_port = target.rpartition(":")
@@ -34,7 +34,7 @@ class TcpProxy:
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.accepted: list[float] = []
         self.swallowed = 0
-        # Bytes of answers after which all connections are cut once.
+        # Bytes of responses after which all connections are cut once.
         self.cut_after: int | None = None
 
     @property
@@ -58,7 +58,7 @@ class TcpProxy:
         await self._server.wait_closed()
 
     def set_mode(self, mode: Mode) -> None:
-        """Behave so from now on."""
+        """Set the mode."""
         self._mode = mode
 
     def cut(self) -> None:
@@ -75,7 +75,7 @@ class TcpProxy:
             if self._mode is not Mode.REFUSE:
                 await self._pump_both(reader, writer)
         except (OSError, asyncio.CancelledError):
-            # A connection that breaks or is cut ends here; nobody else waits for this task.
+            # A connection that breaks or is cut ends here; no other task waits for this one.
             pass
         finally:
             del self._connections[task]
@@ -84,7 +84,7 @@ class TcpProxy:
                 await writer.wait_closed()
 
     async def _pump_both(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Shielded: cancelled halfway, it would leave a connection that nobody closes.
+        # Shielded: cancelled halfway, it would leave a connection that is never closed.
         connecting = asyncio.ensure_future(asyncio.open_connection(*self._target))
         try:
             far_reader, far_writer = await asyncio.shield(connecting)
@@ -92,28 +92,28 @@ class TcpProxy:
             (await connecting)[1].close()
             raise
         pumps = [
-            asyncio.ensure_future(self._pump(reader, far_writer, answers=False)),
-            asyncio.ensure_future(self._pump(far_reader, writer, answers=True)),
+            asyncio.ensure_future(self._pump(reader, far_writer, responses=False)),
+            asyncio.ensure_future(self._pump(far_reader, writer, responses=True)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for pump in pumps:
                 pump.cancel()
-            # Before anything is awaited: a cut may cancel this very clean-up.
+            # Before anything is awaited: a cut may cancel this clean-up.
             far_writer.close()
             await asyncio.gather(*pumps, return_exceptions=True)
             with suppress(OSError):
                 await far_writer.wait_closed()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, responses: bool) -> None:
         while data := await reader.read(_CHUNK):
-            if self._mode is Mode.BLACK_HOLE or (answers and self._mode is Mode.DROP_REPLIES):
+            if self._mode is Mode.BLACK_HOLE or (responses and self._mode is Mode.DROP_REPLIES):
                 self.swallowed += len(data)
                 continue
             writer.write(data)
             await writer.drain()
-            if answers and self.cut_after is not None:
+            if responses and self.cut_after is not None:
                 self.cut_after -= len(data)
                 if self.cut_after <= 0:
                     self.cut_after = None

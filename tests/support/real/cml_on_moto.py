@@ -1,4 +1,4 @@
-"""CML servers on the instances of patched moto: each stands at its instance's address, and only while that runs."""
+"""CML servers on the instances of patched moto: each is at its instance's address, and only while that runs."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _SETTINGS = SimulatorSettings(boot_seconds=0.0, login_seconds=0.0, register_seco
 
 
 class CountingAccount(SmartAccount):
-    """Remembers how often each licence was taken and given back."""
+    """Counts the registrations and deregistrations of each license."""
 
     def __init__(self) -> None:
         super().__init__()
         self.taken: Counter[str] = Counter()
         self.given_back: Counter[str] = Counter()
 
-    def take(self, product_uuid: str) -> None:
+    def register(self, product_uuid: str) -> None:
         self.taken[product_uuid] += 1
-        super().take(product_uuid)
+        super().register(product_uuid)
 
-    def give_back(self, product_uuid: str) -> None:
+    def release(self, product_uuid: str) -> None:
         self.given_back[product_uuid] += product_uuid in self.holders
-        super().give_back(product_uuid)
+        super().release(product_uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +51,25 @@ class _Seen:
 
 
 class Machines:
-    """Follows the instances, and leads their addresses to servers. Holds are of deregistrations, by instance."""
+    """Follows the instances and maps their addresses to servers. Deregistrations can be held, by instance."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.account = CountingAccount()
         self.proxy = ConnectProxy({})
         self.holds = Holds()
-        self.products: dict[str, str] = {}  # by instance: under which id it holds its licence
+        self.products: dict[str, str] = {}  # by instance: the id of its license
         self._farm = SimulatorFarm(replace(_SETTINGS, speed=speed))
         self._farm.account = self.account
         self._on: set[str] = set()
         self._following: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin to follow."""
+        """Start to follow the instances."""
         await self.proxy.__aenter__()
         self._following = asyncio.create_task(self._follow_on())
 
     async def close(self) -> None:
-        """End all servers."""
+        """Stop all servers."""
         assert self._following is not None
         self.holds.clear()
         self._following.cancel()
@@ -79,35 +79,35 @@ class Machines:
         await self._farm.stop()
 
     async def start_user_lab(self, instance_id: str) -> str:
-        """Somebody works on the server."""
+        """A user starts to work on the server."""
         world = self._farm[instance_id].world
         world.time.advance()
         return world.start_user_lab("student").id
 
     async def person_stops_lab(self, instance_id: str, lab_id: str) -> None:
-        """And has finished."""
+        """The user has finished."""
         world = self._farm[instance_id].world
         world.time.advance()
         lab = world.labs.get(lab_id)
         world.labs.stop(lab, lab.owner)
 
     async def nodes_running(self, instance_id: str) -> int:
-        """How many nodes run on the server."""
+        """The number of running nodes on the server."""
         return int(self._farm[instance_id].world.state()["nodes_running"])
 
     async def labs(self) -> list[Lab]:
-        """All labs on machines that are still there, running or not."""
+        """All labs on instances that still exist, running or not."""
         worlds = [self._farm[instance_id].world for instance_id in self._farm.addresses]
         for world in worlds:
             world.time.advance()
         return [lab for world in worlds for lab in world.labs.all]
 
-    def holds_licence(self, instance_id: str) -> bool:
-        """Whether the account counts one for it, whether or not the machine still exists."""
+    def holds_license(self, instance_id: str) -> bool:
+        """Whether the account counts a license for the instance, also if that no longer exists."""
         return self.products.get(instance_id) in self.account.holders
 
     def times_given_back(self, instance_id: str) -> int:
-        """How often the licence of the instance really was."""
+        """How often the license of the instance was deregistered."""
         return self.account.given_back[self.products[instance_id]]
 
     async def _follow_on(self) -> None:

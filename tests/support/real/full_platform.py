@@ -31,7 +31,7 @@ _CONTROLLERS = ("worker-controller", "resource-scheduler", "lablet-controller")
 
 
 class RealWhole:
-    """The parts, and what people do with them."""
+    """The parts, and actions of users."""
 
     def __init__(self, folder: Path, etcd: EtcdServer, aws: AwsBed, loop: LoopThread) -> None:
         self.aws = aws
@@ -40,7 +40,7 @@ class RealWhole:
         loop.run(self.machines.open())
         port = free_ports(1)[0]
         url = f"http://127.0.0.1:{port}"
-        # Idle connections are given up before the server does so.
+        # Idle connections are closed before the server closes them.
         self._people = httpx.Client(
             base_url=url,
             headers={"Authorization": f"Bearer {ADMIN}"},
@@ -74,18 +74,18 @@ class RealWhole:
         self.controllers = [LcmProcess(folder, name, name, env=env) for name in _CONTROLLERS]
 
     def start(self) -> RealWhole:
-        """The control plane, alone as yet."""
+        """Start the control plane only."""
         self.plane.start()
         wait_until(self._ready, "the control plane is ready", PATIENCE)
         return self
 
     def start_controllers(self) -> None:
-        """Whatever was asked for so far is found at once, however long it took to ask for it."""
+        """Start the controllers: they find all earlier requests at once, however long those took."""
         for controller in self.controllers:
             controller.start()
 
     def close(self) -> None:
-        """End everything that was started here."""
+        """Stop everything that was started here."""
         for process in (*self.controllers, self.plane):
             process.end()
         self.loop.run(self.machines.close())
@@ -93,18 +93,18 @@ class RealWhole:
 
     def ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         """As an admin."""
-        answer = self._people.request(method, path, **options)
-        assert answer.status_code < 300, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        response = self._people.request(method, path, **options)
+        assert response.status_code < 300, response.text
+        result: dict[str, Any] = response.json()
+        return result
 
     def lablets(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """All records."""
         items: list[dict[str, Any]] = self.ask("GET", "/api/lablets", params={"limit": 200})["items"]
         return items
 
     def workers(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """All records."""
         items: list[dict[str, Any]] = self.ask("GET", "/api/workers", params={"limit": 200})["items"]
         return items
 
@@ -114,7 +114,7 @@ class RealWhole:
         return [str(entry["to_status"]) for entry in items]
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until it holds; says how everything was if it never did."""
+        """Wait until the predicate is true; on failure describe all records."""
         try:
             wait_until(condition, what, PATIENCE)
         except AssertionError as error:

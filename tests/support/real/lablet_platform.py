@@ -35,7 +35,7 @@ _SCHEDULER = {"X-LCM-Controller": "resource-scheduler", "X-LCM-Leader-Term": "1"
 
 
 class RealLablets:
-    """The parts, and what tests do with them."""
+    """The parts, and actions of tests."""
 
     def __init__(self, folder: Path, etcd: EtcdServer, loop: LoopThread) -> None:
         self.loop = loop
@@ -69,9 +69,9 @@ class RealLablets:
         return self
 
     def start_controller(self, name: str) -> None:
-        """A lablet controller, or one that has ended once more."""
+        """Start a lablet controller, or restart one that has ended."""
         if name not in self.controllers:
-            told = {
+            overrides = {
                 "CONTROL_PLANE_API_URL": self.gate.url,
                 "CML_DEFAULT_PASSWORD": _SETTINGS.password,
                 "LEADER_LEASE_TTL": str(TTL),
@@ -79,13 +79,13 @@ class RealLablets:
                 "RECONCILE_INTERVAL": "1",
                 "INITIAL_DELAY": "0.1",
             }
-            process = LcmProcess(self._folder, name, "lablet-controller", env={**self._env, **told})
+            process = LcmProcess(self._folder, name, "lablet-controller", env={**self._env, **overrides})
             process._env["LABLET_CONTROLLER_PORT"] = str(process.port)
             self.controllers[name] = process
         self.controllers[name].start()
 
     def close(self) -> None:
-        """End everything that was started here."""
+        """Stop everything that was started here."""
         for process in (*self.controllers.values(), self.plane):
             process.end()
         self.loop.run(self.gate.close())
@@ -106,7 +106,7 @@ class RealLablets:
         return found[0]
 
     def kill_at(self, hold: Hold) -> LcmProcess:
-        """SIGKILL the one that has come so far; what is held gets no further."""
+        """SIGKILL the controller that has reached this step; what is held does not continue."""
         exchange = hold.wait()
         assert exchange is not None
         killed = next(one for one in self.controllers.values() if exchange.term in terms(one))
@@ -131,8 +131,8 @@ class RealLablets:
             ("STARTING", {}),
             ("RUNNING", {"public_ip": address, "conditions": [ready]}),
         ):
-            told = {"status": status, "version": made["version"], "reason": "seen", **fields}
-            made = self.write(path, _WORKERS, told)
+            body = {"status": status, "version": made["version"], "reason": "observed", **fields}
+            made = self.write(path, _WORKERS, body)
         worker_id: str = made["id"]
         return worker_id
 
@@ -167,33 +167,33 @@ class RealLablets:
     def labs(self) -> list[Lab]:
         """All labs of all servers that carry a marker of ours."""
 
-        async def look() -> list[Lab]:
+        async def read() -> list[Lab]:
             worlds = [self.farm[address].world for address in self.farm.addresses]
             for world in worlds:
                 world.time.advance()
             return [lab for world in worlds for lab in world.labs.all if marker_in_title(lab.plan.title)]
 
-        return self.loop.run(look())
+        return self.loop.run(read())
 
     def imports(self) -> int:
-        """Labs that were ever made."""
+        """All labs that were created."""
         return sum(self.farm[address].world.labs.imported for address in self.farm.addresses)
 
     def ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         """As an admin, not through the gate."""
         headers = {"Authorization": f"Bearer {ADMIN}"}
-        answer = self._http.request(method, path, headers=headers, **options)
-        assert answer.status_code < 300, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        response = self._http.request(method, path, headers=headers, **options)
+        assert response.status_code < 300, response.text
+        result: dict[str, Any] = response.json()
+        return result
 
     def write(self, path: str, leader: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
         """As a controller, not through the gate."""
         headers = {"Authorization": f"Bearer {CONTROLLER}", **leader}
-        answer = self._http.post(f"/api/internal/{path}", headers=headers, json=body)
-        assert answer.status_code < 300, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        response = self._http.post(f"/api/internal/{path}", headers=headers, json=body)
+        assert response.status_code < 300, response.text
+        result: dict[str, Any] = response.json()
+        return result
 
     def _plane_ready(self) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""A controller for processes under test: it writes down every moment at which it believed to lead, and each act."""
+"""A controller for processes under test: it logs every time at which it believed to lead, and each action."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Diarist(WatchTriggeredHostedService[str]):
         self._spawn(self._keep_diary(), "diary")
 
     async def _keep_diary(self) -> None:
-        """The moment is taken before the look: being stopped between the two must not count against us."""
+        """The time is taken before the check: a stop between the two must not count as an error."""
         while True:
             checked_at = clock.boottime()
             term = self.term

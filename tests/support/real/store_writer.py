@@ -1,4 +1,4 @@
-"""Writes to a store until it is killed; says on standard output what was acknowledged.
+"""Writes to a store until it is killed; prints what was acknowledged.
 
 `python -m tests.support.real.store_writer sqlite FILE` or `… mongo URI DATABASE`.
 """
@@ -33,7 +33,7 @@ def chosen_store(adapter: str, *where: str) -> Store:
 
 
 async def count_up(store: Store, writer: int, say: Callable[[int, int], None], until: int = sys.maxsize) -> None:
-    """Write 1, 2, 3, … into one document, each with a line of the journal, going on from what is there."""
+    """Write 1, 2, 3, … into one document, each with a journal entry, continuing from the stored number."""
     name = f"writer-{writer}"
     found = await store.get(NOTES, name)
     number = int(found.body) if found else 0
@@ -50,7 +50,7 @@ async def count_up(store: Store, writer: int, say: Callable[[int, int], None], u
 async def main(arguments: list[str]) -> None:
     store = chosen_store(*arguments)
     await store.open(KINDS)
-    # One write of a short line to a pipe is never torn.
+    # A single short write to a pipe is atomic.
     await asyncio.gather(
         *(count_up(store, writer, lambda who, what: _say(f"{who} {what}\n")) for writer in range(WRITERS))
     )

@@ -41,7 +41,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A moment in what a leader does: just before something is carried out, or before it hears that it was."""
+    """A step of a leader: just before a request is executed, or just before its response arrives."""
 
     where: str
     what: str
@@ -52,12 +52,12 @@ class Step:
 
 
 def around(where: str, what: str) -> list[Step]:
-    """The moments before and after something."""
+    """The steps before and after a request."""
     return [Step(where, what, after) for after in (False, True)]
 
 
 class RealPlatform:
-    """The parts, and what tests do with them."""
+    """The parts, and actions of tests."""
 
     def __init__(self, folder: Path, etcd: EtcdCluster, mongod: MongoServer, aws: AwsBed, loop: LoopThread) -> None:
         self.aws = aws
@@ -66,7 +66,7 @@ class RealPlatform:
         self._folder = folder
         self._port = free_ports(1)[0]
         self._numbers = itertools.count(1)
-        # Idle connections are given up before the server does so.
+        # Idle connections are closed before the server closes them.
         self._people = httpx.Client(
             base_url=f"http://127.0.0.1:{self._port}",
             headers={"Authorization": f"Bearer {ADMIN}"},
@@ -95,7 +95,7 @@ class RealPlatform:
         self.controllers: dict[str, LcmProcess] = {}
 
     def close(self) -> None:
-        """End everything that was started here."""
+        """Stop everything that was started here."""
         for process in (*self.controllers.values(), self.plane):
             process.end()
         for part in (self.plane_gate, self.aws_gate, self.machines):
@@ -113,7 +113,7 @@ class RealPlatform:
         return self
 
     def start_controller(self, name: str) -> None:
-        """A controller, or one that has ended once more. Its AWS key says who asks."""
+        """Start a controller, or restart one that has ended. Its AWS key identifies its calls."""
         if name not in self.controllers:
             settings = {
                 "AWS_ACCESS_KEY_ID": name,
@@ -131,7 +131,7 @@ class RealPlatform:
         self.controllers[name].start()
 
     def leaders(self) -> list[LcmProcess]:
-        """Who says that it leads; one at most."""
+        """The controller that leads; at most one."""
         return [process for process in self.controllers.values() if process.running and process.is_leader]
 
     def until_led(self, *, standbys: int = 1) -> LcmProcess:
@@ -148,7 +148,7 @@ class RealPlatform:
         return found[0]
 
     def until_another_leads(self, than: LcmProcess) -> LcmProcess:
-        """Wait until the control plane has heard of another leader."""
+        """Wait until the control plane knows of another leader."""
         found: list[LcmProcess] = []
 
         def taken_over() -> bool:
@@ -157,27 +157,27 @@ class RealPlatform:
             found[:] = [process for process in others if term in terms(process)]
             return bool(found)
 
-        wait_until(taken_over, f"somebody takes over from {than.name}", PATIENCE)
+        wait_until(taken_over, f"another controller takes over from {than.name}", PATIENCE)
         return found[0]
 
     def known_leader(self) -> dict[str, Any]:
-        """What the control plane has heard of the present leader."""
+        """What the control plane knows about the current leader."""
         none = {"term": 0, "startup_sweep_done": False}
-        answer = self.ask("GET", "/api/fleet")
-        leaders = answer.json()["leaders"] if answer.status_code == 200 else ()
+        response = self.ask("GET", "/api/fleet")
+        leaders = response.json()["leaders"] if response.status_code == 200 else ()
         return next((one for one in leaders if one["controller"] == "worker-controller"), none)
 
-    # Moments
+    # Steps
 
     def hold(self, step: Step, instance_id: str = "") -> Hold:
-        """Keep the next such step waiting."""
+        """Hold the next such step."""
         if step.where == "cml":
             return self.machines.holds.add(f"{DEREGISTRATION} {instance_id}", after=step.after)
         gate = self.plane_gate if step.where == "plane" else self.aws_gate
         return gate.holds.add(step.what, after=step.after)
 
     def sender(self, exchange: Exchange | None) -> LcmProcess:
-        """Which controller has asked this; of what was said to CML nobody knows, so that must be the leader."""
+        """The controller that sent a request; for calls to CML that is unknown, so it must be the leader."""
         if exchange is None:
             return self.until_led()
         if exchange.term:
@@ -185,7 +185,7 @@ class RealPlatform:
         return next(one for one in self.controllers.values() if f"Credential={one.name}/" in _signature(exchange))
 
     def calm(self) -> None:
-        """Whatever a test left behind: nothing is held and nobody is stopped."""
+        """Clean up after a test: nothing is held and no process is stopped."""
         for part in (self.plane_gate, self.aws_gate, self.machines):
             part.holds.clear()
         for process in self.controllers.values():
@@ -193,7 +193,10 @@ class RealPlatform:
                 process.signal(signal.SIGCONT)
 
     def kill_at(self, hold: Hold) -> LcmProcess:
-        """SIGKILL the one that has come so far; what is held gets no further. Another one has taken over then."""
+        """SIGKILL the controller that has reached this step; what is held does not continue.
+
+        Returns when another one has taken over.
+        """
         killed = self.sender(hold.wait())
         killed.signal(signal.SIGKILL)
         killed.wait()
@@ -211,65 +214,65 @@ class RealPlatform:
         except httpx.TransportError:
             return httpx.Response(0)
 
-    def create(self, **body: Any) -> str:
-        """A new worker, which nobody pauses unless told otherwise."""
+    def create(self, **fields: Any) -> str:
+        """A new worker, by default without idle detection."""
         name = f"w{next(self._numbers)}"
-        body = {"name": name, "template_name": "small", "idle_detection_enabled": False, **body}
-        answer = self.ask("POST", "/api/workers", json=body)
-        assert answer.status_code == 201, answer.text
-        worker_id: str = answer.json()["id"]
+        body = {"name": name, "template_name": "small", "idle_detection_enabled": False, **fields}
+        response = self.ask("POST", "/api/workers", json=body)
+        assert response.status_code == 201, response.text
+        worker_id: str = response.json()["id"]
         return worker_id
 
     def command(self, worker_id: str, name: str) -> None:
-        """What a person asks for."""
-        answer = self.ask("POST", f"/api/workers/{worker_id}/{name}")
-        assert answer.status_code < 300, answer.text
+        """Send a request of a person."""
+        response = self.ask("POST", f"/api/workers/{worker_id}/{name}")
+        assert response.status_code < 300, response.text
 
     def change_settings(self, **groups: dict[str, Any]) -> None:
         """An admin changes settings at run time."""
-        answer = self.ask("PATCH", "/api/settings", json=groups)
-        assert answer.status_code == 200, answer.text
+        response = self.ask("PATCH", "/api/settings", json=groups)
+        assert response.status_code == 200, response.text
 
     def worker(self, worker_id: str) -> dict[str, Any]:
         """The record."""
-        answer = self.ask("GET", f"/api/workers/{worker_id}")
-        return answer.json() if answer.status_code == 200 else {}
+        response = self.ask("GET", f"/api/workers/{worker_id}")
+        return response.json() if response.status_code == 200 else {}
 
     def until(self, worker_id: str, **fields: Any) -> dict[str, Any]:
-        """Wait until the record says so."""
+        """Wait until the record has these values."""
 
-        def told() -> bool:
+        def matches() -> bool:
             worker = self.worker(worker_id)
             return all(worker.get(name) == value for name, value in fields.items())
 
         try:
-            wait_until(told, f"{worker_id} is {fields}", PATIENCE)
+            wait_until(matches, f"{worker_id} is {fields}", PATIENCE)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.worker(worker_id)}") from error
         return self.worker(worker_id)
 
     def until_condition(self, worker_id: str, kind: str, message: str = "") -> None:
-        """Wait until a condition is true and says this."""
+        """Wait until a condition is true and has this message."""
 
-        def told() -> bool:
+        def matches() -> bool:
             conditions = self.worker(worker_id).get("conditions", ())
             true = [one for one in conditions if (one["type"], one["status"]) == (kind, "True")]
             return any(message in one["message"] for one in true)
 
-        wait_until(told, f"{worker_id} is {kind} {message}", PATIENCE)
+        wait_until(matches, f"{worker_id} is {kind} {message}", PATIENCE)
 
     def history(self, worker_id: str) -> list[str]:
-        """The statuses that it had, in order."""
+        """The statuses of the worker, in order."""
         items = self.ask("GET", f"/api/workers/{worker_id}/history", params={"limit": 500}).json()["items"]
         return [str(entry["to_status"]) for entry in items]
 
     def audits(self, subject: str) -> list[str]:
-        """What is kept of it, oldest first."""
-        asked = {"subject": subject, "newest_first": "false", "limit": "500"}
-        return [str(line["action"]) for line in self.ask("GET", "/api/audit", params=asked).json()["items"]]
+        """The audit actions of the subject, oldest first."""
+        params = {"subject": subject, "newest_first": "false", "limit": "500"}
+        return [str(line["action"]) for line in self.ask("GET", "/api/audit", params=params).json()["items"]]
 
     def launched_for(self, worker_id: str) -> list[str]:
-        """All instances that were ever launched for it."""
+        """All instances that were launched for the worker."""
         with RULES.lock:
             return [
                 instance.id
@@ -279,7 +282,7 @@ class RealPlatform:
 
 
 def terms(process: LcmProcess) -> list[int]:
-    """The terms in which it led."""
+    """The terms in which the controller led."""
     return [entry["term"] for entry in process.logged("leadership won")]
 
 

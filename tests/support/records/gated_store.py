@@ -1,4 +1,4 @@
-"""A store in memory that lags, fails and loses answers when told to."""
+"""A store in memory that lags, fails and loses responses on demand."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class GatedStore(MemoryStore):
-    """A store whose next read can be held back once done, whose next commits fail, or whose answers are lost."""
+    """A store whose next read can be delayed after it is done, whose next commits fail, or whose responses are lost."""
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         super().__init__(disk)
         self.gate: asyncio.Event | None = None
         self.failures: list[Exception] = []
-        self.loses_answers = False
+        self.loses_responses = False
 
     async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         stored = await super().get(kind, document_id)
@@ -40,8 +40,8 @@ class GatedStore(MemoryStore):
         if self.failures:
             raise self.failures.pop(0)
         cursors = await super().commit(writes, entries=entries, guards=guards)
-        if self.loses_answers:
-            raise StoreUnavailableError("the answer was lost")
+        if self.loses_responses:
+            raise StoreUnavailableError("the response was lost")
         return cursors
 
     async def _wait(self) -> None:

@@ -1,4 +1,4 @@
-"""Lablets and workers on a store of their own, to test changes of both with."""
+"""Lablets and workers on their own store, for tests that change both."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lcm.control_plane.lablets.controller_writes import LabletControllerWrites
 from lcm.control_plane.lablets.definitions import add_definition
 from lcm.control_plane.lablets.service import LabletService
 from lcm.control_plane.records.kinds import ALL_KINDS, LABLETS, WORKERS
-from lcm.control_plane.records.unit_of_work import UnitOfWork
+from lcm.control_plane.records.unit_of_work import Leader, UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryStore
-from lcm.control_plane.workers.controller_writes import Leader, WorkerControllerWrites
+from lcm.control_plane.workers.controller_writes import WorkerControllerWrites
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 from lcm.model.lablet.record import (
@@ -53,14 +53,14 @@ READY = ({"type": "CmlReady", "status": "True", "reason": "Seen", "since": NOW},
 
 
 def a_ready_worker(**changes: Any) -> Worker:
-    """A worker that takes lablets: 2 CPU, 4 GB, 100 GB, 15 nodes."""
+    """A worker that accepts lablets: 2 CPU, 4 GB, 100 GB, 15 nodes."""
     capacity = {"cpu_cores": 2, "memory_gb": 4.0, "storage_gb": 100.0, "max_nodes": 15}
     facts = {"status": "RUNNING", "instance_id": "i-1", "conditions": READY, "capacity": capacity}
     return a_worker(**{**facts, **changes})
 
 
 def a_lablet(**changes: Any) -> Lablet:
-    """A lablet that has just been made."""
+    """A new lablet."""
     facts: dict[str, Any] = {
         "id": "l-1",
         "name": "exercise",
@@ -75,7 +75,7 @@ def a_lablet(**changes: Any) -> Lablet:
 
 
 class LaggingStore(MemoryStore):
-    """A store that others use in between: each read and each commit takes a moment, by chance."""
+    """A store in which reads and commits take random times, so that transactions interleave."""
 
     def __init__(self, chance: random.Random) -> None:
         super().__init__()
@@ -105,9 +105,9 @@ class LabletDesk:
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
         self.commits = 0
-        self.records = UnitOfWork(self.store, self._count)
+        self.unit_of_work = UnitOfWork(self.store, self._count)
         box = SecretBox([parse_key(generate_key(), "test")])
-        self.plane = ControlPlaneContext(self.store, self.records, box, ("eu-west-1", "us-east-1"))
+        self.plane = ControlPlaneContext(self.store, self.unit_of_work, box, ("eu-west-1", "us-east-1"))
         self.people = LabletService(self.plane)
         self.reports = LabletControllerWrites(self.plane)
         self.workers = WorkerControllerWrites(self.plane)
@@ -116,42 +116,42 @@ class LabletDesk:
         self.commits += 1
 
     async def open(self, *workers: Worker, swept: bool = True) -> LabletDesk:
-        """With these workers, and, unless told otherwise, the worker controller's word that they are as recorded."""
+        """Open the store with these workers; by default the startup sweep of the worker controller is done."""
         await self.store.open(ALL_KINDS)
 
-        async def attempt(change: Transaction) -> None:
+        async def attempt(tx: Transaction) -> None:
             for worker in workers:
-                change.save(worker, "created")
+                tx.save_worker(worker, "created")
 
-        await self.records.change(WORKER_CONTROLLER.actor, attempt)
+        await self.unit_of_work.run(WORKER_CONTROLLER.actor, attempt)
         if swept:
             await self.sweep()
         self.commits = 0
         return self
 
     async def sweep(self, leader: Leader = WORKER_CONTROLLER, *, done: bool = True) -> None:
-        """The worker controller announces its term, or that it has looked at all workers."""
+        """The worker controller announces its term, or that its startup sweep is done."""
         await self.workers.leadership(leader, LeadershipAnnouncement(term=leader.term, startup_sweep_done=done))
 
     async def define(self, name: str = "ospf", version: str = "1", topology: str = TOPOLOGY, **needs: Any) -> str:
         """A definition."""
         needed = LabletRequirements(**{"license": False, **needs})
         request = CreateDefinitionRequest(name=name, version=version, topology=topology, requirements=needed)
-        made, _ = await self.records.change(ANNA.actor, lambda change: add_definition(change, request, "anna"))
+        made, _ = await self.unit_of_work.run(ANNA.actor, lambda tx: add_definition(tx, request, "anna"))
         return made.id
 
     async def make(self, definition: str = "ospf", **facts: Any) -> Lablet:
-        """A lablet that somebody asks for."""
+        """A lablet that a person creates."""
         return Lablet.model_validate_json(
             await self.people.create(ANNA, CreateLabletRequest(definition=definition, **facts))
         )
 
     async def end(self, lablet: Lablet, **how: Any) -> Lablet:
-        """Somebody ends it."""
+        """A person terminates it."""
         return Lablet.model_validate_json(await self.people.terminate(ANNA, lablet.id, **how))
 
     async def schedule(self, *pairs: tuple[Lablet, str], leader: Leader = SCHEDULER) -> tuple[PlacementResult, ...]:
-        """The scheduler has found these workers for these lablets, as it knew them."""
+        """The scheduler places these lablets on these workers."""
         items = tuple(
             PlacementRequest(
                 lablet_id=lablet.id,
@@ -165,9 +165,9 @@ class LabletDesk:
 
     async def placed(self, worker_id: str = "w-1", **facts: Any) -> Lablet:
         """A lablet that has a worker."""
-        (answer,) = await self.schedule((await self.make(**facts), worker_id))
-        assert answer.placed, answer.detail
-        return await self.lablet(answer.lablet_id)
+        (result,) = await self.schedule((await self.make(**facts), worker_id))
+        assert result.placed, result.detail
+        return await self.lablet(result.lablet_id)
 
     async def report(self, lablet: Lablet, status: str, *, leader: Leader = LABLET_CONTROLLER, **facts: Any) -> Lablet:
         """A controller writes a status."""
@@ -175,7 +175,7 @@ class LabletDesk:
         return await self.reports.status(leader, lablet.id, write)
 
     async def release(self, lablet: Lablet, status: str) -> Lablet:
-        """A controller gives the reservation back."""
+        """A controller releases the reservation."""
         write = ReleaseLabletRequest(status=LabletStatus(status), version=lablet.version, reason="lost")
         return await self.reports.release(LABLET_CONTROLLER, lablet.id, write)
 
@@ -191,7 +191,7 @@ class LabletDesk:
         assert stored is not None
         return Worker.model_validate_json(stored.body)
 
-    async def told(self, topic: str, subject: str) -> list[dict[str, Any]]:
-        """Lines of the journal about one thing."""
-        lines = await self.store.journal(topics=[topic], subjects=[subject], limit=1000)
-        return [json.loads(line.body) for line in lines]
+    async def entries(self, topic: str, subject: str) -> list[dict[str, Any]]:
+        """Journal entries about one subject."""
+        entries = await self.store.read_journal(topics=[topic], subjects=[subject], limit=1000)
+        return [json.loads(entry.body) for entry in entries]

@@ -1,7 +1,7 @@
 """Writes the store files of tests/data with the schema of this version.
 
-`python -m tests.support.records.make_store_data` after a new schema version, once. What earlier versions
-wrote stays as it is.
+Run `python -m tests.support.records.make_store_data` once after a new schema version. Files of earlier versions stay
+as they are.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from bson import json_util
 from pymongo import MongoClient
 
-from lcm.control_plane.store.mongo import schema as mongo_schema
+from lcm.control_plane.store.mongo import database as mongo_schema
 from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.port import Delete
-from lcm.control_plane.store.sqlite import schema as sqlite_schema
+from lcm.control_plane.store.sqlite import database as sqlite_schema
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from tests.support.records.store_documents import KINDS, NOTES, WORKERS, entry, note, revision, sample, worker
 from tests.support.servers.mongod import MongoServer, database_name
@@ -32,7 +32,7 @@ DATA = Path(__file__).parents[2] / "data"
 
 
 async def fill(store: Store) -> None:
-    """What `tests/integration/store/test_earlier_versions.py` expects; not to be changed, only added to."""
+    """What `tests/integration/store/test_earlier_versions.py` expects; never change it, only add to it."""
     await store.open(KINDS)
     for number in range(8):
         change = worker(
@@ -50,12 +50,12 @@ async def fill(store: Store) -> None:
     await store.commit([Delete(NOTES, "gone", await revision(store, NOTES, "gone")), note("kept", body="kept")])
     freed = worker("w-6", await revision(store, WORKERS, "w-6"), name="Worker 6", status="ended")
     await store.commit([freed], entries=[entry("w-6", topic="audit")])
-    await store.append("metrics", [sample("w-1", second, {"cpu": second}) for second in (0, 15, 30.000001)])
+    await store.append_samples("metrics", [sample("w-1", second, {"cpu": second}) for second in (0, 15, 30.000001)])
     await store.close()
 
 
 async def make_sqlite() -> None:
-    """A file as it is left after a clean end, without logs beside it."""
+    """A store file after a clean shutdown, without a write-ahead log."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "lcm.db"
         await fill(SqliteStore(made))
@@ -82,7 +82,7 @@ async def make_mongo() -> None:
 
 
 def load_mongo(text: str, uri: str, name: str) -> None:
-    """Put a dump into an empty database. Indexes are not part of it: the store makes those it needs."""
+    """Load a dump into an empty database. It has no indexes: the store creates them."""
     client: MongoClient[dict[str, Any]]
     with MongoClient(uri) as client:
         for each, documents in json_util.loads(text).items():

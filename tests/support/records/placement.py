@@ -1,4 +1,4 @@
-"""Lablets that wait, as records, and workers that could take them."""
+"""Pending lablets, and workers that could take them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STUCK = Condition(type=ConditionType.STUCK, status=ConditionStatus.TRUE, since=N
 
 
 def a_capacity(cpu: int = 8, memory: float = 32, storage: float = 200, nodes: int = 50) -> Capacity:
-    """What a machine offers."""
+    """The capacity of a worker."""
     return Capacity(cpu_cores=cpu, memory_gb=memory, storage_gb=storage, max_nodes=nodes)
 
 
 def a_ready_worker(number: int = 1, **changes: Any) -> Worker:
-    """A worker that takes lablets."""
+    """A worker that accepts lablets."""
     facts: dict[str, Any] = {
         "id": f"w-{number:04}",
         "name": f"worker-{number}",
@@ -39,12 +39,12 @@ def a_ready_worker(number: int = 1, **changes: Any) -> Worker:
 
 
 def needs(cpu: float = 1, memory: float = 1, storage: float = 1, nodes: int = 1, **more: Any) -> LabletRequirements:
-    """What a lablet takes."""
+    """The requirements of a lablet."""
     return LabletRequirements(cpu_cores=cpu, memory_gb=memory, storage_gb=storage, nodes=nodes, **more)
 
 
 def a_lablet(number: int = 1, requirements: LabletRequirements | None = None, **changes: Any) -> Lablet:
-    """A lablet that waits for a worker."""
+    """A lablet that is PENDING_SCHEDULING."""
     facts: dict[str, Any] = {
         "id": f"l-{number:04}",
         "name": f"lablet-{number}",
@@ -59,6 +59,6 @@ def a_lablet(number: int = 1, requirements: LabletRequirements | None = None, **
 
 
 def a_template(name: str, capacity: Capacity, cost: float, **changes: Any) -> WorkerTemplate:
-    """A kind of worker."""
+    """A worker template."""
     facts = {"name": name, "instance_type": "t3.large", "capacity": capacity, "cost_per_hour_usd": cost}
     return WorkerTemplate(**{**facts, **changes})

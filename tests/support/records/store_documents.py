@@ -33,7 +33,7 @@ def worker(
     body: object = None,
     **fields: FieldValue,
 ) -> Put:
-    """A worker whose fields are None unless they are given."""
+    """A worker whose fields are None by default."""
     values = {name: fields.get(name) for name in WORKERS.fields}
     return Put(WORKERS, document_id, encode(body), expected, values, unique or {})
 
@@ -69,7 +69,7 @@ async def body(store: Store, kind: Kind, document_id: str) -> Any:
 
 
 async def ids(store: Store, where: Where | None = None, sort: Sort | None = None, kind: Kind = WORKERS) -> list[str]:
-    """The ids of all that match, in order."""
+    """The ids of all matching documents, in order."""
     return [item.id for page in await pages(store, where, sort, kind=kind) for item in page.items]
 
 

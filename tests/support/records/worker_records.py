@@ -1,4 +1,4 @@
-"""Records on a store of their own, to test changes with."""
+"""A unit of work on its own store, for tests of transactions."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ CONTROLLER = Actor(kind=ActorKind.CONTROLLER, name="worker-controller")
 
 
 class Desk:
-    """Records on a store of their own."""
+    """A unit of work on its own store."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.commits = 0
-        self.records = UnitOfWork(self.store, self._count)
+        self.unit_of_work = UnitOfWork(self.store, self._count)
 
     def _count(self) -> None:
         self.commits += 1
 
     async def add(self, worker: Worker) -> None:
-        async def attempt(change: Transaction) -> None:
-            change.save(worker, "created")
+        async def attempt(tx: Transaction) -> None:
+            tx.save_worker(worker, "created")
 
-        await self.records.change(ANNA, attempt)
+        await self.unit_of_work.run(ANNA, attempt)
 
     async def worker(self, worker_id: str = "w-1") -> Worker:
         stored = await self.store.get(WORKERS, worker_id)
         assert stored is not None
         return Worker.model_validate_json(stored.body)
 
-    async def told(self, topic: str) -> list[dict[str, Any]]:
-        return [json.loads(entry.body) for entry in await self.store.journal(topics=[topic], limit=1000)]
+    async def entries(self, topic: str) -> list[dict[str, Any]]:
+        return [json.loads(entry.body) for entry in await self.store.read_journal(topics=[topic], limit=1000)]

@@ -1,4 +1,4 @@
-"""Workers to test with."""
+"""Workers for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOW = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
 
 
 def a_worker(**changes: Any) -> Worker:
-    """A worker as it is right after it was created, with these changes."""
+    """A newly created worker, with these changes."""
     facts: dict[str, Any] = {
         "id": "w-1",
         "name": "alpha",

@@ -1,4 +1,4 @@
-"""Certificates for tests: a CA and what it signs."""
+"""A certificate authority and certificates for tests."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Identity:
     key_file: Path
 
 
-class Authority:
-    """A CA that lives for one test."""
+class CertificateAuthority:
+    """A CA for one test."""
 
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)

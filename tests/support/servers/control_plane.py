@@ -1,4 +1,4 @@
-"""A real control plane as a process, a stand-in for its worker controller, and the `lcm` command against it."""
+"""A real control plane as a process, a stand-in for the worker controller, and the `lcm` command against it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lcm.client import Client, Leader
 from lcm.core import clock
-from lcm.model.decision import DecisionReport
+from lcm.model.audit import DecisionReport
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.requests import MetricsBatch, WorkerStatusUpdate
@@ -31,8 +31,8 @@ _LEADER = Leader("worker-controller", 7)
 _BOOT = (WorkerStatus.PROVISIONING, WorkerStatus.STARTING, WorkerStatus.RUNNING)
 
 
-class LcmPlane:
-    """One control-plane process; `lcm` is run against it as a person would."""
+class ControlPlaneProcess:
+    """One control-plane process, and the `lcm` command against it."""
 
     def __init__(self, folder: Path, etcd: EtcdServer, namespace: str) -> None:
         self.port = free_ports(1)[0]
@@ -51,13 +51,13 @@ class LcmPlane:
         self.process = LcmProcess(folder, "plane", "control-plane", env=settings)
         self.process.port = self.port
 
-    def start(self) -> LcmPlane:
+    def start(self) -> ControlPlaneProcess:
         self.process.start()
         wait_until(lambda: self.process.get("/ready")[0] == 200, "the control plane is ready")
         return self
 
     def environment(self, **more: str) -> dict[str, str]:
-        """What `lcm` finds in its environment: nothing of whoever runs the tests."""
+        """The environment of `lcm`, without that of the test run."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
         plain = {"HOME": str(self.home), "LCM_URL": self.url, "LCM_TOKEN": ADMIN, "PYTHONUTF8": "1"}
         return {**kept, **plain, **more}
@@ -65,7 +65,7 @@ class LcmPlane:
     def lcm(
         self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end, without a terminal."""
+        """Run a command without a terminal."""
         done = subprocess.run(
             [sys.executable, "-m", "lcm", *arguments],
             cwd=ROOT,
@@ -80,13 +80,13 @@ class LcmPlane:
         return done
 
     def ask(self, question: Callable[[Client], Awaitable[Any]], token: str = ADMIN) -> Any:
-        """Something that the client is asked, from outside any event loop."""
+        """Make a client call from outside any event loop."""
 
-        async def asked() -> Any:
-            async with Client(self.url, token, counted=False) as client:
+        async def call() -> Any:
+            async with Client(self.url, token, with_metrics=False) as client:
                 return await question(client)
 
-        return asyncio.run(asked())
+        return asyncio.run(call())
 
     def worker(self, name: str) -> Worker:
         """The newest worker of this name."""
@@ -98,10 +98,10 @@ class LcmPlane:
         return self.ask(find)  # type: ignore[no-any-return]
 
 
-class StandIn:
-    """What a worker controller would report, without a cloud: one step at a time, when it is told to."""
+class FakeWorkerController:
+    """Reports like a worker controller without a cloud, one step at a time."""
 
-    def __init__(self, plane: LcmPlane) -> None:
+    def __init__(self, plane: ControlPlaneProcess) -> None:
         self._plane = plane
         self._lead()
 
@@ -109,7 +109,7 @@ class StandIn:
         self._plane.ask(lambda client: client.internal.announce_leadership(_LEADER), CONTROLLER)
 
     def report(self, name: str, status: WorkerStatus, reason: str = "seen on EC2", **fields: Any) -> Worker:
-        """A status write that must work."""
+        """A status write that must succeed."""
         worker = self._plane.worker(name)
         write = WorkerStatusUpdate(status=status, version=worker.version, reason=reason, **fields)
         return self._plane.ask(  # type: ignore[no-any-return]
@@ -117,7 +117,7 @@ class StandIn:
         )
 
     def boot(self, name: str, *, ready: bool = True) -> Worker:
-        """Bring a worker up, as far as CML."""
+        """Bring a worker up until CML responds."""
         worker = self._plane.worker(name)
         for status in _BOOT:
             fields: dict[str, Any] = {}
@@ -129,21 +129,21 @@ class StandIn:
         return self.cml(name, ready=ready)
 
     def cml(self, name: str, *, ready: bool = True) -> Worker:
-        """Say whether CML answers, with the decision behind it."""
+        """Report whether CML responds, with the decision."""
         now = clock.now()
         status = ConditionStatus.TRUE if ready else ConditionStatus.FALSE
-        message = "CML 2.9.0 answers" if ready else "connection refused"
+        message = "CML 2.9.0 responds" if ready else "connection refused"
         said = Condition(type=ConditionType.CML_READY, status=status, reason="Asked", message=message, since=now)
         decision = DecisionReport(
             rule="running.steady" if ready else "running.booting",
-            reason="it runs and CML answers" if ready else "the instance runs, CML does not answer yet",
+            reason="the worker runs and CML responds" if ready else "the instance runs, CML does not respond yet",
             decided_at=now,
             next_look_at=clock.after(30),
         )
-        return self.report(name, WorkerStatus.RUNNING, "CML was asked", conditions=(said,), decision=decision)
+        return self.report(name, WorkerStatus.RUNNING, "CML was checked", conditions=(said,), decision=decision)
 
     def measure(self, name: str, cpu: float = 41.0, labs: int = 2, nodes: int = 9) -> None:
-        """Figures of now."""
+        """Report current metrics."""
         worker = self._plane.worker(name)
         assert worker.instance_id is not None
         sample = MetricsSample(

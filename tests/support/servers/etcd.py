@@ -1,4 +1,4 @@
-"""Real etcd for tests: one server or a cluster, with the faults that people meet."""
+"""Real etcd for tests: one server or a cluster, with realistic faults."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.support.servers.certificates import Authority, Identity
+    from tests.support.servers.certificates import CertificateAuthority, Identity
 
 START_DEADLINE = 60.0
 _START_ATTEMPTS = 3
 _POLL = 0.02
 
-# Below the range that the kernel takes for outgoing connections: a client that dials a dead port of that range can be
-# given the very port as its own and so connect to itself.
+# Below the range of outgoing connections: a client that dials a closed port of that range can get the same port as its
+# own and connect to itself.
 _PORTS = range(20_000, 32_000)
 
 
@@ -46,7 +46,7 @@ def binary(name: str = "etcd") -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Ports without a listener."""
     found: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe, suppress(OSError):
@@ -63,14 +63,14 @@ def _clean_environment() -> dict[str, str]:
 
 
 class EtcdServer:
-    """One etcd process on its own data; it keeps its ports when it is started again."""
+    """One etcd process with its own data. It keeps its ports after a restart."""
 
     def __init__(
         self,
         folder: Path,
         *,
         name: str = "solo",
-        authority: Authority | None = None,
+        authority: CertificateAuthority | None = None,
         client_certificates: bool = False,
         progress_interval: str = "500ms",
     ) -> None:
@@ -86,12 +86,12 @@ class EtcdServer:
         self.initial_cluster = f"{name}={self.peer_url}"
 
     def use_new_ports(self) -> None:
-        """Take other ports, before the first start."""
+        """Choose other ports, before the first start."""
         self.client_port, self.peer_port, self.metrics_port = free_ports(3)
 
     @property
     def folder(self) -> Path:
-        """Where its data and log are."""
+        """The folder of its data and log."""
         return self._folder
 
     @property
@@ -111,7 +111,7 @@ class EtcdServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> EtcdServer:
-        """The first start: waits until it serves; takes other ports if someone was faster on these."""
+        """Start for the first time and wait until it serves; uses other ports if these are taken."""
         for attempt in range(_START_ATTEMPTS):
             self.launch()
             try:
@@ -142,7 +142,7 @@ class EtcdServer:
         atexit.register(self.kill)
 
     def wait_ready(self) -> None:
-        """Wait until a quorum answers through this server."""
+        """Wait until a quorum responds through this server."""
         deadline = time.monotonic() + START_DEADLINE
         while not self.healthy():
             if not self.running:
@@ -152,34 +152,34 @@ class EtcdServer:
             time.sleep(_POLL)
 
     def healthy(self) -> bool:
-        """Whether the server says that it is healthy."""
+        """Whether the server reports that it is healthy."""
         try:
             return bool(json.loads(self._http_get("/health"))["health"] == "true")
         except (OSError, ValueError, KeyError):
             return False
 
     def stop(self) -> None:
-        """End it as an operator would."""
+        """Stop it like an operator."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it, like a power cut."""
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Let it hang: connections stay open, nothing is answered."""
+        """Suspend it: connections stay open without responses."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         self._paused = True
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
         self._paused = False
 
     def restart(self) -> None:
-        """Stop, and start again on the same data."""
+        """Stop it, and start it again on the same data."""
         self.stop()
         self.launch()
         self.wait_ready()
@@ -192,7 +192,7 @@ class EtcdServer:
         raise KeyError(name)
 
     def served(self, method: str) -> int:
-        """How many calls of one gRPC method have ended well."""
+        """The number of successful calls of one gRPC method."""
         for line in self._http_get("/metrics").splitlines():
             name, _, value = line.rpartition(" ")
             if name.startswith("grpc_server_handled_total{") and f'"{method}"' in name and '"OK"' in name:
@@ -220,11 +220,11 @@ class EtcdServer:
         return done.stdout
 
     def compact(self, revision: int) -> None:
-        """Drop the history before `revision`."""
+        """Compact the history before `revision`."""
         self.ctl("compaction", str(revision))
 
     def enable_auth(self, *, root_password: str, user: str, password: str, prefix: str) -> None:
-        """Switch sign-in on, with one user who may read and write under `prefix`."""
+        """Enable authentication with one user that may read and write under `prefix`."""
         self.ctl("user", "add", f"root:{root_password}")
         self.ctl("user", "grant-role", "root", "root")
         self.ctl("user", "add", f"{user}:{password}")
@@ -234,9 +234,9 @@ class EtcdServer:
         self.ctl("auth", "enable")
 
     def status(self) -> dict[str, Any]:
-        """What the server says of itself and its leader."""
-        answer: list[dict[str, Any]] = json.loads(self.ctl("endpoint", "status", "--write-out=json"))
-        return answer[0]["Status"]  # type: ignore[no-any-return]
+        """The status of the server and its leader."""
+        response: list[dict[str, Any]] = json.loads(self.ctl("endpoint", "status", "--write-out=json"))
+        return response[0]["Status"]  # type: ignore[no-any-return]
 
     def _flags(self) -> list[str]:
         flags = [
@@ -267,7 +267,7 @@ class EtcdServer:
         if process is None or process.poll() is not None:
             return
         if self._paused:
-            # A paused process meets its signal only when it goes on.
+            # A suspended process handles the signal only after it resumes.
             process.send_signal(signal.SIGCONT)
         process.send_signal(number)
         try:
@@ -278,8 +278,8 @@ class EtcdServer:
 
     def _http_get(self, path: str) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=5) as answer:
-            text: str = answer.read().decode()
+        with opener.open(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=5) as response:
+            text: str = response.read().decode()
             return text
 
     def _log_tail(self) -> str:
@@ -304,7 +304,7 @@ class EtcdCluster:
         return tuple(server.endpoint for server in self.servers)
 
     def start(self) -> EtcdCluster:
-        """Start all that do not run and wait until each serves."""
+        """Start all stopped servers and wait until each serves."""
         for server in self.servers:
             if not server.running:
                 server.launch()
@@ -317,12 +317,12 @@ class EtcdCluster:
             server.wait_ready()
 
     def stop(self) -> None:
-        """End all; by force, as they would otherwise wait for each other."""
+        """Kill all: stopped one by one they would wait for each other."""
         for server in self.servers:
             server.kill()
 
     def leader_index(self) -> int:
-        """Which of the servers leads."""
+        """The server that leads."""
         deadline = time.monotonic() + START_DEADLINE
         while time.monotonic() < deadline:
             for index, server in enumerate(self.servers):

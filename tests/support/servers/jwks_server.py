@@ -1,4 +1,4 @@
-"""An identity provider's JWKS address on loopback, which can also misbehave."""
+"""An identity provider's JWKS endpoint on loopback, which can also misbehave."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from tests.support.auth.issuer import document
 
 
-def answer(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
-    """An HTTP answer, whole."""
+def http_response(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
+    """A complete HTTP response."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-class KeyServer:
-    """Sends `reply` to whoever asks; then `endless`, again and again with a `pause`, until the client hangs up."""
+class JwksServer:
+    """Sends `reply` to every client, then `endless` repeatedly with a `pause` until the client disconnects."""
 
     def __init__(self) -> None:
         self.reply = b""
@@ -31,7 +31,7 @@ class KeyServer:
         return f"http://127.0.0.1:{self.port}/keys"
 
     def publish(self, *entries: dict[str, Any]) -> None:
-        self.reply = answer(document(*entries))
+        self.reply = http_response(document(*entries))
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)

@@ -1,4 +1,4 @@
-"""`lcm up` as a process, and questions to it."""
+"""`lcm up` as a process, and requests to it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 TOKEN = "a-token-that-nobody-can-guess-1234"
 
 
-class Up:
-    """One `lcm up`, and questions to it."""
+class LcmUpProcess:
+    """One `lcm up` process, and requests to it."""
 
     def __init__(self, folder: Path, name: str = "up", *arguments: str, **env: str) -> None:
         self.plane_port = int(env.pop("CONTROL_PLANE_PORT", "") or free_ports(1)[0])
@@ -33,14 +33,14 @@ class Up:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.plane_port}"
 
-    def start(self) -> Up:
-        """Start it, and wait until it answers."""
+    def start(self) -> LcmUpProcess:
+        """Start it and wait until it responds."""
         self.process.start()
-        wait_until(lambda: self.process.running and self.answers(), "lcm up answers")
+        wait_until(lambda: self.process.running and self.responds(), "lcm up responds")
         return self
 
-    def answers(self) -> bool:
-        """Whether the API is there."""
+    def responds(self) -> bool:
+        """Whether the API responds."""
         try:
             return bool(self.ask("GET", "/ready")["ready"])
         except OSError:
@@ -54,19 +54,19 @@ class Up:
             {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return json.load(response)
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """All workers by name."""
         return {worker["name"]: worker for worker in self.ask("GET", "/api/workers")["items"]}
 
     def until(self, condition: Callable[[dict[str, dict[str, Any]]], bool], what: str) -> dict[str, dict[str, Any]]:
-        """Wait for the workers to be so."""
+        """Wait until the workers meet a condition."""
         wait_until(lambda: condition(self.workers()), what, patience=120)
         return self.workers()
 
 
 def ready(*names: str) -> Callable[[dict[str, dict[str, Any]]], bool]:
-    """Whether all of these are."""
+    """Whether all these workers have a status."""
     return lambda workers: all(workers.get(name, {}).get("ready") for name in names)

@@ -21,18 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
 
 from lcm.coordination.memory.client import MemoryCoordination
-from lcm.wiring.connections import connect_coordination
+from lcm.wiring.connections import connect_cml, connect_coordination
 from lcm.wiring.control_plane import ControlPlaneComponentSettings, make_control_plane
-from lcm.wiring.controllers import ControllerRuntime, StandaloneControllerSettings
+from lcm.wiring.controllers import ControllerRuntime, StandaloneControllerSettings, make_control_plane_client
 from lcm.wiring.lablet_controller import LabletControllerProcessSettings, make_lablet_controller
 from lcm.wiring.resource_scheduler import ResourceSchedulerProcessSettings, make_resource_scheduler
-from lcm.wiring.worker_controller import (
-    WorkerControllerProcessSettings,
-    connect_aws,
-    connect_cml,
-    make_control_plane_client,
-    make_worker_controller,
-)
+from lcm.wiring.worker_controller import WorkerControllerProcessSettings, connect_aws, make_worker_controller
 from tests.support.servers.processes import ROOT
 
 if TYPE_CHECKING:
@@ -41,14 +35,14 @@ if TYPE_CHECKING:
 Metrics: TypeAlias = dict[str, dict[str, Any]]
 
 _TOKEN = "controller-token-for-tests-0123456789"
-_MARK = "metrics: "  # parts may log on the same stream
-# Of the Prometheus library itself, the same in every Python program.
+_MARK = "metrics: "  # components may log on the same stream
+# Metrics of the Prometheus library itself, the same in every Python program.
 _OF_THE_LIBRARY = ("python_", "process_")
 
 
 @cache
 def platform_metrics() -> Metrics:
-    """By name: `type` and `labels`. A counter's name is the one that is scraped, with `_sum_counts`."""
+    """`type` and `labels` by name. Counters have their scraped name, with `_total`."""
     command = [sys.executable, "-m", "tests.support.servers.metric_registries"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -58,7 +52,7 @@ def platform_metrics() -> Metrics:
 
 
 def sample_names(metrics: Metrics) -> set[str]:
-    """What can stand in a query: a histogram has three names."""
+    """The names for queries: a histogram has three."""
     names = set()
     for name, facts in metrics.items():
         histogram = facts["type"] == "histogram"
@@ -67,14 +61,16 @@ def sample_names(metrics: Metrics) -> set[str]:
 
 
 async def _collect(folder: Path) -> Metrics:
-    """Put a control plane and controllers together as processes do, start nothing, and scrape them all."""
+    """Assemble a control plane and controllers as processes do, without starting them, and scrape all metrics."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     etcd = connect_coordination(StandaloneControllerSettings())
-    told = WorkerControllerProcessSettings(lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1")
+    settings = WorkerControllerProcessSettings(lcm_controller_token=SecretStr(_TOKEN), aws_default_region="eu-west-1")
     async with httpx.AsyncClient() as http:
         plane = make_control_plane(ControlPlaneComponentSettings(lcm_data_dir=folder), MemoryCoordination(), http)
-        cloud, cml, control = connect_aws(told), connect_cml(told), make_control_plane_client(told)
-        controller = make_worker_controller(ControllerRuntime(MemoryCoordination(), told), told, control, cloud, cml)
+        cloud, cml, control = connect_aws(settings), connect_cml(settings), make_control_plane_client(settings)
+        controller = make_worker_controller(
+            ControllerRuntime(MemoryCoordination(), settings), settings, control, cloud, cml
+        )
         placing = ResourceSchedulerProcessSettings(lcm_controller_token=SecretStr(_TOKEN))
         scheduler = make_resource_scheduler(ControllerRuntime(MemoryCoordination(), placing), placing, control)
         labs_told = LabletControllerProcessSettings(lcm_controller_token=SecretStr(_TOKEN))
@@ -95,7 +91,7 @@ async def _collect(folder: Path) -> Metrics:
 
 
 def _labelled() -> Metrics:
-    """Labels as they were declared: a metric without a value yet shows none."""
+    """The declared labels: a metric without a value shows none."""
     found: Metrics = {}
     for collector in list(REGISTRY._collector_to_names):
         declared = getattr(collector, "_labelnames", None)

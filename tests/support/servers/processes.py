@@ -24,7 +24,7 @@ PATIENCE = 60.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-    """Wait for a condition of another process; the patience is generous because machines are busy."""
+    """Wait for a condition of another process. The timeout is generous because test hosts are busy."""
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, f"did not happen: {what}"
@@ -32,7 +32,7 @@ def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIE
 
 
 class LcmProcess:
-    """One `lcm` process with settings of its own; its log and its diary are files."""
+    """One `lcm` process with its own settings; its log and its diary are files."""
 
     def __init__(self, folder: Path, name: str, *arguments: str, env: Mapping[str, str]) -> None:
         self.name = name
@@ -54,6 +54,10 @@ class LcmProcess:
             **env,
         }
         self._process: subprocess.Popen[bytes] | None = None
+
+    def add_settings(self, **settings: str) -> None:
+        """Environment variables for the next start."""
+        self._env |= settings
 
     def start(self) -> LcmProcess:
         with self.log_path.open("ab") as log:
@@ -78,17 +82,17 @@ class LcmProcess:
         return self._process.wait(patience)
 
     def end(self) -> None:
-        """Whatever state it is in."""
+        """End the process in any state."""
         if self.running:
             self.signal(signal.SIGKILL)
             self.signal(signal.SIGCONT)
             self.wait()
 
     def get(self, path: str) -> tuple[int, Any]:
-        """Status and JSON of a route of its surface; 0 while it does not answer."""
+        """Status and JSON of one of its HTTP routes; status 0 while it does not respond."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-                return answer.status, json.load(answer)
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+                return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
         except OSError:

@@ -1,4 +1,4 @@
-"""A command in a pseudo-terminal: typed at and read from as a person would."""
+"""A command in a pseudo-terminal, for typed input and visible output."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>]")
 _SCREEN_START = re.compile(r"\x1b\[H")
 
 
-class Typed:
-    """One `lcm` command with a terminal of its own."""
+class PseudoTerminal:
+    """One `lcm` command with its own terminal."""
 
     def __init__(self, *arguments: str, env: Mapping[str, str], columns: int = 100, lines: int = 30) -> None:
         self.raw = ""
         self._read_to = 0
         self._status: int | None = None
         self.pid, self._master = pty.fork()
-        if self.pid == 0:  # the child: nothing of ours may run here but this
+        if self.pid == 0:  # the child process, which must run nothing else of ours
             os.chdir(ROOT)
             os.execve(sys.executable, [sys.executable, "-m", "lcm", *arguments], {**env, "TERM": "xterm-256color"})
         self.resize(columns, lines)
@@ -42,16 +42,16 @@ class Typed:
 
     @property
     def text(self) -> str:
-        """All that was shown, without colours and movements."""
+        """All output, without colors and cursor movements."""
         return _CONTROL.sub("", self.raw).replace("\r\n", "\n")
 
     @property
     def picture(self) -> str:
-        """What stands on the screen since it was last drawn from the top."""
+        """The screen since it was last drawn from the top."""
         return _CONTROL.sub("", _SCREEN_START.split(self.raw)[-1]).replace("\r\n", "\n")
 
     def expect(self, words: str, patience: float = PATIENCE) -> str:
-        """Wait until these words were shown after those that were waited for before."""
+        """Wait until a text appears after the text of the previous wait."""
         deadline = time.monotonic() + patience
         while True:
             place = self.text.find(words, self._read_to)
@@ -77,7 +77,7 @@ class Typed:
         return self._status is not None
 
     def end(self, patience: float = PATIENCE) -> int:
-        """Wait for its end; gives the exit code."""
+        """Wait until it exits; returns the exit code."""
         deadline = time.monotonic() + patience
         while not self.ended:
             assert time.monotonic() < deadline, f"it does not end:\n{self.text[-3000:]}"
@@ -88,7 +88,7 @@ class Typed:
         return self._status
 
     def close(self) -> None:
-        """Whatever state it is in."""
+        """End the process in any state."""
         if not self.ended:
             os.kill(self.pid, signal.SIGKILL)
             self.end()
@@ -100,7 +100,7 @@ class Typed:
             return False
         try:
             data = os.read(self._master, 65_536)
-        except OSError:  # the other side is gone
+        except OSError:  # the other side is closed
             return False
         self.raw += data.decode(errors="replace")
         return bool(data)

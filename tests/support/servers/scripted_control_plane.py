@@ -1,4 +1,4 @@
-"""A control plane as a process where nothing happens but what a test does: it plays the people and the controller."""
+"""A control plane as a process without controllers: the test acts as the users and as the controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REGIONS = ("eu-west-1", "us-east-1", "ap-southeast-2")
 _READY = ("InstanceReady", "CmlReady", "Licensed")
 
 
-class QuietPlane:
+class ScriptedControlPlane:
     """The process, its etcd, and requests to it."""
 
     def __init__(self, folder: Path, **env: str) -> None:
@@ -44,62 +44,62 @@ class QuietPlane:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.plane_port}"
 
-    def start(self) -> QuietPlane:
-        """With its etcd; also again, after a stop."""
+    def start(self) -> ScriptedControlPlane:
+        """Start it with its etcd, also after a stop."""
         if self.process is None:
             self._etcd.start()
         settings = {**self._settings, "ETCD_ENDPOINTS": self._etcd.endpoint}
         self.process = LcmProcess(self._folder, "plane", "control-plane", env=settings)
         self.process.start()
-        wait_until(self._answers, "the control plane is ready")
+        wait_until(self._responds, "the control plane is ready")
         self.controller("POST", "/api/internal/leadership", {"term": 5, "startup_sweep_done": True})
         return self
 
     def stop(self) -> None:
-        """Pull the plug; the store stays."""
+        """Kill it; the store stays."""
         assert self.process is not None
         self.process.end()
 
     def close(self) -> None:
-        """For good."""
+        """Stop it for good."""
         self.stop()
         self._etcd.stop()
         self._http.close()
 
     def ask(self, method: str, path: str, body: object = None, token: str = ADMIN, **headers: str) -> Any:
-        """One request that must work, as admin."""
+        """One request as admin that must succeed."""
         headers = {"Authorization": f"Bearer {token}", **headers}
-        answer = self._http.request(method, path, json=body, headers=headers)
-        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
-        return answer.json() if answer.content else None
+        response = self._http.request(method, path, json=body, headers=headers)
+        assert response.is_success, f"{method} {path}: {response.status_code} {response.text}"
+        return response.json() if response.content else None
 
     def controller(self, method: str, path: str, body: object = None) -> Any:
-        """One request that must work, as the controller that leads."""
+        """One request as the leading controller that must succeed."""
         return self.ask(method, path, body, CONTROLLER, **LEADER)
 
     def create(self, name: str, **body: Any) -> dict[str, Any]:
-        """A person asks for a worker."""
+        """Create a worker."""
         made: dict[str, Any] = self.ask("POST", "/api/workers", {"name": name, "template_name": "small", **body})
         return made
 
     def command(self, worker: dict[str, Any], name: str, body: object = None) -> dict[str, Any]:
-        """A person wants something of a worker."""
-        told: dict[str, Any] = self.ask("POST", f"/api/workers/{worker['id']}/{name}", body)
-        return told
+        """Send a command to a worker."""
+        changed: dict[str, Any] = self.ask("POST", f"/api/workers/{worker['id']}/{name}", body)
+        return changed
 
     def worker(self, worker: dict[str, Any]) -> dict[str, Any]:
-        """The record as it is now."""
+        """The current record."""
         now: dict[str, Any] = self.ask("GET", f"/api/workers/{worker['id']}")
         return now
 
     def report(self, worker: dict[str, Any], status: str, **body: Any) -> dict[str, Any]:
-        """The controller writes a status."""
-        told = {"status": status, "version": self.worker(worker)["version"], "reason": "seen", **body}
-        written: dict[str, Any] = self.controller("POST", f"/api/internal/workers/{worker['id']}/status", told)
+        """Write a status as the controller."""
+        update = {"status": status, "version": self.worker(worker)["version"], "reason": "seen", **body}
+        written: dict[str, Any] = self.controller("POST", f"/api/internal/workers/{worker['id']}/status", update)
         return written
 
     def running(self, name: str, **body: Any) -> dict[str, Any]:
-        """A worker that the controller has brought up, with a CML that answers."""
+        """A running worker whose CML responds."""
         worker = self.create(name, **body)
         self.report(worker, "PROVISIONING", instance_id=worker["id"].replace("w-", "i-"))
         self.report(worker, "STARTING")
@@ -107,18 +107,18 @@ class QuietPlane:
         return self.report(worker, "RUNNING", conditions=[condition(kind) for kind in _READY])
 
     def stopped(self, name: str, **body: Any) -> dict[str, Any]:
-        """A worker that somebody stopped."""
+        """A worker that a user stopped."""
         worker = self.running(name, **body)
         self.command(worker, "stop")
         self.report(worker, "STOPPING")
         return self.report(worker, "STOPPED")
 
     def failed(self, name: str, reason: str = "InsufficientInstanceCapacity", **body: Any) -> dict[str, Any]:
-        """A worker that could not be launched."""
+        """A worker whose launch failed."""
         return self.report(self.create(name, **body), "FAILED", reason=reason)
 
     def measured(self, worker: dict[str, Any], count: int = 40) -> None:
-        """Figures of the last minutes, the newest now."""
+        """Metrics samples of the last minutes up to now."""
         instance = self.worker(worker)["instance_id"]
         items = [
             {
@@ -138,7 +138,7 @@ class QuietPlane:
         self.controller("POST", "/api/internal/workers/metrics", {"items": items})
 
     def decided(self, worker: dict[str, Any], reason: str, *actions: str, rule: str = "running.steady") -> None:
-        """The controller tells what it decided."""
+        """Report a decision as the controller."""
         decision = {"rule": rule, "reason": reason, "actions": actions, "decided_at": clock.now().isoformat()}
         self.controller(
             "POST",
@@ -146,7 +146,7 @@ class QuietPlane:
             {"items": [{"worker_id": worker["id"], "decision": decision}]},
         )
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         assert self.process is not None
         assert self.process.running, self.process.log_path.read_text()
         try:
@@ -156,5 +156,5 @@ class QuietPlane:
 
 
 def condition(kind: str, status: str = "True", reason: str = "Seen", message: str = "") -> dict[str, str]:
-    """One condition of a worker, since now."""
+    """A condition of a worker that starts now."""
     return {"type": kind, "status": status, "reason": reason, "message": message, "since": clock.now().isoformat()}

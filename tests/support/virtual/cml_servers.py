@@ -1,4 +1,4 @@
-"""Simulated CML servers under addresses, reached in virtual time and without a socket; and connections that die."""
+"""Simulated CML servers by address, in virtual time and without sockets, and connections that break."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from lcm.cml.simulator.state.labs import Lab
 
 
-class LabServers(httpx.AsyncBaseTransport):
-    """Servers by address. One that is `down` refuses connections; `lost` requests are done and never answered."""
+class FakeCmlNetwork(httpx.AsyncBaseTransport):
+    """Servers by address. One that is `down` refuses connections; `lost` requests are processed without a response."""
 
     def __init__(self) -> None:
         self.worlds: dict[str, World] = {}
         self.down: set[str] = set()
-        self.lost: list[str] = []  # the next requests whose method and path end so
-        self.landing: float | None = None  # after so many seconds the next import is done, whoever has given up on it
-        self.silent = False  # whether no address of any node was seen yet
-        self.asked: list[str] = []
+        self.lost: list[str] = []  # the next requests whose method and path end like this
+        self.landing: float | None = None  # delay of the next import, even if its caller has given up
+        self.silent = False  # whether no node addresses have been observed yet
+        self.requests: list[str] = []
         self._wires: dict[str, httpx.ASGITransport] = {}
 
     def add(self, address: str) -> World:
-        """A server that is up. Where one was before, another machine is now."""
+        """Start a server. It replaces any server at the same address."""
         world = self.worlds[address] = World(SimulatorSettings(boot_seconds=0.0))
         world.power_on()
         self._wires[address] = httpx.ASGITransport(app=make_simulator_app(world))
@@ -40,9 +40,9 @@ class LabServers(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         line = f"{request.method} {request.url.path}"
-        self.asked.append(f"{request.url.host} {line}")
+        self.requests.append(f"{request.url.host} {line}")
         if request.url.host in self.down or request.url.host not in self.worlds:
-            raise httpx.ConnectError("nobody listens", request=request)
+            raise httpx.ConnectError("nothing is listening", request=request)
         if self.silent and line.endswith("/layer3_addresses"):
             return httpx.Response(200, json={}, request=request)
         if self.landing is not None and line.endswith("/import"):
@@ -51,11 +51,11 @@ class LabServers(httpx.AsyncBaseTransport):
         for ending in self.lost:
             if line.endswith(ending):
                 self.lost.remove(ending)
-                raise httpx.ReadError("the answer is lost", request=request)
+                raise httpx.ReadError("the response is lost", request=request)
         return response
 
     async def _land(self, request: httpx.Request) -> httpx.Response:
-        """A slow server: what it was sent it does, also when the connection is gone by then."""
+        """A slow server: it processes the request even if the connection is gone by then."""
         seconds, self.landing = self.landing or 0.0, None
 
         async def serve() -> httpx.Response:
@@ -75,12 +75,12 @@ class LabServers(httpx.AsyncBaseTransport):
         return sorted(marker for lab in self.labs() if (marker := marker_in_title(lab.plan.title)) is not None)
 
     def imports(self) -> int:
-        """Labs that were ever made through the API."""
+        """The number of labs ever created through the API."""
         return sum(world.labs.imported for world in self.worlds.values())
 
 
-class Life:
-    """A process that dies before or after its n-th change of anything."""
+class ProcessLife:
+    """A process that dies before or after its n-th mutating request."""
 
     def __init__(self) -> None:
         self.dead = False
@@ -89,23 +89,23 @@ class Life:
         self._doom: tuple[str, int] | None = None
 
     def die(self, when: str, number: int) -> None:
-        """`before` or `after` so many changes from now on; the next one is 0."""
+        """Die `before` or `after` the n-th mutating request from now on; the next one is 0."""
         self._doom = (when, len(self.changes) + number)
 
     def doomed(self, when: str, number: int) -> bool:
-        """Whether this is the moment."""
+        """Whether to die now."""
         return self._doom == (when, number)
 
     def kill(self) -> None:
-        """Nothing is heard of the process from now on."""
+        """The process sends nothing from now on."""
         self.dead = True
         self.on_death()
 
 
 class MortalLink(httpx.AsyncBaseTransport):
-    """A connection of a process that may die: reads pass, changes are counted."""
+    """A connection of a process that may die: reads pass, mutating requests are counted."""
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, life: Life) -> None:
+    def __init__(self, inner: httpx.AsyncBaseTransport, life: ProcessLife) -> None:
         self._inner = inner
         self._life = life
 
@@ -128,12 +128,12 @@ class MortalLink(httpx.AsyncBaseTransport):
         return response
 
 
-def cml_transport(servers: LabServers, life: Life) -> CMLTransport:
-    """The way of one process to the servers."""
-    return CMLTransport(Insecure(), wire=lambda _context: MortalLink(servers, life))
+def cml_transport(servers: FakeCmlNetwork, life: ProcessLife) -> CMLTransport:
+    """The transport of one process."""
+    return CMLTransport(Insecure(), make_http_transport=lambda _context: MortalLink(servers, life))
 
 
 def _short(path: str) -> str:
-    """Without prefix and ids."""
+    """The path without prefix and ids."""
     last = path.rpartition("/")[2]
     return last if len(last) < 20 else "lab"

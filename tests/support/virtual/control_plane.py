@@ -1,4 +1,4 @@
-"""A control plane in this process, asked over HTTP without a socket."""
+"""A control plane in this process, called over HTTP without a socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lcm.control_plane.auth.rate_limit import SignInRateLimiter
 from lcm.control_plane.auth.sessions import SESSIONS, SessionService
 from lcm.control_plane.auth.tokens import TOKENS, TokenService
 from lcm.control_plane.context import ControlPlaneContext
-from lcm.control_plane.fleet.installation import ensure_installation
+from lcm.control_plane.fleet.system import ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
@@ -40,14 +40,14 @@ class TestPlane:
 
     __test__ = False
 
-    def __init__(self, app: FastAPI, parts: Services, tokens: dict[Role, str], feed: JournalFeed) -> None:
+    def __init__(self, app: FastAPI, services: Services, tokens: dict[Role, str], feed: JournalFeed) -> None:
         self.app = app
         self.feed = feed
-        self.parts = parts
+        self.services = services
         self.tokens = tokens
 
     async def ask(self, method: str, path: str, *, role: Role | None = Role.OPERATOR, **options: Any) -> httpx.Response:
-        """One request in a role; None: without a token. Controllers send the headers of a leader."""
+        """One request in a role; without a token if None. Controllers send the headers of a leader."""
         headers: dict[str, str] = dict(options.pop("headers", {}))
         if role is not None:
             headers.setdefault("Authorization", f"Bearer {self.tokens[role]}")
@@ -58,19 +58,19 @@ class TestPlane:
             return await client.request(method, path, headers=headers, **options)
 
     async def create(self, name: str = "alpha", **body: Any) -> dict[str, Any]:
-        """A new worker."""
-        answer = await self.ask("POST", "/api/workers", json={"name": name, "template_name": "small", **body})
-        assert answer.status_code == 201, answer.text
-        created: dict[str, Any] = answer.json()
+        """Create a worker."""
+        response = await self.ask("POST", "/api/workers", json={"name": name, "template_name": "small", **body})
+        assert response.status_code == 201, response.text
+        created: dict[str, Any] = response.json()
         return created
 
     async def report(self, worker: dict[str, Any], status: str, **body: Any) -> dict[str, Any]:
-        """A controller's status write that must work."""
-        told = {"status": status, "version": worker["version"], "reason": "seen", **body}
+        """A controller's status write that must succeed."""
+        update = {"status": status, "version": worker["version"], "reason": "seen", **body}
         path = f"/api/internal/workers/{worker['id']}/status"
-        answer = await self.ask("POST", path, role=Role.CONTROLLER, json=told)
-        assert answer.status_code == 200, answer.text
-        written: dict[str, Any] = answer.json()
+        response = await self.ask("POST", path, role=Role.CONTROLLER, json=update)
+        assert response.status_code == 200, response.text
+        written: dict[str, Any] = response.json()
         return written
 
     async def running(self, name: str = "alpha", **body: Any) -> dict[str, Any]:
@@ -86,18 +86,20 @@ async def serving_plane(disk: MemoryDisk | None = None) -> AsyncIterator[TestPla
     store = MemoryStore(disk)
     await store.open([*ALL_KINDS, TOKENS, SESSIONS])
     feed = JournalFeed(store)
-    records = UnitOfWork(store, feed.wake)
-    await records.change(SYSTEM, lambda change: ensure_installation(change, None))
-    await records.change(SYSTEM, lambda change: seed_templates(change, None))
+    unit_of_work = UnitOfWork(store, feed.wake)
+    await unit_of_work.run(SYSTEM, lambda tx: ensure_installation(tx, None))
+    await unit_of_work.run(SYSTEM, lambda tx: seed_templates(tx, None))
     box = SecretBox([parse_key(generate_key(), "test")])
     tokens = TokenService(store)
-    gate = Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter())
+    authenticator = Authenticator(tokens, SessionService(store, tokens), SignInRateLimiter())
     stream = EventStream(store, feed)
-    parts = Services.of(ControlPlaneContext(store, records, box, ("eu-west-1", "us-east-1")), gate, stream)
+    services = Services.create(
+        ControlPlaneContext(store, unit_of_work, box, ("eu-west-1", "us-east-1")), authenticator, stream
+    )
     secrets = {role: (await tokens.create(role.value, role, created_by="test"))[1].reveal() for role in Role}
     await feed.start()
     await stream.start()
-    yield TestPlane(make_app(parts, "0.0.0"), parts, secrets, feed)
+    yield TestPlane(make_app(services, "0.0.0"), services, secrets, feed)
     await stream.stop()
     await feed.stop()
     await tokens.close()

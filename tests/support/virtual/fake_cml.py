@@ -1,4 +1,4 @@
-"""CML servers, the control plane's secrets and the cloud's figures, small and slow, each failing when told to."""
+"""Small fakes with delays and failures: CML servers, the control plane's secrets and the cloud's metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FakeServer:
     ready: bool = True
     seconds: float = 0.1
     stats: SystemStats = STATS
-    licence: LicenseState = UNREGISTERED
+    license: LicenseState = UNREGISTERED
     registers_in: float = 5.0
     good_token: str = "good-token"
     deregistration: DeregistrationResult = DeregistrationResult.DONE
@@ -52,10 +52,10 @@ class FakeServer:
     account: Credentials = DEFAULT
     failures: dict[str, Exception] = field(default_factory=dict)
     hanging: set[str] = field(default_factory=set)
-    asked: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
 
     async def serve(self, operation: str) -> None:
-        self.asked[operation] += 1
+        self.calls[operation] += 1
         await asyncio.sleep(self.seconds)
         while operation in self.hanging:
             await asyncio.sleep(1)
@@ -64,13 +64,13 @@ class FakeServer:
 
 
 class FakeCml:
-    """`CMLSystemSPI` for servers by address; where there is none, nobody answers."""
+    """`CMLSystemSPI` for servers by address; other addresses are not ready."""
 
     def __init__(self, **servers: FakeServer) -> None:
         self.servers = servers
         self.forgotten: list[str] = []
         self.dialled: list[str] = []
-        self.busy = 0  # calls under way
+        self.busy = 0  # calls in progress
         self.most_at_once = 0
 
     async def get_system_information(self, address: str) -> SystemInformation:
@@ -85,26 +85,26 @@ class FakeCml:
         return (await self._at(address, "stats", credentials)).stats
 
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
-        return (await self._at(address, "license", credentials)).licence
+        return (await self._at(address, "license", credentials)).license
 
     async def register_license(
         self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
     ) -> None:
         server = await self._at(address, "register", credentials)
-        if server.licence.registration == "COMPLETED" and not reregister:
+        if server.license.registration == "COMPLETED" and not reregister:
             raise CMLConflictError(address, "it is registered already")
-        # As the real one: any token is taken, and only later it shows whether it was good.
+        # Like the real one: any token is accepted, and the license state shows later whether it was valid.
         end = ("COMPLETED", "") if token == server.good_token else ("FAILED", "no such token")
-        server.licence = replace(server.licence, registration="IN_PROGRESS")
+        server.license = replace(server.license, registration="IN_PROGRESS")
         asyncio.get_running_loop().call_later(server.registers_in, self._settle, server, *end)
 
     async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
         server = await self._at(address, "deregister", credentials)
-        if server.licence.registration == "IN_PROGRESS":
+        if server.license.registration == "IN_PROGRESS":
             raise CMLConflictError(address, "a registration is under way")
-        if server.licence.registration != "COMPLETED":
+        if server.license.registration != "COMPLETED":
             return DeregistrationResult.WAS_NOT_REGISTERED
-        server.licence = replace(server.licence, registration="NOT_REGISTERED")
+        server.license = replace(server.license, registration="NOT_REGISTERED")
         return server.deregistration
 
     async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
@@ -135,23 +135,23 @@ class FakeCml:
         finally:
             self.busy -= 1
         if credentials is not None and credentials != server.account:
-            raise CMLAuthenticationError(address, f"user name or password of {credentials.username!r} refused")
+            raise CMLAuthenticationError(address, f"user name or password of {credentials.username!r} rejected")
         return server
 
     @staticmethod
     def _settle(server: FakeServer, registration: str, failure: str) -> None:
-        server.licence = replace(server.licence, registration=registration, failure=failure)
+        server.license = replace(server.license, registration=registration, failure=failure)
 
 
 class FakeSecrets:
-    """The control plane's secrets of workers. `failure` is raised instead of any answer."""
+    """The control plane's secrets of workers. `failure` is raised instead of a response."""
 
     def __init__(self) -> None:
         self.accounts: dict[str, Credentials] = {}
         self.tokens: dict[str, str] = {}
         self.failure: Exception | None = None
         self.seconds = 0.05
-        self.asked: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
 
     async def cml_credentials(self, worker_id: str) -> CmlCredentials:
         await self._ask(f"account {worker_id}")
@@ -167,14 +167,14 @@ class FakeSecrets:
         return SecretStr(self.tokens[worker_id])
 
     async def _ask(self, what: str) -> None:
-        self.asked[what] += 1
+        self.calls[what] += 1
         await asyncio.sleep(self.seconds)
         if self.failure is not None:
             raise self.failure
 
 
-class FakeFigures:
-    """`MetricsSPI`: the same figures for every instance but those it does not know."""
+class FakeInstanceMetrics:
+    """`MetricsSPI`: the same metrics for every instance except for unknown ones."""
 
     def __init__(self, **figures: float) -> None:
         self.figures = figures or {"cpu_utilization": 20.0, "network_in": 1_000.0}

@@ -22,8 +22,7 @@ from lcm.control_plane.journal.mirror import Mirror
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.controllers.worker.controller import WorkerReconciler
-from lcm.controllers.worker.deps import ControllerConfig, Dependencies
-from lcm.controllers.worker.policy import Policy
+from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
@@ -48,7 +47,7 @@ BOOT = 20.0
 
 
 class ParkedCml(FakeCml):
-    """CML servers on the machines of a simulated cloud: each answers some time after its machine runs."""
+    """CML servers on the instances of a simulated cloud: each responds some time after its instance runs."""
 
     def __init__(self, world: SimulatedCloud) -> None:
         super().__init__()
@@ -77,12 +76,12 @@ class ParkedCml(FakeCml):
         return None
 
     def licensed(self) -> list[str]:
-        """Machines, gone or not, whose licence nobody gave back."""
-        return sorted(i for i, server in self.by_machine.items() if server.licence.registration == "COMPLETED")
+        """Instances, also terminated ones, whose license was not deregistered."""
+        return sorted(i for i, server in self.by_machine.items() if server.license.registration == "COMPLETED")
 
 
 class MortalWire(httpx.AsyncBaseTransport):
-    """A controller's connection to the control plane, cut before or after a request of the test's choice."""
+    """A controller's connection to the control plane, which a test can cut before or after a request."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -90,20 +89,20 @@ class MortalWire(httpx.AsyncBaseTransport):
         self.sent: list[str] = []
         self.on_death: Callable[[], None] = lambda: None
         self._doom: tuple[str, str] | None = None
-        self._errands: dict[str, Callable[[], Awaitable[object]]] = {}
+        self._actions: dict[str, Callable[[], Awaitable[object]]] = {}
 
     def die(self, when: str, request: str) -> None:
         """`before` or `after` the next request whose method and path end like this."""
         self._doom = (when, request)
 
     def meanwhile(self, request: str, errand: Callable[[], Awaitable[object]]) -> None:
-        """Do something else first when the next such request is on its way."""
-        self._errands[request] = errand
+        """Do something else before the next such request is sent."""
+        self._actions[request] = errand
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         line = f"{request.method} {request.url.path}"
-        for suffix in [known for known in self._errands if line.endswith(known)]:
-            await self._errands.pop(suffix)()
+        for suffix in [suffix for suffix in self._actions if line.endswith(suffix)]:
+            await self._actions.pop(suffix)()
         doomed = self._doom is not None and line.endswith(self._doom[1])
         if doomed and self._doom is not None and self._doom[0] == "before":
             self.kill()
@@ -118,14 +117,14 @@ class MortalWire(httpx.AsyncBaseTransport):
         return response
 
     def kill(self) -> None:
-        """Nothing is heard of the process from now on."""
+        """Cut the process off from now on."""
         self.dead = True
         self.on_death()
 
 
 @dataclass
 class Fleet:
-    """The platform, and the strings behind it."""
+    """The platform, and access to its parts."""
 
     plane: TestPlane
     server: MemoryServer
@@ -187,19 +186,19 @@ class Fleet:
         return reconciler
 
     async def create(self, name: str = "alpha", **body: Any) -> Worker:
-        """A person asks for a worker."""
+        """A person creates a worker."""
         return await self.people.workers.create(CreateWorkerRequest(name=name, template_name="small", **body))
 
     async def worker(self, worker_id: str) -> Worker:
-        """The record as it is, from the store: to ask over HTTP twice a second would take most of a test's time."""
-        stored = await self.plane.parts.plane.store.get(WORKERS, worker_id)
+        """The current record, from the store: an HTTP request twice a second would take most of a test's time."""
+        stored = await self.plane.services.context.store.get(WORKERS, worker_id)
         assert stored is not None
         return Worker.model_validate_json(stored.body)
 
     async def until(
         self, condition: Callable[[], bool | Awaitable[bool]], what: str, *, within: float = 3600.0
     ) -> float:
-        """Wait until it holds; says how long it took."""
+        """Wait until the predicate is true; returns the seconds."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while True:
@@ -220,7 +219,7 @@ class Fleet:
         return await self.worker(worker_id)
 
     async def until_ready(self, worker_id: str, *, within: float = 3600.0) -> Worker:
-        """Wait until lablets could be placed on it."""
+        """Wait until lablets can be placed on the worker."""
 
         async def reached() -> bool:
             return (await self.worker(worker_id)).ready
@@ -233,37 +232,37 @@ class Fleet:
         return await self.until_ready((await self.create(name, **body)).id)
 
     async def steps(self, worker_id: str) -> list[str]:
-        """The statuses of its history, in order."""
+        """The statuses in the worker's history, in order."""
         return [entry.to_status.value async for entry in self.people.workers.history(worker_id)]
 
     async def audits(self, subject: str) -> list[str]:
-        """What is kept of a subject, oldest first."""
+        """The audit actions of a subject, oldest first."""
         audit = self.people.fleet.audit(subject=[subject], newest_first=False)
         return [entry.action async for entry in audit]
 
     def disturb(self, action: ExternalAction, worker: Worker) -> None:
-        """Somebody does something to the instance from outside."""
+        """Change the instance outside LCM."""
         assert worker.instance_id is not None
-        self.world.strike(worker.aws_region, ExternalChange(action, worker.instance_id))
+        self.world.inject_fault(worker.aws_region, ExternalChange(action, worker.instance_id))
 
     def machine(self, worker: Worker) -> Machine:
-        """The machine behind a worker."""
+        """The simulated instance of a worker."""
         assert worker.instance_id is not None
         return self.world.regions[worker.aws_region].machines[worker.instance_id]
 
     def cml_of(self, worker: Worker) -> FakeServer:
-        """The CML behind a worker."""
+        """The CML server of a worker."""
         assert worker.instance_id is not None
         return self.cml.by_machine[worker.instance_id]
 
     def calls(self, operation: str) -> int:
-        """Requests that reached the cloud."""
+        """The number of requests that reached the cloud."""
         return self.world.calls()[operation]
 
     async def change_settings(self, **groups: dict[str, Any]) -> None:
         """An admin changes settings at run time."""
-        answer = await self.plane.ask("PATCH", "/api/settings", role=Role.ADMIN, json=groups)
-        assert answer.status_code == 200, answer.text
+        response = await self.plane.ask("PATCH", "/api/settings", role=Role.ADMIN, json=groups)
+        assert response.status_code == 200, response.text
 
 
 def _site(region: str) -> RegionLaunchSettings:
@@ -278,14 +277,14 @@ async def a_fleet(
     dedicated_account: bool = False,
     config: ReconciliationConfig | None = None,
 ) -> AsyncIterator[Fleet]:
-    """A platform without a controller yet; start one, or several."""
+    """A platform without a controller; start one or several."""
     world = SimulatedCloud(seed=seed)
     for region in REGIONS:
         world.add_region(region, subnets={"subnet-a": f"{region}a", "subnet-b": f"{region}b"})
         world.add_image(region, "cml-2.9.1", created_at=clock.now())
     async with serving_plane() as plane:
         server = MemoryServer()
-        store = plane.parts.plane.store
+        store = plane.services.context.store
         mirrors = [
             Mirror(store, MemoryCoordination(server), plane.feed, mirrored)
             for mirrored in (WORKER_MIRROR, LABLET_MIRROR)

@@ -1,7 +1,7 @@
-"""All controllers on one fleet in virtual time: what the scheduler asks for is launched, and lablets run on it.
+"""All controllers on one fleet in virtual time: the scheduler's workers are launched, and lablets run on them.
 
 Everything is the real code but the network. The worker controller and the lablet controller speak to the same
-simulated CML servers, one on each machine of the simulated cloud.
+simulated CML servers, one on each instance of the simulated cloud.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.controllers.lablet.controller import LabletReconciler
 from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.plan import SchedulerConfig as SchedulerRules
+from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core.controller.leader_election import LeaderElectionConfig
 from lcm.core.controller.reconciliation import ReconciliationConfig
@@ -34,7 +34,7 @@ from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
-from tests.support.virtual.cml_servers import LabServers
+from tests.support.virtual.cml_servers import FakeCmlNetwork
 from tests.support.virtual.fake_cml import DEFAULT
 from tests.support.virtual.fleet import BOOT, Fleet, a_fleet
 
@@ -44,41 +44,41 @@ if TYPE_CHECKING:
     from lcm.cloud.simulated import SimulatedCloud
     from lcm.cloud.simulated.machine import Machine
     from lcm.cml.simulator.state.labs import Lab
-    from lcm.controllers.worker.policy import Policy
+    from lcm.controllers.worker.deps import Policy
     from lcm.core.hosting import HostedService
 
 WATCH = WatchConfig(prefix="/instances/")
-CONFIG = ReconciliationConfig(interval_seconds=120.0)  # changes are watched; to poll for hours takes most of a test
+CONFIG = ReconciliationConfig(interval_seconds=120.0)  # changes are watched; frequent polling would be slow
 _SETTINGS = SimulatorSettings(boot_seconds=BOOT, password=DEFAULT.password)
-_LOOK_SECONDS = 5.0  # to read all records takes longer than what happens meanwhile
+_POLL_SECONDS = 5.0  # reading all records takes longer than what happens meanwhile
 _NODE = "  - {{id: n{0}, label: host{0}, node_definition: alpine, x: {0}, y: 0, interfaces: []}}\n"
 
 
 def topology(nodes: int) -> str:
-    """A lab of so many nodes."""
+    """A lab with that many nodes."""
     return "lab: {version: 0.2.2, title: exercise}\nnodes:\n" + "".join(_NODE.format(n) for n in range(nodes))
 
 
-class ParkedServers(LabServers):
-    """Simulated CML servers on the machines of a simulated cloud: each is reached while its machine runs."""
+class ParkedServers(FakeCmlNetwork):
+    """Simulated CML servers on the instances of a simulated cloud: each is reachable while its instance runs."""
 
     def __init__(self, cloud: SimulatedCloud) -> None:
         super().__init__()
         self.cloud = cloud
         self.by_machine: dict[str, World] = {}
-        self._address_of: dict[str, str] = {}  # under which address a machine was last reached
+        self._address_of: dict[str, str] = {}  # the last address of each instance
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         address = request.url.host
         machine = self._machine(address)
         if machine is None:
             self.worlds.pop(address, None)
-        elif not self._switch_on(machine, address).boot.listens:
+        elif not self._switch_on(machine, address).boot.is_listening:
             raise httpx.ConnectError("it boots", request=request)
         return await super().handle_async_request(request)
 
     def labs(self) -> list[Lab]:
-        """All labs on machines that are still there, running or not."""
+        """All labs on instances that still exist, running or not."""
         there = {
             machine.id
             for region in self.cloud.regions.values()
@@ -91,11 +91,11 @@ class ParkedServers(LabServers):
         return [lab for world in worlds for lab in world.labs.all]
 
     def imports(self) -> int:
-        """Labs that were ever made through the API, also on machines that are gone."""
+        """All labs that were created through the API, also on instances that are gone."""
         return sum(world.labs.imported for world in self.by_machine.values())
 
     def _switch_on(self, machine: Machine, address: str) -> World:
-        """A machine has another address each time that it starts: its disk is the same, what ran on it is not."""
+        """An instance has a new address after each start: its disk is kept, but nothing runs on it."""
         world = self.by_machine.setdefault(machine.id, World(_SETTINGS))
         if self._address_of.get(machine.id) != address:
             world.power_off()
@@ -107,7 +107,7 @@ class ParkedServers(LabServers):
         return world
 
     def _machine(self, address: str) -> Machine | None:
-        """The one that runs at an address. Controllers of these tests use public addresses only."""
+        """The instance that runs at an address. Controllers of these tests use public addresses only."""
         for region in self.cloud.regions.values():
             for machine in region.machines.values():
                 if machine.public_ip == address:
@@ -117,7 +117,7 @@ class ParkedServers(LabServers):
 
 
 class Whole:
-    """The platform, and what people and tests do with it."""
+    """The platform, and actions of users and tests."""
 
     def __init__(self, fleet: Fleet, servers: ParkedServers, scheduler: SchedulerHostedService) -> None:
         self.fleet = fleet
@@ -125,45 +125,45 @@ class Whole:
         self.scheduler = scheduler
 
     async def define(self, name: str, requirements: LabletRequirements) -> None:
-        """What lablets can be made from: a lab with as many nodes as are asked for."""
+        """A lablet definition: a lab with that many nodes."""
         body = CreateDefinitionRequest(
             name=name, version="1", topology=topology(requirements.nodes), requirements=requirements
         )
         await self.fleet.people.definitions.create(body)
 
     async def make(self, definition: str, **body: Any) -> Lablet:
-        """Somebody wants a lablet."""
+        """A user creates a lablet."""
         return await self.fleet.people.lablets.create(CreateLabletRequest(definition=definition, **body))
 
     async def running(self, definition: str, **body: Any) -> Lablet:
-        """A lablet that runs."""
+        """A running lablet."""
         return await self.until_status(await self.make(definition, **body), LabletStatus.RUNNING)
 
     async def lablets(self) -> list[Lablet]:
-        """All of them, as they are in the store."""
-        page = await self.fleet.plane.parts.plane.store.find(LABLETS, limit=1000)
+        """All records, from the store."""
+        page = await self.fleet.plane.services.context.store.find(LABLETS, limit=1000)
         return [Lablet.model_validate_json(item.body) for item in page.items]
 
     async def lablet(self, lablet_id: str) -> Lablet:
-        """As it is in the store."""
+        """The record, from the store."""
         return next(lablet for lablet in await self.lablets() if lablet.id == lablet_id)
 
     async def workers(self) -> list[Worker]:
-        """All of them, as they are in the store."""
-        page = await self.fleet.plane.parts.plane.store.find(WORKERS, limit=1000)
+        """All records, from the store."""
+        page = await self.fleet.plane.services.context.store.find(WORKERS, limit=1000)
         return [Worker.model_validate_json(item.body) for item in page.items]
 
     async def worker_of(self, lablet: Lablet) -> Worker:
-        """Where it runs."""
+        """The worker of a lablet."""
         assert lablet.worker_id is not None
         return await self.fleet.worker(lablet.worker_id)
 
     async def serving(self) -> int:
-        """How many workers run."""
+        """The number of running workers."""
         return sum(worker.status is WorkerStatus.RUNNING for worker in await self.workers())
 
     async def until(self, condition: Callable[[], Awaitable[bool]], what: str, *, within: float = 3600.0) -> None:
-        """Wait until it holds; says how everything was if it never did."""
+        """Wait until the predicate is true; on failure describe all records."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         while not await condition():
@@ -171,10 +171,10 @@ class Whole:
                 lablets = [(each.status.value, each.message, each.placement) for each in await self.lablets()]
                 workers = [(each.name, each.status.value, each.allocation) for each in await self.workers()]
                 raise AssertionError(f"not within {within:g} s: {what}\n{lablets}\n{workers}")
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def until_status(self, lablet: Lablet, status: LabletStatus, *, within: float = 3600.0) -> Lablet:
-        """Wait for a status of one."""
+        """Wait for the status of a lablet."""
 
         async def reached() -> bool:
             return (await self.lablet(lablet.id)).status is status
@@ -183,7 +183,7 @@ class Whole:
         return await self.lablet(lablet.id)
 
     async def check_books(self) -> None:
-        """What workers say is taken is what their lablets take, and nobody gave more than there is."""
+        """The allocations of workers match their lablets and do not exceed their capacity."""
         lablets = [lablet for lablet in await self.lablets() if lablet.assigned]
         for worker in await self.workers():
             mine = [lablet.requirements for lablet in lablets if lablet.worker_id == worker.id]
@@ -205,7 +205,7 @@ async def a_whole(*, policy: Policy | None = None) -> AsyncIterator[Whole]:
     """An empty fleet with a worker controller, a resource scheduler and a lablet controller."""
     async with a_fleet(policy=policy, config=CONFIG) as fleet:
         servers = ParkedServers(fleet.world)
-        transport = CMLTransport(Insecure(), wire=lambda _context: servers)
+        transport = CMLTransport(Insecure(), make_http_transport=lambda _context: servers)
         session = CMLSession(transport, registry=CollectorRegistry())
         fleet.servers = CMLSystemClient(session)
         await fleet.change_settings(scaling={"max_workers_per_region": 60})
@@ -215,7 +215,7 @@ async def a_whole(*, policy: Policy | None = None) -> AsyncIterator[Whole]:
             WATCH,
             CONFIG,
             fleet.connect(Role.CONTROLLER),
-            SchedulerRules(),
+            SchedulerConfig(),
             registry=CollectorRegistry(),
         )
         lablets = LabletReconciler(

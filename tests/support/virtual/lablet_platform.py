@@ -1,4 +1,4 @@
-"""Lablets in virtual time: a control plane, workers that are ready, simulated CML servers, lablet controllers."""
+"""Lablets in virtual time: a control plane, ready workers, simulated CML servers and lablet controllers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionTyp
 from lcm.model.worker.requests import CreateWorkerRequest, WorkerStatusUpdate
 from lcm.model.worker.status import WorkerStatus
 from tests.support.network.faulty_coordination import FaultyCoordination
-from tests.support.virtual.cml_servers import LabServers, Life, MortalLink, cml_transport
+from tests.support.virtual.cml_servers import FakeCmlNetwork, MortalLink, ProcessLife, cml_transport
 from tests.support.virtual.control_plane import TestPlane, serving_plane
 
 if TYPE_CHECKING:
@@ -67,17 +67,17 @@ NOT_READY = (ConditionStatus.FALSE, "NotReady")
 
 
 @dataclass
-class Labbing:
-    """The platform as far as lablets need it, and the strings behind it."""
+class LabletPlatform:
+    """The parts of the platform that lablets need, and ways to manipulate them."""
 
     plane: TestPlane
     coordination: MemoryServer
-    servers: LabServers
+    servers: FakeCmlNetwork
     people: Client
     control: Client
     policy: LabletPolicy = field(default_factory=LabletPolicy)
     sweep_interval: float = 600.0
-    lives: dict[str, Life] = field(default_factory=dict)
+    lives: dict[str, ProcessLife] = field(default_factory=dict)
     controllers: dict[str, LabletReconciler] = field(default_factory=dict)
     registries: dict[str, CollectorRegistry] = field(default_factory=dict)
     closing: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Labbing:
     # Workers
 
     async def worker(self, name: str = "alpha", address: str = "192.0.2.7") -> Worker:
-        """A worker that is ready, and its CML."""
+        """A ready worker with its CML."""
         self.servers.add(address)
         made = await self.people.workers.create(CreateWorkerRequest(name=name, template_name="large"))
         made = await self.report(made, WorkerStatus.PROVISIONING, instance_id=f"i-{name}1")
@@ -93,18 +93,18 @@ class Labbing:
         return await self.report(made, WorkerStatus.RUNNING, public_ip=address, conditions=self.cml(*READY))
 
     async def report(self, worker: Worker, status: WorkerStatus, **fields: Any) -> Worker:
-        """The worker controller writes what it found."""
+        """Write what the worker controller would observe."""
         current = await self.control.internal.worker(worker.id)
         body = WorkerStatusUpdate(status=status, version=current.version, reason="seen", **fields)
         return await self.control.internal.write_status(WORKERS_LEADER, worker.id, body)
 
     @staticmethod
     def cml(status: ConditionStatus, reason: str) -> tuple[Condition, ...]:
-        """What the worker controller says of CML."""
+        """Write the CML condition that the worker controller would report."""
         return (Condition(type=ConditionType.CML_READY, status=status, reason=reason, since=clock.now()),)
 
     async def restart(self, worker: Worker, *, seconds: float = 120.0) -> None:
-        """Somebody stops the machine, and it is started again some time later: what ran on it is found stopped."""
+        """The instance is stopped and started again later: its nodes are stopped then."""
         world = self.world(worker)
         world.power_off()
         await self.report(worker, WorkerStatus.STOPPED, conditions=self.cml(*NOT_READY))
@@ -115,30 +115,30 @@ class Labbing:
         await self.report(worker, WorkerStatus.RUNNING, public_ip=address, conditions=self.cml(*READY))
 
     def world(self, worker: Worker) -> World:
-        """The CML behind a worker."""
+        """The CML of a worker."""
         assert worker.public_ip is not None
         return self.servers.worlds[worker.public_ip]
 
     async def verify(self, *, done: bool = True) -> None:
-        """The worker controller's leader has looked at all its workers."""
+        """The worker controller's leader has verified all its workers."""
         await self.control.internal.announce_leadership(WORKERS_LEADER, startup_sweep_done=done)
 
     # Lablets
 
     async def define(self, topology: str = TOPOLOGY, **requirements: Any) -> None:
-        """A definition to make lablets from."""
+        """Create a definition."""
         needs = LabletRequirements(**{"license": False, "nodes": 2, "ports": ("CONSOLE",), **requirements})
         await self.people.definitions.create(
             CreateDefinitionRequest(name="exercise", version="1", topology=topology, requirements=needs)
         )
 
     async def lablet(self, worker: Worker | None = None, **body: Any) -> Lablet:
-        """A lablet; with a worker it is placed there."""
+        """Create a lablet; with a worker, place it there."""
         made = await self.people.lablets.create(CreateLabletRequest(definition="exercise", **body))
         return made if worker is None else await self.place(made, worker)
 
     async def place(self, lablet: Lablet, worker: Worker) -> Lablet:
-        """The scheduler gives it a worker."""
+        """Place a lablet as the scheduler would."""
         placement = Placement(at=clock.now(), worker_id=worker.id, score=0.5, reason="the only one")
         write = PlacementRequest(lablet_id=lablet.id, version=lablet.version, worker_id=worker.id, placement=placement)
         (done,) = await self.control.internal.schedule(SCHEDULER, PlacementBatch(items=(write,)))
@@ -146,7 +146,7 @@ class Labbing:
         return await self.control.internal.lablet(lablet.id)
 
     async def get(self, lablet: Lablet) -> Lablet:
-        """As it is now."""
+        """The current record."""
         return await self.people.lablets.get(lablet.id)
 
     async def until_status(self, lablet: Lablet, status: LabletStatus, *, within: float = 3600.0) -> Lablet:
@@ -167,7 +167,7 @@ class Labbing:
     async def until(
         self, condition: Callable[[], bool | Awaitable[bool]], what: str, *, within: float = 3600.0
     ) -> None:
-        """Wait until it holds."""
+        """Wait until the condition holds."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while True:
@@ -183,15 +183,15 @@ class Labbing:
         return [entry.to_status.value async for entry in self.people.lablets.history(lablet.id)]
 
     async def audits(self, subject: str, by: str = "lablet-controller") -> list[str]:
-        """What the lablet controller has kept of a subject, oldest first."""
+        """The audit entries of the lablet controller about a subject, oldest first."""
         audit = self.people.fleet.audit(subject=[subject], newest_first=False)
         return [entry.action async for entry in audit if by in entry.actor.name]
 
     # Controllers
 
     async def start(self, name: str = "one") -> LabletReconciler:
-        """A lablet controller, leading or standing by."""
-        life = self.lives[name] = Life()
+        """Start a lablet controller, which leads or stands by."""
+        life = self.lives[name] = ProcessLife()
         inner = httpx.ASGITransport(self.plane.app, raise_app_exceptions=False)
         control = self.connect(Role.CONTROLLER, MortalLink(inner, life))
         coordination = FaultyCoordination(MemoryCoordination(self.coordination))
@@ -228,23 +228,25 @@ class Labbing:
 
 
 @asynccontextmanager
-async def a_labbing(*, policy: LabletPolicy | None = None, verified: bool = True) -> AsyncIterator[Labbing]:
-    """A platform with a definition, without a worker or a controller yet."""
+async def start_lablet_platform(
+    *, policy: LabletPolicy | None = None, verified: bool = True
+) -> AsyncIterator[LabletPlatform]:
+    """A platform with a definition, but without workers and controllers."""
     async with serving_plane() as plane:
         server = MemoryServer()
-        mirror = Mirror(plane.parts.plane.store, MemoryCoordination(server), plane.feed, LABLET_MIRROR)
+        mirror = Mirror(plane.services.context.store, MemoryCoordination(server), plane.feed, LABLET_MIRROR)
         await mirror.start()
-        labbing = Labbing(plane, server, LabServers(), None, None, policy or LabletPolicy())  # type: ignore[arg-type]
-        labbing.people = labbing.connect(Role.ADMIN)
-        labbing.control = labbing.connect(Role.CONTROLLER)
-        await labbing.control.internal.announce_leadership(SCHEDULER)
-        await labbing.verify(done=verified)
-        await labbing.define()
+        platform = LabletPlatform(plane, server, FakeCmlNetwork(), None, None, policy or LabletPolicy())  # type: ignore[arg-type]
+        platform.people = platform.connect(Role.ADMIN)
+        platform.control = platform.connect(Role.CONTROLLER)
+        await platform.control.internal.announce_leadership(SCHEDULER)
+        await platform.verify(done=verified)
+        await platform.define()
         try:
-            yield labbing
+            yield platform
         finally:
-            for controller in labbing.controllers.values():
+            for controller in platform.controllers.values():
                 await controller.stop()
-            for close in labbing.closing:
+            for close in platform.closing:
                 await close()
             await mirror.stop()

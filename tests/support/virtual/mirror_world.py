@@ -1,4 +1,4 @@
-"""Control planes without HTTP: a store, the feed of its journal, the mirror, and records that change."""
+"""Control planes without HTTP: a store, its journal feed, the mirror, and records that change."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from lcm.core.coordination import Coordination
 
 PREFIX = "/workers/"
-SOON = 0.01  # seconds in which everything happens that needs no time
+SOON = 0.01  # seconds in which everything runs that needs no time
 _MIRRORED = ("id", "status", "desired_status", "generation", "version")
 
 
 class Plane:
-    """One control plane's parts on a disk that others may share."""
+    """The parts of one control plane, on a disk that others may share."""
 
     def __init__(
         self, disk: MemoryDisk, coordination: Coordination, settings: MirrorSettings | None = None, *, poll: float = 1.0
@@ -85,7 +85,7 @@ class Plane:
 
 
 async def expected_keys(disk: MemoryDisk) -> dict[str, Any]:
-    """What the keys must say, by id of the worker."""
+    """The values that the keys must have, by worker id."""
     store = MemoryStore(disk)
     await store.open([WORKERS])
     workers = [json.loads(item.body) for item in (await store.find(WORKERS, limit=1000)).items]
@@ -93,7 +93,7 @@ async def expected_keys(disk: MemoryDisk) -> dict[str, Any]:
 
 
 def read_value(value: bytes) -> Any:
-    """A key's value, or the bytes where they are no JSON."""
+    """A key's value, or its bytes if they are not JSON."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
@@ -128,13 +128,13 @@ class World:
     def keys(self) -> dict[str, Any]:
         return {item.key.removeprefix(PREFIX): read_value(item.value) for item in self.server.items(PREFIX)}
 
-    async def in_step(self) -> bool:
+    async def in_sync(self) -> bool:
         return self.keys == await expected_keys(self.disk)
 
     def by_hand(self, worker_id: str, value: bytes) -> None:
         self.server.put(PREFIX + worker_id, value, NO_LEASE)
 
-    def versions_told(self, worker_id: str = "w-1") -> list[int | None]:
+    def versions_seen(self, worker_id: str = "w-1") -> list[int | None]:
         """What a watcher of the key has seen: versions, None for a deletion."""
         events = self.server.events_since(1, PREFIX + worker_id).events
         return [json.loads(event.value)["version"] if event.kind is EventKind.PUT else None for event in events]

@@ -1,4 +1,4 @@
-"""Workers that have been running for long, with their machines: made at once instead of launched one by one."""
+"""Workers that have been running for hours, with their instances: created at once instead of launched one by one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONG_AGO = timedelta(hours=2)
 
 
 def vanish(fleet: Fleet, worker: Worker) -> Machine:
-    """EC2 knows nothing of the instance any more. The machine can be added again."""
+    """Remove the instance from EC2. It can be added again."""
     assert worker.instance_id is not None
     place = fleet.world.regions[worker.aws_region]
     machine = place.machines.pop(worker.instance_id)
@@ -41,11 +41,11 @@ def vanish(fleet: Fleet, worker: Worker) -> Machine:
 async def standing_workers(
     fleet: Fleet, count: int, *, region: str = "eu-west-1", ghosts: int = 0, first: int = 0
 ) -> list[Worker]:
-    """So many workers, RUNNING since hours, numbered from `first`; the last `ghosts` have no machine any more."""
+    """That many workers, RUNNING for hours, numbered from `first`; the last `ghosts` have no instance any more."""
     place = fleet.world.regions[region]
     image = next(iter(place.images))
-    answer = await fleet.plane.ask("GET", "/api/internal/installation", role=Role.CONTROLLER)
-    installation = answer.json()["installation_id"]
+    response = await fleet.plane.ask("GET", "/api/internal/installation", role=Role.CONTROLLER)
+    installation = response.json()["installation_id"]
     since = clock.now() - _LONG_AGO
     made: list[Worker] = []
     for number in range(first, first + count):
@@ -98,9 +98,9 @@ async def standing_workers(
     for begin in range(0, count, 100):
         some = made[begin : begin + 100]
 
-        async def save(change: Transaction, some: list[Worker] = some) -> None:
+        async def save(tx: Transaction, some: list[Worker] = some) -> None:
             for worker in some:
-                change.save(worker, "created")
+                tx.save_worker(worker, "created")
 
-        await fleet.plane.parts.plane.records.change(SYSTEM, save)
+        await fleet.plane.services.context.unit_of_work.run(SYSTEM, save)
     return made

@@ -1,4 +1,4 @@
-"""A control plane, workers that stand there ready, and resource schedulers, in one process and in virtual time."""
+"""A control plane, ready workers and resource schedulers, in one process and in virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lcm.control_plane.journal.mirror import Mirror
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.controllers.scheduler.controller import SchedulerHostedService
-from lcm.controllers.scheduler.plan import SchedulerConfig
+from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
 from lcm.core.controller.leader_election import LeaderElectionConfig
@@ -39,8 +39,8 @@ WATCH = WatchConfig(prefix="/instances/")
 
 
 @dataclass
-class Scene:
-    """The control plane, and the strings behind it."""
+class SchedulingScene:
+    """The control plane, and ways to manipulate its records."""
 
     plane: TestPlane
     server: MemoryServer
@@ -54,45 +54,45 @@ class Scene:
     clients: list[Client] = field(default_factory=list)
 
     async def verified(self, *, term: int = 5, done: bool = True) -> None:
-        """A worker controller has begun to lead, and has verified all workers."""
+        """Announce a worker controller that has verified all workers."""
         leader = Leader("worker-controller", term)
         await self.controller.internal.announce_leadership(leader, startup_sweep_done=done)
 
     async def stand(self, workers: Sequence[Worker]) -> None:
-        """These workers are on record."""
+        """Add records of these workers."""
 
-        async def save(change: Transaction) -> None:
+        async def save(tx: Transaction) -> None:
             for worker in workers:
-                change.save(worker.model_copy(update={"created_at": clock.now()}), "created")
+                tx.save_worker(worker.model_copy(update={"created_at": clock.now()}), "created")
 
-        await self.plane.parts.plane.records.change(SYSTEM, save)
+        await self.plane.services.context.unit_of_work.run(SYSTEM, save)
 
     async def stand_ready(self, count: int, **changes: Any) -> None:
-        """So many ready workers are on record."""
+        """Add records of this many ready workers."""
         await self.stand([a_ready_worker(number, **changes) for number in range(1, count + 1)])
 
     async def alter(self, worker_id: str, change_it: Callable[[Worker], Worker]) -> None:
-        """A worker is changed behind everybody's back, as its own controller would."""
+        """Change a worker as its own controller would."""
 
-        async def save(change: Transaction) -> None:
-            worker = await change.worker(worker_id)
-            change.save(change_it(worker).model_copy(update={"version": worker.version + 1}), "changed")
+        async def save(tx: Transaction) -> None:
+            worker = await tx.worker(worker_id)
+            tx.save_worker(change_it(worker).model_copy(update={"version": worker.version + 1}), "changed")
 
-        await self.plane.parts.plane.records.change(SYSTEM, save)
+        await self.plane.services.context.unit_of_work.run(SYSTEM, save)
 
     async def define(self, name: str = "lab", requirements: LabletRequirements | None = None) -> None:
-        """What lablets can be made from."""
+        """Create a definition."""
         body = CreateDefinitionRequest(name=name, version="1", topology=TOPOLOGY, requirements=requirements or needs())
         await self.people.definitions.create(body)
 
     async def make(self, count: int = 1, definition: str = "lab", **body: Any) -> list[Lablet]:
-        """People want lablets."""
+        """Create lablets."""
         return [
             await self.people.lablets.create(CreateLabletRequest(definition=definition, **body)) for _ in range(count)
         ]
 
     async def start(self, name: str = "one") -> SchedulerHostedService:
-        """A scheduler, leading or standing by."""
+        """Start a scheduler, which leads or stands by."""
         wire = self.wires[name] = MortalWire(httpx.ASGITransport(self.plane.app, raise_app_exceptions=False))
         registry = self.registries[name] = CollectorRegistry()
         election = LeaderElectionConfig(election_key_prefix="/lcm", service_name="resource-scheduler", instance_id=name)
@@ -118,24 +118,24 @@ class Scene:
 
     async def lablets(self) -> list[Lablet]:
         """All of them, as they are in the store."""
-        page = await self.plane.parts.plane.store.find(LABLETS, limit=2000)
+        page = await self.plane.services.context.store.find(LABLETS, limit=2000)
         return [Lablet.model_validate_json(item.body) for item in page.items]
 
     async def workers(self) -> list[Worker]:
         """All of them, as they are in the store."""
-        page = await self.plane.parts.plane.store.find(WORKERS, limit=2000)
+        page = await self.plane.services.context.store.find(WORKERS, limit=2000)
         return [Worker.model_validate_json(item.body) for item in page.items]
 
     async def statuses(self) -> Counter[str]:
-        """How many lablets are in which status."""
+        """The number of lablets by status."""
         return Counter(lablet.status.value for lablet in await self.lablets())
 
-    def asked(self, path: str, name: str = "one") -> int:
-        """How many requests of a scheduler ended like this."""
+    def request_count(self, path: str, name: str = "one") -> int:
+        """The number of requests of a scheduler whose line ends like this."""
         return sum(line.endswith(path) for line in self.wires[name].sent)
 
     async def check_books(self) -> None:
-        """What workers say is taken is what their lablets take, and nobody gave more than there is."""
+        """Check that the allocation of each worker is the sum of its lablets and within its capacity."""
         lablets = [lablet for lablet in await self.lablets() if lablet.assigned]
         for worker in await self.workers():
             mine = [lablet for lablet in lablets if lablet.worker_id == worker.id]
@@ -154,15 +154,15 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_scene(
+async def start_scheduling_scene(
     rules: SchedulerConfig | None = None, config: ReconciliationConfig | None = None
-) -> AsyncIterator[Scene]:
-    """A control plane without a scheduler yet; start one, or several."""
+) -> AsyncIterator[SchedulingScene]:
+    """A control plane without a scheduler."""
     async with serving_plane() as plane:
         server = MemoryServer()
-        mirror = Mirror(plane.parts.plane.store, MemoryCoordination(server), plane.feed, LABLET_MIRROR)
+        mirror = Mirror(plane.services.context.store, MemoryCoordination(server), plane.feed, LABLET_MIRROR)
         await mirror.start()
-        scene = Scene(plane, server, None, None)  # type: ignore[arg-type]
+        scene = SchedulingScene(plane, server, None, None)  # type: ignore[arg-type]
         scene.people = scene.connect(Role.ADMIN)
         scene.controller = scene.connect(Role.CONTROLLER)
         scene.rules = rules or scene.rules

@@ -1,4 +1,4 @@
-"""Clients of the event stream, as a browser is one."""
+"""Clients of the event stream that read it like a browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lcm.control_plane.journal.sse_client import EventFilter
     from lcm.control_plane.store.port import JournalEntry
 
-SOON = 0.05  # seconds in which everything happens that needs no time
+SOON = 0.05  # seconds; everything that needs no time has happened by then
 
 
 @dataclass(frozen=True)
@@ -76,21 +76,24 @@ class Reader:
         await self._source.aclose()
 
 
+class _CountingStream(EventStream):
+    encoded = 0
+
+    def _encode(self, entry: JournalEntry) -> bytes:
+        self.encoded += 1
+        return super()._encode(entry)
+
+
 class Studio:
     """A store that changes, and its stream."""
 
     def __init__(self, plane: Plane, settings: StreamSettings) -> None:
         self.plane = plane
-        self.encoded = 0
-        self.stream = EventStream(plane.store, plane.feed, settings, shown=self._shown)
+        self.stream = _CountingStream(plane.store, plane.feed, settings)
         self.readers: list[Reader] = []
 
-    def _shown(self, line: JournalEntry) -> bytes:
-        self.encoded += 1
-        return line.body
-
-    async def reader(self, wanted: EventFilter | None = None, last_event_id: str | None = None) -> Reader:
-        reader = Reader(self.stream.subscribe(wanted, last_event_id))
+    async def reader(self, event_filter: EventFilter | None = None, last_event_id: str | None = None) -> Reader:
+        reader = Reader(self.stream.subscribe(event_filter, last_event_id))
         self.readers.append(reader)
         await asyncio.sleep(SOON)
         return reader
@@ -101,7 +104,7 @@ class Studio:
         await asyncio.sleep(SOON)
 
     async def cursors(self) -> list[str]:
-        return [line.cursor for line in await self.plane.store.journal(limit=1000)]
+        return [entry.cursor for entry in await self.plane.store.read_journal(limit=1000)]
 
 
 @asynccontextmanager

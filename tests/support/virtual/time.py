@@ -1,4 +1,4 @@
-"""An event loop that owns time: nobody sleeps, the next timer is always due now."""
+"""An event loop with virtual time: it never sleeps, the next timer is always due now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
 
 
 class Stalled(Exception):
-    """Nothing is ready, no timer is set and no socket is open: the test would wait for ever."""
+    """Nothing is ready, no timer is set and no socket is open: the test would wait forever."""
 
 
 class _NoWait(selectors.BaseSelector):
@@ -68,7 +68,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass up to the next timer, to its exact moment: sums of small steps would miss it by a hair."""
-        timers = self._scheduled  # type: ignore[attr-defined]  # asyncio offers no other look at the next timer
+        timers = self._scheduled  # type: ignore[attr-defined]  # asyncio has no other access to the next timer
         due = timers[0].when() if timers else self._virtual + seconds
         self._virtual = max(self._virtual, min(due, self._virtual + seconds + self._clock_resolution))
 

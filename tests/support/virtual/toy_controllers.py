@@ -1,4 +1,4 @@
-"""A small world of things to reconcile, and controllers that do it. They have nothing to do with workers."""
+"""Simple resources and controllers for tests of the controller machinery. They are unrelated to workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX = "/things/"
 
 @dataclass(frozen=True)
 class Thing:
-    """A record with what a controller needs to know of it."""
+    """A resource."""
 
     id: str
     generation: int = 1
@@ -32,7 +32,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass as it happened."""
+    """A recorded pass."""
 
     key: str
     at: float
@@ -43,7 +43,7 @@ class Pass:
 
 @dataclass
 class World:
-    """The records, and what was done with them. `behave` decides how a pass goes."""
+    """The resources and the recorded passes. `behave` decides the result of a pass."""
 
     things: dict[str, Thing] = field(default_factory=dict)
     passes: list[Pass] = field(default_factory=list)

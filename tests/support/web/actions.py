@@ -1,4 +1,4 @@
-"""What tests in a browser do on most pages."""
+"""What browser tests do on most pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 PATHS = ("/", "/lablets", "/definitions", "/templates", "/activity", "/system", "/settings")
-"""Every page that is about no single worker."""
+"""Every page that is not about one record."""
 
 
 def row(page: Page, worker: dict[str, Any]) -> Locator:
@@ -18,19 +18,19 @@ def row(page: Page, worker: dict[str, Any]) -> Locator:
     return page.locator(f"tr[data-worker='{worker['id']}']")
 
 
-def live(page: Page) -> None:
-    """Wait until the page hears of changes, and mark it: one that was loaded anew has no mark."""
+def wait_until_live(page: Page) -> None:
+    """Wait until the page receives events, and mark its document: a reloaded page has no mark."""
     expect(page.locator("#connection")).to_have_attribute("data-state", "live")
     page.evaluate("window.sameDocument = true")
 
 
-def not_reloaded(page: Page) -> None:
-    """It is still the document that `live` has marked."""
+def assert_not_reloaded(page: Page) -> None:
+    """Assert that the document is the one that `wait_until_live` marked."""
     assert page.evaluate("window.sameDocument") is True
 
 
-def confirm(page: Page, button: str, **fields: str) -> None:
-    """Fill in the dialog that is open and say yes; wait until it is gone."""
+def confirm_dialog(page: Page, button: str, **fields: str) -> None:
+    """Fill in the open dialog and confirm it; wait until it is closed."""
     dialog = page.get_by_role("dialog")
     expect(dialog).to_be_visible()
     for label, value in fields.items():

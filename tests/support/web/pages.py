@@ -1,4 +1,4 @@
-"""Pages in a browser, watched: what they complain of, whom they ask, how they look and who can use them."""
+"""Pages in a browser, monitored for console errors, requests to other hosts, and accessibility violations."""
 
 from __future__ import annotations
 
@@ -20,72 +20,72 @@ PHONE = (390, 844)
 
 _AXE = ROOT / "tests" / "integration" / "browser" / "vendor" / "axe.min.js"
 _LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa"]
-_PATIENCE = 20_000.0  # milliseconds; generous, because machines are busy
+_PATIENCE = 20_000.0  # milliseconds; generous, because the test machine may be busy
 
 
 class World(Protocol):
-    """A control plane to look at."""
+    """A control plane that serves pages."""
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The base URL."""
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """One request as admin."""
+        """Send a request as admin."""
 
 
-class Watch:
-    """What pages of one origin must not do: complain on the console, fail, or ask another host."""
+class PageWatch:
+    """Records what pages must not do: console errors, failures, and requests to other hosts."""
 
     def __init__(self, *origins: str) -> None:
         self._origins = tuple(f"{origin}/" for origin in origins)
         self._allowed: list[re.Pattern[str]] = []
-        self._seen: list[str] = []
+        self._messages: list[str] = []
 
     def allow(self, pattern: str) -> None:
-        """From now on and for what was, this may be: a test that provokes a failure names it."""
+        """Allow messages that match a pattern, also past ones: for tests that provoke a failure."""
         self._allowed.append(re.compile(pattern))
 
     def follow(self, context: BrowserContext) -> None:
-        """All pages of a context, from now on."""
+        """Monitor all pages of a context."""
         context.on("console", self._console)
         context.on("weberror", self._error)
         context.on("request", self._request)
 
     @property
     def complaints(self) -> list[str]:
-        """What was seen and nobody allowed."""
-        return [seen for seen in self._seen if not any(pattern.search(seen) for pattern in self._allowed)]
+        """The recorded messages that are not allowed."""
+        return [message for message in self._messages if not any(pattern.search(message) for pattern in self._allowed)]
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):
-            self._seen.append(f"console: {message.text} ({message.location.get('url', '')})")
+            self._messages.append(f"console: {message.text} ({message.location.get('url', '')})")
 
     def _error(self, error: WebError) -> None:
-        self._seen.append(f"page error: {error.error}")
+        self._messages.append(f"page error: {error.error}")
 
     def _request(self, request: Request) -> None:
         if not request.url.startswith((*self._origins, "data:", "blob:")):
-            self._seen.append(f"a request to another host: {request.url}")
+            self._messages.append(f"a request to another host: {request.url}")
 
 
 class Visits:
-    """Opens pages for one test: each in a browser context of its own, all watched."""
+    """Opens pages for one test, each in its own monitored browser context."""
 
     def __init__(self, browser: Browser, folder: Path) -> None:
         self._browser = browser
         self._folder = folder
         self._contexts: list[BrowserContext] = []
-        self._watches: list[Watch] = []
+        self._watches: list[PageWatch] = []
         self._tokens: dict[tuple[str, str], str] = {}
 
     def context(
         self, world: World, *, url: str | None = None, scheme: Scheme = "light", size: tuple[int, int] = DESKTOP
-    ) -> tuple[BrowserContext, Watch]:
-        """A browser that nobody has signed in with; `url`: where the world is reached, if not directly."""
-        place = url or world.url
+    ) -> tuple[BrowserContext, PageWatch]:
+        """A browser context without a session. `url` replaces the URL of the control plane, for a proxy."""
+        base_url = url or world.url
         context = self._browser.new_context(
-            base_url=place,
+            base_url=base_url,
             color_scheme=scheme,
             viewport={"width": size[0], "height": size[1]},
             has_touch=size == PHONE,
@@ -93,7 +93,7 @@ class Visits:
         )
         context.set_default_timeout(_PATIENCE)
         context.set_default_navigation_timeout(_PATIENCE)
-        watch = Watch(place)
+        watch = PageWatch(base_url)
         watch.follow(context)
         self._contexts.append(context)
         self._watches.append(watch)
@@ -108,17 +108,17 @@ class Visits:
         url: str | None = None,
         scheme: Scheme = "light",
         size: tuple[int, int] = DESKTOP,
-    ) -> tuple[Page, Watch]:
-        """A page of somebody who has signed in."""
+    ) -> tuple[Page, PageWatch]:
+        """A page of a signed-in user."""
         context, watch = self.context(world, url=url, scheme=scheme, size=size)
-        answer = context.request.post("/api/session", data={"token": self.token(world, role)})
-        assert answer.status == 201, answer.text()
+        response = context.request.post("/api/session", data={"token": self.token(world, role)})
+        assert response.status == 201, response.text()
         page = context.new_page()
         page.goto(path)
         return page, watch
 
     def token(self, world: World, role: str) -> str:
-        """A token of a person with this role, made when it is asked for first."""
+        """A token with this role, created on first use."""
         if (world.url, role) not in self._tokens:
             number = len(world.ask("GET", "/api/tokens")["items"])
             made = world.ask("POST", "/api/tokens", {"name": f"{role}-{number}", "role": role})
@@ -126,7 +126,7 @@ class Visits:
         return self._tokens[world.url, role]
 
     def end(self) -> list[str]:
-        """Keep a picture of every page that is open; says what they have done that they must not."""
+        """Save a screenshot of every open page and close them; returns the recorded complaints."""
         self._folder.parent.mkdir(parents=True, exist_ok=True)
         pages = [page for context in self._contexts for page in context.pages]
         for number, page in enumerate(pages):
@@ -136,16 +136,16 @@ class Visits:
         return [complaint for watch in self._watches for complaint in watch.complaints]
 
 
-def barriers(page: Page) -> list[str]:
-    """What on this page keeps people out, by all of axe's rules of levels A and AA."""
-    # Evaluated, not added as an element: the page's own policy would refuse it.
+def accessibility_violations(page: Page) -> list[str]:
+    """Accessibility violations of the page, by axe's rules of levels A and AA."""
+    # Evaluated, not added as an element: the content security policy of the page would block it.
     page.evaluate(_AXE.read_text(encoding="utf-8"))
-    found = page.evaluate(
+    result = page.evaluate(
         "levels => axe.run(document, {runOnly: {type: 'tag', values: levels}, resultTypes: ['violations']})", _LEVELS
     )
-    assert found["passes"], "axe has checked nothing"
+    assert result["passes"], "axe did not check anything"
     return [
         f"{violation['id']} ({violation['impact']}): {node['html'][:160]} {node.get('failureSummary', '')}"
-        for violation in found["violations"]
+        for violation in result["violations"]
         for node in violation["nodes"]
     ]

@@ -1,4 +1,4 @@
-"""A fleet with something of everything: each status, each condition, each place where a text of others stands."""
+"""A sample fleet with every status and condition, and with user text in every place that can show it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 from tests.support.servers.scripted_control_plane import REGIONS, condition
 
 if TYPE_CHECKING:
-    from tests.support.servers.scripted_control_plane import QuietPlane
+    from tests.support.servers.scripted_control_plane import ScriptedControlPlane
 
-PLAIN = "as somebody wrote it"
+SAMPLE_TEXT = "text written by a user"
 
 
-def furnish(plane: QuietPlane, text: str = PLAIN, many: int = 0) -> dict[str, dict[str, Any]]:
-    """Workers by name; `text` stands wherever people, EC2 or CML can put one. `many` more are ready."""
+def create_sample_fleet(
+    plane: ScriptedControlPlane, text: str = SAMPLE_TEXT, many: int = 0
+) -> dict[str, dict[str, Any]]:
+    """Workers by name. `text` is used wherever people, EC2 or CML can write text. `many` more workers are ready."""
     tags = {"course": "routing-101", "owner": text, text[:127]: "of the key"}
     made = {
-        "ready": plane.running("ready", tags=tags, license_token="a-licence-token"),
+        "ready": plane.running("ready", tags=tags, license_token="a-license-token"),
         "idle": plane.running("idle", aws_region=REGIONS[1]),
         "silent": plane.running("silent"),
         "draining": plane.running("draining", aws_region=REGIONS[2], template_name="large"),
@@ -26,20 +28,20 @@ def furnish(plane: QuietPlane, text: str = PLAIN, many: int = 0) -> dict[str, di
         "pending": plane.create("pending", template_name="metal"),
         "ended": plane.running("ended"),
     }
-    _say_something(plane, made, text)
+    _add_details(plane, made, text)
     for number in range(many):
         name = f"more-{number:03}"
         made[name] = plane.running(name, aws_region=REGIONS[number % len(REGIONS)])
     return {name: plane.worker(worker) for name, worker in made.items()}
 
 
-def _say_something(plane: QuietPlane, made: dict[str, dict[str, Any]], text: str) -> None:
+def _add_details(plane: ScriptedControlPlane, made: dict[str, dict[str, Any]], text: str) -> None:
     plane.measured(made["ready"])
     plane.measured(made["idle"], 5)
     for name, worker in made.items():
         plane.decided(worker, f"{name}: {text}", text[:300])
-    told = [condition("CmlReady", "False", text[:100], text), condition("Stuck", "True", text[:100], text)]
-    plane.report(made["silent"], "RUNNING", conditions=[condition("InstanceReady"), *told])
+    conditions = [condition("CmlReady", "False", text[:100], text), condition("Stuck", "True", text[:100], text)]
+    plane.report(made["silent"], "RUNNING", conditions=[condition("InstanceReady"), *conditions])
     plane.report(made["ready"], "RUNNING", reason=text, instance_type=text[:64], ami_id=text[:64])
     plane.command(made["draining"], "drain", {"reason": text})
     plane.command(made["held"], "hold", {"reason": text})
@@ -51,7 +53,7 @@ def _say_something(plane: QuietPlane, made: dict[str, dict[str, Any]], text: str
         f"/api/internal/workers/{made['ready']['id']}/license-status",
         {"status": "failed", "message": text},
     )
-    plane.controller("POST", "/api/internal/audit", {"action": "looked", "subject": text[:128], "reason": text})
+    plane.controller("POST", "/api/internal/audit", {"action": "inspected", "subject": text[:128], "reason": text})
     report = {"region": REGIONS[2], "open": True, "reason": text, "affected": ["w-1", "w-2"]}
     plane.controller("POST", "/api/internal/fleet/breaker", report)
     template = plane.ask("GET", "/api/worker-templates/small") | {

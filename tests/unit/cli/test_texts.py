@@ -1,4 +1,4 @@
-"""What people read: notes, costs, plans, losses, loads, settings and refusals."""
+"""Texts for people: notes, costs, plans, losses, loads, settings and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lcm.client.errors import (
     UnauthenticatedError,
     UnreachableError,
 )
-from lcm.model.decision import DecisionReport
+from lcm.model.audit import DecisionReport
 from lcm.model.fleet.state import PlannedWorker
 from lcm.model.problems import FieldProblem
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
@@ -42,7 +42,7 @@ from tests.support.records.workers import NOW, a_worker
 if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
-REACH = Target("http://lcm.test", "secret", "LCM_URL")
+TARGET = Target("http://lcm.test", "secret", "LCM_URL")
 
 
 def condition(kind: ConditionType, status: str = "True", message: str = "") -> Condition:
@@ -61,7 +61,7 @@ def test_notes_say_what_one_line_should() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "words"),
+    ("fields", "words"),
     [
         ({"status": "RUNNING"}, "RUNNING"),
         ({"status": "RUNNING", "desired_status": "STOPPED"}, "RUNNING → STOPPED"),
@@ -69,16 +69,16 @@ def test_notes_say_what_one_line_should() -> None:
         ({"status": "FAILED", "desired_status": "TERMINATED"}, "FAILED → TERMINATED"),
     ],
 )
-def test_status_words(facts: dict[str, str], words: str) -> None:
-    assert worker_status_text(a_worker(**facts)) == words
+def test_status_text(fields: dict[str, str], words: str) -> None:
+    assert worker_status_text(a_worker(**fields)) == words
 
 
 def test_a_stopped_hour_costs_nothing() -> None:
-    facts: dict[str, Any] = {"instance_id": "i-1", "instance_since": NOW, "cost_per_hour_usd": 4.0}
+    fields: dict[str, Any] = {"instance_id": "i-1", "instance_since": NOW, "cost_per_hour_usd": 4.0}
     later = NOW + timedelta(hours=3)
-    assert cost_so_far(a_worker(status="RUNNING", **facts), later) == 12
-    assert cost_so_far(a_worker(status="RUNNING", stopped_seconds=3600, **facts), later) == 8
-    stopped = a_worker(status="STOPPED", **{**facts, "status_since": NOW + timedelta(hours=1)})
+    assert cost_so_far(a_worker(status="RUNNING", **fields), later) == 12
+    assert cost_so_far(a_worker(status="RUNNING", stopped_seconds=3600, **fields), later) == 8
+    stopped = a_worker(status="STOPPED", **{**fields, "status_since": NOW + timedelta(hours=1)})
     assert cost_so_far(stopped, later) == 4
     assert cost_so_far(a_worker(), later) is None
 
@@ -120,9 +120,9 @@ def test_losses() -> None:
         describe_running_nodes(sample(labs_count=2, nodes_count=9, running_nodes=5), running)
         == "5 of 9 nodes, in 2 labs"
     )
-    assert "not known" in describe_running_nodes(None, running)
-    assert describe_running_nodes(None, a_worker(status="STOPPED")) == "nothing: it does not run"
-    assert "given back" in describe_license_release(a_worker(license_status="registered"))
+    assert "unknown" in describe_running_nodes(None, running)
+    assert describe_running_nodes(None, a_worker(status="STOPPED")) == "nothing; it is not running"
+    assert "deregistered" in describe_license_release(a_worker(license_status="registered"))
 
 
 def test_loads_are_sorted_with_the_unknown_last() -> None:
@@ -141,7 +141,7 @@ def test_loads_are_sorted_with_the_unknown_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "facts", "met", "hopeless"),
+    ("text", "fields", "met", "fails"),
     [
         ("ready", {"status": "STARTING"}, False, False),
         ("ready", {"status": "FAILED"}, False, True),
@@ -154,10 +154,10 @@ def test_loads_are_sorted_with_the_unknown_last() -> None:
         ("failed", {"status": "FAILED"}, True, False),
     ],
 )
-def test_goals(what: str, facts: dict[str, Any], met: bool, hopeless: bool) -> None:
-    goal, worker = parse_goal(what), a_worker(**facts)
-    assert goal.met(worker) is met
-    assert met or bool(goal.hopeless(worker)) is hopeless
+def test_goals(text: str, fields: dict[str, Any], met: bool, fails: bool) -> None:
+    goal, worker = parse_goal(text), a_worker(**fields)
+    assert goal.is_met(worker) is met
+    assert met or bool(goal.wait_failure(worker)) is fails
 
 
 def test_progress_is_one_line() -> None:
@@ -166,33 +166,33 @@ def test_progress_is_one_line() -> None:
     assert line == "1:05  alpha  RUNNING (CmlReady=False)  waiting for ready"
 
 
-def test_refusals_are_the_servers_words() -> None:
+def test_error_messages_quote_the_server() -> None:
     assert describe_error(
-        NotPossibleNowError(409, "not_possible_now", "only a FAILED worker can be retried"), REACH
+        NotPossibleNowError(409, "not_possible_now", "only a FAILED worker can be retried"), TARGET
     ) == ("only a FAILED worker can be retried")
     wrong = InvalidRequestError(422, "invalid", "not right", errors=[FieldProblem(field="name", message="too long")])
-    assert describe_error(wrong, REACH) == "name: too long"
-    assert describe_error(UnauthenticatedError(401, "unauthenticated", "no such token."), REACH) == (
+    assert describe_error(wrong, TARGET) == "name: too long"
+    assert describe_error(UnauthenticatedError(401, "unauthenticated", "no such token."), TARGET) == (
         "no such token. Sign in: lcm login http://lcm.test"
     )
-    nobody = describe_error(UnreachableError("x"), REACH)
-    assert nobody is not None
-    assert all(words in nobody for words in ("http://lcm.test", "LCM_URL", "lcm up", "lcm login"))
-    late = describe_error(ClientTimeoutError("x"), REACH)
+    message = describe_error(UnreachableError("x"), TARGET)
+    assert message is not None
+    assert all(words in message for words in ("http://lcm.test", "LCM_URL", "lcm up", "lcm login"))
+    late = describe_error(ClientTimeoutError("x"), TARGET)
     assert late is not None
     assert "in time" in late
-    doubt = describe_error(OutcomeUnknownError("it may have happened"), REACH)
+    doubt = describe_error(OutcomeUnknownError("it may have happened"), TARGET)
     assert doubt is not None
-    assert "Look before" in doubt
-    assert describe_error(KeyError("a bug"), REACH) is None
+    assert "Check the current state before" in doubt
+    assert describe_error(KeyError("a bug"), TARGET) is None
 
 
-def test_typed_values_are_told_by_name_and_secrets_are_not_quoted() -> None:
-    facts = {"name": "no good", "template_name": "small", "license_token": "s3cret with spaces"}
+def test_invalid_values_are_named_and_secrets_are_not_quoted() -> None:
+    fields = {"name": "no good", "template_name": "small", "license_token": "s3cret with spaces"}
     with pytest.raises(UsageError) as caught:
-        validate(CreateWorkerRequest, facts)
+        validate(CreateWorkerRequest, fields)
     assert "name: " in str(caught.value)
-    assert "license_token: a licence token has" in str(caught.value)
+    assert "license_token: a license token may" in str(caught.value)
     assert "s3cret" not in str(caught.value)
 
 
@@ -208,22 +208,22 @@ async def test_a_dry_run_lets_reads_pass_and_nothing_else() -> None:
     await asyncio.sleep(0)
 
 
-def test_an_explanation_begins_with_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    told = Explanation(
+def test_an_explanation_begins_with_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    explanation = Explanation(
         worker_id="w-1",
-        summary="alpha has been RUNNING for 3 minutes but is not ready. Next, it takes lablets.",
-        next="Next, it takes lablets.",
+        summary="alpha has been RUNNING for 3 minutes but is not ready. It takes lablets.",
+        next="It takes lablets.",
         status=WorkerStatus.RUNNING,
         desired_status=DesiredStatus.RUNNING,
         ready=False,
     )
-    show_explanation(Printer(), "alpha", told)
+    show_explanation(Printer(), "alpha", explanation)
     assert capsys.readouterr().out == (
         "alpha: RUNNING\n\n"
         "alpha has been RUNNING for 3 minutes but is not ready.\n\n"
         "What happens next\n"
         "It takes lablets.\n\n"
-        "decision  none yet: no controller has looked at it\n"
+        "decision  none yet: no controller has evaluated it\n"
     )
 
 

@@ -17,7 +17,7 @@ URL = "http://lcm.test"
 
 @dataclass
 class FakeResponse:
-    """What a server answers with."""
+    """A response of a server."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -25,14 +25,14 @@ class FakeResponse:
 
 
 def json_response(data: Any, status: int = 200, **headers: str) -> FakeResponse:
-    """An answer in JSON."""
+    """A JSON response."""
     return FakeResponse(status, json.dumps(data).encode(), {"content-type": "application/json", **headers})
 
 
 def problem_response(
     status: int, code: str, detail: str = "not now", *, retry_after: int | None = None, **more: Any
 ) -> FakeResponse:
-    """An answer that tells of a problem."""
+    """A problem document."""
     headers = {"content-type": "application/problem+json"}
     if retry_after is not None:
         headers["retry-after"] = str(retry_after)
@@ -41,11 +41,11 @@ def problem_response(
 
 
 class ScriptedServer:
-    """An ASGI app that gives its answers in turn, the last one again and again, and keeps what it was asked."""
+    """An ASGI app that returns its responses in turn, then the last one again, and records the requests."""
 
-    def __init__(self, *answers: FakeResponse) -> None:
-        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
-        self._answers = list(answers)
+    def __init__(self, *responses: FakeResponse) -> None:
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self._responses = list(responses)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body = b""
@@ -54,18 +54,20 @@ class ScriptedServer:
             if not message.get("more_body"):
                 break
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-        self.asked.append((scope["method"], scope["path"], headers, body))
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        names = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
-        await send({"type": "http.response.start", "status": answer.status, "headers": names})
-        await send({"type": "http.response.body", "body": answer.body})
+        self.requests.append((scope["method"], scope["path"], headers, body))
+        response = self._responses.pop(0) if len(self._responses) > 1 else self._responses[0]
+        names = [(name.encode(), value.encode()) for name, value in response.headers.items()]
+        await send({"type": "http.response.start", "status": response.status, "headers": names})
+        await send({"type": "http.response.body", "body": response.body})
 
 
 Fault = str | None
 
 
 class FaultyNetwork(httpx.AsyncBaseTransport):
-    """The way to an app. Faults come in turn: `refused` and `hangs` before it hears, `lost` and `late` after it did."""
+    """The network to an app. Faults apply in turn: `refused` and `hangs` before the app gets the request, `lost` and
+    `late` after it.
+    """
 
     def __init__(self, app: Any, *faults: Fault) -> None:
         self._app = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -76,15 +78,15 @@ class FaultyNetwork(httpx.AsyncBaseTransport):
         self.requests.append(request)
         fault = self._faults.pop(0) if self._faults else None
         if fault == "refused":
-            raise httpx.ConnectError("nobody listens there", request=request)
+            raise httpx.ConnectError("connection refused", request=request)
         if fault == "hangs":
             await asyncio.Event().wait()
-        answer = await self._app.handle_async_request(request)
+        response = await self._app.handle_async_request(request)
         if fault == "late":
             await asyncio.sleep(3600)
         if fault == "lost":
             raise httpx.ReadError("the connection broke", request=request)
-        return answer
+        return response
 
 
 class ScriptedBody(httpx.AsyncByteStream):
@@ -120,7 +122,7 @@ class FakeStreamServer(httpx.AsyncBaseTransport):
         self.requests.append(request)
         self.times.append(asyncio.get_running_loop().time())
         if not self._scripts:
-            raise httpx.ConnectError("nobody listens there", request=request)
+            raise httpx.ConnectError("connection refused", request=request)
         script = self._scripts.pop(0)
         if callable(script):
             return script()

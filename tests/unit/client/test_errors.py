@@ -1,4 +1,4 @@
-"""Refusals become exceptions with the server's own words."""
+"""Problem documents become exceptions with the server's text."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from lcm.client.errors import (
     StaleLeaderError,
     VersionConflictError,
 )
+from lcm.core.controller.leader_election import StaleTermError
 from lcm.model.access import Role
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 from lcm.model.worker.requests import CreateWorkerRequest, LaunchIntentRequest, UpdateWorkerRequest, WorkerStatusUpdate
@@ -40,15 +41,15 @@ if TYPE_CHECKING:
 NEW = CreateWorkerRequest(name="alpha", template_name="small")
 
 
-async def refused(asking: Awaitable[object], kind: type[ApiError]) -> ApiError:
-    """The refusal, which must be of exactly this kind."""
+async def refused(request: Awaitable[object], kind: type[ApiError]) -> ApiError:
+    """The error, which must be of exactly this type."""
     with pytest.raises(ClientError) as caught:
-        await asking
+        await request
     assert type(caught.value) is kind, repr(caught.value)
     return caught.value
 
 
-async def test_what_people_are_refused(as_role: Callable[[Role], Client]) -> None:
+async def test_errors_of_user_requests(as_role: Callable[[Role], Client]) -> None:
     operator = as_role(Role.OPERATOR).workers
     worker = await operator.create(NEW, key="k1")
     assert await operator.create(NEW, key="k1") == worker
@@ -66,7 +67,7 @@ async def test_what_people_are_refused(as_role: Callable[[Role], Client]) -> Non
     assert "needs the role operator" in error.detail
 
 
-async def test_what_controllers_are_refused(as_role: Callable[[Role], Client]) -> None:
+async def test_errors_of_controller_requests(as_role: Callable[[Role], Client]) -> None:
     worker = await as_role(Role.OPERATOR).workers.create(NEW)
     inside, leader = as_role(Role.CONTROLLER).internal, Leader("worker-controller", 7)
     running = WorkerStatusUpdate(status=WorkerStatus.RUNNING, version=worker.version, reason="seen")
@@ -78,12 +79,15 @@ async def test_what_controllers_are_refused(as_role: Callable[[Role], Client]) -
     await refused(inside.write_launch(leader, worker.id, launch), AttemptMismatchError)
 
 
-async def test_an_older_leader_is_told_and_changes_nothing(as_role: Callable[[Role], Client]) -> None:
+async def test_an_older_leader_gets_stale_term_error_and_changes_nothing(as_role: Callable[[Role], Client]) -> None:
     worker = await as_role(Role.OPERATOR).workers.create(NEW)
     inside = as_role(Role.CONTROLLER).internal
     await inside.announce_leadership(Leader("worker-controller", 8))
     failed = WorkerStatusUpdate(status=WorkerStatus.FAILED, version=worker.version, reason="no")
-    error = await refused(inside.write_status(Leader("worker-controller", 7), worker.id, failed), StaleLeaderError)
+    with pytest.raises(StaleTermError) as caught:
+        await inside.write_status(Leader("worker-controller", 7), worker.id, failed)
+    error = caught.value.__cause__
+    assert isinstance(error, StaleLeaderError)
     assert error.current == {"term": 8}
     assert "lcm leadership reset" in error.detail
     assert await inside.worker(worker.id) == worker
@@ -110,7 +114,7 @@ async def test_every_code_has_its_family(code: ProblemCode, connect: Callable[..
 @pytest.mark.parametrize(
     ("status", "kind"), [(409, ConflictError), (404, NotFoundError), (400, InvalidRequestError), (500, ServerError)]
 )
-async def test_a_code_of_a_newer_server_is_told_by_its_status(
+async def test_an_unknown_code_falls_back_to_the_status(
     status: int, kind: type[ApiError], connect: Callable[..., Client]
 ) -> None:
     error = await refused(

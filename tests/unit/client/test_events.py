@@ -23,7 +23,7 @@ GREETING = b"retry: 2000\nid: 10\n\n"
 BROKEN = httpx.ReadError("the connection broke")
 
 
-def told(cursor: int) -> bytes:
+def event_frame(cursor: int) -> bytes:
     return format_event("worker_changed", b'{"n": %d}' % cursor, str(cursor))
 
 
@@ -43,9 +43,9 @@ async def take(client: Client, count: int, **options: Any) -> list[Event]:
     return found
 
 
-async def test_events_are_told_with_their_place_and_filters_are_sent(connect: Callable[..., Client]) -> None:
+async def test_events_have_their_id_and_filters_are_sent(connect: Callable[..., Client]) -> None:
     server = FakeStreamServer(
-        [GREETING, b": still here\n\n", b"event: heartbeat\ndata: {}\n\n", told(11), told(12), 5.0]
+        [GREETING, b": still here\n\n", b"event: heartbeat\ndata: {}\n\n", event_frame(11), event_frame(12), 5.0]
     )
     events = await take(connect(server, "my-token"), 2, worker_id=["w-1", "w-2"], topic=["audit"])
     assert [(event.id, event.name, event.data) for event in events] == [
@@ -60,54 +60,56 @@ async def test_events_are_told_with_their_place_and_filters_are_sent(connect: Ca
 
 
 async def test_a_lost_connection_is_resumed_where_it_broke(connect: Callable[..., Client]) -> None:
-    server = FakeStreamServer([GREETING, told(11), BROKEN], [GREETING[:12], told(12)], [told(13), 5.0])
+    server = FakeStreamServer(
+        [GREETING, event_frame(11), BROKEN], [GREETING[:12], event_frame(12)], [event_frame(13), 5.0]
+    )
     events = await take(connect(server), 3)
     assert [event.id for event in events] == ["11", "12", "13"]
     assert [request.headers.get("Last-Event-ID") for request in server.requests] == [None, "11", "12"]
     assert server.times[1] - server.times[0] == pytest.approx(2, rel=0.11)
 
 
-async def test_whoever_goes_before_the_first_event_misses_nothing(connect: Callable[..., Client]) -> None:
-    server = FakeStreamServer([GREETING, BROKEN], [told(11), 5.0])
+async def test_a_connection_lost_before_the_first_event_misses_nothing(connect: Callable[..., Client]) -> None:
+    server = FakeStreamServer([GREETING, BROKEN], [event_frame(11), 5.0])
     assert [event.id for event in await take(connect(server), 1)] == ["11"]
     assert server.requests[1].headers["Last-Event-ID"] == "10"
 
 
-async def test_an_earlier_place_can_be_given(connect: Callable[..., Client]) -> None:
-    server = FakeStreamServer([told(4), 5.0])
+async def test_an_earlier_position_can_be_given(connect: Callable[..., Client]) -> None:
+    server = FakeStreamServer([event_frame(4), 5.0])
     await take(connect(server), 1, last_event_id="3")
     assert server.requests[0].headers["Last-Event-ID"] == "3"
 
 
 @pytest.mark.parametrize("word", ["overflow", "shutdown", "unavailable"])
-async def test_last_words_are_not_events_and_lose_none(word: str, connect: Callable[..., Client]) -> None:
-    server = FakeStreamServer([GREETING, told(11), format_notice(word, "come back")], [told(12), 5.0])
+async def test_closing_events_are_not_delivered_and_lose_none(word: str, connect: Callable[..., Client]) -> None:
+    server = FakeStreamServer([GREETING, event_frame(11), format_notice(word, "come back")], [event_frame(12), 5.0])
     assert [event.name for event in await take(connect(server), 2)] == ["worker_changed", "worker_changed"]
     assert server.requests[1].headers["Last-Event-ID"] == "11"
 
 
-async def test_a_reset_is_told_so_that_the_picture_is_read_again(connect: Callable[..., Client]) -> None:
-    server = FakeStreamServer([format_notice("reset", "too old", "50"), BROKEN], [told(51), 5.0])
+async def test_a_reset_is_delivered(connect: Callable[..., Client]) -> None:
+    server = FakeStreamServer([format_notice("reset", "too old", "50"), BROKEN], [event_frame(51), 5.0])
     reset, after = await take(connect(server), 2, last_event_id="1")
     assert (reset.is_reset, reset.data["reason"], after.is_reset) == (True, "too old", False)
     assert server.requests[1].headers["Last-Event-ID"] == "50"
 
 
-async def test_a_reset_without_a_place_forgets_the_old_one(connect: Callable[..., Client]) -> None:
-    server = FakeStreamServer([format_notice("reset", "not known"), BROKEN], [told(1), 5.0])
+async def test_a_reset_without_an_id_drops_the_old_one(connect: Callable[..., Client]) -> None:
+    server = FakeStreamServer([format_notice("reset", "not known"), BROKEN], [event_frame(1), 5.0])
     await take(connect(server), 2, last_event_id="zzz")
     assert "Last-Event-ID" not in server.requests[1].headers
 
 
 async def test_silence_is_a_lost_connection(connect: Callable[..., Client]) -> None:
-    server = FakeStreamServer([GREETING, 3600.0, told(11)], [told(12), 5.0])
+    server = FakeStreamServer([GREETING, 3600.0, event_frame(11)], [event_frame(12), 5.0])
     assert [event.id for event in await take(connect(server), 1)] == ["12"]
     assert server.times[1] - server.times[0] == pytest.approx(47, abs=0.3)
     assert server.bodies[0].closed
 
 
-async def test_pauses_grow_while_nobody_answers(connect: Callable[..., Client]) -> None:
-    server = FakeStreamServer([GREETING], [], [], refusing(503, "unavailable"), [told(11), 5.0])
+async def test_pauses_grow_while_there_is_no_response(connect: Callable[..., Client]) -> None:
+    server = FakeStreamServer([GREETING], [], [], refusing(503, "unavailable"), [event_frame(11), 5.0])
     await take(connect(server), 1)
     pauses = [after - before for before, after in zip(server.times, server.times[1:], strict=False)]
     assert pauses == [pytest.approx(seconds, rel=0.11) for seconds in (2, 4, 8, 16)]
@@ -139,7 +141,7 @@ async def test_a_revoked_token_ends_it(connect: Callable[..., Client]) -> None:
 
 
 @pytest.mark.parametrize("nonsense", [b"data: {not json\n\n", b"data: " + b"x" * 2_000_000])
-async def test_nonsense_is_not_followed(nonsense: bytes, connect: Callable[..., Client]) -> None:
+async def test_malformed_events_end_the_stream(nonsense: bytes, connect: Callable[..., Client]) -> None:
     with pytest.raises(ProtocolError):
         await take(connect(FakeStreamServer([nonsense, 5.0])), 1)
 

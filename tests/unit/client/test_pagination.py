@@ -34,7 +34,9 @@ async def test_250_workers_come_in_three_pages_each_once(plane: TestPlane, conne
     assert len([worker async for worker in inside.workers(aws_region=["eu-west-1"], page_size=30)]) == 250
 
 
-async def test_a_list_that_is_left_early_asks_for_no_more(plane: TestPlane, connect: Callable[..., Client]) -> None:
+async def test_a_list_that_is_left_early_requests_no_more_pages(
+    plane: TestPlane, connect: Callable[..., Client]
+) -> None:
     network = FaultyNetwork(plane.app)
     async for template in connect(network, plane.tokens[Role.VIEWER]).templates.list(page_size=1):
         assert template.name
@@ -47,11 +49,11 @@ async def test_pages_are_bounded(size: int, connect: Callable[..., Client]) -> N
     server = ScriptedServer(json_response({"items": []}))
     with pytest.raises(ValueError, match="between 1 and 1000"):
         await anext(connect(FaultyNetwork(server)).workers.list(page_size=size))
-    assert server.asked == []
+    assert server.requests == []
 
 
-async def test_pages_that_go_round_in_circles_end(connect: Callable[..., Client]) -> None:
+async def test_a_repeated_cursor_ends_the_list(connect: Callable[..., Client]) -> None:
     server = ScriptedServer(json_response({"items": [], "next_cursor": "again"}))
-    with pytest.raises(ProtocolError, match="circles"):
+    with pytest.raises(ProtocolError, match="same cursor twice"):
         await anext(connect(FaultyNetwork(server)).workers.list())
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2

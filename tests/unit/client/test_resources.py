@@ -1,4 +1,4 @@
-"""Every route of the control plane has a method that reaches it and understands its answer."""
+"""Every route of the control plane has a client method that decodes its response."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from lcm.client import Client, Leader
 from lcm.client.errors import NotFoundError, UnauthenticatedError
 from lcm.core import clock
 from lcm.model.access import Role
-from lcm.model.audit import ActorKind
-from lcm.model.decision import DecisionReport
+from lcm.model.audit import ActorKind, DecisionReport
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import (
     CreateDefinitionRequest,
@@ -63,7 +62,7 @@ BY_HAND = {("POST", "/api/session"), ("DELETE", "/api/session"), ("GET", "/api/e
 
 
 class Tour:
-    """Asks everything once, as an admin and as a controller, and remembers which routes were reached."""
+    """Calls every route once, as an admin and as a controller, and records which were reached."""
 
     def __init__(self, plane: TestPlane, connect: Callable[..., Client]) -> None:
         self._templates = sorted(
@@ -80,9 +79,9 @@ class Tour:
 
     @property
     def reached(self) -> set[tuple[str, str]]:
-        """Routes that were asked."""
-        asked = [request for network in self._networks for request in network.requests]
-        return {self._template(request.method, request.url.path) for request in asked}
+        """The routes that were called."""
+        requests = [request for network in self._networks for request in network.requests]
+        return {self._template(request.method, request.url.path) for request in requests}
 
     def _template(self, method: str, path: str) -> tuple[str, str]:
         fitting = [
@@ -104,17 +103,17 @@ class Tour:
         made = await self.admin.workers.create(body)
         launch = LaunchIntentRequest(version=made.version, attempt=1, parameters={"ImageId": "ami-1"})
         worker = await self.controller.write_launch(LEADER, made.id, launch)
-        for told in (
+        for status in (
             {"status": "PROVISIONING", "instance_id": f"i-{name}"},
             {"status": "STARTING"},
             {"status": "RUNNING", "public_ip": "192.0.2.7"},
         ):
-            write = WorkerStatusUpdate.model_validate({**told, "version": worker.version, "reason": "seen"})
+            write = WorkerStatusUpdate.model_validate({**status, "version": worker.version, "reason": "seen"})
             worker = await self.controller.write_status(LEADER, worker.id, write)
         return worker
 
     async def commands(self, worker: Worker) -> None:
-        """What people ask of a worker."""
+        """The commands of users for a worker."""
         workers, name = self.admin.workers, worker.id
         assert (await workers.get(name)).public_ip == "192.0.2.7"
         assert (await workers.patch(name, UpdateWorkerRequest(tags={"a": "b"}), version=worker.version)).tags == {
@@ -124,7 +123,7 @@ class Tour:
         assert (await workers.cancel_drain(name)).status is WorkerStatus.RUNNING
         assert (await workers.stop(name, "over")).desired_status is DesiredStatus.STOPPED
         assert (await workers.start(name)).desired_status is DesiredStatus.RUNNING
-        held = await workers.hold(name, HoldRequest(reason="look first"))
+        held = await workers.hold(name, HoldRequest(reason="check first"))
         assert held.hold is not None
         assert (await workers.release(name)).hold is None
         deregister = LicenseRequest(operation=LicenseOperation.DEREGISTER)
@@ -146,8 +145,8 @@ class Tour:
         assert (await inside.license_token(worker.id)).get_secret_value() == "tok-1"
         credentials = await inside.cml_credentials(worker.id)
         assert (credentials.username, credentials.password.get_secret_value()) == ("u", "p w")
-        told = LicenseStatusUpdate(status=LicenseStatus.REGISTERED)
-        assert (await inside.write_license_status(LEADER, worker.id, told)).license_status is LicenseStatus.REGISTERED
+        update = LicenseStatusUpdate(status=LicenseStatus.REGISTERED)
+        assert (await inside.write_license_status(LEADER, worker.id, update)).license_status is LicenseStatus.REGISTERED
         sample = MetricsSample(
             worker_id=worker.id, instance_id=worker.instance_id or "", collected_at=clock.now(), cpu_utilization=3
         )
@@ -163,7 +162,7 @@ class Tour:
         assert (await inside.drain(LEADER, worker.id, "idle")).status is WorkerStatus.DRAINING
 
     async def growth(self) -> None:
-        """How the fleet grows, and what else a controller tells."""
+        """Scale-up, and what else a controller reports."""
         inside = self.controller
         assert (await inside.announce_leadership(LEADER)).term == 5
         found = ImportWorkerRequest(instance_id="i-found", aws_region="eu-west-1", status=WorkerStatus.STOPPED)
@@ -181,13 +180,13 @@ class Tour:
         assert (await inside.installation()).installation_id.startswith("lcm-")
 
     async def lablets(self, worker: Worker) -> None:
-        """A lablet's life, by a person and both controllers."""
+        """The lifecycle of a lablet, by a user and both controllers."""
         admin, inside = self.admin, self.controller
-        asked = CreateDefinitionRequest(
+        request = CreateDefinitionRequest(
             name="ospf", version="1", topology="nodes:\n- id: n0\n", requirements=LabletRequirements(license=False)
         )
-        definition = await admin.definitions.create(asked)
-        assert await admin.definitions.create(asked) == definition
+        definition = await admin.definitions.create(request)
+        assert await admin.definitions.create(request) == definition
         assert [each.id async for each in admin.definitions.list(q="osp")] == ["ospf@1"]
         assert [each.version async for each in admin.definitions.versions("ospf")] == ["1"]
         assert await admin.definitions.get("ospf", "1") == await inside.definition("ospf@1") == definition
@@ -245,9 +244,7 @@ class Tour:
         assert [worker.name async for worker in admin.workers.list(q="alp", sort="-name")] == ["alpha"]
 
 
-async def test_every_route_is_reached_and_its_answer_understood(
-    plane: TestPlane, connect: Callable[..., Client]
-) -> None:
+async def test_every_route_is_called_and_its_response_decoded(plane: TestPlane, connect: Callable[..., Client]) -> None:
     tour = Tour(plane, connect)
     alpha = await tour.bring_up("alpha")
     ready = Condition(type=ConditionType.CML_READY, status=ConditionStatus.TRUE, reason="Seen", since=clock.now())
@@ -275,16 +272,16 @@ async def test_fields_not_given_are_not_sent_and_null_clears(plane: TestPlane, c
     assert (await tour.controller.write_status(LEADER, worker.id, clearing)).public_ip is None
 
 
-async def test_an_id_cannot_step_out_of_its_place(connect: Callable[..., Client]) -> None:
+async def test_an_id_cannot_change_the_path(connect: Callable[..., Client]) -> None:
     server = ScriptedServer(FakeResponse(404, b""))
     client = connect(FaultyNetwork(server))
     for wrong in ("", ".", ".."):
         with pytest.raises(ValueError, match="cannot be"):
             await client.workers.get(wrong)
-    assert server.asked == []
+    assert server.requests == []
 
 
-async def test_probes_need_no_token_and_not_ready_is_an_answer(connect: Callable[..., Client]) -> None:
+async def test_probes_need_no_token_and_not_ready_is_a_result(connect: Callable[..., Client]) -> None:
     not_ready = json_response({"ready": False, "reasons": ["store: unreachable"]}, 503)
     server = ScriptedServer(
         json_response({"status": "healthy"}), not_ready, json_response({"version": "1"}), FakeResponse(200, b"up 1\n")
@@ -294,8 +291,8 @@ async def test_probes_need_no_token_and_not_ready_is_an_answer(connect: Callable
     assert (await probes.ready()).reasons == ("store: unreachable",)
     assert await probes.info() == {"version": "1"}
     assert await probes.metrics() == "up 1\n"
-    assert [path for _, path, _, _ in server.asked] == ["/health", "/ready", "/info", "/metrics"]
-    assert not any("authorization" in headers for _, _, headers, _ in server.asked)
+    assert [path for _, path, _, _ in server.requests] == ["/health", "/ready", "/info", "/metrics"]
+    assert not any("authorization" in headers for _, _, headers, _ in server.requests)
 
 
 async def test_without_a_token_the_server_says_what_to_do(plane: TestPlane, connect: Callable[..., Client]) -> None:

@@ -1,4 +1,4 @@
-"""What is sent again, how often and when, as the server counts it; and what a lost answer means."""
+"""What is retried, how often and when, as the server sees it; and what a lost response means."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_read_is_tried_again_with_growing_pauses(connect: Callable[..., 
 
 async def test_a_read_is_given_up_after_three_attempts(connect: Callable[..., Client]) -> None:
     network = FaultyNetwork(ScriptedServer(json_response(ME)), "refused", "refused", "refused", "refused")
-    with pytest.raises(UnreachableError, match="cannot be reached: nobody listens there"):
+    with pytest.raises(UnreachableError, match="cannot be reached: connection refused"):
         await connect(network).access.whoami()
     assert len(network.requests) == 3
 
@@ -78,20 +78,20 @@ async def test_a_write_without_a_key_is_never_sent_twice(fault: Fault, connect: 
     with pytest.raises(OutcomeUnknownError, match="may have happened") as caught:
         await client.fleet.hold(HoldRequest(reason="wait"))
     assert caught.value.idempotency_key is None
-    for asking in (
+    for request in (
         client.workers.patch("w-1", UpdateWorkerRequest(tags={})),
         client.internal.audit(LEADER, "skipped", "w-1"),
     ):
         with pytest.raises(OutcomeUnknownError):
-            await asking
-    assert len(server.asked) == len(network.requests) == 3
+            await request
+    assert len(server.requests) == len(network.requests) == 3
 
 
-async def test_a_write_that_was_not_heard_did_not_happen(connect: Callable[..., Client]) -> None:
+async def test_a_write_that_was_not_delivered_did_not_happen(connect: Callable[..., Client]) -> None:
     server = ScriptedServer(json_response({}))
     with pytest.raises(UnreachableError):
         await connect(FaultyNetwork(server, "refused")).fleet.release()
-    assert server.asked == []
+    assert server.requests == []
 
 
 async def test_a_write_with_a_key_is_sent_again_and_done_once(plane: TestPlane, connect: Callable[..., Client]) -> None:
@@ -104,7 +104,9 @@ async def test_a_write_with_a_key_is_sent_again_and_done_once(plane: TestPlane, 
     assert len({request.headers["Idempotency-Key"] for request in posts}) == 1
 
 
-async def test_whoever_gave_up_can_go_on_with_the_same_key(plane: TestPlane, connect: Callable[..., Client]) -> None:
+async def test_a_timed_out_write_can_be_repeated_with_the_same_key(
+    plane: TestPlane, connect: Callable[..., Client]
+) -> None:
     network = FaultyNetwork(plane.app, "late", "late", "late")
     client = connect(network, plane.tokens[Role.OPERATOR])
     with pytest.raises(OutcomeUnknownError) as caught:
@@ -114,7 +116,7 @@ async def test_whoever_gave_up_can_go_on_with_the_same_key(plane: TestPlane, con
 
 
 @pytest.mark.parametrize(
-    ("faults", "answer"),
+    ("faults", "response"),
     [
         (["lost", "refused", "refused"], json_response({})),
         (["lost"], problem_response(401, "unauthenticated")),
@@ -122,11 +124,11 @@ async def test_whoever_gave_up_can_go_on_with_the_same_key(plane: TestPlane, con
     ],
     ids=["refused", "door", "elsewhere"],
 )
-async def test_a_later_attempt_that_was_not_heard_says_nothing_of_the_first(
-    faults: list[Fault], answer: FakeResponse, connect: Callable[..., Client]
+async def test_an_undelivered_later_attempt_proves_nothing_about_the_first(
+    faults: list[Fault], response: FakeResponse, connect: Callable[..., Client]
 ) -> None:
     with pytest.raises(OutcomeUnknownError) as caught:
-        await connect(FaultyNetwork(ScriptedServer(answer), *faults)).workers.create(NEW)
+        await connect(FaultyNetwork(ScriptedServer(response), *faults)).workers.create(NEW)
     assert caught.value.idempotency_key is not None
 
 
@@ -141,11 +143,11 @@ async def test_two_writes_have_two_keys(connect: Callable[..., Client]) -> None:
     for _ in range(2):
         with pytest.raises(Exception, match="not now"):
             await workers.start("w-1")
-    first, second = [headers["idempotency-key"] for _, _, headers, _ in server.asked]
+    first, second = [headers["idempotency-key"] for _, _, headers, _ in server.requests]
     assert first != second
 
 
-async def test_a_busy_server_is_waited_for_as_long_as_it_asks(connect: Callable[..., Client]) -> None:
+async def test_retry_after_is_respected(connect: Callable[..., Client]) -> None:
     server = ScriptedServer(problem_response(503, "unavailable", retry_after=4), json_response(ME))
     began = asyncio.get_running_loop().time()
     await connect(FaultyNetwork(server)).access.whoami()
@@ -153,45 +155,43 @@ async def test_a_busy_server_is_waited_for_as_long_as_it_asks(connect: Callable[
 
 
 @pytest.mark.parametrize(
-    "answer", [problem_response(503, "unavailable", retry_after=60), problem_response(429, "too_many_attempts")]
+    "response", [problem_response(503, "unavailable", retry_after=60), problem_response(429, "too_many_attempts")]
 )
-async def test_nobody_waits_for_a_minute_or_hammers_a_closed_door(
-    answer: FakeResponse, connect: Callable[..., Client]
+async def test_a_long_retry_after_and_a_429_are_not_retried(
+    response: FakeResponse, connect: Callable[..., Client]
 ) -> None:
-    server = ScriptedServer(answer)
+    server = ScriptedServer(response)
     with pytest.raises((ServiceUnavailableError, TooManyAttemptsError)):
         await connect(FaultyNetwork(server)).access.whoami()
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 async def test_refusals_and_faults_are_not_tried_again(connect: Callable[..., Client]) -> None:
-    for answer, kind in (
+    for response, kind in (
         (problem_response(422, "invalid"), InvalidRequestError),
         (problem_response(500, "internal"), ServerError),
     ):
-        server = ScriptedServer(answer)
+        server = ScriptedServer(response)
         with pytest.raises(kind):
             await connect(FaultyNetwork(server)).access.whoami()
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
 
 
 async def test_a_write_that_met_a_failing_server_may_have_happened(connect: Callable[..., Client]) -> None:
-    for answer in (
+    for response in (
         BUSY,
         problem_response(500, "internal", "our fault"),
         FakeResponse(502, b"<html>Bad gateway</html>", {}),
     ):
-        server = ScriptedServer(answer)
+        server = ScriptedServer(response)
         with pytest.raises(OutcomeUnknownError) as caught:
             await connect(FaultyNetwork(server)).internal.audit(LEADER, "skipped", "w-1")
-        assert len(server.asked) == 1
-        told = caught.value.told
-        assert told is None if answer.status == 502 else told is not None and told.detail in str(caught.value)
+        assert len(server.requests) == 1
+        cause = caught.value.server_error
+        assert cause is None if response.status == 502 else cause is not None and cause.detail in str(caught.value)
 
 
-async def test_a_read_without_an_answer_ends_in_time(
-    connect: Callable[..., Client], registry: CollectorRegistry
-) -> None:
+async def test_a_read_without_a_response_times_out(connect: Callable[..., Client], registry: CollectorRegistry) -> None:
     network = FaultyNetwork(ScriptedServer(json_response(ME)), "hangs", "late", "hangs")
     began = asyncio.get_running_loop().time()
     with pytest.raises(ClientTimeoutError, match="in time"):
@@ -201,7 +201,7 @@ async def test_a_read_without_an_answer_ends_in_time(
     assert registry.get_sample_value("lcm_client_calls_total", labels) == 1
 
 
-async def test_cancelling_is_heard_at_once(connect: Callable[..., Client], registry: CollectorRegistry) -> None:
+async def test_cancelling_takes_effect_at_once(connect: Callable[..., Client], registry: CollectorRegistry) -> None:
     task = asyncio.create_task(connect(FaultyNetwork(ScriptedServer(json_response(ME)), "hangs")).access.whoami())
     await asyncio.sleep(1)
     task.cancel()
@@ -212,7 +212,7 @@ async def test_cancelling_is_heard_at_once(connect: Callable[..., Client], regis
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         FakeResponse(200, b"<html>Please sign in to the hotel's network</html>", {"content-type": "text/html"}),
         FakeResponse(200, b"[" * 5000),
@@ -222,9 +222,10 @@ async def test_cancelling_is_heard_at_once(connect: Callable[..., Client], regis
     ],
     ids=["html", "deep", "incomplete", "huge", "packed"],
 )
-async def test_an_answer_that_says_nothing(answer: FakeResponse, connect: Callable[..., Client]) -> None:
+async def test_an_unusable_response(response: FakeResponse, connect: Callable[..., Client]) -> None:
     client = connect(
-        FaultyNetwork(ScriptedServer(answer)), limits=Limits(max_response_bytes=1000 if b"x" in answer.body else 10_000)
+        FaultyNetwork(ScriptedServer(response)),
+        limits=Limits(max_response_bytes=1000 if b"x" in response.body else 10_000),
     )
     with pytest.raises(ProtocolError):
         await client.workers.get("w-1")
@@ -233,20 +234,20 @@ async def test_an_answer_that_says_nothing(answer: FakeResponse, connect: Callab
         await client.internal.write_status(LEADER, "w-1", write)
 
 
-async def test_nobody_is_led_elsewhere(connect: Callable[..., Client]) -> None:
+async def test_redirects_are_not_followed(connect: Callable[..., Client]) -> None:
     server = ScriptedServer(FakeResponse(307, b"", {"location": "http://elsewhere.test/"}))
     client = connect(FaultyNetwork(server), "secret-token")
     with pytest.raises(ProtocolError, match="HTTP 307"):
         await client.access.whoami()
     with pytest.raises(ProtocolError):
         await client.fleet.release()
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
-async def test_many_calls_at_once_take_turns_and_all_are_answered(connect: Callable[..., Client]) -> None:
+async def test_many_concurrent_calls_take_turns_and_all_complete(connect: Callable[..., Client]) -> None:
     """More connections than are kept would be opened and closed for each call."""
     crowd = Crowd(ScriptedServer(json_response(ME)))
     client = connect(crowd)
-    told = await asyncio.gather(*(client.access.whoami() for _ in range(100)))
-    assert [me.name for me in told] == ["me"] * 100
+    callers = await asyncio.gather(*(client.access.whoami() for _ in range(100)))
+    assert [me.name for me in callers] == ["me"] * 100
     assert crowd.most == 8

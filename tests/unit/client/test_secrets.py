@@ -52,7 +52,7 @@ async def test_a_closed_client_sends_nothing() -> None:
         pass
     with pytest.raises(RuntimeError, match="closed"):
         await client.fleet.release()
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_limits_must_make_sense() -> None:
@@ -64,22 +64,22 @@ async def test_the_token_is_in_no_log_error_or_traceback(
     connect: Callable[..., Client], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    answers = [
+    responses = [
         problem_response(503, "unavailable"),
         problem_response(401, "unauthenticated"),
         FakeResponse(500, b"no"),
         json_response({"name": 1}),
     ]
-    told = ""
+    output = ""
     with structlog.testing.capture_logs() as logs:
-        for answer in answers:
+        for response in responses:
             for fault in (None, "refused", "lost"):
                 try:
-                    await connect(FaultyNetwork(ScriptedServer(answer), *[fault] * 3), CANARY).access.whoami()
+                    await connect(FaultyNetwork(ScriptedServer(response), *[fault] * 3), CANARY).access.whoami()
                 except ClientError as error:
-                    told += "".join(traceback.format_exception(error)) + repr(error)
-    assert "asking the control plane again" in [line["event"] for line in logs]
-    assert CANARY not in told + str(logs) + caplog.text
+                    output += "".join(traceback.format_exception(error)) + repr(error)
+    assert "retrying a call to the control plane" in [line["event"] for line in logs]
+    assert CANARY not in output + str(logs) + caplog.text
 
 
 async def test_secrets_reach_the_server_and_show_nowhere_else(

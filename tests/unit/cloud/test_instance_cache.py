@@ -1,4 +1,4 @@
-"""What may be concluded from looks: the rule of being gone, and later looks over earlier ones."""
+"""The instance cache: when an instance is gone, and later results over earlier ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_terminated_is_gone_at_once_and_for_good() -> None:
     assert gone(sightings, 0, 4001)
 
 
-def test_what_is_seen_alive_is_not_gone_whatever_was_said_before() -> None:
+def test_a_live_instance_is_not_gone_even_if_it_was_terminated_before() -> None:
     sightings = InstanceCache()
     sightings.record_sweep(sweep(5, replace(BASE, state=InstanceState.TERMINATED)), 6)
     sightings.record_description([ID], sweep(20, BASE))
@@ -65,7 +65,7 @@ def test_only_longer_after_the_launch_than_a_provider_may_lag() -> None:
     assert not gone(sightings, since=700, now=999)
 
 
-def test_a_partial_sweep_or_look_proves_nothing() -> None:
+def test_an_incomplete_sweep_or_lookup_proves_nothing() -> None:
     sightings = InstanceCache()
     sightings.record_sweep(sweep(1000, complete=False), 1001)
     sightings.record_description([ID], sweep(1002))
@@ -83,7 +83,7 @@ def test_a_partial_sweep_does_not_replace_a_complete_one() -> None:
     assert not gone(sightings)
 
 
-def test_a_look_by_id_before_the_sweep_ended_does_not_count() -> None:
+def test_a_lookup_before_the_end_of_the_sweep_does_not_count() -> None:
     sightings = InstanceCache()
     sightings.record_sweep(sweep(1000), 1010)
     sightings.record_description([ID], sweep(1005))
@@ -102,7 +102,7 @@ def test_seen_again_is_not_gone() -> None:
     assert gone(sightings)
 
 
-def test_an_early_look_that_arrives_late_changes_nothing() -> None:
+def test_an_early_result_that_arrives_late_changes_nothing() -> None:
     sightings = InstanceCache()
     sightings.record_sweep(sweep(1000, replace(BASE, state=InstanceState.STOPPED)), 1001)
     assert sightings.record_description([ID], sweep(990, BASE)) == []
@@ -113,7 +113,7 @@ def test_an_early_look_that_arrives_late_changes_nothing() -> None:
     assert sightings.instance(ID) is not None
 
 
-def test_the_last_look_is_the_latest_that_showed_it_or_asked_for_it_in_vain() -> None:
+def test_the_last_lookup_is_the_latest_that_found_or_requested_the_id() -> None:
     sightings = InstanceCache()
     assert sightings.last_lookup(ID) is None
     sightings.record_sweep(sweep(1000), 1001)
@@ -132,7 +132,7 @@ def test_the_last_look_is_the_latest_that_showed_it_or_asked_for_it_in_vain() ->
     assert sightings.last_lookup(ID) == (None, 1095)
 
 
-def test_changes_are_told_once() -> None:
+def test_changes_are_reported_once() -> None:
     sightings = InstanceCache()
     assert sightings.record_sweep(sweep(1, BASE), 2) == [BASE]
     assert sightings.record_sweep(sweep(3, replace(BASE)), 4) == []
@@ -140,7 +140,7 @@ def test_changes_are_told_once() -> None:
     assert sightings.record_description([ID], sweep(5, moved)) == [moved]
 
 
-def test_the_memory_does_not_grow() -> None:
+def test_the_cache_does_not_grow() -> None:
     sightings = InstanceCache()
     for number in range(50):
         ended = replace(BASE, id=f"i-{number}", state=InstanceState.TERMINATED)
@@ -149,4 +149,4 @@ def test_the_memory_does_not_grow() -> None:
     assert len(sightings._seen) == 1
     assert len(sightings._ended) <= 3
     assert len(sightings._absent) <= 2
-    assert len(sightings._answers) == 1
+    assert len(sightings._lookups) == 1

@@ -30,7 +30,7 @@ ASKS = st.lists(
 
 
 def served(capacity: float, refill: float, asks: list[Ask]) -> list[tuple[int, float, int]]:
-    """Who was served when, in the order of being served: number, moment, tokens."""
+    """Return who was served when, in order: number, time, tokens."""
     record: list[tuple[int, float, int]] = []
 
     async def all_of_them() -> None:
@@ -66,7 +66,7 @@ def test_all_are_served_in_order_and_no_window_gets_too_much(capacity: int, refi
 
 @settings(max_examples=100, deadline=None)
 @given(capacity=st.integers(4, 12), refill=st.sampled_from([0.5, 2.0, 20.0]), asks=ASKS)
-def test_nobody_waits_longer_than_the_bucket_makes_them(capacity: int, refill: float, asks: list[Ask]) -> None:
+def test_callers_wait_no_longer_than_necessary(capacity: int, refill: float, asks: list[Ask]) -> None:
     level, clock_now, arrival, expected = float(capacity), 0.0, 0.0, []
     for ask in asks:
         arrival += ask.after
@@ -87,7 +87,7 @@ async def test_trying_takes_all_or_nothing() -> None:
     assert bucket.try_take(2)
 
 
-async def test_nobody_passes_those_who_wait() -> None:
+async def test_no_caller_overtakes_waiting_ones() -> None:
     bucket = TokenBucket(5, 1)
     await bucket.take(5)
     large = asyncio.create_task(bucket.take(4))
@@ -97,7 +97,7 @@ async def test_nobody_passes_those_who_wait() -> None:
     await large
 
 
-async def test_one_who_gives_up_costs_nothing() -> None:
+async def test_a_cancelled_caller_takes_no_tokens() -> None:
     loop = asyncio.get_running_loop()
     bucket = TokenBucket(1, 1)
     await bucket.take()
@@ -110,7 +110,7 @@ async def test_one_who_gives_up_costs_nothing() -> None:
     assert loop.time() - began == pytest.approx(0.5)
 
 
-async def test_giving_up_in_the_moment_of_being_served_costs_nothing() -> None:
+async def test_cancelling_while_being_served_returns_the_tokens() -> None:
     bucket = TokenBucket(1, 1)
     await bucket.take()
     waiter = asyncio.create_task(bucket.take())
@@ -120,14 +120,14 @@ async def test_giving_up_in_the_moment_of_being_served_costs_nothing() -> None:
     assert waiter.cancelled() != (not bucket.try_take())
 
 
-async def test_what_can_never_be_had_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="never"):
+async def test_more_tokens_than_the_capacity_are_rejected_at_once() -> None:
+    with pytest.raises(ValueError, match="exceed the capacity"):
         await TokenBucket(5, 1).take(6)
     with pytest.raises(ValueError, match="above 0"):
         TokenBucket(0, 1)
 
 
-async def test_the_documented_figures() -> None:
+async def test_the_documented_limits() -> None:
     assert request_rate("DescribeInstances") == request_rate("DescribeImages") == BucketRate(100, 20)
     assert request_rate("StopInstances") == BucketRate(50, 5)
     assert request_rate("RunInstances") == request_rate("StartInstances") == BucketRate(5, 2)
@@ -147,7 +147,7 @@ async def test_an_operation_has_buckets_of_its_own() -> None:
     assert not buckets.try_take("StopInstances", 1)
 
 
-async def test_one_who_gives_up_has_touched_nothing() -> None:
+async def test_a_cancelled_caller_returns_its_instance_tokens() -> None:
     buckets = OperationBuckets()
     for _ in range(5):
         await buckets.take("RunInstances", 199)

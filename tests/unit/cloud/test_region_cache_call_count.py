@@ -1,4 +1,4 @@
-"""What a cycle costs in calls, counted at the simulated server: pages, not workers."""
+"""The number of calls in a cycle, counted at the simulated server: it grows with pages, not with workers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, fault_injecti
 from lcm.cloud.types import WORKER_TAG, InstanceSelection
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
+from tests.unit.cloud.conftest import find_instances
 
 REGION = "eu-central-1"
 
@@ -27,13 +28,13 @@ async def test_calls_of_a_peak_cycle_grow_with_pages(count: int) -> None:
         )
     fault_injection.reveal_instances(place, world.time())
     provider = SimulatedProvider(world)
-    observer = RegionCache(provider, REGION, InstanceSelection((WORKER_TAG,)))
-    await observer.start()
+    cache = RegionCache(provider, REGION, InstanceSelection((WORKER_TAG,)))
+    await cache.start()
     ids = list(place.machines)
-    looks = await asyncio.gather(*(observer.look_for([each]) for each in ids))
-    assert all(look.complete and len(look.instances) == 1 for look in looks)
+    results = await asyncio.gather(*(find_instances(cache, [each]) for each in ids))
+    assert all(result.complete and len(result.instances) == 1 for result in results)
     await provider.health(REGION)
     assert len(await provider.get_instance_metrics(REGION, ids)) == count
     assert sum(world.calls().values()) <= -(-count // 1000) + 3 + -(-7 * count // 500)
-    assert observer.calls_this_cycle == {SWEEP: -(-count // 1000)}
-    await observer.stop()
+    assert cache.calls_this_cycle == {SWEEP: -(-count // 1000)}
+    await cache.stop()

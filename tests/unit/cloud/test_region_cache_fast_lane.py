@@ -1,4 +1,4 @@
-"""The observer's fast lane: what moves is followed closely, and only as long as it moves."""
+"""The fast lane of the region cache: instances in transition are polled often, until they settle."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ if TYPE_CHECKING:
 REGION = "eu-central-1"
 
 
-async def test_the_fast_lane_follows_what_moves_and_rests_when_nothing_does(scene: Observed) -> None:
+async def test_the_fast_lane_polls_only_during_transitions(scene: Observed) -> None:
     changes: list[tuple[str, InstanceState]] = []
-    scene.observer.on_change(lambda seen: changes.extend((each.id, each.state) for each in seen))
-    await scene.observer.start()
+    scene.cache.subscribe(lambda seen: changes.extend((each.id, each.state) for each in seen))
+    await scene.cache.start()
     instance_id = await scene.launch("w1")
-    await scene.observer.look()
-    assert set(scene.observer.tracked) == {instance_id}
+    await scene.cache.sweep()
+    assert set(scene.cache.tracked) == {instance_id}
     await asyncio.sleep(30)
     assert changes == [(instance_id, InstanceState.PENDING), (instance_id, InstanceState.RUNNING)]
-    assert not scene.observer.tracked
-    calls = scene.observer.calls_total[FAST_LANE]
+    assert not scene.cache.tracked
+    calls = scene.cache.calls_total[FAST_LANE]
     assert 2 <= calls <= 4
     await asyncio.sleep(3600)
-    assert scene.observer.calls_total[FAST_LANE] == calls
-    assert not scene.observer._something_moves.is_set()
-    await scene.observer.stop()
+    assert scene.cache.calls_total[FAST_LANE] == calls
+    assert not scene.cache._has_tracked.is_set()
+    await scene.cache.stop()
 
 
-async def test_a_tracked_instance_is_seen_to_come_to_rest_within_seconds(scene: Observed) -> None:
+async def test_a_tracked_instance_is_seen_as_settled_within_seconds(scene: Observed) -> None:
     [instance_id] = await scene.running("w1")
-    await scene.observer.look()
-    await scene.observer.start()
+    await scene.cache.sweep()
+    await scene.cache.start()
     await scene.provider.stop_instance(REGION, instance_id)
-    scene.observer.track(instance_id)
+    scene.cache.track(instance_id)
     await asyncio.sleep(30 + 5 + 2 + 2)
-    seen = scene.observer.instance(instance_id)
+    seen = scene.cache.instance(instance_id)
     assert seen is not None
     assert seen.state is InstanceState.STOPPED
-    assert not scene.observer.tracked
-    await scene.observer.stop()
+    assert not scene.cache.tracked
+    await scene.cache.stop()
 
 
-async def test_a_tracked_id_that_never_shows_is_let_go(scene: Observed) -> None:
-    await scene.observer.start()
-    scene.observer.track("i-never")
+async def test_a_tracked_id_that_is_never_found_is_dropped(scene: Observed) -> None:
+    await scene.cache.start()
+    scene.cache.track("i-never")
     await asyncio.sleep(900)
-    assert not scene.observer.tracked
-    await scene.observer.stop()
+    assert not scene.cache.tracked
+    await scene.cache.stop()
 
 
-async def test_the_fast_lane_outlives_an_outage(scene: Observed) -> None:
-    await scene.observer.start()
+async def test_the_fast_lane_survives_an_outage(scene: Observed) -> None:
+    await scene.cache.start()
     instance_id = await scene.launch("w1")
-    scene.observer.track(instance_id)
-    scene.world.strike(REGION, Outage(120))
+    scene.cache.track(instance_id)
+    scene.world.inject_fault(REGION, Outage(120))
     await asyncio.sleep(180)
-    seen = scene.observer.instance(instance_id)
+    seen = scene.cache.instance(instance_id)
     assert seen is not None
     assert seen.state is InstanceState.RUNNING
-    await scene.observer.stop()
+    await scene.cache.stop()

@@ -1,4 +1,4 @@
-"""Client and simulator together in virtual time, without a socket: the application is called directly."""
+"""Client and simulator together in virtual time, without sockets: the application is called directly."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure
 from lcm.cml.client.transport import CMLTransport
 from lcm.cml.errors import CMLNotReadyError
-from lcm.cml.licensing import LicensePhase, LicenseProgress
 from lcm.cml.simulator.http.app import make_simulator_app
 from lcm.cml.simulator.state.world import SAMPLE_TOPOLOGY, SimulatorSettings, World
-from lcm.cml.types import Credentials, DeregistrationResult
+from lcm.cml.types import Credentials, DeregistrationResult, LicensePhase, LicenseProgress
 from lcm.core import clock
 
 if TYPE_CHECKING:
@@ -36,18 +35,20 @@ async def world() -> World:
 @pytest.fixture
 async def session(world: World) -> AsyncIterator[CMLSession]:
     def dial(address: str) -> str:
-        if not world.boot.listens:
-            raise ConnectionRefusedError("nobody listens")
+        if not world.boot.is_listening:
+            raise ConnectionRefusedError("nothing is listening")
         return f"https://{address}"
 
     app = make_simulator_app(world)
-    transport = CMLTransport(Insecure(), dial=dial, wire=lambda _context: httpx.ASGITransport(app=app))
+    transport = CMLTransport(
+        Insecure(), base_url_of=dial, make_http_transport=lambda _context: httpx.ASGITransport(app=app)
+    )
     yield CMLSession(transport, registry=CollectorRegistry())
     await transport.aclose()
 
 
-async def test_five_minutes_of_booting_take_five_minutes(world: World, session: CMLSession) -> None:
-    """Seed 001 §7: system information."""
+async def test_a_boot_of_five_minutes_takes_five_minutes(world: World, session: CMLSession) -> None:
+    """System information needs no account and shows readiness."""
     system = CMLSystemClient(session)
     world.power_on()
     began, ready = clock.now(), False
@@ -60,8 +61,8 @@ async def test_five_minutes_of_booting_take_five_minutes(world: World, session: 
     assert 295 <= (clock.now() - began).total_seconds() <= 310
 
 
-async def test_a_day_of_polling_renews_the_session_in_time(world: World, session: CMLSession) -> None:
-    """Seed 001 §7: statistics, with an account."""
+async def test_the_session_is_renewed_in_time_during_a_day_of_polling(world: World, session: CMLSession) -> None:
+    """Statistics need an account."""
     world.power_on()
     await asyncio.sleep(300)
     system = CMLSystemClient(session)
@@ -71,17 +72,17 @@ async def test_a_day_of_polling_renews_the_session_in_time(world: World, session
     assert 24 <= world.sessions.logins <= 27
 
 
-async def test_a_licence_is_believed_when_the_server_says_so(world: World, session: CMLSession) -> None:
-    """Seed 001 §7: register and deregister."""
+async def test_a_license_counts_only_when_the_server_reports_it(world: World, session: CMLSession) -> None:
+    """Registering and deregistering."""
     world.power_on()
     await asyncio.sleep(300)
     system = CMLSystemClient(session)
-    asked = clock.now()
+    requested_at = clock.now()
     await system.register_license(ADDRESS, ADMIN, "GoodToken")
     phases: list[LicensePhase] = []
     while phases[-1:] != [LicensePhase.REGISTERED]:
         state = await system.get_license(ADDRESS, ADMIN)
-        phases.append(LicenseProgress.of(state, clock.now() - asked).phase)
+        phases.append(LicenseProgress.of(state, clock.now() - requested_at).phase)
         await asyncio.sleep(1)
     assert set(phases[:-1]) == {LicensePhase.REGISTERING}
     assert await system.deregister_license(ADDRESS, ADMIN) is DeregistrationResult.DONE

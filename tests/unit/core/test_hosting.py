@@ -6,12 +6,16 @@ import asyncio
 import itertools
 import os
 import signal
+from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
 
 from lcm.core.backoff import Backoff
-from lcm.core.hosting import Host, HostedService, keep_running
+from lcm.core.hosting import STOP_SIGNALS, Host, HostedService, keep_running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Service(HostedService):
@@ -45,6 +49,24 @@ def later(seconds: float, number: signal.Signals) -> None:
     asyncio.get_running_loop().call_later(seconds, os.kill, os.getpid(), number)
 
 
+@pytest.fixture
+def _inherited_ignored() -> Iterator[None]:
+    """Signals ignored, as a background job of a shell inherits SIGINT."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOP_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_inherited_ignored")
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+async def test_a_signal_that_was_inherited_as_ignored_still_stops_it(number: signal.Signals) -> None:
+    diary: list[str] = []
+    later(5, number)
+    assert await asyncio.wait_for(Host([Service("a", diary)]).run(), 60) == 0
+    assert diary == ["start a", "stop a"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_services_start_in_order_and_stop_in_reverse_on_a_signal(number: signal.Signals) -> None:
     diary: list[str] = []
@@ -54,7 +76,7 @@ async def test_services_start_in_order_and_stop_in_reverse_on_a_signal(number: s
     assert diary == ["start a", "start b", "stop b", "stop a"]
 
 
-async def test_a_failed_start_stops_what_was_started_and_is_told() -> None:
+async def test_a_failed_start_stops_what_was_started_and_is_raised() -> None:
     diary: list[str] = []
     broken = Service("b", diary)
     broken.fail_start = True

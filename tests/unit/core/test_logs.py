@@ -143,7 +143,7 @@ def test_anything_can_be_logged(out: io.StringIO, monkeypatch: pytest.MonkeyPatc
     ["password", "ETCD_PASSWORD", "api_token", "client-secret", "Authorization", "apiKey", "private_key", "x-api-key"],
 )
 @pytest.mark.parametrize("fmt", ["json", "console"])
-def test_what_looks_like_a_secret_is_masked(out: io.StringIO, fmt: str, key: str) -> None:
+def test_secrets_are_masked(out: io.StringIO, fmt: str, key: str) -> None:
     configure_logging("info", fmt, out)
     structlog.get_logger("a").info(
         "x",

@@ -1,4 +1,4 @@
-"""The queue's promises one by one, then all together against a simple model."""
+"""The guarantees of the queue one by one, then all together against a simple model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from lcm.core.workqueue import Priority, QueueShutDownError, WorkQueue
+from lcm.core.workqueue import Priority, WorkQueue
 from tests.support.virtual.time import VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ async def test_a_key_added_many_times_while_waiting_runs_once() -> None:
 
 
 async def test_a_busy_key_is_not_handed_out_again_and_runs_once_more_after() -> None:
-    """Seed 002 §4: what is under way is left alone."""
+    """controllers.md#work-queue: a busy key is not handed out."""
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert await queue.get() == "a"
@@ -144,36 +144,12 @@ async def test_a_cancelled_getter_passes_its_wake_up_on() -> None:
         await first
 
 
-async def test_shut_down_hands_out_what_waits_and_then_ends() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    queue.add("a")
-    queue.add_after("later", 1)
-    queue.shut_down()
-    queue.add("b")
-    queue.add_after("c", 1)
-    assert await queue.get() == "a"
-    queue.add("a")
-    queue.done("a")
-    with pytest.raises(QueueShutDownError):
-        await queue.get()
-
-
-async def test_shut_down_wakes_everybody_who_waits() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
-    await asyncio.sleep(0)
-    queue.shut_down()
-    results = await asyncio.gather(*getters, return_exceptions=True)
-    assert all(isinstance(result, QueueShutDownError) for result in results)
-
-
 async def test_drained_waits_for_the_last_busy_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    await queue.drained()
+    await queue.wait_drained()
     queue.add("a")
     await queue.get()
-    queue.shut_down()
-    drained = asyncio.create_task(queue.drained())
+    drained = asyncio.create_task(queue.wait_drained())
     await asyncio.sleep(1)
     assert not drained.done()
     queue.done("a")
@@ -228,7 +204,6 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.busy: dict[str, Priority | None] = {}
         self.delayed: dict[str, tuple[float, Priority]] = {}
         self.overdue_turn = False
-        self.shut = False
         self.getters: list[asyncio.Task[str]] = []
         self.delays_made = 0
 
@@ -253,8 +228,6 @@ class QueueAgainstModel(RuleBasedStateMachine):
         return self.loop.time()
 
     def model_add(self, key: str, priority: Priority) -> None:
-        if self.shut:
-            return
         if key in self.busy:
             self.busy[key] = HIGH if HIGH in (priority, self.busy[key]) else LOW
         elif any(key == waiting for waiting, _ in self.high):
@@ -268,8 +241,6 @@ class QueueAgainstModel(RuleBasedStateMachine):
             (self.high if priority is HIGH else self.low).append((key, self.now()))
 
     def model_delay(self, key: str, delay: float, priority: Priority) -> None:
-        if self.shut:
-            return
         due, known = self.delayed.get(key, (float("inf"), priority))
         self.delayed[key] = (min(due, self.now() + delay), HIGH if HIGH in (known, priority) else LOW)
 
@@ -289,8 +260,6 @@ class QueueAgainstModel(RuleBasedStateMachine):
         while self.getters and len(expected) < len(self.getters) and (self.high or self.low):
             expected.append(self.model_next())
         finished = [getter for getter in self.getters if getter.done()]
-        if self.shut and not (self.high or self.low):
-            assert all(getter.done() for getter in self.getters)
         taken = [getter.result() for getter in finished if getter.exception() is None]
         assert sorted(taken) == sorted(expected)
         self.getters = [getter for getter in self.getters if not getter.done()]
@@ -392,21 +361,12 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.delayed.clear()
         self.busy = dict.fromkeys(self.busy)
 
-    @precondition(lambda self: not self.shut)
-    @rule(really=st.sampled_from([True, False, False, False]))
-    def shut_down(self, really: bool) -> None:
-        if really:
-            self.queue.shut_down()
-            self.shut = True
-            self.delayed.clear()
-            self.settle()
-
     @invariant()
     def counts_agree(self) -> None:
         assert len(self.queue) == len(self.high) + len(self.low)
         assert self.queue.busy == len(self.busy)
         assert self.queue.delayed == len(self.delayed)
-        drained = self.loop.create_task(self.queue.drained())
+        drained = self.loop.create_task(self.queue.wait_drained())
         self.run(asyncio.sleep(0))
         assert drained.done() == (not (self.high or self.low or self.busy))
         drained.cancel()

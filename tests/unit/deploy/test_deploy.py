@@ -1,4 +1,4 @@
-"""What is in deploy/ is true: it parses, and the metrics, settings and chapters that it names exist."""
+"""Files in deploy/ parse, and the metrics, settings and chapters that they name exist."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ SERVICES: dict[str, type[Settings]] = {
 }
 PORTS = {"control-plane": 8080, "resource-scheduler": 8081, "lablet-controller": 8082, "worker-controller": 8083}
 OF_CONTROLLERS = ("workerController", "resourceScheduler", "labletController")
-"""Whose part of the chart's values one template reads as `.own`."""
+"""The part of the chart's values that a template reads as `.own`."""
 
-# Of a series as Prometheus keeps it, whatever it was scraped from.
+# Labels that Prometheus adds to every scraped series.
 SCRAPED = {"instance", "job", "le"}
 WORDS = {"or", "and", "unless", "by"}
 HOST = re.compile(r"^[^/]*[.:][^/]*/|^localhost/")
@@ -95,7 +95,7 @@ def queries() -> list[str]:
 
 
 def metrics_in(query: str) -> set[str]:
-    """Names that are neither functions, words of the language, nor parts of label lists and strings."""
+    """Names that are neither functions, keywords, nor parts of label lists and strings."""
     bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^\]]*\]|\b(?:by|without)\s*\([^)]*\)', " ", query)
     return {name for name in re.findall(r"\b[a-zA-Z_]\w*\b(?!\s*\()", bare) if name not in WORDS}
 
@@ -170,7 +170,7 @@ def test_the_dashboard_can_be_drawn() -> None:
 
 def variables_of(service: str) -> set[str]:
     docs = describe(SERVICES[service])
-    return {name for doc in docs for name in (doc.variable, *doc.other_variables)}
+    return {name for doc in docs for name in (doc.variable, *doc.alias_variables)}
 
 
 def secret_variables() -> set[str]:
@@ -192,13 +192,13 @@ def test_compose_has_the_whole_set_up_and_only_real_settings() -> None:
         assert f":{PORTS[command]}/ready" in service["healthcheck"]["test"][-1]
         assert set(service["environment"]) <= variables_of(command)
         given = {name: value for name, value in service["environment"].items() if name in secret_variables()}
-        given.pop("STORE_URL", None)  # inside this network without a password
+        given.pop("STORE_URL", None)  # no password within this network
         assert all(str(value).startswith("${") for value in given.values()), given
     for service in services.values():
         assert not HOST.match(service["image"]), service["image"]
 
 
-def test_the_image_is_built_from_locks_and_runs_as_nobody() -> None:
+def test_the_image_is_built_from_locks_and_runs_unprivileged() -> None:
     text = (DEPLOY / "Containerfile").read_text()
     assert not [name for name in re.findall(r"^(?:ARG PYTHON=|FROM )(\S+)", text, re.MULTILINE) if HOST.match(name)]
     assert "--require-hashes -r requirements/deploy.txt" in text
@@ -295,7 +295,7 @@ def test_what_belongs_together_in_the_chart_fits(chart: Chart, changes: dict[str
                 assert str(Path(each["value"]).parent) in mounts
 
 
-def test_optional_parts_of_the_chart_are_off_until_they_are_asked_for(chart: Chart) -> None:
+def test_optional_parts_of_the_chart_are_off_by_default(chart: Chart) -> None:
     usual = {each["kind"] for each in chart.render()}
     assert usual == {"Deployment", "Service", "ServiceAccount", "PodDisruptionBudget"}
     assert {each["kind"] for each in chart.render(**EVERYTHING)} - usual == {
@@ -306,16 +306,16 @@ def test_optional_parts_of_the_chart_are_off_until_they_are_asked_for(chart: Cha
     assert "lcm login" in chart.notes()
 
 
-def test_regions_reach_those_who_know_of_them_as_they_were_given(chart: Chart) -> None:
+def test_regions_reach_the_services_that_use_them(chart: Chart) -> None:
     objects = chart.render(**EVERYTHING)
-    (told,) = [each for each in objects if each["kind"] == "ConfigMap"]
-    assert yaml.safe_load(told["data"]["regions.yaml"]) == EVERYTHING["regions"]
+    (config_map,) = [each for each in objects if each["kind"] == "ConfigMap"]
+    assert yaml.safe_load(config_map["data"]["regions.yaml"]) == EVERYTHING["regions"]
     for component, deployment in deployments(objects).items():
         names = {each["name"] for each in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
         assert ("AWS_REGION_CONFIGS" in names) is (component in ("control-plane", "worker-controller"))
 
 
-def test_only_who_calls_aws_is_given_the_token_of_the_service_account(chart: Chart) -> None:
+def test_only_services_that_call_aws_get_the_service_account_token(chart: Chart) -> None:
     found = deployments(chart.render()).items()
     pods = {name: deployment["spec"]["template"]["spec"] for name, deployment in found}
     assert [name for name, pod in pods.items() if pod["automountServiceAccountToken"]] == ["worker-controller"]

@@ -1,4 +1,4 @@
-"""Commands that the handbooks and alerts name exist, with the options that they are shown with."""
+"""Commands and options in the documentation and alerts exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def loaded(command: Any) -> Any:
 
 
 def commands(page: str) -> list[str]:
-    """What stands in code, on one line, after the word lcm."""
+    """The lcm commands in code blocks, one per line."""
     text = (ROOT / page).read_text(encoding="utf-8")
     code = _CODE.findall(text) if page.endswith(".md") else [text]
     lines = [line for piece in code for line in piece.splitlines() if not line.startswith("lcm: ")]

@@ -1,4 +1,4 @@
-"""docs/metrics.md has every metric that there is, and no other."""
+"""docs/metrics.md lists exactly the existing metrics."""
 
 from __future__ import annotations
 

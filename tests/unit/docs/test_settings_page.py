@@ -1,4 +1,4 @@
-"""docs/settings.md is what the code says."""
+"""docs/settings.md matches the code."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def test_every_setting_of_every_service_has_one_row_that_names_its_readers() -> 
         assert readers == [service for service, model in SERVICES.items() if name in model.model_fields]
 
 
-def test_a_default_that_differs_is_told() -> None:
+def test_a_differing_default_is_shown() -> None:
     assert "| `coordination` | `etcd`; up: `memory` |" in page()
     assert "| `cloud_provider` | `aws`; up: `simulated` |" in page()

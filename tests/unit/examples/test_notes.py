@@ -1,4 +1,4 @@
-"""The example controller: short, generic, and right."""
+"""The example controller is short, generic and correct."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ async def test_files_follow_the_keys(tmp_path: Path) -> None:
         assert not (controller.folder / "hello").exists()
 
 
-async def test_a_file_that_somebody_changed_is_put_right_by_the_next_poll(tmp_path: Path) -> None:
+async def test_a_changed_file_is_repaired_by_the_next_poll(tmp_path: Path) -> None:
     async with notes(tmp_path) as (controller, _):
         welcome = controller.folder / "welcome"
-        wanted = welcome.read_bytes()
+        expected = welcome.read_bytes()
         welcome.unlink()
-        (controller.folder / "stranger").write_text("not wanted")
+        (controller.folder / "stranger").write_text("unexpected")
         await asyncio.sleep(31)
-        assert welcome.read_bytes() == wanted
+        assert welcome.read_bytes() == expected
         assert not (controller.folder / "stranger").exists()

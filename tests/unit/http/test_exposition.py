@@ -1,4 +1,4 @@
-"""Metrics as text: the same as in one go, and the event loop is not held up by it."""
+"""Rendered metrics: the same text as in one piece, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from lcm.http.exposition import SAMPLES_PER_CHUNK, render_metrics
+from lcm.http.server import SAMPLES_PER_CHUNK, render_metrics
 
 
 def full_registry(series: int) -> CollectorRegistry:
@@ -14,7 +14,7 @@ def full_registry(series: int) -> CollectorRegistry:
     gauge = Gauge("load", "How much\nof it", ["place"], registry=registry)
     spans = Histogram("spans_seconds", "How long", ["place"], buckets=(0.1, 1.0), registry=registry)
     Counter("calls_total", "How often", registry=registry).inc()
-    Gauge("nobody", "Has no series", ["place"], registry=registry)
+    Gauge("empty", "Has no series", ["place"], registry=registry)
     for number in range(series):
         gauge.labels(f'"{number}"\n').set(number)
         spans.labels(str(number)).observe(number)

@@ -1,4 +1,4 @@
-"""The open routes of a process."""
+"""Health, readiness, info and metrics of a process."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def client(service: Service, registry: CollectorRegistry) -> httpx.AsyncClient:
 async def test_ready_says_why_not(registry: CollectorRegistry) -> None:
     service = Service()
     async with client(service, registry) as http:
-        answer = await http.get("/ready")
-        assert (answer.status_code, answer.json()) == (200, {"ready": True, "reasons": []})
+        response = await http.get("/ready")
+        assert (response.status_code, response.json()) == (200, {"ready": True, "reasons": []})
         service.reasons = ["toy: etcd 127.0.0.1:2379: connection refused"]
-        answer = await http.get("/ready")
-        assert (answer.status_code, answer.json()) == (503, {"ready": False, "reasons": service.reasons})
+        response = await http.get("/ready")
+        assert (response.status_code, response.json()) == (503, {"ready": False, "reasons": service.reasons})
 
 
 async def test_health_info_and_metrics(registry: CollectorRegistry) -> None:
-    """Seed 001 §6 and §11: what anybody may ask."""
+    """discovery.md, controllers.md#admin-routes: routes without a token."""
     Counter("things", "Things", registry=registry).inc(3)
     async with client(Service(), registry) as http:
         assert (await http.get("/health")).json() == {"status": "healthy", "is_leader": True}

@@ -1,4 +1,4 @@
-"""Data of which there is a lot: sets that say the same are there once."""
+"""Shared field sets of models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Whole(LenientModel):
 FULL = b'{"name": "a", "part": {"size": 1}, "parts": [{"size": 2}, {"size": 3}]}'
 
 
-def test_models_that_were_given_all_fields_share_one_set_of_names() -> None:
+def test_models_with_all_fields_share_one_field_set() -> None:
     one, other = (share_field_sets(Whole.model_validate_json(FULL)) for _ in range(2))
     assert one.__pydantic_fields_set__ is other.__pydantic_fields_set__
     assert one.model_fields_set == {"name", "part", "parts"}
@@ -27,7 +27,7 @@ def test_models_that_were_given_all_fields_share_one_set_of_names() -> None:
     assert one == Whole.model_validate_json(FULL)
 
 
-def test_a_model_that_was_given_less_keeps_its_own() -> None:
+def test_a_model_with_fewer_fields_keeps_its_own_set() -> None:
     part = Whole.model_validate_json(b'{"name": "a", "part": {}}')
     share_field_sets(part)
     assert part.model_fields_set == {"name", "part"}

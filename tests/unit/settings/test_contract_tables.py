@@ -1,4 +1,4 @@
-"""The tables of the seeds, row by row: settings with their names and defaults, keys, ports and prefixes."""
+"""The contract tables, row by row: settings with names and defaults, keys, ports and prefixes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GROUPS = [group for group in vars(settings).values() if isinstance(group, type) 
 
 
 def read(variable: str, **env: str) -> Any:
-    """The value of a setting, by the name of its variable, in the group that has it."""
+    """The value of a setting, by its variable name."""
     (group,) = [group for group in GROUPS if variable.lower() in group.model_fields]
     value = getattr(load(group, env=env).settings, variable.lower())
     return value.get_secret_value() if hasattr(value, "get_secret_value") else value
@@ -39,7 +39,7 @@ LIFECYCLE: list[tuple[str, Any, str, Any]] = [
 
 @pytest.mark.parametrize(("variable", "default", "text", "value"), LIFECYCLE)
 def test_settings_of_the_lifecycle(variable: str, default: Any, text: str, value: Any) -> None:
-    """Seed 000 §11: each row's variable and default."""
+    """settings.md: each row's variable and default."""
     assert read(variable) == default
     assert read(variable, **{variable: text}) == value
 
@@ -57,20 +57,20 @@ ARCHITECTURE: list[tuple[str, Any, str, Any]] = [
 
 @pytest.mark.parametrize(("variable", "default", "text", "value"), ARCHITECTURE)
 def test_settings_of_the_architecture(variable: str, default: Any, text: str, value: Any) -> None:
-    """Seed 001 §10: each row's variable and default."""
+    """settings.md: each row's variable and default."""
     assert read(variable) == default
     assert read(variable, **{variable: text}) == value
 
 
 def test_discovery_is_switched_off_under_either_name() -> None:
-    """Seed 001 §10, the last row, and seed 002 §6, the first: one switch."""
+    """settings.md, discovery.md#import: one switch."""
     assert read("WORKER_DISCOVERY_ENABLED") is True
     assert read("WORKER_DISCOVERY_ENABLED", AUTO_IMPORT_ENABLED="false") is False
     assert read("WORKER_DISCOVERY_ENABLED", WORKER_DISCOVERY_ENABLED="false") is False
 
 
-def test_an_instance_without_a_name_makes_one_up() -> None:
-    """Seed 001 §10 and seed 002 §9: the instance id is generated where none is given."""
+def test_an_instance_id_is_generated_by_default() -> None:
+    """settings.md: the instance id is generated where none is given."""
     made = {LeaderElectionConfig().instance_id for _ in range(5)}
     assert len(made) == 5
     assert all(made)
@@ -85,7 +85,7 @@ DISCOVERY: list[tuple[str, Any, str, Any]] = [
 
 @pytest.mark.parametrize(("variable", "default", "text", "value"), DISCOVERY)
 def test_settings_of_discovery(variable: str, default: Any, text: str, value: Any) -> None:
-    """Seed 002 §6: each row's variable and default."""
+    """discovery.md#import: each row's variable and default."""
     assert read(variable) == default
     assert read(variable, **{variable: text}) == value
 
@@ -99,7 +99,7 @@ CONTROLLERS = [
 
 @pytest.mark.parametrize(("name", "variable", "port"), CONTROLLERS)
 def test_each_controller_has_an_election_and_a_port_of_its_own(name: str, variable: str, port: int) -> None:
-    """Seed 002 §3, election keys."""
+    """controllers.md#leader-election."""
     assert (
         ControllerRuntime(MemoryCoordination(), StandaloneControllerSettings()).election(name).election_key
         == f"/lcm/{name}/leader"
@@ -108,9 +108,9 @@ def test_each_controller_has_an_election_and_a_port_of_its_own(name: str, variab
 
 
 def test_the_configuration_classes_have_the_fields_of_the_tables() -> None:
-    """Seed 002 §9: three classes, each field with its default; §5: those of the watch."""
+    """settings.md: three classes, each field with its default; §5: those of the watch."""
     reconciliation, election, watch = ReconciliationConfig(), LeaderElectionConfig(), WatchConfig()
-    told = {name: getattr(reconciliation, name) for name in ReconciliationConfig.__dataclass_fields__}
+    actual = {name: getattr(reconciliation, name) for name in ReconciliationConfig.__dataclass_fields__}
     expected = {
         "interval_seconds": 30.0,
         "initial_delay": 5.0,
@@ -121,7 +121,7 @@ def test_the_configuration_classes_have_the_fields_of_the_tables() -> None:
         "backoff_multiplier": 2.0,
         "metric_prefix": "reconciliation",
     }
-    assert told.items() >= expected.items()
+    assert actual.items() >= expected.items()
     assert (election.etcd_endpoints, election.election_key_prefix) == (["localhost:2379"], "/elections")
     assert (election.lease_ttl, election.retry_interval, election.service_name) == (15, 5.0, "service")
     assert (watch.enabled, watch.prefix, watch.reconnect_delay) == (True, "", 1.0)
@@ -129,7 +129,7 @@ def test_the_configuration_classes_have_the_fields_of_the_tables() -> None:
 
 
 def test_what_is_remembered_of_a_resource() -> None:
-    """Seed 002 §4, the table of the resource's state."""
+    """controllers.md#work-queue."""
     state = ResourceState("w-1")
     assert (state.resource_id, state.status, state.retry_count) == ("w-1", ResourceStatus.PENDING, 0)
     assert (state.next_retry_at, state.last_reconciled_at) == (None, None)

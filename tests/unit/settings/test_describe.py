@@ -1,4 +1,4 @@
-"""What is allowed, in words, from a field's type and limits alone."""
+"""The description of allowed values, derived from a field's type and limits."""
 
 from __future__ import annotations
 

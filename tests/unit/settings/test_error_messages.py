@@ -1,4 +1,4 @@
-"""Every setting refuses a wrong value in one line: variable, value, what is allowed. Generated from the models."""
+"""Every setting rejects an invalid value in one line: variable, value, what is allowed. Generated from the models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUPS = [group for group in vars(settings).values() if isinstance(group, type) 
 FIELDS = [(group, name) for group in GROUPS for name in group.model_fields]
 NAMES = [name for _, name in FIELDS]
 
-# Text with a space, a newline and a colon is no host, endpoint, prefix, name or word; 7 is no text, from a file.
+# Text with a space, a newline and a colon is not a host, endpoint, prefix or name; 7, from a file, is not text.
 WRONG_TEXT: list[Any] = ["a b:\nc", 7]
 WRONG: dict[str, list[Any]] = {
     BOOL: ["perhaps", "2", ""],
@@ -25,7 +25,7 @@ WRONG: dict[str, list[Any]] = {
     PATH: ["/dev/null/none", 7],
 }
 
-# What must be given with a setting.
+# Settings that require each other.
 _OIDC = {"oidc_issuer": "https://a", "oidc_audience": "lcm", "oidc_jwks_url": "https://a/keys"}
 COMPANIONS: dict[str, dict[str, str]] = {
     "etcd_user": {"etcd_password": "x"},
@@ -38,7 +38,7 @@ def wrong_values(kind: ValueType) -> list[Any]:
     return WRONG.get(kind.form, WRONG_TEXT)
 
 
-def refused(group: type[Settings], name: str, value: Any) -> str | None:
+def rejection(group: type[Settings], name: str, value: Any) -> str | None:
     try:
         load(group, env={}, overrides={name: value, **COMPANIONS.get(name, {})})
     except SettingsError as error:
@@ -49,10 +49,10 @@ def refused(group: type[Settings], name: str, value: Any) -> str | None:
 @pytest.mark.parametrize(("group", "name"), FIELDS, ids=NAMES)
 def test_wrong_value_names_variable_value_and_what_is_allowed(group: type[Settings], name: str) -> None:
     doc = next(doc for doc in describe(group) if doc.name == name)
-    messages = [(value, refused(group, name, value)) for value in wrong_values(group.kinds()[name])]
-    told = [(value, message) for value, message in messages if message is not None]
-    assert told, f"no wrong value is refused by {name}"
-    for value, message in told:
+    messages = [(value, rejection(group, name, value)) for value in wrong_values(group.value_types()[name])]
+    rejected = [(value, message) for value, message in messages if message is not None]
+    assert rejected, f"no wrong value is rejected by {name}"
+    for value, message in rejected:
         line, *more = message.splitlines()
         assert not more
         assert line.startswith(f'{name.upper()}="')
@@ -63,8 +63,8 @@ def test_wrong_value_names_variable_value_and_what_is_allowed(group: type[Settin
 
 @pytest.mark.parametrize(("group", "name"), FIELDS, ids=NAMES)
 def test_wrong_value_in_the_environment(group: type[Settings], name: str) -> None:
-    texts = [value for value in wrong_values(group.kinds()[name]) if isinstance(value, str) and value]
-    refused_texts = [text for text in texts if refused(group, name, text)]
+    texts = [value for value in wrong_values(group.value_types()[name]) if isinstance(value, str) and value]
+    rejected_texts = [text for text in texts if rejection(group, name, text)]
     free_text = {
         "watch_prefix",
         "etcd_password",
@@ -72,13 +72,11 @@ def test_wrong_value_in_the_environment(group: type[Settings], name: str) -> Non
         "lcm_bootstrap_token",
         "lcm_controller_token",
         "scale_up_license_token",
-        "worker_discovery_tag_filter",
-        "worker_discovery_ami_filter",
         "aws_region_configs",
         "cml_default_password",
     }
-    assert bool(refused_texts) == (name not in free_text)
-    for text in refused_texts:
+    assert bool(rejected_texts) == (name not in free_text)
+    for text in rejected_texts:
         with pytest.raises(SettingsError) as caught:
             load(group, env={name.upper(): text})
         shown = text.replace("\n", "\\n")
@@ -95,10 +93,10 @@ def test_numbers_are_refused_right_outside_their_limits(group: type[Settings], n
     }
     step = {"ge": -1, "gt": 0, "le": 1, "lt": 0}
     for limit, bound in limits.items():
-        message = refused(group, name, str(bound + step[limit]))
+        message = rejection(group, name, str(bound + step[limit]))
         assert message is not None
         assert str(int(bound)) in message
-        assert refused(group, name, str(bound + {"ge": 0, "gt": 1, "le": 0, "lt": -1}[limit])) is None
+        assert rejection(group, name, str(bound + {"ge": 0, "gt": 1, "le": 0, "lt": -1}[limit])) is None
 
 
 @pytest.mark.parametrize(
@@ -130,14 +128,14 @@ def test_the_exact_line(variable: str, value: str, line: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/etc/passwd/ca.pem", "~nobody-of-that-name/ca.pem", "/" + "x" * 300])
-def test_what_is_no_readable_file(path: str) -> None:
+def test_unreadable_files(path: str) -> None:
     with pytest.raises(SettingsError, match="must be an existing file that can be read"):
         load(settings.CoordinationSettings, env={"ETCD_CA_FILE": path})
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/etc/passwd/data", "~nobody-of-that-name", "/" + "x" * 300])
-def test_what_can_be_no_folder(path: str) -> None:
-    with pytest.raises(SettingsError, match="must be a folder, or a path where one can be made"):
+def test_invalid_folders(path: str) -> None:
+    with pytest.raises(SettingsError, match="must be a folder, or a path where one can be created"):
         load(settings.DataSettings, env={"LCM_DATA_DIR": path})
 
 
@@ -147,17 +145,17 @@ def test_a_folder_may_be_there_or_not_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["a b", "-a", "a..b", "http://a", "::g", "[::1]", "a" * 254, "a\n"])
-def test_what_is_no_host(host: str) -> None:
+def test_invalid_hosts(host: str) -> None:
     with pytest.raises(SettingsError, match="must be a host name or an IP address"):
         load(settings.HttpSettings, env={"BIND_HOST": host})
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "fe80::1%eth0", "etcd-0.etcd.svc.cluster.local.", "a_b"])
-def test_what_is_a_host(host: str) -> None:
+def test_valid_hosts(host: str) -> None:
     assert load(settings.HttpSettings, env={"BIND_HOST": host}).settings.bind_host == host
 
 
-def test_all_problems_are_told_at_once_each_on_its_line() -> None:
+def test_all_problems_are_reported_at_once_one_per_line() -> None:
     class Both(settings.CoordinationSettings, settings.ReconcileSettings):
         pass
 
@@ -183,7 +181,7 @@ def test_certificate_and_key_go_together(tmp_path: Path) -> None:
     assert load(settings.CoordinationSettings, env=both).settings.etcd_key_file == cert
 
 
-def test_no_conflict_is_told_about_a_setting_that_is_wrong_already() -> None:
+def test_no_conflict_is_reported_for_an_invalid_setting() -> None:
     with pytest.raises(SettingsError) as caught:
         load(settings.ReconcileSettings, env={"MAX_BACKOFF": "abc", "BACKOFF_BASE": "90"})
     assert caught.value.problems == ('MAX_BACKOFF="abc" (environment): must be a number greater than 0',)

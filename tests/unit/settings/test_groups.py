@@ -8,6 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from lcm import settings
+from lcm.model.fleet.settings import DriftPolicy, IdleAction
 from lcm.settings import Settings, load
 from tests.unit.settings.test_error_messages import FIELDS, GROUPS
 
@@ -65,14 +66,14 @@ DEFAULTS = {
     "worker_auto_pause_enabled": True,
     "worker_auto_pause_snooze_minutes": 60.0,
     "idle_detection_interval": 300.0,
-    "idle_action": "pause",
+    "idle_action": IdleAction.PAUSE,
     "worker_discovery_enabled": True,
     "discovery_interval": 300.0,
     "worker_discovery_tag_filter": None,
     "worker_discovery_ami_filter": "",
     "terminate_leaked_instances": False,
     "breaker_enabled": True,
-    "drift_policy": "restore",
+    "drift_policy": DriftPolicy.RESTORE,
     "scale_down_enabled": False,
     "min_workers": 0,
     "scale_down_cooldown_seconds": 600.0,
@@ -130,7 +131,7 @@ def test_each_setting_is_described_in_one_sentence(group: type[Settings]) -> Non
         assert doc.description.endswith(".")
         assert doc.description[0].isupper()
         assert doc.variable == doc.name.upper()
-        assert doc.type_words
+        assert doc.type_name
         assert doc.allowed
 
 
@@ -165,6 +166,6 @@ def test_endpoints(env: dict[str, str], endpoints: tuple[str, ...]) -> None:
     assert load(settings.CoordinationSettings, env=env).settings.endpoints == endpoints
 
 
-def test_made_directly_it_does_not_look_at_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_direct_instance_ignores_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOG_LEVEL", "debug")
     assert settings.LogSettings().log_level == "info"

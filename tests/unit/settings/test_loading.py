@@ -1,4 +1,4 @@
-"""Which source wins, and that each value's source is known."""
+"""Precedence of sources, and the recorded source of each value."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(LogSettings, env={}, config_file=tmp_path)
 
 
-def test_other_problems_are_told_beside_a_missing_file() -> None:
+def test_other_problems_are_reported_beside_a_missing_file() -> None:
     with pytest.raises(SettingsError) as caught:
         load(LogSettings, env={"LCM_CONFIG": "/none/lcm.toml", "LOG_LEVEL": "x"})
     assert len(caught.value.problems) == 2
@@ -128,24 +128,24 @@ def test_other_problems_are_told_beside_a_missing_file() -> None:
 
 def test_a_setting_may_be_given_under_its_other_name(config: Path) -> None:
     loaded = load(FleetDefaultSettings, env={"AUTO_IMPORT_ENABLED": "false"})
-    assert not loaded.settings.worker_discovery_enabled
+    assert not loaded.settings.model_dump()["worker_discovery_enabled"]
     assert loaded.source_of("worker_discovery_enabled") == "environment AUTO_IMPORT_ENABLED"
     config.write_text("auto_import_enabled = false")
-    assert not load(FleetDefaultSettings, env={}, config_file=config).settings.worker_discovery_enabled
+    assert not load(FleetDefaultSettings, env={}, config_file=config).settings.model_dump()["worker_discovery_enabled"]
     assert load(LogSettings, env={}, config_file=config).settings.log_level == "info", "it may serve several services"
     doc = next(doc for doc in describe(FleetDefaultSettings) if doc.name == "worker_discovery_enabled")
-    assert doc.other_variables == ("AUTO_IMPORT_ENABLED",)
+    assert doc.alias_variables == ("AUTO_IMPORT_ENABLED",)
 
 
 def test_a_higher_source_wins_under_either_name(config: Path) -> None:
     config.write_text("worker_discovery_enabled = true")
     loaded = load(FleetDefaultSettings, env={"AUTO_IMPORT_ENABLED": "false"}, config_file=config)
-    assert not loaded.settings.worker_discovery_enabled
+    assert not loaded.settings.model_dump()["worker_discovery_enabled"]
 
 
 def test_two_names_of_one_setting_must_not_differ(config: Path) -> None:
     same = {"WORKER_DISCOVERY_ENABLED": "0", "AUTO_IMPORT_ENABLED": "false"}
-    assert not load(FleetDefaultSettings, env=same).settings.worker_discovery_enabled
+    assert not load(FleetDefaultSettings, env=same).settings.model_dump()["worker_discovery_enabled"]
     with pytest.raises(SettingsError) as caught:
         load(FleetDefaultSettings, env={"WORKER_DISCOVERY_ENABLED": "true", "AUTO_IMPORT_ENABLED": "false"})
     assert str(caught.value) == (
@@ -157,17 +157,17 @@ def test_two_names_of_one_setting_must_not_differ(config: Path) -> None:
         load(FleetDefaultSettings, env={}, config_file=config)
 
 
-def test_a_wrong_value_is_told_with_the_name_it_was_given_under() -> None:
+def test_an_invalid_value_is_reported_under_the_given_name() -> None:
     with pytest.raises(SettingsError) as caught:
         load(FleetDefaultSettings, env={"AUTO_IMPORT_ENABLED": "perhaps"})
     assert str(caught.value) == 'AUTO_IMPORT_ENABLED="perhaps" (environment): must be true or false'
 
 
-def test_a_ca_file_counts_only_where_a_ca_is_asked_for(config: Path) -> None:
+def test_a_ca_file_requires_ca_verification(config: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         load(CmlSettings, env={"CML_CA_FILE": str(config)})
     assert str(caught.value) == (
-        f'CML_TLS="pin" (default), CML_CA_FILE="{config}" (environment): CML_CA_FILE counts only with CML_TLS=ca'
+        f'CML_TLS="pin" (default), CML_CA_FILE="{config}" (environment): CML_CA_FILE requires CML_TLS=ca'
     )
     assert load(CmlSettings, env={"CML_CA_FILE": str(config), "CML_TLS": "CA"}).settings.cml_ca_file == config
 

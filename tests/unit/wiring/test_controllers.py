@@ -1,4 +1,4 @@
-"""What processes are made of: defaults, and settings that reach the machinery."""
+"""Defaults of processes, and settings that reach the controller framework."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_process_of_its_own_refuses_memory() -> None:
         StandaloneControllerSettings(coordination="memory")
 
 
-def test_without_a_word_the_machinery_gets_the_defaults_of_the_seeds() -> None:
+def test_framework_defaults_match_the_settings() -> None:
     runtime = ControllerRuntime(MemoryCoordination(), UpSettings())
     assert runtime.reconciliation == ReconciliationConfig()
     assert runtime.watch("/workers/") == WatchConfig(prefix="/workers/")
@@ -38,8 +38,8 @@ def test_without_a_word_the_machinery_gets_the_defaults_of_the_seeds() -> None:
     assert election.instance_id != runtime.election("worker-controller").instance_id
 
 
-def test_every_setting_of_the_machinery_reaches_it() -> None:
-    told = ControllerRuntimeSettings(
+def test_every_framework_setting_reaches_it() -> None:
+    settings = ControllerRuntimeSettings(
         reconcile_interval=7,
         initial_delay=1,
         reconcile_polling_enabled=False,
@@ -61,7 +61,7 @@ def test_every_setting_of_the_machinery_reaches_it() -> None:
         watch_debounce_seconds=0,
         lcm_data_dir=Path("/tmp/data"),
     )
-    runtime = ControllerRuntime(MemoryCoordination(), told)
+    runtime = ControllerRuntime(MemoryCoordination(), settings)
     config = runtime.reconciliation
     assert (config.interval_seconds, config.initial_delay, config.polling_enabled, config.max_concurrent) == (
         7,

@@ -1,4 +1,4 @@
-"""The lablet controller put together: its settings, its parts and its surface."""
+"""Assembly of the lablet controller: settings, components and HTTP routes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lcm.controllers.lablet.deps import LabletPolicy
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.model.access import Role
 from lcm.settings import SettingsError, load
-from lcm.wiring.cml_servers import CmlConnection, connect_cml
+from lcm.wiring.connections import CmlConnection, connect_cml
 from lcm.wiring.controllers import ControllerRuntime
 from lcm.wiring.lablet_controller import (
     LabletControllerAssembly,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TOKEN = "controller-token-for-tests-0123456789"
 
 
-def told(**env: str) -> LabletControllerProcessSettings:
+def load_settings(**env: str) -> LabletControllerProcessSettings:
     return load(LabletControllerProcessSettings, env={"LCM_CONTROLLER_TOKEN": TOKEN, **env}).settings
 
 
@@ -46,8 +46,8 @@ async def plane() -> AsyncIterator[TestPlane]:
 
 @pytest.fixture
 async def made(plane: TestPlane) -> AsyncIterator[LabletControllerAssembly]:
-    """Leading, on a control plane in this process."""
-    settings, registry = told(), CollectorRegistry()
+    """A leading lablet controller with a control plane in this process."""
+    settings, registry = load_settings(), CollectorRegistry()
     wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
     control = Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=CollectorRegistry())
     cml = connect_cml(settings, registry)
@@ -72,9 +72,9 @@ def test_without_a_token_it_does_not_start() -> None:
     assert str(caught.value).startswith("LCM_CONTROLLER_TOKEN (not set): must be set")
 
 
-def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
+def test_every_setting_reaches_the_controller() -> None:
     rules = controller_config(
-        told(
+        load_settings(
             LABLET_START_TIMEOUT="1",
             LABLET_STOP_TIMEOUT="2",
             LABLET_WORKER_TIMEOUT="3",
@@ -87,17 +87,17 @@ def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
     assert rules.account == Credentials("lcm", "pw")
     assert rules.policy == LabletPolicy(start_timeout=1, stop_timeout=2, worker_timeout=3)
     assert (rules.sweep_interval, rules.private_addresses) == (4, True)
-    assert controller_config(told()).policy == LabletPolicy()
-    assert controller_config(told()).sweep_interval == 600.0
+    assert controller_config(load_settings()).policy == LabletPolicy()
+    assert controller_config(load_settings()).sweep_interval == 600.0
 
 
 def test_it_listens_on_a_port_of_its_own() -> None:
-    assert told().lablet_controller_port == 8082
-    assert told(LABLET_CONTROLLER_PORT="9000").lablet_controller_port == 9000
+    assert load_settings().lablet_controller_port == 8082
+    assert load_settings(LABLET_CONTROLLER_PORT="9000").lablet_controller_port == 9000
 
 
 async def test_without_a_session_it_is_not_made(plane: TestPlane) -> None:
-    settings = told()
+    settings = load_settings()
     control = Client("http://lcm.test", TOKEN, wire=httpx.ASGITransport(plane.app), registry=CollectorRegistry())
     with pytest.raises(ValueError, match="session"):
         make_lablet_controller(
@@ -111,13 +111,13 @@ async def test_without_a_session_it_is_not_made(plane: TestPlane) -> None:
 
 
 async def test_it_is_elected_under_its_own_key_and_watches_lablets(made: LabletControllerAssembly) -> None:
-    """SPEC §2, §10: its own election key, watching /instances/."""
+    """controllers.md, lablets.md: its own election key, watching /instances/."""
     assert made.reconciler.election.election_key == "/lcm/lablet-controller/leader"
     assert made.reconciler.watch.prefix == "/instances/"
 
 
-async def test_its_surface_is_that_of_every_controller(made: LabletControllerAssembly, plane: TestPlane) -> None:
-    """SPEC §7."""
+async def test_its_admin_routes_are_those_of_every_controller(made: LabletControllerAssembly, plane: TestPlane) -> None:
+    """controllers.md#admin-routes."""
     health = (await ask(made, "GET", "/health")).json()
     assert health["lablets_managed"] == 0
     assert (await ask(made, "GET", "/info")).json()["service"] == "lablet-controller"

@@ -1,4 +1,4 @@
-"""What a resource scheduler is made of: settings that reach their parts, and what is told when one is missing."""
+"""Assembly of a resource scheduler: settings reach their components, and missing ones are reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from lcm.client.client import Client
-from lcm.controllers.scheduler.plan import SchedulerConfig
+from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.model.access import Role
 from lcm.model.lablet.ports import PortRange
@@ -25,15 +25,15 @@ from tests.support.virtual.control_plane import serving_plane
 
 
 class Together(ControllerRuntimeSettings, ResourceSchedulerComponentSettings):
-    """As a process that runs others too would be told."""
+    """Settings of a process that also runs other components."""
 
 
-def test_settings_reach_the_rules() -> None:
-    told = load(
+def test_settings_reach_the_config() -> None:
+    settings = load(
         ResourceSchedulerComponentSettings,
         env={"LABLET_PORT_RANGE": "100-200", "LABLET_LEAD_TIME": "60", "SCALE_UP_COOLDOWN_SECONDS": "5"},
     ).settings
-    assert scheduler_config(told) == SchedulerConfig(PortRange(100, 200), lead_time=60, scale_up_cooldown=5)
+    assert scheduler_config(settings) == SchedulerConfig(PortRange(100, 200), lead_time=60, scale_up_cooldown=5)
     assert scheduler_config(load(ResourceSchedulerComponentSettings, env={}).settings) == SchedulerConfig()
 
 
@@ -44,13 +44,15 @@ def test_a_process_needs_a_token(token: str | None, word: str) -> None:
         load(ResourceSchedulerProcessSettings, env=env)
 
 
-async def test_a_scheduler_that_was_put_together_leads_and_ends() -> None:
+async def test_an_assembled_scheduler_leads_and_stops() -> None:
     async with serving_plane() as plane:
         wire = httpx.ASGITransport(plane.app)
         registry = CollectorRegistry()
         control = Client("http://lcm.test", plane.tokens[Role.CONTROLLER], wire=wire, registry=registry)
-        told = load(Together, env={"COORDINATION": "memory"}).settings
-        made = make_resource_scheduler(ControllerRuntime(MemoryCoordination(), told), told, control, registry=registry)
+        settings = load(Together, env={"COORDINATION": "memory"}).settings
+        made = make_resource_scheduler(
+            ControllerRuntime(MemoryCoordination(), settings), settings, control, registry=registry
+        )
         assert made.scheduler.election.election_key == "/lcm/resource-scheduler/leader"
         assert made.scheduler.watch.prefix == "/instances/"
         assert made.about["service"] == "resource-scheduler"

@@ -1,4 +1,4 @@
-"""What a worker controller is made of: settings that reach their parts, and what is told when one is missing."""
+"""Assembly of a worker controller: settings reach their components, and missing ones are reported."""
 
 from __future__ import annotations
 
@@ -20,28 +20,23 @@ from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.cloud.types import RegionLaunchSettings
 from lcm.cml.client.tls import CaBundle, Insecure, TrustOnFirstUse
 from lcm.cml.types import Credentials
+from lcm.controllers.worker.deps import Policy
 from lcm.controllers.worker.observe.launch_resolver import ImageFilter
-from lcm.controllers.worker.policy import Policy
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.model.access import Role
 from lcm.settings import SettingsError, load
-from lcm.wiring.controllers import ControllerRuntime
+from lcm.wiring.connections import CmlConnection, InvalidSettingsError, connect_cml
+from lcm.wiring.controllers import CloseOnStop, ControllerRuntime, ControlPlaneCheck, make_control_plane_client
 from lcm.wiring.up import UpSettings
 from lcm.wiring.worker_controller import (
-    CloseOnStop,
     CloudConnection,
-    CmlConnection,
-    ControlPlaneCheck,
-    InvalidSettingsError,
     MissingExtraError,
     WorkerControllerAssembly,
     WorkerControllerComponentSettings,
     WorkerControllerProcessSettings,
     connect_aws,
-    connect_cml,
     controller_config,
     launch_site,
-    make_control_plane_client,
     make_worker_controller,
 )
 from tests.support.virtual.control_plane import serving_plane
@@ -54,7 +49,7 @@ if TYPE_CHECKING:
 TOKEN = "controller-token-for-tests-0123456789"
 
 
-def told(**env: str) -> WorkerControllerProcessSettings:
+def load_settings(**env: str) -> WorkerControllerProcessSettings:
     return load(WorkerControllerProcessSettings, env={"LCM_CONTROLLER_TOKEN": TOKEN, **env}).settings
 
 
@@ -72,23 +67,23 @@ def test_without_a_token_it_does_not_start() -> None:
 
 
 @pytest.mark.parametrize("token", ["a b", "umläut", "line\nline"])
-def test_a_token_that_cannot_be_sent_is_told_without_it(token: str) -> None:
+def test_an_unusable_token_is_reported_without_its_value(token: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        told(LCM_CONTROLLER_TOKEN=token)
+        load_settings(LCM_CONTROLLER_TOKEN=token)
     assert str(caught.value) == ('LCM_CONTROLLER_TOKEN="***" (environment): must be printable ASCII without spaces')
 
 
 def test_alone_it_has_no_simulated_cloud_and_no_memory_to_elect_in() -> None:
     with pytest.raises(SettingsError) as caught:
-        told(CLOUD_PROVIDER="simulated", COORDINATION="memory")
+        load_settings(CLOUD_PROVIDER="simulated", COORDINATION="memory")
     first, second = sorted(caught.value.problems)
     assert first == ('CLOUD_PROVIDER="simulated" (environment): must be aws here: only `lcm up` has a simulated cloud')
     assert second.startswith('COORDINATION="memory" (environment): must be etcd here')
 
 
-def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
+def test_every_setting_reaches_the_controller() -> None:
     rules = controller_config(
-        told(
+        load_settings(
             PROVISIONING_TIMEOUT="1",
             STARTING_TIMEOUT="2",
             STUCK_AFTER="3",
@@ -109,8 +104,8 @@ def test_every_rule_of_the_settings_reaches_the_reconciler() -> None:
     assert (rules.metrics_interval, rules.private_addresses) == (7, True)
 
 
-def test_without_a_word_the_rules_are_the_defaults_of_the_reconciler() -> None:
-    rules = controller_config(told())
+def test_config_defaults_match_the_settings() -> None:
+    rules = controller_config(load_settings())
     assert rules.policy == Policy()
     assert rules.images == ImageFilter()
     assert (rules.metrics_interval, rules.private_addresses) == (60.0, False)
@@ -131,7 +126,7 @@ async def test_regions_become_places_to_launch_in() -> None:
         },
         "us-east-1": None,
     }
-    cloud = connect_aws(told(AWS_REGION_CONFIGS=json.dumps(regions)), CollectorRegistry())
+    cloud = connect_aws(load_settings(AWS_REGION_CONFIGS=json.dumps(regions)), CollectorRegistry())
     assert list(cloud.sites) == ["eu-west-1", "us-east-1"]
     assert tuple(cloud.provider.regions) == ("eu-west-1", "us-east-1")
     config = RegionConfig(region="eu-west-1", **regions["eu-west-1"])  # type: ignore[arg-type]
@@ -143,7 +138,7 @@ async def test_regions_become_places_to_launch_in() -> None:
 
 
 async def test_without_regions_the_default_one_is_used() -> None:
-    cloud = connect_aws(told(AWS_DEFAULT_REGION="eu-central-1"), CollectorRegistry())
+    cloud = connect_aws(load_settings(AWS_DEFAULT_REGION="eu-central-1"), CollectorRegistry())
     assert list(cloud.sites) == ["eu-central-1"]
     await cloud.close()
 
@@ -151,7 +146,7 @@ async def test_without_regions_the_default_one_is_used() -> None:
 @pytest.mark.parametrize("value", ["/none/regions.yaml", '{"eu-west-1": {"subnet": "x"}}', "{"])
 async def test_wrong_regions_are_one_line(value: str) -> None:
     with pytest.raises(InvalidSettingsError) as caught:
-        connect_aws(told(AWS_REGION_CONFIGS=value), CollectorRegistry())
+        connect_aws(load_settings(AWS_REGION_CONFIGS=value), CollectorRegistry())
     assert "AWS_REGION_CONFIGS" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
@@ -169,7 +164,7 @@ async def test_an_endpoint_from_a_file_is_handed_on_and_a_regions_own_counts_mor
 
 
 async def test_an_endpoint_from_the_environment_is_left_to_botocore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows variables for single services besides, which count more."""
+    """botocore also knows variables for single services, which take precedence."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://all")
     cloud = connect_aws(parts(aws_endpoint_url="http://all"), CollectorRegistry())
     assert cloud.provider.config.regions["us-east-1"].endpoint_url is None  # type: ignore[attr-defined]
@@ -197,7 +192,7 @@ def test_without_boto3_it_says_what_to_install() -> None:
 def test_another_module_that_is_missing_is_not_taken_for_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lcm.cloud.aws", None)
     with pytest.raises(ModuleNotFoundError):
-        connect_aws(told(), CollectorRegistry())
+        connect_aws(load_settings(), CollectorRegistry())
     assert not issubclass(ModuleNotFoundError, MissingExtraError)
 
 
@@ -210,17 +205,17 @@ def trust_of(servers: CmlConnection) -> Any:
 
 async def test_trust_in_cml_servers(tmp_path: Path) -> None:
     registry = CollectorRegistry()
-    assert isinstance(trust_of(connect_cml(told(), registry)), TrustOnFirstUse)
-    assert trust_of(connect_cml(told(CML_TLS="insecure"), registry)) == Insecure()
-    assert trust_of(connect_cml(told(CML_TLS="ca"), registry)) == CaBundle()
+    assert isinstance(trust_of(connect_cml(load_settings(), registry)), TrustOnFirstUse)
+    assert trust_of(connect_cml(load_settings(CML_TLS="insecure"), registry)) == Insecure()
+    assert trust_of(connect_cml(load_settings(CML_TLS="ca"), registry)) == CaBundle()
     wrong = tmp_path / "ca.pem"
     wrong.write_text("no certificate")
     with pytest.raises(InvalidSettingsError, match="CML_CA_FILE"):
-        connect_cml(told(CML_TLS="ca", CML_CA_FILE=str(wrong)), registry)
+        connect_cml(load_settings(CML_TLS="ca", CML_CA_FILE=str(wrong)), registry)
 
 
 async def test_with_an_address_its_certificate_is_forgotten() -> None:
-    servers = connect_cml(told(), CollectorRegistry())
+    servers = connect_cml(load_settings(), CollectorRegistry())
     pins = trust_of(servers).pins
     pins.put("192.0.2.1", "pem")
     pins.put("192.0.2.2", "pem")
@@ -244,7 +239,7 @@ async def test_readiness_follows_the_control_plane() -> None:
             registry=CollectorRegistry(),
         )
         check = ControlPlaneCheck(client)
-        assert check.readiness() == ["control plane: has not been asked yet"]
+        assert check.readiness() == ["control plane: not checked yet"]
         await check.start()
         await asyncio.sleep(1)
         assert check.readiness() == []
@@ -260,7 +255,7 @@ async def test_readiness_follows_the_control_plane() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, None])
-async def test_a_token_of_another_role_or_of_nobody_is_not_ready(role: Role | None) -> None:
+async def test_a_token_of_another_role_or_an_unknown_one_is_not_ready(role: Role | None) -> None:
     async with serving_plane() as plane:
         token = "wrong" if role is None else plane.tokens[role]
         wire = httpx.ASGITransport(plane.app)
@@ -286,7 +281,7 @@ class Switch(httpx.AsyncBaseTransport):
         return await self._inner.handle_async_request(request)
 
 
-def test_an_address_that_is_none() -> None:
+def test_an_invalid_address() -> None:
     with pytest.raises(InvalidSettingsError, match="CONTROL_PLANE_API_URL"):
         make_control_plane_client(parts(control_plane_api_url="http://[::1"), CollectorRegistry())
 
@@ -294,7 +289,7 @@ def test_an_address_that_is_none() -> None:
 # All together
 
 
-async def test_all_is_closed_even_if_one_of_them_fails() -> None:
+async def test_all_connections_are_closed_even_if_one_fails() -> None:
     closed: list[str] = []
 
     async def fail() -> None:
@@ -310,7 +305,7 @@ async def test_all_is_closed_even_if_one_of_them_fails() -> None:
 
 @asynccontextmanager
 async def a_part() -> AsyncIterator[tuple[WorkerControllerAssembly, list[str]]]:
-    """A worker controller on a simulated cloud, beside a control plane, and what it has closed."""
+    """A worker controller on a simulated cloud with a control plane, and the connections it closed."""
     closed: list[str] = []
 
     async def close_cloud() -> None:

@@ -1,4 +1,4 @@
-"""`lcm audit`: who changed or decided what, when and why."""
+"""`lcm audit`: every change and decision, with actor, time and reason."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from lcm.model.audit import ActorKind
 if TYPE_CHECKING:
     from lcm.model.audit import AuditEntry
 
-app = make_command_group("Who changed or decided what, when and why.")
+app = make_command_group("Audit log: every change and decision, with actor and reason.")
 
 
-@command(app, lists=True)
+@command(app, watchable=True)
 async def audit(
     session: Session,
     worker: Annotated[
-        list[str] | None, typer.Option("--worker", metavar="NAME", help="Only what is about these workers.")
+        list[str] | None, typer.Option("--worker", metavar="NAME", help="Only entries about these workers.")
     ] = None,
     subject: Annotated[
-        list[str] | None, typer.Option("--subject", metavar="ID", help="Only what is about these: an id, or fleet.")
+        list[str] | None,
+        typer.Option("--subject", metavar="ID", help="Only entries about these subjects: an id, or fleet."),
     ] = None,
     actor: Annotated[
-        list[str] | None, typer.Option("--actor", metavar="NAME", help="Only what these did: people, controllers.")
+        list[str] | None, typer.Option("--actor", metavar="NAME", help="Only entries by these people or controllers.")
     ] = None,
-    by: Annotated[
-        list[ActorKind] | None, typer.Option("--by", help="Only what people, or controllers, policies, the system did.")
-    ] = None,
+    by: Annotated[list[ActorKind] | None, typer.Option("--by", help="Only entries by actors of this kind.")] = None,
     action: Annotated[
-        list[str] | None, typer.Option("--action", metavar="WORD", help="Only these, such as stop or auto_paused.")
+        list[str] | None,
+        typer.Option("--action", metavar="WORD", help="Only these actions, such as stop or auto_paused."),
     ] = None,
     since: SinceOption = None,
     until: BeforeOption = None,
     text: Annotated[
-        str | None, typer.Option("--text", "-q", metavar="TEXT", help="Only lines in which this is found.")
+        str | None, typer.Option("--text", "-q", metavar="TEXT", help="Only entries that contain this text.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many lines at most.")] = 50,
-    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="From the beginning on.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of entries.")] = 50,
+    oldest_first: Annotated[bool, typer.Option("--oldest-first", help="Oldest entries first.")] = False,
 ) -> None:
-    """Every change and decision: who, what, why, when. The newest come first."""
+    """List changes and decisions with actor, reason and time, newest first."""
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.durations import parse_past_time
     from lcm.cli.runtime.lookup import find_worker
@@ -75,14 +75,14 @@ async def audit(
             if len(lines) >= limit:
                 break
         names = await _worker_names(session, lines)
-        session.screen.many(lines, _columns(names), lambda line: line.action, "Nothing is kept about that.")
+        session.printer.items(lines, _columns(names), lambda line: line.action, "No matching audit entries.")
 
     await show_or_watch(session, show)
 
 
 async def _worker_names(session: Session, lines: list[AuditEntry]) -> dict[str, str]:
-    """Names that people know, for the ids in the lines; only where people read them."""
-    if not session.screen.for_people or not any(line.subject.startswith("w-") for line in lines):
+    """Worker names for the ids in the entries; only for output to people."""
+    if not session.printer.for_people or not any(line.subject.startswith("w-") for line in lines):
         return {}
     return {worker.id: worker.name async for worker in session.client.workers.list(page_size=500)}
 
@@ -93,15 +93,15 @@ def _columns(names: dict[str, str]) -> list[Column[AuditEntry]]:
 
     now = clock.now()
     return [
-        Column("AGO", lambda line: format_duration(now - line.at), right=True),
-        Column("AT (UTC)", lambda line: format_timestamp(line.at), rank=3),
-        Column("WHO", lambda line: line.actor.name, least=17),
-        Column("DID", lambda line: line.action),
-        Column("TO", lambda line: names.get(line.subject, line.subject), least=16),
-        Column("WHY", lambda line: line.reason, rank=1, least=24),
-        Column("ROLE", lambda line: line.actor.kind.value, rank=4, wide=True),
-        Column("ID", lambda line: line.subject, rank=5, wide=True),
-        Column("DETAILS", _details, rank=2, least=18),
+        Column("AGO", lambda line: format_duration(now - line.at), align_right=True),
+        Column("AT (UTC)", lambda line: format_timestamp(line.at), priority=3),
+        Column("ACTOR", lambda line: line.actor.name, min_width=17),
+        Column("ACTION", lambda line: line.action),
+        Column("SUBJECT", lambda line: names.get(line.subject, line.subject), min_width=16),
+        Column("REASON", lambda line: line.reason, priority=1, min_width=24),
+        Column("KIND", lambda line: line.actor.kind.value, priority=4, wide_only=True),
+        Column("ID", lambda line: line.subject, priority=5, wide_only=True),
+        Column("DETAILS", _details, priority=2, min_width=18),
     ]
 
 

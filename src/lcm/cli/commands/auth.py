@@ -1,4 +1,4 @@
-"""`lcm login`: sign in to a control plane and remember it."""
+"""`lcm login`, `contexts`, `whoami` and `dashboard`: signing in to control planes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from urllib.parse import urlsplit
 import typer
 
 from lcm.cli.config import context_store
-from lcm.cli.errors import OK, CommandError, UsageError
+from lcm.cli.errors import OK, CommandError, UsageError, print_error
 from lcm.cli.output.printer import Printer
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import OutputFormat, OutputOption, make_command_group
-from lcm.cli.runtime.session import Session, print_error, run
+from lcm.cli.runtime.session import Session, run
 from lcm.cli.runtime.target import Target
 
 if TYPE_CHECKING:
     from lcm.model.access import CallerIdentity, SignInLink
 
 
-login_app = make_command_group("Sign in to a control plane and remember it.")
+login_app = make_command_group("Sign in to a control plane and save it as a context.")
 
 
 @login_app.command()
@@ -31,15 +31,15 @@ def login(
         str, typer.Argument(metavar="URL", help="Such as https://lcm.example.org or http://127.0.0.1:8080.")
     ],
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="What to call it; without it, by its host.")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the context. Default: the host name.")
     ] = None,
     token_stdin: Annotated[bool, typer.Option("--token-stdin", help="Read the token from standard input.")] = False,
     token_file: Annotated[
         str | None, typer.Option("--token-file", metavar="FILE", help="Read the token from a file.")
     ] = None,
-    keep_current: Annotated[bool, typer.Option("--keep-current", help="Do not make it the current context.")] = False,
+    keep_current: Annotated[bool, typer.Option("--keep-current", help="Keep the current context selected.")] = False,
 ) -> None:
-    """Sign in to a control plane: the token is asked for without showing it, checked, and kept for you alone."""
+    """Sign in to a control plane. The token is read without echo, checked, and saved in a file only you can read."""
     try:
         by_host = context_name_from_url(url)
         token = _read_token(token_stdin, token_file)
@@ -47,13 +47,13 @@ def login(
         raise typer.Exit(print_error(str(error), error.code)) from None
 
     async def work(session: Session) -> None:
-        session.reach = Target(url, token, "login")
+        session.target = Target(url, token, "login")
         me = await session.client.access.whoami()
         try:
             context_store.save(name or by_host, url.rstrip("/"), token, make_current=not keep_current)
         except context_store.ContextStoreError as error:
             raise CommandError(str(error)) from None
-        session.screen.say(f"Signed in to {url} as {me.name} ({me.role}). Kept as context {name or by_host}.")
+        session.printer.line(f"Signed in to {url} as {me.name} ({me.role}). Saved as context {name or by_host}.")
 
     code = run(work, server=url, output=OutputFormat.TABLE)
     if code != OK:
@@ -61,7 +61,7 @@ def login(
 
 
 def context_name_from_url(url: str) -> str:
-    """A name for a control plane, from its host; `local` for this machine."""
+    """The context name for a URL: its host, or `local` for this machine."""
     host = urlsplit(url).hostname
     if urlsplit(url).scheme not in ("http", "https") or not host:
         raise UsageError(f"{url!r}: must begin with http:// or https:// and name a host")
@@ -80,51 +80,53 @@ def _read_token(from_input: bool, from_file: str | None) -> str:
     else:
         raise UsageError("there is no terminal to ask for the token on: use --token-stdin or --token-file FILE")
     if not text:
-        raise UsageError("no token was given")
+        raise UsageError("no token given")
     return text
 
 
-contexts_app = make_command_group("The control planes that you have signed in to.")
+contexts_app = make_command_group("Saved control planes: list, select, remove.")
 
-ContextArgument = Annotated[str, typer.Argument(metavar="NAME", help="A context's name, or the beginning of it.")]
+ContextArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a context, or a unique prefix.")]
 
 
 @contexts_app.command("list")
 def contexts_list(output: OutputOption = OutputFormat.TABLE) -> None:
-    """All contexts; the current one is marked. Tokens are not shown."""
-    known = _load_contexts_or_exit()
-    screen = Printer(output)
-    every = sorted(known.contexts.values(), key=lambda context: context.name)
+    """List contexts; the current one is marked. Tokens are not shown."""
+    saved = _load_contexts_or_exit()
+    printer = Printer(output)
+    every_context = sorted(saved.contexts.values(), key=lambda context: context.name)
     if output is OutputFormat.NAME:
-        sys.stdout.write("".join(f"{context.name}\n" for context in every))
-    elif not screen.for_people:
-        screen.data([{"name": each.name, "url": each.url, "current": each.name == known.current} for each in every])
-    elif every:
+        sys.stdout.write("".join(f"{context.name}\n" for context in every_context))
+    elif not printer.for_people:
+        printer.data(
+            [{"name": each.name, "url": each.url, "current": each.name == saved.current} for each in every_context]
+        )
+    elif every_context:
         columns: list[Column[context_store.Context]] = [
-            Column("", lambda each: "*" if each.name == known.current else " "),
+            Column("", lambda each: "*" if each.name == saved.current else " "),
             Column("NAME", lambda each: each.name),
-            Column("URL", lambda each: each.url, least=20),
-            Column("TOKEN", lambda each: "kept" if each.token else "none", rank=1),
+            Column("URL", lambda each: each.url, min_width=20),
+            Column("TOKEN", lambda each: "saved" if each.token else "none", priority=1),
         ]
-        screen.table(columns, every)
+        printer.table(columns, every_context)
     else:
-        screen.say("None yet. Sign in: lcm login URL")
+        printer.line("No contexts. Sign in: lcm login URL")
 
 
 @contexts_app.command("use")
 def contexts_use(name: ContextArgument) -> None:
-    """Make a context the one that commands ask."""
+    """Select the context that commands use."""
     found = _pick_context(name)
     context_store.use(found)
-    sys.stdout.write(f"Commands now ask {found}, {_load_contexts_or_exit().contexts[found].url}.\n")
+    sys.stdout.write(f"Current context: {found}, {_load_contexts_or_exit().contexts[found].url}.\n")
 
 
 @contexts_app.command("remove")
 def contexts_remove(name: ContextArgument) -> None:
-    """Forget a context. Its token stays valid until it is revoked."""
+    """Remove a context. Its token stays valid until it is revoked."""
     found = _pick_context(name)
     context_store.remove(found)
-    sys.stdout.write(f"{found} is forgotten. Its token stays valid until somebody revokes it: lcm tokens revoke\n")
+    sys.stdout.write(f"{found} removed. Its token stays valid until it is revoked: lcm tokens revoke\n")
 
 
 def _load_contexts_or_exit() -> context_store.ContextFile:
@@ -145,40 +147,40 @@ def _pick_context(text: str) -> str:
         raise typer.Exit(print_error(str(error), error.code)) from None
 
 
-whoami_app = make_command_group("Who you are to the control plane.")
+whoami_app = make_command_group("Show your name and role.")
 
 
 @command(whoami_app)
 async def whoami(session: Session) -> None:
-    """Who you are to the control plane, which role that is, and how it was found."""
+    """Show your name, role and authentication method."""
     me = await session.client.access.whoami()
-    session.screen.one(me, me.name, lambda each: _show_whoami(session, each))
+    session.printer.item(me, me.name, lambda each: _show_whoami(session, each))
 
 
 def _show_whoami(session: Session, me: CallerIdentity) -> None:
     from lcm.cli.output.durations import format_timestamp_utc
 
-    facts = [("name", me.name), ("role", me.role.value), ("by", me.kind.value)]
+    details = [("name", me.name), ("role", me.role.value), ("by", me.kind.value)]
     if me.expires_at is not None:
-        facts.append(("until", format_timestamp_utc(me.expires_at)))
-    session.screen.facts([*facts, ("at", f"{session.reach.url} (from {session.reach.source})")], indent=0)
+        details.append(("until", format_timestamp_utc(me.expires_at)))
+    session.printer.details([*details, ("at", f"{session.target.url} (from {session.target.source})")], indent=0)
 
 
-dashboard_app = make_command_group("A link that signs your browser in to the dashboard.")
+dashboard_app = make_command_group("Print a sign-in link to the dashboard.")
 
 
 @command(dashboard_app)
 async def dashboard(session: Session) -> None:
-    """Print a link that opens the dashboard and signs you in: once, within ten minutes, as whoever you are here."""
+    """Print a link that signs your browser in to the dashboard as you. It works once, within ten minutes."""
     link = await session.client.access.sign_in_link()
-    address = session.reach.url.rstrip("/") + link.path.get_secret_value()
-    session.screen.one(link, address, lambda each: _show_link(session, each, address))
+    address = session.target.url.rstrip("/") + link.path.get_secret_value()
+    session.printer.item(link, address, lambda each: _show_link(session, each, address))
 
 
 def _show_link(session: Session, link: SignInLink, address: str) -> None:
     from lcm.cli.output.durations import format_timestamp_utc
 
-    session.screen.say(address)
-    session.screen.say(
-        f"Good once, until {format_timestamp_utc(link.expires_at)}; whoever opens it is signed in as you."
+    session.printer.line(address)
+    session.printer.line(
+        f"Valid once, until {format_timestamp_utc(link.expires_at)}; anyone who opens it is signed in as you."
     )

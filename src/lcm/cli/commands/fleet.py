@@ -1,4 +1,4 @@
-"""`lcm fleet`: everything at a glance, and a hold on all of it."""
+"""`lcm fleet`: summary, activity report, and hold and release of the whole fleet."""
 
 from __future__ import annotations
 
@@ -13,63 +13,65 @@ if TYPE_CHECKING:
     from lcm.model.fleet.activity_summary import ActivityCount, ActivitySummary
     from lcm.model.fleet.state import FleetState, FleetSummary
 
-app = make_command_group("The fleet at a glance; hold all of it, and let it go on.", alone=True)
+app = make_command_group("Fleet summary; hold and release the whole fleet.", alone=True)
 
 
-@command(app, lists=True, verbs=True)
+@command(app, watchable=True, is_group=True)
 async def fleet_summary(session: Session) -> None:
-    """The fleet at a glance: counts, capacity, cost, what is suspended, and who leads."""
+    """Show the fleet: counts, capacity, cost, holds, breakers and leaders."""
     from lcm.cli.live.watch_loop import show_or_watch
 
     async def show() -> None:
         fleet = await session.client.fleet.summary()
-        session.screen.one(fleet, "fleet", lambda each: _show_summary(session, each))
+        session.printer.item(fleet, "fleet", lambda each: _show_summary(session, each))
 
     await show_or_watch(session, show)
 
 
-@command(app, "hold", changes=True)
+@command(app, "hold", mutates=True)
 async def hold_fleet(session: Session, reason: RequiredReasonOption, until: UntilOption = None) -> None:
-    """Stop all changes of all workers: nothing is launched, started, stopped or ended until it is released."""
+    """Hold the fleet: nothing is launched, started, stopped or terminated until it is released."""
     from lcm.cli.output.durations import format_hold_end, parse_time
     from lcm.cli.runtime.options import validate
     from lcm.core import clock
     from lcm.model.worker.requests import HoldRequest
 
-    facts: dict[str, object] = {"reason": reason}
+    fields: dict[str, object] = {"reason": reason}
     if until is not None:
-        facts["until"] = parse_time(until, clock.now(), "--until")
+        fields["until"] = parse_time(until, clock.now(), "--until")
     if session.dry_run:
         fleet = await session.client.fleet.summary()
-        session.forecast = [("then", f"nothing is changed on {fleet.workers} workers; looking and explaining go on")]
-    state = await session.client.fleet.hold(validate(HoldRequest, facts))
+        session.forecast = [("then", f"no changes on {fleet.workers} workers; they are still observed and explained")]
+    state = await session.client.fleet.hold(validate(HoldRequest, fields))
     end = format_hold_end(None if state.hold is None else state.hold.until)
-    _print_state(session, state, f"The fleet is on hold, {end}.\nLet it go on: lcm fleet release")
+    _print_state(session, state, f"The fleet is on hold, {end}.\nTo release it: lcm fleet release")
 
 
-@command(app, "release", changes=True)
+@command(app, "release", mutates=True)
 async def release_fleet(session: Session) -> None:
-    """Let changes go on after a hold on the fleet. Holds on single workers stay."""
-    session.forecast = [("then", "controllers bring workers to what is wanted, as of now")]
-    _print_state(session, await session.client.fleet.release(), "The fleet is released: changes go on.")
+    """Release the hold on the fleet. Holds on single workers stay."""
+    session.forecast = [("then", "controllers bring workers to their desired state again")]
+    _print_state(
+        session, await session.client.fleet.release(), "The fleet is released; controllers make changes again."
+    )
 
 
 @command(app, "overnight")
 async def show_activity(session: Session, since: SinceOption = None, until: BeforeOption = None) -> None:
-    """What automation did while nobody looked, and what it saved: the last 12 hours, or any span."""
+    """Show what automation did and saved in the last 12 hours, or in any other period."""
     from lcm.cli.output.durations import parse_past_time
     from lcm.core import clock
 
     now = clock.now()
-    night = await session.client.fleet.overnight(
+    activity = await session.client.fleet.overnight(
         since=None if since is None else parse_past_time(since, now, "--since"),
         until=None if until is None else parse_past_time(until, now, "--until"),
     )
-    session.screen.one(night, "overnight", lambda each: _show_activity(session, each))
+    session.printer.item(activity, "overnight", lambda each: _show_activity(session, each))
 
 
 def _print_state(session: Session, state: FleetState, text: str) -> None:
-    session.screen.one(state, "fleet", lambda _: session.screen.say(text))
+    session.printer.item(state, "fleet", lambda _: session.printer.line(text))
 
 
 def _show_summary(session: Session, fleet: FleetSummary) -> None:
@@ -78,42 +80,45 @@ def _show_summary(session: Session, fleet: FleetSummary) -> None:
     from lcm.core import clock
     from lcm.model.worker.status import WorkerStatus
 
-    now, screen = clock.now(), session.screen
-    offer = fleet.capacity
-    facts = [
-        ("workers", f"{fleet.workers}, of which {fleet.ready} ready"),
+    now, printer = clock.now(), session.printer
+    capacity = fleet.capacity
+    details = [
+        ("workers", f"{fleet.workers}, {fleet.ready} ready"),
         ("lablets", _lablets(fleet)),
-        ("offer", f"{offer.cpu_cores} CPU, {offer.memory_gb:g} GB memory, {offer.storage_gb:g} GB disk"),
-        ("nodes", f"{offer.max_nodes} at most"),
-        ("cost", f"${fleet.cost_per_hour_usd:.2f} an hour now"),
-        ("saved", f"${fleet.saved_per_hour_usd:.2f} an hour by what is stopped, ${fleet.saved_total_usd:.2f} so far"),
+        ("capacity", f"{capacity.cpu_cores} CPU, {capacity.memory_gb:g} GB memory, {capacity.storage_gb:g} GB disk"),
+        ("nodes", f"at most {capacity.max_nodes}"),
+        ("cost", f"${fleet.cost_per_hour_usd:.2f} per hour now"),
+        (
+            "saved",
+            f"${fleet.saved_per_hour_usd:.2f} per hour from stopped workers, ${fleet.saved_total_usd:.2f} so far",
+        ),
     ]
     for leader in fleet.leaders:
-        swept = "" if leader.startup_sweep_done else ", still in its first sweep"
+        sweep = "" if leader.startup_sweep_done else ", startup sweep in progress"
         since = f"since {format_timestamp_utc(leader.announced_at)} ({format_duration(now - leader.announced_at)} ago)"
-        facts.append(("leads", f"{leader.controller}, term {leader.term}, {since}{swept}"))
+        details.append(("leader", f"{leader.controller}, term {leader.term}, {since}{sweep}"))
     if not fleet.leaders:
-        facts.append(("leads", "nobody: no controller has announced itself, so nothing is done"))
+        details.append(("leader", "none: no controller has reported, so no changes are made"))
     if fleet.hold is not None:
-        facts.append(("on hold", f"by {fleet.hold.by}: {fleet.hold.reason} (lcm fleet release)"))
+        details.append(("on hold", f"by {fleet.hold.by}: {fleet.hold.reason} (lcm fleet release)"))
     if fleet.held_workers:
-        facts.append(("held", f"{fleet.held_workers} single workers"))
-    facts += [
+        details.append(("held", f"{fleet.held_workers} workers"))
+    details += [
         ("breaker", f"{each.region} open for {format_duration(now - each.since)}: {each.reason} (lcm breaker reset)")
         for each in fleet.breakers
     ]
-    screen.facts(facts, indent=0)
+    printer.details(details, indent=0)
     used = [status for status in WorkerStatus if any(status in row for row in fleet.by_region.values())]
     if not used:
         return
-    screen.say()
+    printer.line()
     columns: list[Column[str]] = [Column("REGION", lambda region: region)]
     columns += [_count_column(fleet, status.value, status_style(status.value)) for status in used]
-    screen.table(columns, sorted(fleet.by_region))
+    printer.table(columns, sorted(fleet.by_region))
 
 
 def _lablets(fleet: FleetSummary) -> str:
-    """How many there are that have not ended, and where they are in their lives."""
+    """The number of active lablets, by status."""
     from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LabletStatus
 
     counts = [
@@ -121,51 +126,49 @@ def _lablets(fleet: FleetSummary) -> str:
         for status in LabletStatus
         if status not in FINAL_LABLET_STATUSES
     ]
-    told = ", ".join(f"{count} {status}" for status, count in counts if count)
-    return f"{sum(count for _, count in counts)}: {told}" if told else "none"
+    by_status = ", ".join(f"{count} {status}" for status, count in counts if count)
+    return f"{sum(count for _, count in counts)}: {by_status}" if by_status else "none"
 
 
 def _count_column(fleet: FleetSummary, status: str, style: str) -> Column[str]:
     def cell(region: str) -> str:
         return str(next((count for each, count in fleet.by_region[region].items() if each.value == status), ""))
 
-    return Column(status, cell, rank=1, style=lambda _: style, right=True)
+    return Column(status, cell, priority=1, style=lambda _: style, align_right=True)
 
 
-def _show_activity(session: Session, night: ActivitySummary) -> None:
+def _show_activity(session: Session, activity: ActivitySummary) -> None:
     from lcm.cli.output.durations import format_duration, format_timestamp_utc
 
-    screen = session.screen
-    cut = "" if night.complete else " (more happened before than one look takes in)"
-    by_policy, by_people = f"${night.saved_by_policy_usd:.2f}", f"${night.saved_by_people_usd:.2f}"
-    facts = [
-        (
-            "time",
-            f"{format_timestamp_utc(night.since)} to {format_timestamp_utc(night.until)}, {format_duration(night.until - night.since)}{cut}",
-        ),
-        ("saved", f"${night.saved_usd:.2f}: {by_policy} by policies, {by_people} by people"),
-        ("stopped", f"{night.stopped_throughout} workers all the time"),
+    printer = session.printer
+    cut = "" if activity.complete else " (truncated: more activity than one report can hold)"
+    by_policy, by_people = f"${activity.saved_by_policy_usd:.2f}", f"${activity.saved_by_people_usd:.2f}"
+    period = f"{format_timestamp_utc(activity.since)} to {format_timestamp_utc(activity.until)}"
+    details = [
+        ("period", f"{period}, {format_duration(activity.until - activity.since)}{cut}"),
+        ("saved", f"${activity.saved_usd:.2f}: {by_policy} by policies, {by_people} by people"),
+        ("stopped", f"{activity.stopped_throughout} workers for the whole period"),
     ]
-    screen.facts(facts, indent=0)
-    screen.say()
-    if night.automation:
-        screen.table(_activity_columns("AUTOMATION"), night.automation)
+    printer.details(details, indent=0)
+    printer.line()
+    if activity.automation:
+        printer.table(_activity_columns("AUTOMATION"), activity.automation)
     else:
-        screen.say("Automation did nothing worth a word.")
-    screen.say()
-    if night.people:
-        screen.table(_activity_columns("PEOPLE"), night.people)
+        printer.line("No automated actions.")
+    printer.line()
+    if activity.people:
+        printer.table(_activity_columns("PEOPLE"), activity.people)
     else:
-        screen.say("People did nothing.")
+        printer.line("No actions by people.")
 
 
 def _activity_columns(title: str) -> list[Column[ActivityCount]]:
     from lcm.model.fleet.activity_summary import action_label
 
     return [
-        Column("TIMES", lambda done: str(done.count), right=True),
+        Column("COUNT", lambda done: str(done.count), align_right=True),
         Column(title, lambda done: action_label(done.what)),
-        Column("TO", _subject_names, rank=1, least=24),
+        Column("TO", _subject_names, priority=1, min_width=24),
     ]
 
 

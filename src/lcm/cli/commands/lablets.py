@@ -1,4 +1,4 @@
-"""`lcm lablets`: labs run for people, where they are, and why they wait."""
+"""`lcm lablets`: create lablets, show where they run or why they wait, and terminate them."""
 
 from __future__ import annotations
 
@@ -17,47 +17,46 @@ if TYPE_CHECKING:
     from lcm.model.lablet.record import CreateLabletRequest, Lablet
     from lcm.model.lablet.status import LabletStatus
 
-app = make_command_group("Run labs, see where they are and why they wait, and end them.")
+app = make_command_group("Create lablets, see where they run or why they wait, and terminate them.")
 
 _MAX_NAME_LOOKUPS = 25
 
 LabletArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="A lablet's name or id, or the beginning of one that fits only one.")
+    str, typer.Argument(metavar="NAME", help="Name or id of a lablet, or a unique prefix of either.")
 ]
-DefinitionArgument = Annotated[
-    str, typer.Argument(metavar="DEFINITION", help="What it is made from: a name, or name@version.")
-]
+DefinitionArgument = Annotated[str, typer.Argument(metavar="DEFINITION", help="Definition: a name, or name@version.")]
 StatusesOption = Annotated[
     list[str] | None,
-    typer.Option("--status", "-s", metavar="STATUS", help="Only these, such as running; repeat it or use commas."),
+    typer.Option(
+        "--status", "-s", metavar="STATUS", help="Only these statuses, such as running; repeat or separate by commas."
+    ),
 ]
-OwnersOption = Annotated[list[str] | None, typer.Option("--owner", metavar="NAME", help="Only theirs.")]
-WorkerOption = Annotated[str | None, typer.Option("--worker", metavar="NAME", help="Only those on this worker.")]
+OwnersOption = Annotated[list[str] | None, typer.Option("--owner", metavar="NAME", help="Only these owners.")]
+WorkerOption = Annotated[str | None, typer.Option("--worker", metavar="NAME", help="Only lablets on this worker.")]
 DefinitionsOption = Annotated[
-    list[str] | None, typer.Option("--definition", "-d", metavar="NAME", help="Only made from these.")
+    list[str] | None,
+    typer.Option("--definition", "-d", metavar="NAME", help="Only these; repeat or separate by commas."),
 ]
 NameFilterOption = Annotated[
-    str | None, typer.Option("--name", "-q", metavar="TEXT", help="Only with this in their name.")
+    str | None, typer.Option("--name", "-q", metavar="TEXT", help="Only names that contain this text.")
 ]
 SortOption = Annotated[
-    str, typer.Option(help="name, status, owner, definition, created_at or updated_at; -name turns it round.")
+    str, typer.Option(help="name, status, owner, definition, created_at or updated_at; -name reverses the order.")
 ]
-NameOption = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="What it is to be called.")]
-OwnerOption = Annotated[str | None, typer.Option("--owner", metavar="NAME", help="Whose it is; without it, yours.")]
-RegionOption = Annotated[str | None, typer.Option("--region", help="Where; without it, anywhere.")]
+NameOption = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="Name.")]
+OwnerOption = Annotated[str | None, typer.Option("--owner", metavar="NAME", help="Owner. Default: you.")]
+RegionOption = Annotated[str | None, typer.Option("--region", help="Region. Default: any.")]
 StartsOption = Annotated[
-    str | None, typer.Option("--starts", metavar="WHEN", help="Not before: 2h, or 2026-01-17T10:30Z.")
+    str | None, typer.Option("--starts", metavar="WHEN", help="Start time: 2h, or 2026-01-17T10:30Z.")
 ]
-EndsOption = Annotated[
-    str | None, typer.Option("--ends", metavar="WHEN", help="When it ends: 2h, or 2026-01-17T10:30Z.")
-]
-TtlOption = Annotated[str | None, typer.Option("--ttl", metavar="SPAN", help="How long it runs at most, such as 90m.")]
+EndsOption = Annotated[str | None, typer.Option("--ends", metavar="WHEN", help="End time: 2h, or 2026-01-17T10:30Z.")]
+TtlOption = Annotated[str | None, typer.Option("--ttl", metavar="SPAN", help="Time limit, such as 90m.")]
 IfLostOption = Annotated[
-    str, typer.Option("--if-lost", metavar="reschedule|fail", help="What becomes of it when its worker is lost.")
+    str, typer.Option("--if-lost", metavar="reschedule|fail", help="What to do if its worker is lost.")
 ]
 
 
-@command(app, "list", lists=True)
+@command(app, "list", watchable=True)
 async def list_lablets(
     session: Session,
     status: StatusesOption = None,
@@ -66,22 +65,22 @@ async def list_lablets(
     definition: DefinitionsOption = None,
     name: NameFilterOption = None,
     sort: SortOption = "name",
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Those that have ended as well.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include terminated ones.")] = False,
 ) -> None:
-    """Lablets, one a line. Those that have ended only with --all, or when asked for."""
+    """List lablets. Terminated and failed ones are shown with --all or --status."""
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.lablet_views import lablet_columns
     from lcm.cli.runtime.lookup import find_worker
     from lcm.core import clock
     from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 
-    wanted = _parse_statuses(status)
-    hidden = [] if everything or wanted else sorted(FINAL_LABLET_STATUSES)
+    statuses = _parse_statuses(status)
+    hidden = [] if everything or statuses else sorted(FINAL_LABLET_STATUSES)
     on = [(await find_worker(session.client, worker)).id] if worker is not None else []
 
     async def show() -> None:
-        found = session.client.lablets.list(
-            status=wanted,
+        pages = session.client.lablets.list(
+            status=statuses,
             exclude_statuses=hidden,
             owner=_split_commas(owner),
             worker=on,
@@ -90,44 +89,44 @@ async def list_lablets(
             sort=sort,
             page_size=500,
         )
-        lablets = [lablet async for lablet in found]
-        names = await _worker_names(session, lablets) if session.screen.for_people else {}
-        none = "No lablets. Run one: lcm lablets create DEFINITION"
-        if wanted or owner or worker or definition or name:
-            none = "No lablet fits."
-        session.screen.many(lablets, lablet_columns(clock.now(), names), lambda lablet: lablet.name, none)
+        lablets = [lablet async for lablet in pages]
+        names = await _worker_names(session, lablets) if session.printer.for_people else {}
+        none = "No lablets. Create one: lcm lablets create DEFINITION"
+        if statuses or owner or worker or definition or name:
+            none = "No matching lablets."
+        session.printer.items(lablets, lablet_columns(clock.now(), names), lambda lablet: lablet.name, none)
 
     await show_or_watch(session, show)
 
 
 @command(app, "get")
 async def get_lablet(session: Session, name: LabletArgument) -> None:
-    """One lablet, with all that is known of it."""
+    """Show one lablet in detail."""
     from lcm.cli.output.lablet_views import show_lablet
     from lcm.cli.runtime.lookup import find_lablet
 
     lablet = await find_lablet(session.client, name)
-    names = await _worker_names(session, [lablet]) if session.screen.for_people else {}
+    names = await _worker_names(session, [lablet]) if session.printer.for_people else {}
     on = names.get(lablet.worker_id or "", lablet.worker_id or "")
-    session.screen.one(lablet, lablet.name, lambda each: show_lablet(session.screen, each, on))
+    session.printer.item(lablet, lablet.name, lambda each: show_lablet(session.printer, each, on))
 
 
 @command(app, "history")
 async def lablet_history(session: Session, name: LabletArgument) -> None:
-    """A lablet's life so far: every step, when, by whom and why."""
+    """Show the status history of a lablet: each change with time, actor and reason."""
     from lcm.cli.output.lablet_views import show_lablet_history
     from lcm.cli.output.printer import to_json_data
     from lcm.cli.runtime.lookup import find_lablet
 
     lablet = await find_lablet(session.client, name)
     steps = [step async for step in session.client.lablets.history(lablet.id)]
-    if session.screen.for_people:
-        show_lablet_history(session.screen, lablet.name, steps)
+    if session.printer.for_people:
+        show_lablet_history(session.printer, lablet.name, steps)
     else:
-        session.screen.data([to_json_data(step) for step in steps])
+        session.printer.data([to_json_data(step) for step in steps])
 
 
-@command(app, "create", changes=True)
+@command(app, "create", mutates=True)
 async def create_lablet(
     session: Session,
     definition: DefinitionArgument,
@@ -139,15 +138,15 @@ async def create_lablet(
     ttl: TtlOption = None,
     if_lost: IfLostOption = "reschedule",
 ) -> None:
-    """A new lablet. It is placed as soon as a worker fits; where none does, one is resumed or launched."""
+    """Create a lablet. It is placed on a matching worker; if there is none, one is started or launched."""
     body = _create_request(definition, name, owner, region, starts, ends, ttl, if_lost)
     if session.dry_run:
-        told = await session.client.lablets.preview(body)
-        cost = f" (${told.cost_per_hour_usd:g} an hour more than now)" if told.cost_per_hour_usd else ""
-        session.forecast = [("then", f"{told.reason}{cost}")]
-    made = await session.client.lablets.create(body)
-    text = f"{made.name} is created from {made.definition}.\nWait for it: lcm lablets wait {made.name}"
-    session.screen.one(made, made.name, lambda _: session.screen.say(text))
+        preview = await session.client.lablets.preview(body)
+        cost = f" (${preview.cost_per_hour_usd:g} more per hour)" if preview.cost_per_hour_usd else ""
+        session.forecast = [("then", f"{preview.reason}{cost}")]
+    created = await session.client.lablets.create(body)
+    text = f"{created.name} created from {created.definition}.\nWait for it: lcm lablets wait {created.name}"
+    session.printer.item(created, created.name, lambda _: session.printer.line(text))
 
 
 @command(app, "preview")
@@ -158,20 +157,20 @@ async def preview_lablet(
     starts: StartsOption = None,
     ends: EndsOption = None,
 ) -> None:
-    """What would become of a lablet: who could take it, who could not and why, what would be launched, and its cost."""
+    """Preview the placement of a lablet: candidates, rejected workers with reasons, launches and cost."""
     from lcm.cli.output.lablet_views import show_preview
 
-    told = await session.client.lablets.preview(
+    preview = await session.client.lablets.preview(
         _create_request(definition, None, None, region, starts, ends, None, None)
     )
-    session.screen.one(told, told.definition, lambda each: show_preview(session.screen, each))
+    session.printer.item(preview, preview.definition, lambda each: show_preview(session.printer, each))
 
 
-@command(app, "terminate", changes=True)
+@command(app, "terminate", mutates=True)
 async def terminate_lablet(
     session: Session, name: LabletArgument, reason: ReasonOption = None, yes: YesOption = False
 ) -> None:
-    """End a lablet: its lab is stopped, wiped and deleted. It asks first."""
+    """Terminate a lablet: its lab is stopped, wiped and deleted. Asks for confirmation."""
     from lcm.cli.runtime.lookup import find_lablet
     from lcm.control_plane.lablets.lifecycle import request_termination as ended
     from lcm.core import clock
@@ -180,35 +179,35 @@ async def terminate_lablet(
     lablet = await find_lablet(session.client, name)
     if not yes and not session.dry_run and lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES:
         require_terminal()
-        if not confirm(f"End {lablet.name}, which is {lablet.status}, and delete its lab?"):
-            raise CommandError("nothing was changed")
+        if not confirm(f"Terminate {lablet.name}, which is {lablet.status}, and delete its lab?"):
+            raise CommandError("no changes made")
     after = ended(lablet, clock.now(), reason or "")
     session.forecast = [(lablet.name, _end_description(lablet, after))]
     changed = await session.client.lablets.terminate(lablet.id, reason)
     line = f"{changed.name} is {changed.status}"
     if changed.version == lablet.version:
-        line += ". That was so before: nothing was changed."
+        line += ". No change needed."
     elif changed.status in FINAL_LABLET_STATUSES:
-        line += "; nothing of it was on a worker."
+        line += "; it was not on a worker."
     else:
-        line += f" and ends.\nWait for it: lcm lablets wait {changed.name} --for terminated"
-    session.screen.one(changed, changed.name, lambda _: session.screen.say(line))
+        line += f"; terminating.\nWait for it: lcm lablets wait {changed.name} --for terminated"
+    session.printer.item(changed, changed.name, lambda _: session.printer.line(line))
 
 
-@command(app, "wait", patient=True)
+@command(app, "wait", retry=True)
 async def wait_for_status(
     session: Session,
     name: LabletArgument,
-    wanted: Annotated[
-        str, typer.Option("--for", metavar="STATUS", help="A status such as running or terminated.")
+    status: Annotated[
+        str, typer.Option("--for", metavar="STATUS", help="Status, such as running or terminated.")
     ] = "running",
-    timeout: Annotated[str, typer.Option(metavar="SPAN", help="How long at most, such as 90s, 10m or 1h.")] = "30m",
+    timeout: Annotated[str, typer.Option(metavar="SPAN", help="Timeout, such as 90s, 10m or 1h.")] = "30m",
 ) -> None:
-    """Wait until a lablet runs, or is in another status; exit code 1 and why if it will not be."""
+    """Wait until a lablet is running or in another status. Exit code 1, with the reason, if that fails."""
     from lcm.cli.output.durations import parse_duration
     from lcm.cli.runtime.waiting import wait_for_lablet
 
-    (goal,) = _parse_statuses([wanted], "--for") or _parse_statuses(["running"])
+    (goal,) = _parse_statuses([status], "--for") or _parse_statuses(["running"])
     await wait_for_lablet(session, name, goal, parse_duration(timeout, "--timeout"))
 
 
@@ -228,7 +227,7 @@ def _create_request(
     from lcm.model.lablet.record import CreateLabletRequest
 
     now = clock.now()
-    facts: dict[str, object | None] = {
+    fields: dict[str, object | None] = {
         "definition": definition,
         "name": name,
         "owner": owner,
@@ -238,20 +237,20 @@ def _create_request(
         "time_to_live_minutes": None if ttl is None else parse_duration(ttl, "--ttl").total_seconds() / 60,
         "lost_worker_policy": None if if_lost == "reschedule" else if_lost,
     }
-    return validate(CreateLabletRequest, {key: value for key, value in facts.items() if value is not None})
+    return validate(CreateLabletRequest, {key: value for key, value in fields.items() if value is not None})
 
 
 def _end_description(before: Lablet, after: Lablet) -> str:
-    """What an end makes of it."""
+    """The status change that termination causes."""
     if after.version == before.version:
-        return f"{before.status}, as before"
+        return f"{before.status} (no change)"
     if after.status is not before.status:
         return f"{before.status} → {after.status}"
     return f"{before.status}, then {after.ending} once its lab is stopped, wiped and deleted"
 
 
 async def _worker_names(session: Session, lablets: Iterable[Lablet]) -> dict[str, str]:
-    """The names of the workers that they are on; where there are many, ids must do."""
+    """Names of the lablets' workers by id; none if there are too many to look up."""
     from lcm.client.errors import NotFoundError
 
     ids = sorted({lablet.worker_id for lablet in lablets if lablet.worker_id is not None})
@@ -272,7 +271,7 @@ def _parse_statuses(values: list[str] | None, option: str = "--status") -> list[
         return [short.get(each.lower()) or LabletStatus(each) for each in _split_commas(values)]
     except ValueError:
         known = ", ".join(status.value.lower() for status in LabletStatus)
-        raise UsageError(f"{option} {','.join(values or [])}: there are {known}") from None
+        raise UsageError(f"{option} {','.join(values or [])}: must be one of {known}") from None
 
 
 def _split_commas(values: list[str] | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""`lcm plan`: what would be done now, by what is to be done."""
+"""`lcm plan`: the actions that controllers plan, grouped by action."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ if TYPE_CHECKING:
 
     from lcm.model.fleet.state import PlannedWorker
 
-app = make_command_group("What would be done now, and why.")
+app = make_command_group("Actions that controllers plan for each worker, and why.")
 
-NOT_EVALUATED = "Not looked at yet"
-NO_ACTION = "Nothing to do but wait"
+NOT_EVALUATED = "Not evaluated yet"
+NO_ACTION = "No action required"
 _INSTANCE_ID = re.compile(r"(\binstance )?\bi-[0-9a-z]+\b")
 
 
-@command(app, lists=True)
+@command(app, watchable=True)
 async def plan(session: Session) -> None:
-    """What controllers would do now for each worker that is not at rest, and why; grouped by what is done."""
+    """Show planned actions and reasons for each worker that is in progress, grouped by action."""
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.printer import to_json_data
 
     async def show() -> None:
         items = [item async for item in session.client.fleet.plan(page_size=500)]
-        if not session.screen.for_people:
-            session.screen.data([to_json_data(item) for item in items])
+        if not session.printer.for_people:
+            session.printer.data([to_json_data(item) for item in items])
             return
         if not items:
-            session.screen.say("Nothing: every worker is as it is wanted.")
+            session.printer.line("No changes planned: every worker is in its desired state.")
         for number, (heading, group) in enumerate(group_by_action(items)):
-            session.screen.say("" if number else f"{_count_phrase(len(items))} not at rest.\n")
-            session.screen.say(f"{heading} ({len(group)})", style="bold")
-            session.screen.table(_columns(), group)
+            session.printer.line("" if number else f"{_count_phrase(len(items))} not at rest.\n")
+            session.printer.line(f"{heading} ({len(group)})", style="bold")
+            session.printer.table(_columns(), group)
 
     await show_or_watch(session, show)
 
 
 def group_by_action(items: Iterable[PlannedWorker]) -> list[tuple[str, list[PlannedWorker]]]:
-    """By what is to be done: changes first, then waiting, then what nobody has looked at."""
+    """Group by planned action: changes first, then workers without action, then those not evaluated yet."""
     groups: dict[str, list[PlannedWorker]] = {}
     for item in items:
         groups.setdefault(group_heading(item), []).append(item)
@@ -52,7 +52,7 @@ def group_by_action(items: Iterable[PlannedWorker]) -> list[tuple[str, list[Plan
 
 
 def group_heading(item: PlannedWorker) -> str:
-    """The actions without what differs from worker to worker."""
+    """The planned actions without worker-specific ids."""
     if item.decision is None:
         return NOT_EVALUATED
     if not item.decision.actions:
@@ -79,9 +79,9 @@ def _columns() -> list[Column[PlannedWorker]]:
         return f"in {format_duration(at - now)}" if at > now else "now"
 
     return [
-        Column("  NAME", lambda item: f"  {item.name}", least=12),
+        Column("  NAME", lambda item: f"  {item.name}", min_width=12),
         Column("STATUS", lambda item: item.status.value, style=lambda item: status_style(item.status.value)),
-        Column("WANTED", lambda item: item.desired_status.value, rank=2),
-        Column("WHY", lambda item: item.decision.reason if item.decision else "no controller has decided", least=20),
-        Column("NEXT LOOK", when, rank=1, right=True),
+        Column("DESIRED", lambda item: item.desired_status.value, priority=2),
+        Column("REASON", lambda item: item.decision.reason if item.decision else "no decision yet", min_width=20),
+        Column("NEXT CHECK", when, priority=1, align_right=True),
     ]

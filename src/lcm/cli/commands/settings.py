@@ -1,4 +1,4 @@
-"""`lcm settings`: what the fleet does by itself, changed while it runs."""
+"""`lcm settings`: automation settings of the fleet, changeable at run time."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from lcm.cli.runtime.session import Session, parse_value
 if TYPE_CHECKING:
     from lcm.model.fleet.settings import FleetSettings
 
-app = make_command_group("What the fleet does by itself, changed while it runs.")
+app = make_command_group("Automation settings of the fleet, changeable at run time.")
 
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Such as min_workers; `lcm settings show` lists all.")]
 
 
 @command(app, "show")
 async def show_settings(session: Session) -> None:
-    """What counts now."""
+    """Show the effective settings."""
     settings = await session.client.fleet.settings()
-    session.screen.one(settings, "settings", lambda each: _show_settings(session, each))
+    session.printer.item(settings, "settings", lambda each: _show_settings(session, each))
 
 
-@command(app, "set", changes=True)
+@command(app, "set", mutates=True)
 async def set_setting(
-    session: Session, key: KeyArgument, value: Annotated[str, typer.Argument(metavar="VALUE", help="What it is to be.")]
+    session: Session, key: KeyArgument, value: Annotated[str, typer.Argument(metavar="VALUE", help="New value.")]
 ) -> None:
-    """Store a value: it beats the environment until it is unset."""
+    """Store a value. It overrides the startup configuration until it is unset."""
     group, name = _find_setting(key)
     await _change_setting(session, group, name, parse_value(value))
 
 
-@command(app, "unset", changes=True)
+@command(app, "unset", mutates=True)
 async def unset_setting(session: Session, key: KeyArgument) -> None:
-    """Take a stored value back: the environment or the default counts again."""
+    """Remove a stored value. The startup configuration or the default applies again."""
     group, name = _find_setting(key)
     await _change_setting(session, group, name, None)
 
@@ -48,21 +48,21 @@ async def _change_setting(session: Session, group: str, name: str, value: Any) -
 
     patch = validate(FleetSettingsPatch, {group: {name: value}})
     before = _format_setting(await session.client.fleet.settings(), group, name)
-    session.forecast = [(name, f"{before} → {'as the environment says' if value is None else value}")]
+    session.forecast = [(name, f"{before} → {'startup configuration' if value is None else value}")]
     after = await session.client.fleet.change_settings(patch)
     text = f"{name} is {_format_setting(after, group, name)} (was {before})."
-    session.screen.one(after, name, lambda _: session.screen.say(text))
+    session.printer.item(after, name, lambda _: session.printer.line(text))
 
 
 def _find_setting(key: str) -> tuple[str, str]:
-    """The group and name of a setting, in any case and with or without its group."""
+    """The group and name of a setting; the key may be in any case, with or without its group."""
     from difflib import get_close_matches
 
-    plain = key.strip().lower().replace("-", "_").split(".")[-1]
-    places = {name: group for group, names in _setting_names().items() for name in names}
-    if plain in places:
-        return places[plain], plain
-    close = get_close_matches(plain, places, n=1)
+    normalized = key.strip().lower().replace("-", "_").split(".")[-1]
+    groups = {name: group for group, names in _setting_names().items() for name in names}
+    if normalized in groups:
+        return groups[normalized], normalized
+    close = get_close_matches(normalized, groups, n=1)
     hint = f"did you mean {close[0]}?" if close else "`lcm settings show` lists all"
     raise UsageError(f"there is no setting {key!r}; {hint}")
 
@@ -89,6 +89,6 @@ def _format_value(value: object) -> str:
 def _show_settings(session: Session, settings: FleetSettings) -> None:
     for number, (group, names) in enumerate(_setting_names().items()):
         if number:
-            session.screen.say()
-        session.screen.say(group, style="bold")
-        session.screen.facts([(name, _format_setting(settings, group, name)) for name in names])
+            session.printer.line()
+        session.printer.line(group, style="bold")
+        session.printer.details([(name, _format_setting(settings, group, name)) for name in names])

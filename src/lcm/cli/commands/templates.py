@@ -1,4 +1,4 @@
-"""`lcm templates`: what workers can be made from."""
+"""`lcm templates`: instance types, capacity and cost that workers are created from."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from lcm.cli.runtime.session import Session
 if TYPE_CHECKING:
     from lcm.model.worker.template import WorkerTemplate
 
-app = make_command_group("What workers can be made from.")
+app = make_command_group("Worker templates: instance type, capacity and cost.")
 
-TemplateArgument = Annotated[str, typer.Argument(metavar="NAME", help="A template's name, or the beginning of it.")]
+TemplateArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a template, or a unique prefix.")]
 
 
 def _columns() -> list[Column[WorkerTemplate]]:
     return [
         Column("NAME", lambda each: each.name),
         Column("TYPE", lambda each: each.instance_type),
-        Column("CPU", lambda each: str(each.capacity.cpu_cores), rank=2, right=True),
-        Column("MEMORY", lambda each: f"{each.capacity.memory_gb:g} GB", rank=2, right=True),
-        Column("DISK", lambda each: f"{each.capacity.storage_gb:g} GB", rank=3, right=True),
-        Column("NODES", lambda each: str(each.capacity.max_nodes), rank=3, right=True),
-        Column("$/H", lambda each: f"{each.cost_per_hour_usd:g}", rank=1, right=True),
+        Column("CPU", lambda each: str(each.capacity.cpu_cores), priority=2, align_right=True),
+        Column("MEMORY", lambda each: f"{each.capacity.memory_gb:g} GB", priority=2, align_right=True),
+        Column("DISK", lambda each: f"{each.capacity.storage_gb:g} GB", priority=3, align_right=True),
+        Column("NODES", lambda each: str(each.capacity.max_nodes), priority=3, align_right=True),
+        Column("$/H", lambda each: f"{each.cost_per_hour_usd:g}", priority=1, align_right=True),
         Column("ENABLED", lambda each: "yes" if each.enabled else "no", style=_enabled_style),
-        Column("IMAGE", lambda each: each.ami_name_pattern or "default", rank=5, wide=True),
-        Column("DESCRIPTION", lambda each: each.description, rank=6, least=12, wide=True),
+        Column("IMAGE", lambda each: each.ami_name_pattern or "default", priority=5, wide_only=True),
+        Column("DESCRIPTION", lambda each: each.description, priority=6, min_width=12, wide_only=True),
     ]
 
 
@@ -40,91 +40,93 @@ def _enabled_style(template: WorkerTemplate) -> str:
     return "" if template.enabled else "dim"
 
 
-@command(app, "list", lists=True)
+@command(app, "list", watchable=True)
 async def list_templates(session: Session) -> None:
-    """All templates, with what they offer and cost."""
+    """List templates with capacity and cost."""
     from lcm.cli.live.watch_loop import show_or_watch
 
     async def show() -> None:
         templates = [template async for template in session.client.templates.list()]
-        session.screen.many(templates, _columns(), lambda each: each.name, "No templates.")
+        session.printer.items(templates, _columns(), lambda each: each.name, "No templates.")
 
     await show_or_watch(session, show)
 
 
 @command(app, "get")
 async def get_template(session: Session, name: TemplateArgument) -> None:
-    """One template."""
+    """Show one template."""
     from lcm.cli.runtime.lookup import find_template
 
     template = await find_template(session.client, name)
-    session.screen.one(template, template.name, lambda each: _show_template(session, each))
+    session.printer.item(template, template.name, lambda each: _show_template(session, each))
 
 
-@command(app, "apply", changes=True)
+@command(app, "apply", mutates=True)
 async def apply_templates(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON: one template, or a list.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="YAML or JSON file: one template, or a list.")],
 ) -> None:
-    """Make or change templates from a file. Workers that were made from them stay as they are."""
+    """Create or update templates from a file. Existing workers are unaffected."""
     from lcm.cli.runtime.options import validate
     from lcm.model.worker.template import WorkerTemplate
 
-    known = {template.name: template async for template in session.client.templates.list()}
-    wanted = [validate(WorkerTemplate, entry) for entry in _read_templates(file)]
-    for template in wanted:
-        before = known.get(template.name)
+    existing = {template.name: template async for template in session.client.templates.list()}
+    templates = [validate(WorkerTemplate, entry) for entry in _read_templates(file)]
+    for template in templates:
+        before = existing.get(template.name)
         if before == template:
-            _print_result(session, template, "is as the file says; nothing was changed")
+            _print_result(session, template, "is up to date; no changes made")
             continue
-        what = "is made" if before is None else f"changes: {', '.join(_differences(before, template))}"
-        session.forecast = [(template.name, what), ("then", "workers made from now on follow it; others stay")]
-        made = await session.client.templates.put(template)
-        _print_result(session, made, "was made" if before is None else "was changed")
+        what = "is created" if before is None else f"changes: {', '.join(_differences(before, template))}"
+        session.forecast = [(template.name, what), ("then", "new workers use it; existing workers are unaffected")]
+        stored = await session.client.templates.put(template)
+        _print_result(session, stored, "created" if before is None else "updated")
 
 
-@command(app, "enable", changes=True)
+@command(app, "enable", mutates=True)
 async def enable_template(session: Session, name: TemplateArgument) -> None:
-    """Let workers be made from a template."""
+    """Enable a template: workers can be created from it."""
     from lcm.cli.runtime.lookup import find_template
 
     template = await find_template(session.client, name)
-    session.forecast = [("then", "workers can be made from it")]
+    session.forecast = [("then", "workers can be created from it")]
     _print_result(
-        session, await session.client.templates.enable(template.name), "is enabled: workers can be made from it"
+        session, await session.client.templates.enable(template.name), "is enabled: workers can be created from it"
     )
 
 
-@command(app, "disable", changes=True)
+@command(app, "disable", mutates=True)
 async def disable_template(session: Session, name: TemplateArgument) -> None:
-    """Let no more workers be made from a template."""
+    """Disable a template: no new workers can be created from it."""
     from lcm.cli.runtime.lookup import find_template
 
     template = await find_template(session.client, name)
-    session.forecast = [("then", "no more workers are made from it; those that were stay")]
+    session.forecast = [("then", "no new workers can be created from it; existing workers are unaffected")]
     _print_result(
-        session, await session.client.templates.disable(template.name), "is disabled: no more workers from it"
+        session,
+        await session.client.templates.disable(template.name),
+        "is disabled: no new workers can be created from it",
     )
 
 
 def _show_template(session: Session, template: WorkerTemplate) -> None:
     size = template.capacity
-    session.screen.say(template.name, style="bold")
-    session.screen.facts(
+    session.printer.line(template.name, style="bold")
+    session.printer.details(
         [
             ("description", template.description or "none"),
             ("type", template.instance_type),
             ("image", template.ami_name_pattern or "by AMI_NAME_PATTERN"),
-            ("offers", f"{size.cpu_cores} CPU, {size.memory_gb:g} GB memory, {size.storage_gb:g} GB disk"),
-            ("nodes", f"{size.max_nodes} at most"),
-            ("cost", f"${template.cost_per_hour_usd:g} an hour"),
+            ("capacity", f"{size.cpu_cores} CPU, {size.memory_gb:g} GB memory, {size.storage_gb:g} GB disk"),
+            ("nodes", f"at most {size.max_nodes}"),
+            ("cost", f"${template.cost_per_hour_usd:g} per hour"),
             ("enabled", "yes" if template.enabled else "no"),
         ]
     )
 
 
 def _print_result(session: Session, template: WorkerTemplate, text: str) -> None:
-    session.screen.one(template, template.name, lambda each: session.screen.say(f"{each.name} {text}."))
+    session.printer.item(template, template.name, lambda each: session.printer.line(f"{each.name} {text}."))
 
 
 def _read_templates(file: Path) -> list[dict[str, Any]]:
@@ -140,7 +142,7 @@ def _read_templates(file: Path) -> list[dict[str, Any]]:
         content = content["templates"]
     entries = content if isinstance(content, list) else [content]
     if not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise CommandError(f"{file} must hold a template, or a list of them")
+        raise CommandError(f"{file} must contain a template or a list of templates")
     return entries
 
 

@@ -1,4 +1,4 @@
-"""`lcm tokens`: who may call, and in which role."""
+"""`lcm tokens`: API tokens and their roles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lcm.cli.runtime.session import Session, confirm
 if TYPE_CHECKING:
     from lcm.model.access import CreatedToken, TokenInfo
 
-app = make_command_group("Who may call, and in which role.")
+app = make_command_group("API tokens and their roles.")
 
 
 def _columns() -> list[Column[TokenInfo]]:
@@ -35,80 +35,80 @@ def _columns() -> list[Column[TokenInfo]]:
     return [
         Column("NAME", lambda token: token.name),
         Column("ROLE", lambda token: token.role.value),
-        Column("ENDS", ends, rank=1),
+        Column("EXPIRES", ends, priority=1),
         Column(
             "LAST USED",
             lambda token: f"{format_duration(now - token.last_used_at)} ago" if token.last_used_at else "never",
-            rank=2,
+            priority=2,
         ),
-        Column("MADE BY", lambda token: token.created_by, rank=3),
-        Column("ID", lambda token: token.id, rank=4),
-        Column("MADE", lambda token: format_timestamp_utc(token.created_at), rank=5, wide=True),
+        Column("CREATED BY", lambda token: token.created_by, priority=3),
+        Column("ID", lambda token: token.id, priority=4),
+        Column("CREATED", lambda token: format_timestamp_utc(token.created_at), priority=5, wide_only=True),
     ]
 
 
-@command(app, "list", lists=True)
+@command(app, "list", watchable=True)
 async def list_tokens(
     session: Session,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Revoked ones as well.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include revoked tokens.")] = False,
 ) -> None:
-    """All tokens, without their secrets."""
+    """List tokens, without their secrets."""
     from lcm.cli.live.watch_loop import show_or_watch
 
     async def show() -> None:
         tokens = [token async for token in session.client.access.tokens()]
-        kept = [token for token in tokens if everything or token.revoked_at is None]
-        session.screen.many(kept, _columns(), lambda token: token.name, "No tokens.")
+        shown = [token for token in tokens if everything or token.revoked_at is None]
+        session.printer.items(shown, _columns(), lambda token: token.name, "No tokens.")
 
     await show_or_watch(session, show)
 
 
-@command(app, "create", changes=True)
+@command(app, "create", mutates=True)
 async def create_token(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is; it stands in history and audit.")],
-    role: Annotated[str, typer.Option("--role", metavar="viewer|operator|admin|controller", help="What it allows.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the owner, shown in history and audit.")],
+    role: Annotated[str, typer.Option("--role", metavar="viewer|operator|admin|controller", help="Role.")],
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="WHEN", help="When it ends: 30d, or a date. Else never.")
+        str | None, typer.Option("--expires", metavar="WHEN", help="Expiry: 30d, or a date. Default: never.")
     ] = None,
 ) -> None:
-    """Make a token. It is shown this once and nowhere else."""
+    """Create a token. It is shown only once."""
     from lcm.cli.output.durations import parse_time
     from lcm.cli.runtime.options import validate
     from lcm.core import clock
     from lcm.model.access import CreateTokenRequest
 
-    facts: dict[str, object] = {"name": name, "role": role}
+    fields: dict[str, object] = {"name": name, "role": role}
     if expires is not None:
-        facts["expires_at"] = parse_time(expires, clock.now(), "--expires")
-    wanted = validate(CreateTokenRequest, facts)
-    session.forecast = [("then", f"whoever shows the token is {name}, with the role {wanted.role}")]
-    made = await session.client.access.make_token(wanted.name, wanted.role, expires_at=wanted.expires_at)
-    session.screen.one(made, made.info.name, _show_new_token)
+        fields["expires_at"] = parse_time(expires, clock.now(), "--expires")
+    request = validate(CreateTokenRequest, fields)
+    session.forecast = [("then", f"requests with the token are made as {name}, with the role {request.role}")]
+    created = await session.client.access.make_token(request.name, request.role, expires_at=request.expires_at)
+    session.printer.item(created, created.info.name, _show_new_token)
 
 
-@command(app, "revoke", changes=True)
+@command(app, "revoke", mutates=True)
 async def revoke_token(
     session: Session,
-    token: Annotated[str, typer.Argument(metavar="NAME", help="A token's name or id, or the beginning of one.")],
+    token: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a token, or a unique prefix.")],
     yes: YesOption = False,
 ) -> None:
-    """Let a token open nothing any more. It asks first."""
+    """Revoke a token. Asks for confirmation."""
     from lcm.cli.runtime.lookup import find_token
 
     found = await find_token(session.client, token)
-    session.forecast = [("then", f"whoever shows {found.name}'s token is turned away at once")]
+    session.forecast = [("then", f"requests with {found.name}'s token are rejected immediately")]
     if not yes and not session.dry_run:
-        session.screen.say(f"{found.name} ({found.id}), {found.role}, made by {found.created_by}")
-        if not confirm("Revoke it? Whoever uses it is turned away at once."):
-            raise CommandError("nothing was changed")
-    gone = await session.client.access.revoke_token(found.id)
-    session.screen.one(gone, gone.name, lambda each: session.screen.say(f"{each.name}'s token is revoked."))
+        session.printer.line(f"{found.name} ({found.id}), {found.role}, created by {found.created_by}")
+        if not confirm("Revoke it? Requests with it are rejected immediately."):
+            raise CommandError("no changes made")
+    revoked = await session.client.access.revoke_token(found.id)
+    session.printer.item(revoked, revoked.name, lambda each: session.printer.line(f"Token {each.name} revoked."))
 
 
-def _show_new_token(made: CreatedToken) -> None:
-    """The token alone on standard output, so that it can be piped; the rest beside it."""
-    info = made.info
-    sys.stderr.write(f"The token of {info.name} ({info.role}). It is shown this once:\n")
+def _show_new_token(created: CreatedToken) -> None:
+    """Print only the token to standard output, so that it can be piped; the rest goes to standard error."""
+    info = created.info
+    sys.stderr.write(f"Token of {info.name} ({info.role}), shown only once:\n")
     sys.stderr.flush()
-    sys.stdout.write(f"{made.token.get_secret_value()}\n")
+    sys.stdout.write(f"{created.token.get_secret_value()}\n")

@@ -1,4 +1,4 @@
-"""What people want of workers: each command says what follows, and with --dry-run what would."""
+"""Commands that change workers. Each shows what happens next; with --dry-run, what would happen."""
 
 from __future__ import annotations
 
@@ -19,41 +19,39 @@ if TYPE_CHECKING:
 
 _WAIT_GOALS = {"start": "ready", "stop": "stopped", "drain": "stopped", "terminate": "terminated", "retry": "ready"}
 
-TemplateOption = Annotated[str, typer.Option("--template", "-t", metavar="NAME", help="What it is made from.")]
-RegionOption = Annotated[str | None, typer.Option("--region", help="Where; without it, where workers usually are.")]
-TagsOption = Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; repeat it for more.")]
-StoppedOption = Annotated[bool, typer.Option("--stopped", help="Launch nothing until somebody starts it.")]
+TemplateOption = Annotated[str, typer.Option("--template", "-t", metavar="NAME", help="Template of the worker.")]
+RegionOption = Annotated[str | None, typer.Option("--region", help="Region. Default: the default region of the fleet.")]
+TagsOption = Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag; repeatable.")]
+StoppedOption = Annotated[
+    bool, typer.Option("--stopped", help="Create it stopped: no instance is launched until it is started.")
+]
 IfLostOption = Annotated[
-    str, typer.Option("--if-lost", metavar="terminate|replace", help="What becomes of it when its instance is gone.")
+    str, typer.Option("--if-lost", metavar="terminate|replace", help="What to do if its instance is lost.")
 ]
-NoIdleDetectionOption = Annotated[
-    bool, typer.Option("--no-idle-detection", help="Never pause it because nobody uses it.")
-]
+NoIdleDetectionOption = Annotated[bool, typer.Option("--no-idle-detection", help="Never stop it for being idle.")]
 LicenseTokenFileOption = Annotated[
-    str | None, typer.Option("--license-token-file", metavar="FILE", help="A file with the token of its CML licence.")
+    str | None, typer.Option("--license-token-file", metavar="FILE", help="File with the CML license token.")
 ]
-OperationArgument = Annotated[
-    str, typer.Argument(metavar="register|deregister", help="What is to be done with the licence.")
-]
+OperationArgument = Annotated[str, typer.Argument(metavar="register|deregister", help="License operation.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `lcm workers`."""
-    command(app, "create", changes=True)(create_worker)
-    command(app, "start", changes=True)(start_worker)
-    command(app, "stop", changes=True)(stop_worker)
-    command(app, "drain", changes=True)(drain_worker)
-    command(app, "cancel-drain", changes=True)(cancel_drain)
-    command(app, "retry", changes=True)(retry_worker)
-    command(app, "terminate", changes=True)(terminate_worker)
-    command(app, "hold", changes=True)(hold_worker)
-    command(app, "release", changes=True)(release_worker)
-    command(app, "license", changes=True)(license_worker)
+    command(app, "create", mutates=True)(create_worker)
+    command(app, "start", mutates=True)(start_worker)
+    command(app, "stop", mutates=True)(stop_worker)
+    command(app, "drain", mutates=True)(drain_worker)
+    command(app, "cancel-drain", mutates=True)(cancel_drain)
+    command(app, "retry", mutates=True)(retry_worker)
+    command(app, "terminate", mutates=True)(terminate_worker)
+    command(app, "hold", mutates=True)(hold_worker)
+    command(app, "release", mutates=True)(release_worker)
+    command(app, "license", mutates=True)(license_worker)
 
 
 async def create_worker(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name.")],
     template: TemplateOption,
     region: RegionOption = None,
     tag: TagsOption = None,
@@ -62,65 +60,69 @@ async def create_worker(
     no_idle_detection: NoIdleDetectionOption = False,
     license_token_file: LicenseTokenFileOption = None,
 ) -> None:
-    """A new worker. It is launched as soon as a controller sees it."""
+    """Create a worker. A controller then launches its instance."""
     from lcm.cli.runtime.lookup import find_template
     from lcm.model.worker.requests import CreateWorkerRequest
 
     chosen = await find_template(session.client, template)
-    facts: dict[str, object] = {"name": name, "template_name": chosen.name}
+    fields: dict[str, object] = {"name": name, "template_name": chosen.name}
     if region is not None:
-        facts["aws_region"] = region
+        fields["aws_region"] = region
     if tag:
-        facts["tags"] = _parse_tags(tag)
+        fields["tags"] = _parse_tags(tag)
     if stopped:
-        facts["desired_status"] = "STOPPED"
+        fields["desired_status"] = "STOPPED"
     if if_lost != "terminate":
-        facts["lost_instance_policy"] = if_lost
+        fields["lost_instance_policy"] = if_lost
     if no_idle_detection:
-        facts["idle_detection_enabled"] = False
+        fields["idle_detection_enabled"] = False
     if license_token_file is not None:
-        facts["license_token"] = _read_license_token(license_token_file)
-    then = "nothing is launched until it is started" if stopped else f"a {chosen.instance_type} is launched"
-    session.forecast = [("then", f"{then} (${chosen.cost_per_hour_usd:g} an hour while it runs)")]
-    made = await session.client.workers.create(validate(CreateWorkerRequest, facts))
-    hint = "" if stopped else f"\nWait for it: lcm workers wait {made.name} --for ready"
-    _print_result(session, made, f"{made.name} is created in {made.aws_region}, wanted {made.desired_status}.{hint}")
+        fields["license_token"] = _read_license_token(license_token_file)
+    then = "no instance is launched until it is started" if stopped else f"a {chosen.instance_type} is launched"
+    session.forecast = [("then", f"{then} (${chosen.cost_per_hour_usd:g} per hour while it runs)")]
+    created = await session.client.workers.create(validate(CreateWorkerRequest, fields))
+    hint = "" if stopped else f"\nWait for it: lcm workers wait {created.name} --for ready"
+    _print_result(
+        session,
+        created,
+        f"{created.name} created in {created.aws_region}; desired state {created.desired_status}.{hint}",
+    )
 
 
 async def start_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Want a worker running; a drain under way is cancelled."""
+    """Start a worker. A drain in progress is cancelled."""
     await _find_and_send(session, name, "start", reason)
 
 
 async def stop_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Want a worker stopped, without waiting for what runs on it. `drain_worker` waits."""
+    """Stop a worker without waiting for its labs. `drain` waits."""
     await _find_and_send(session, name, "stop", reason)
 
 
 async def drain_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Take no new lablets, wait for those there, then stop."""
+    """Drain a worker: accept no new lablets, wait for the present ones, then stop."""
     await _find_and_send(session, name, "drain", reason)
 
 
 async def cancel_drain(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Let a draining worker take lablets again."""
+    """Cancel a drain: the worker accepts lablets again."""
     await _find_and_send(session, name, "cancel-drain", reason)
 
 
 async def retry_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Try a FAILED worker again."""
+    """Retry a FAILED worker."""
     await _find_and_send(session, name, "retry", reason)
 
 
 async def release_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Let changes of a worker go on after a hold."""
+    """Release a hold: controllers change the worker again."""
     await _find_and_send(session, name, "release", reason)
 
 
 async def terminate_worker(
     session: Session, name: WorkerArgument, reason: ReasonOption = None, yes: YesOption = False
 ) -> None:
-    """End a worker and its instance for good. It asks first, and says what will be lost."""
+    """Terminate a worker and its instance permanently. Shows what will be lost and asks for confirmation."""
     from lcm.cli.output.worker_views import show_termination_losses
     from lcm.cli.runtime.lookup import find_worker
 
@@ -128,15 +130,15 @@ async def terminate_worker(
     if not yes and not session.dry_run and worker.desired_status != "TERMINATED":
         require_terminal()
         await show_termination_losses(session, worker)
-        if not confirm(f"Terminate {worker.name} for good?"):
-            raise CommandError("nothing was changed")
+        if not confirm(f"Terminate {worker.name} permanently?"):
+            raise CommandError("no changes made")
     await _send(session, worker, "terminate", reason)
 
 
 async def hold_worker(
     session: Session, name: WorkerArgument, reason: RequiredReasonOption, until: UntilOption = None
 ) -> None:
-    """Stop all changes of a worker; looking at it and explaining it go on."""
+    """Hold a worker: controllers change nothing on it. It is still observed and explained."""
     from lcm.cli.output.durations import format_hold_end, parse_time
     from lcm.cli.runtime.lookup import find_worker
     from lcm.control_plane.workers import lifecycle
@@ -144,14 +146,14 @@ async def hold_worker(
     from lcm.model.worker.requests import HoldRequest
 
     worker = await find_worker(session.client, name)
-    facts: dict[str, object] = {"reason": reason}
+    fields: dict[str, object] = {"reason": reason}
     if until is not None:
-        facts["until"] = parse_time(until, clock.now(), "--until")
-    body = validate(HoldRequest, facts)
+        fields["until"] = parse_time(until, clock.now(), "--until")
+    body = validate(HoldRequest, fields)
     session.forecast = _forecast(worker, lambda now: lifecycle.hold(worker, body, "you", now), session.dry_run)
     held = await session.client.workers.hold(worker.id, body)
     end = format_hold_end(None if held.hold is None else held.hold.until)
-    _print_result(session, held, f"{held.name} is on hold, {end}.\nLet it go on: lcm workers release {held.name}")
+    _print_result(session, held, f"{held.name} is on hold, {end}.\nTo release it: lcm workers release {held.name}")
 
 
 async def license_worker(
@@ -161,24 +163,26 @@ async def license_worker(
     license_token_file: LicenseTokenFileOption = None,
     reason: ReasonOption = None,
 ) -> None:
-    """Register a worker's CML licence, or give it back."""
+    """Register or deregister the CML license of a worker."""
     from lcm.cli.runtime.lookup import find_worker
     from lcm.model.worker.requests import LicenseRequest
 
-    facts: dict[str, object] = {"operation": operation}
+    fields: dict[str, object] = {"operation": operation}
     if license_token_file is not None:
-        facts["token"] = _read_license_token(license_token_file)
+        fields["token"] = _read_license_token(license_token_file)
     if reason is not None:
-        facts["reason"] = reason
-    body = validate(LicenseRequest, facts)
+        fields["reason"] = reason
+    body = validate(LicenseRequest, fields)
     worker = await find_worker(session.client, name)
     registers = body.operation == "register"
-    then = "CML is asked to register" if registers else "the licence is given back, and its token is withdrawn"
-    session.forecast = [(worker.name, f"licence {worker.license_status}"), ("then", then)]
-    asked = await session.client.workers.license(worker.id, body)
-    hint = f"\nWait for it: lcm workers wait {asked.name} --for license" if registers else ""
+    then = "CML registers the license" if registers else "the license is deregistered and its token is removed"
+    session.forecast = [(worker.name, f"license {worker.license_status}"), ("then", then)]
+    updated = await session.client.workers.license(worker.id, body)
+    hint = f"\nWait for it: lcm workers wait {updated.name} --for license" if registers else ""
     _print_result(
-        session, asked, f"{asked.name}: the licence is to be {'registered' if registers else 'given back'}.{hint}"
+        session,
+        updated,
+        f"{updated.name}: license {'registration' if registers else 'deregistration'} requested.{hint}",
     )
 
 
@@ -189,28 +193,28 @@ async def _find_and_send(session: Session, name: str, verb: str, reason: str | N
 
 
 async def _send(session: Session, worker: Worker, verb: str, reason: str | None) -> None:
-    """Foretell, send, and tell."""
+    """Preview a dry run, send the command, and print the result."""
     from lcm.cli.runtime.waiting import parse_goal
 
     if session.dry_run:
         session.forecast = _forecast(worker, _local_rule(worker, verb, reason), dry=True)
-        told = await session.client.workers.explain(worker.id)
-        session.forecast.append(("now", told.summary))
+        explanation = await session.client.workers.explain(worker.id)
+        session.forecast.append(("now", explanation.summary))
     changed = await command_call(session, verb)(worker.id, reason)
     same = changed.version == worker.version
     hint = _WAIT_GOALS.get(verb)
-    line = f"{changed.name} is {changed.status}, wanted {changed.desired_status}."
+    line = f"{changed.name} is {changed.status}, desired state {changed.desired_status}."
     if same:
-        line += " That was so before: nothing was changed."
+        line += " No change needed."
     else:
-        line += f" {_next_step(changed)}"
-        if hint is not None and not parse_goal(hint).met(changed):
+        line += f" Next: {_next_step(changed)}."
+        if hint is not None and not parse_goal(hint).is_met(changed):
             line += f"\nWait for it: lcm workers wait {changed.name} --for {hint}"
     _print_result(session, changed, line)
 
 
 def command_call(session: Session, verb: str) -> Callable[[str, str | None], Awaitable[Worker]]:
-    """The call behind a verb."""
+    """The client method for a command."""
     workers = session.client.workers
     calls: dict[str, Callable[[str, str | None], Awaitable[Worker]]] = {
         "start": workers.start,
@@ -225,7 +229,7 @@ def command_call(session: Session, verb: str) -> Callable[[str, str | None], Awa
 
 
 def _local_rule(worker: Worker, verb: str, reason: str | None) -> Callable[[datetime], Worker]:
-    """What the control plane makes of the worker, by its own rules."""
+    """The control plane's rule for the command, applied locally for a dry run."""
     from lcm.control_plane.workers import lifecycle
 
     rules: dict[str, Callable[[datetime], Worker]] = {
@@ -241,7 +245,7 @@ def _local_rule(worker: Worker, verb: str, reason: str | None) -> Callable[[date
 
 
 def _forecast(worker: Worker, rule: Callable[[datetime], Worker], dry: bool) -> list[tuple[str, str]]:
-    """What would become of it; a refusal is told as the control plane would tell it."""
+    """The expected result of a dry run; a refusal has the text that the control plane would send."""
     if not dry:
         return []
     from lcm.control_plane.errors import ProblemError
@@ -251,25 +255,24 @@ def _forecast(worker: Worker, rule: Callable[[datetime], Worker], dry: bool) -> 
     try:
         after = rule(clock.now())
     except (ProblemError, IllegalWorkerTransitionError) as error:
-        raise CommandError(f"this would be refused: {error}") from None
-    was = f"{worker.status}, wanted {worker.desired_status}"
-    becomes = f"{after.status}, wanted {after.desired_status}"
-    step = f"{was} → {becomes}" if becomes != was else f"{was}, as before"
-    return [(worker.name, step), ("then", _next_step(after))]
+        raise CommandError(f"this would be rejected: {error}") from None
+    before = f"{worker.status}, desired {worker.desired_status}"
+    result = f"{after.status}, desired {after.desired_status}"
+    step = f"{before} → {result}" if result != before else f"{before} (no change)"
+    clause = _next_step(after)
+    return [(worker.name, step), ("then", f"{clause[0].upper()}{clause[1:]}.")]
 
 
 def _next_step(worker: Worker) -> str:
     from lcm.model.worker.next_step import next_step_of
 
-    clause = next_step_of(worker).clause
-    if worker.ready:
-        clause = "it goes on running"
-    held = worker.hold is not None and not next_step_of(worker).rests
-    return f"After the hold, {clause}." if held else f"{clause[0].upper()}{clause[1:]}."
+    step = next_step_of(worker)
+    clause = "it keeps running" if worker.ready else step.clause
+    return f"after the hold, {clause}" if worker.hold is not None and not step.is_settled else clause
 
 
 def _print_result(session: Session, worker: Worker, text: str) -> None:
-    session.screen.one(worker, worker.name, lambda _: session.screen.say(text))
+    session.printer.item(worker, worker.name, lambda _: session.printer.line(text))
 
 
 def _parse_tags(pairs: list[str]) -> dict[str, str]:

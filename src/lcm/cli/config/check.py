@@ -1,6 +1,6 @@
-"""Trying what a service needs, one thing after the other: what answers, what does not, and what to do about it.
+"""Checks of what a service needs: which parts respond, which do not, and a remedy for each problem.
 
-Nothing is changed: no schema is made, no instance is touched, no lock is taken.
+Nothing is changed: no schema is created, no instance is touched, no lock is taken.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _MAX_CML_SERVERS = 3
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What trying one part showed. A note says what could not be tried: neither right nor wrong."""
+    """The result of one check. A note reports a check that could not be made: neither passed nor failed.
+
+    The field names are part of the output of `lcm config check -o json`.
+    """
 
     part: str
     ok: bool
@@ -49,7 +52,7 @@ class Finding:
 
 
 async def run_checks(settings: Settings, tell: Callable[[Finding], None] | None = None) -> list[Finding]:
-    """All that was found, told one by one as it is found."""
+    """Run all checks, and report each finding as soon as it is known."""
     found = []
     async for finding in _check_all(settings):
         found.append(finding)
@@ -59,7 +62,7 @@ async def run_checks(settings: Settings, tell: Callable[[Finding], None] | None 
 
 
 async def _check_all(settings: Settings) -> AsyncIterator[Finding]:
-    yield Finding("settings", True, "every value is allowed, and they fit together")
+    yield Finding("settings", True, "all values are valid and consistent")
     if isinstance(settings, CoordinationSettings):
         yield await check_etcd(settings)
     if isinstance(settings, DataSettings):
@@ -82,7 +85,7 @@ async def _check_all(settings: Settings) -> AsyncIterator[Finding]:
 
 
 async def check_etcd(settings: CoordinationSettings) -> Finding:
-    """Whether a quorum answers."""
+    """Check that a quorum responds."""
     if settings.coordination == "memory":
         return Finding("etcd", True, "not needed: this process coordinates its own parts in memory")
     from lcm.core.coordination import CoordinationDeniedError, CoordinationError
@@ -97,30 +100,30 @@ async def check_etcd(settings: CoordinationSettings) -> Finding:
         return Finding("etcd", False, str(error), "check ETCD_USER, ETCD_PASSWORD and the certificates")
     except (CoordinationError, TimeoutError) as error:
         remedy = "start it, or name the right members: ETCD_ENDPOINTS=host:2379,…"
-        return Finding("etcd", False, str(error) or f"{where}: no answer in {_TIMEOUT_SECONDS:g} s", remedy)
+        return Finding("etcd", False, str(error) or f"{where}: no response in {_TIMEOUT_SECONDS:g} s", remedy)
     finally:
         await coordination.close()
-    return Finding("etcd", True, f"{coordination.description} answers")
+    return Finding("etcd", True, f"{coordination.description} responds")
 
 
 def check_data_dir(folder: Path) -> Finding:
-    """Whether files can be kept there."""
+    """Check that the data folder is writable."""
     near = next(each for each in (folder, *folder.parents) if each.exists())
     if not near.is_dir() or not os.access(near, os.W_OK | os.X_OK):
         return Finding("data folder", False, f"{near} cannot be written", "name another: LCM_DATA_DIR=/path")
-    return Finding("data folder", True, f"{folder}{'' if near == folder else ' (it will be made)'}")
+    return Finding("data folder", True, f"{folder}{'' if near == folder else ' (will be created)'}")
 
 
 async def check_store(settings: StoreSettings) -> Finding:
-    """Whether the store opens and is whole."""
+    """Check that the store opens and is intact."""
     url = settings.store_url
     if url is not None and not url.startswith("sqlite:///"):
         return await _check_mongo(url)
     folder = settings.lcm_data_dir if isinstance(settings, DataSettings) else Path()
     path = Path(url.removeprefix("sqlite:///")) if url is not None else folder / "lcm.db"
     if not path.exists():
-        made = check_data_dir(path.parent)
-        return Finding("store", made.ok, f"{path} will be made" if made.ok else made.says, made.remedy)
+        parent = check_data_dir(path.parent)
+        return Finding("store", parent.ok, f"{path} will be created" if parent.ok else parent.says, parent.remedy)
     return _check_sqlite(path)
 
 
@@ -138,7 +141,7 @@ def _check_sqlite(path: Path) -> Finding:
         return Finding("store", False, f"{path} is damaged: {verdict}", remedy)
     if not os.access(path, os.W_OK):
         return Finding("store", False, f"{path} cannot be written", f"check its owner and permissions: ls -l {path}")
-    return Finding("store", True, f"{path} opens and is whole")
+    return Finding("store", True, f"{path} opens and is intact")
 
 
 async def _check_mongo(url: str) -> Finding:
@@ -157,16 +160,16 @@ async def _check_mongo(url: str) -> Finding:
             await client.close()
             await asyncio.sleep(0.1)  # the driver's transports close their sockets some turns later
     except (PyMongoError, ValueError) as error:
-        # The driver's text may quote the address, which may hold a password.
-        return Finding("store", False, f"MongoDB does not answer ({type(error).__name__})", "check STORE_URL")
+        # The driver's message may quote the URL, which may contain a password.
+        return Finding("store", False, f"MongoDB does not respond ({type(error).__name__})", "check STORE_URL")
     if "setName" not in hello:
         remedy = "start mongod with --replSet and run rs.initiate()"
         return Finding("store", False, "MongoDB is not a replica set, which transactions need", remedy)
-    return Finding("store", True, f"MongoDB answers, replica set {hello['setName']}")
+    return Finding("store", True, f"MongoDB responds, replica set {hello['setName']}")
 
 
 def check_secret_keys(settings: StoreSettings) -> Finding:
-    """Whether the keys of stored secrets can be used."""
+    """Check that the keys for stored secrets are usable."""
     from lcm.control_plane.secrets.keys import SecretKeyError, load_keys
 
     key = None if settings.lcm_secret_key is None else settings.lcm_secret_key.get_secret_value()
@@ -174,16 +177,16 @@ def check_secret_keys(settings: StoreSettings) -> Finding:
     if key is None and path is None and isinstance(settings, DataSettings):
         path = settings.lcm_data_dir / "secret.key"
         if not path.exists():
-            return Finding("secret key", True, f"{path} will be made; keep a copy of it apart from the store")
+            return Finding("secret key", True, f"{path} will be created; back it up separately from the store")
     try:
         keys = load_keys(key, path)
     except SecretKeyError as error:
-        return Finding("secret key", False, str(error), "mend or replace the key; without it stored secrets are lost")
-    return Finding("secret key", True, f"{len(keys)} of {path or 'LCM_SECRET_KEY'} can be used")
+        return Finding("secret key", False, str(error), "fix or replace the key; without it stored secrets are lost")
+    return Finding("secret key", True, f"{len(keys)} usable in {path or 'LCM_SECRET_KEY'}")
 
 
 def check_regions(settings: RegionSettings) -> Finding:
-    """Which regions workers may be in."""
+    """Check the configured regions."""
     from lcm.wiring.control_plane import RegionConfigError, region_names
 
     try:
@@ -194,13 +197,11 @@ def check_regions(settings: RegionSettings) -> Finding:
 
 
 async def check_control_plane(settings: ControlPlaneAddressSettings) -> AsyncIterator[Finding]:
-    """Whether the control plane lets the controller in."""
+    """Check that the control plane accepts the controller's token."""
     from lcm.client.errors import ClientError
-    from lcm.wiring.worker_controller import (
-        InvalidSettingsError,
-        WorkerControllerComponentSettings,
-        make_control_plane_client,
-    )
+    from lcm.wiring.connections import InvalidSettingsError
+    from lcm.wiring.controllers import make_control_plane_client
+    from lcm.wiring.worker_controller import WorkerControllerComponentSettings
 
     assert isinstance(settings, WorkerControllerComponentSettings)
     part, url = CONTROL_PLANE, settings.control_plane_api_url
@@ -216,28 +217,28 @@ async def check_control_plane(settings: ControlPlaneAddressSettings) -> AsyncIte
             yield Finding(part, False, str(error), "check CONTROL_PLANE_API_URL and LCM_CONTROLLER_TOKEN")
             return
         if me.role != "controller":
-            remedy = "LCM_CONTROLLER_TOKEN must be the one that the control plane was given"
-            yield Finding(part, False, f"{url} knows us as {me.name}, role {me.role}", remedy)
+            remedy = "LCM_CONTROLLER_TOKEN must match the control plane's"
+            yield Finding(part, False, f"{url} identifies this process as {me.name}, role {me.role}", remedy)
             return
-        yield Finding(part, True, f"{url} lets us in as {me.name}")
+        yield Finding(part, True, f"{url} accepts this process as {me.name}")
         async for finding in check_cml(settings, client):
             yield finding
 
 
 async def check_cml(settings: WorkerControllerComponentSettings, client: Client) -> AsyncIterator[Finding]:
-    """Whether CML servers of running workers answer, and let us in."""
+    """Check that CML servers of running workers respond and accept the account."""
     from lcm.model.worker.status import WorkerStatus
-    from lcm.wiring.worker_controller import InvalidSettingsError, connect_cml
+    from lcm.wiring.connections import InvalidSettingsError, connect_cml
 
     assert isinstance(settings, CmlSettings)
     try:
         servers = connect_cml(settings)
     except InvalidSettingsError as error:
-        yield Finding("CML", False, str(error), "mend CML_CA_FILE, or leave it out")
+        yield Finding("CML", False, str(error), "fix CML_CA_FILE, or unset it")
         return
     if not settings.cml_default_password.get_secret_value():
-        remedy = "set it, unless every worker has an account of its own"
-        yield Finding("CML", False, "CML_DEFAULT_PASSWORD is not set: nobody can sign in to new servers", remedy)
+        remedy = "set it, unless every worker has its own account"
+        yield Finding("CML", False, "CML_DEFAULT_PASSWORD is not set: sign-in to new servers is impossible", remedy)
     others = [status for status in WorkerStatus if status is not WorkerStatus.RUNNING]
     tried = 0
     try:
@@ -249,7 +250,7 @@ async def check_cml(settings: WorkerControllerComponentSettings, client: Client)
     finally:
         await servers.close()
     if not tried:
-        yield Finding("CML", True, "no worker runs, so no server was asked")
+        yield Finding("CML", True, "no worker is running, so no server was checked")
 
 
 async def _check_cml_server(
@@ -266,16 +267,16 @@ async def _check_cml_server(
         own = await client.internal.cml_credentials(worker.id)
         account = Credentials(own.username, own.password.get_secret_value())
     except ClientError:
-        pass  # it has none of its own
+        pass  # it has no account of its own
     try:
         about = await servers.get_system_information(address)
         await servers.get_system_health(address, account)
     except CMLAuthenticationError as error:
         return Finding(
-            part, False, str(error), "check CML_DEFAULT_USERNAME and CML_DEFAULT_PASSWORD, or the worker's own"
+            part, False, str(error), "check CML_DEFAULT_USERNAME and CML_DEFAULT_PASSWORD, or the worker's own account"
         )
     except CMLTlsError as error:
         return Finding(part, False, str(error), "check CML_TLS and CML_CA_FILE")
     except CMLError as error:
         return Finding(part, False, str(error), "is it reachable from here? CML_USE_PRIVATE_ADDRESS, CML_PROXY_URL")
-    return Finding(part, True, f"CML {about.version} at {address} lets us in")
+    return Finding(part, True, f"CML {about.version} at {address} accepts the account")

@@ -1,6 +1,6 @@
-"""Trying AWS: who calls run as, what may be read, which image is launched, and whether changes would be allowed.
+"""Checks of AWS: the account, read permissions, the image to launch, and permission to make changes.
 
-Changes are tried by requests that EC2 checks and does not carry out.
+Changes are checked with EC2 dry runs, which are authorized but not carried out.
 """
 
 from __future__ import annotations
@@ -19,21 +19,17 @@ if TYPE_CHECKING:
     from lcm.wiring.aws_permissions import DryRunResult, PermissionChecker
     from lcm.wiring.worker_controller import CloudConnection, WorkerControllerComponentSettings
 
-_POLICY_REMEDY = "give the credentials what deploy/iam-policy.json lists"
+_POLICY_REMEDY = "grant the permissions in deploy/iam-policy.json"
 _IMAGES_REMEDY = "share one, or set AMI_NAME_PATTERN and AMI_OWNERS"
-_REGION_REMEDY = "mend this region in AWS_REGION_CONFIGS"
-_DRY_RUN_IGNORED_REMEDY = "this endpoint does not keep to DryRun: see what it did, and do not check it again"
+_REGION_REMEDY = "fix this region in AWS_REGION_CONFIGS"
+_DRY_RUN_IGNORED_REMEDY = "this endpoint ignores DryRun: review what it changed, and do not run this check on it again"
 _ACTION_NAMES = {"StartInstances": "starting", "StopInstances": "stopping", "TerminateInstances": "terminating"}
 
 
 async def check_cloud(settings: CloudSettings, *, plane_answers: bool = False) -> AsyncIterator[Finding]:
-    """Which account calls run as, and what they are allowed, in each region."""
-    from lcm.wiring.worker_controller import (
-        InvalidSettingsError,
-        MissingExtraError,
-        WorkerControllerComponentSettings,
-        connect_aws,
-    )
+    """Check the account and its permissions in each region."""
+    from lcm.wiring.connections import InvalidSettingsError
+    from lcm.wiring.worker_controller import MissingExtraError, WorkerControllerComponentSettings, connect_aws
 
     assert isinstance(settings, WorkerControllerComponentSettings)
     if settings.cloud_provider == "simulated":
@@ -57,9 +53,9 @@ async def check_cloud(settings: CloudSettings, *, plane_answers: bool = False) -
 
 
 async def _template_to_check(settings: WorkerControllerComponentSettings) -> WorkerTemplate:
-    """One that workers are really made from, as far as the control plane tells; else the smallest of our own."""
+    """A template in use, if the control plane knows one; else the smallest built-in template."""
     from lcm.client.errors import ClientError, NotFoundError
-    from lcm.wiring.worker_controller import make_control_plane_client
+    from lcm.wiring.controllers import make_control_plane_client
 
     try:
         async with make_control_plane_client(settings) as client:
@@ -75,7 +71,7 @@ async def _template_to_check(settings: WorkerControllerComponentSettings) -> Wor
                 if template.enabled:
                     return template
     except ClientError:
-        pass  # it answered a moment ago, and that it does is told elsewhere
+        pass  # it responded a moment ago, and another check reports whether it does
     return DEFAULT_TEMPLATES[0]
 
 
@@ -89,20 +85,20 @@ async def _check_region(
     try:
         account = await provider.account_id(region)
     except CloudError as error:
-        remedy = "give it credentials as any program on boto3 has them: AWS_PROFILE, a role, or environment variables"
+        remedy = "provide AWS credentials: AWS_PROFILE, a role, or environment variables"
         yield Finding(part, False, str(error), remedy)
         return
     yield Finding(part, True, f"calls run as account {account}")
     sweep = await provider.sweep(region, InstanceSelection())
-    troubles = await _check_reads(cloud, region, sweep)
-    for trouble in troubles:
-        yield Finding(part, False, trouble, _POLICY_REMEDY)
-    if not troubles:
-        yield Finding(part, True, f"reading is allowed; {len(sweep.instances)} of our instances")
+    problems = await _check_reads(cloud, region, sweep)
+    for problem in problems:
+        yield Finding(part, False, problem, _POLICY_REMEDY)
+    if not problems:
+        yield Finding(part, True, f"reading is allowed; {len(sweep.instances)} managed instances")
     images: Sequence[Image] = ()
     patterns = dict.fromkeys((settings.ami_name_pattern, template.ami_name_pattern or settings.ami_name_pattern))
     for pattern in patterns:
-        asked = f"{pattern} of {', '.join(settings.ami_owners)}"
+        images_text = f"{pattern} of {', '.join(settings.ami_owners)}"
         try:
             images = await provider.find_images(region, pattern, settings.ami_owners)
         except CloudError as error:
@@ -110,25 +106,25 @@ async def _check_region(
             yield Finding(part, False, str(error), _POLICY_REMEDY)
             continue
         if images:
-            yield Finding(part, True, f"{images[0].name} ({images[0].id}) is the newest image like {asked}")
+            yield Finding(part, True, f"{images[0].name} ({images[0].id}) is the newest image like {images_text}")
         else:
-            yield Finding(part, False, f"no image like {asked}", _IMAGES_REMEDY)
+            yield Finding(part, False, f"no image like {images_text}", _IMAGES_REMEDY)
     async for finding in _check_changes(cloud, region, template, images, sweep):
         yield finding
 
 
 async def _check_reads(cloud: CloudConnection, region: str, sweep: Sweep) -> list[str]:
-    """What may not be read."""
+    """Problems with read permissions."""
     from lcm.cloud.errors import CloudError
     from lcm.wiring.aws_permissions import NONEXISTENT_INSTANCE
 
-    troubles = [] if sweep.complete else [sweep.trouble or "instances cannot be listed"]
-    for look in (cloud.provider.health(region), cloud.metrics.get_instance_metrics(region, [NONEXISTENT_INSTANCE])):
+    problems = [] if sweep.complete else [sweep.error or "instances cannot be listed"]
+    for request in (cloud.provider.health(region), cloud.metrics.get_instance_metrics(region, [NONEXISTENT_INSTANCE])):
         try:
-            await look
+            await request
         except CloudError as error:
-            troubles.append(str(error))
-    return troubles
+            problems.append(str(error))
+    return problems
 
 
 async def _check_changes(
@@ -137,15 +133,15 @@ async def _check_changes(
     part = f"AWS {region}"
     assert cloud.permissions is not None
     permissions = cloud.permissions(region)
-    trouble = await permissions.tries()
-    if trouble is not None:
-        yield Finding(part, True, f"whether changes are allowed was not tried: {trouble}", note=True)
+    problem = await permissions.check_dry_run_support()
+    if problem is not None:
+        yield Finding(part, True, f"permission to make changes was not checked: {problem}", note=True)
         return
     if images:
         async for finding in _check_launches(cloud, permissions, region, template, images[0]):
             yield finding
     else:
-        yield Finding(part, True, "whether launches are allowed was not tried: there is no image", note=True)
+        yield Finding(part, True, "permission to launch was not checked: there is no image", note=True)
     async for finding in _check_instance_actions(permissions, part, sweep):
         yield finding
 
@@ -153,56 +149,54 @@ async def _check_changes(
 async def _check_launches(
     cloud: CloudConnection, permissions: PermissionChecker, region: str, template: WorkerTemplate, image: Image
 ) -> AsyncIterator[Finding]:
-    """One finding for all subnets that are fine, and one for each that is not."""
+    """One finding for all subnets that pass, and one for each that does not."""
     from lcm.wiring.aws_permissions import DryRunOutcome, LaunchCheck, check_launches
 
-    part, fine = f"AWS {region}", []
+    part, allowed = f"AWS {region}", []
     async for subnet, trial in check_launches(permissions, LaunchCheck(cloud.sites[region], template, image.id)):
         where = f"into {subnet or 'the default subnet'}"
-        if trial.verdict is DryRunOutcome.ALLOWED:
-            fine.append(where)
+        if trial.outcome is DryRunOutcome.ALLOWED:
+            allowed.append(where)
         else:
             yield _denied_finding(part, f"launching {where}", trial)
-    if fine:
+    if allowed:
         what = f"template {template.name} ({template.instance_type}) from {image.id}, with tags"
-        yield Finding(part, True, f"launching is allowed: {what}, {', '.join(fine)}")
+        yield Finding(part, True, f"launching is allowed: {what}, {', '.join(allowed)}")
 
 
 async def _check_instance_actions(permissions: PermissionChecker, part: str, sweep: Sweep) -> AsyncIterator[Finding]:
-    """Start, stop and terminate. Only an instance of ours tells for sure: policies may be bound to its tags."""
+    """Check start, stop and terminate. Only a managed instance is conclusive: policies may depend on its tags."""
     from lcm.wiring.aws_permissions import NONEXISTENT_INSTANCE, DryRunOutcome, check_instance_actions
 
     instance_id, trials = await check_instance_actions(permissions, sweep.instances.values())
-    ours = instance_id != NONEXISTENT_INSTANCE
-    fine, untold = [], []
+    managed = instance_id != NONEXISTENT_INSTANCE
+    allowed, unknown = [], []
     for trial in trials:
         doing = _ACTION_NAMES[trial.operation]
-        if trial.verdict is DryRunOutcome.ALLOWED:
-            fine.append(doing)
-        elif ours or trial.verdict is DryRunOutcome.MADE:
+        if trial.outcome is DryRunOutcome.ALLOWED:
+            allowed.append(doing)
+        elif managed or trial.outcome is DryRunOutcome.EXECUTED:
             yield _denied_finding(part, f"{doing} {instance_id}", trial)
         else:
-            untold.append(doing)
-    if fine:
-        with_what = f"tried with {instance_id}" if ours else "tried with an instance that does not exist"
-        yield Finding(part, True, f"allowed: {', '.join(fine)} ({with_what})")
-    if untold:
-        says = f"not told before an instance of ours is there: whether {', '.join(untold)} is allowed"
-        yield Finding(part, True, says, note=True)
+            unknown.append(doing)
+    if allowed:
+        instance_text = f"checked with {instance_id}" if managed else "checked with an instance that does not exist"
+        yield Finding(part, True, f"allowed: {', '.join(allowed)} ({instance_text})")
+    if unknown:
+        message = f"cannot be checked without a managed instance: whether {', '.join(unknown)} is allowed"
+        yield Finding(part, True, message, note=True)
 
 
 def _denied_finding(part: str, what: str, trial: DryRunResult) -> Finding:
     from lcm.wiring.aws_permissions import DryRunOutcome
 
-    if trial.verdict is DryRunOutcome.FORBIDDEN:
-        remedy = f"allow {trial.lacking}, as deploy/iam-policy.json does"
-        return Finding(part, False, f"not allowed: {what}: {trial.answer}", remedy)
-    if trial.verdict is DryRunOutcome.WRONG:
+    if trial.outcome is DryRunOutcome.DENIED:
+        remedy = f"allow {trial.missing_action}, as deploy/iam-policy.json does"
+        return Finding(part, False, f"not allowed: {what}: {trial.message}", remedy)
+    if trial.outcome is DryRunOutcome.MISCONFIGURED:
         return Finding(
-            part, False, f"{what} would be refused: {trial.answer}", "mend this region in AWS_REGION_CONFIGS"
+            part, False, f"{what} would be rejected: {trial.message}", "fix this region in AWS_REGION_CONFIGS"
         )
-    if trial.verdict is DryRunOutcome.MADE:
-        return Finding(
-            part, False, f"{what}: {trial.answer}, although it was only to be checked", _DRY_RUN_IGNORED_REMEDY
-        )
-    return Finding(part, True, f"whether {what} is allowed cannot be told: {trial.answer}", note=True)
+    if trial.outcome is DryRunOutcome.EXECUTED:
+        return Finding(part, False, f"{what}: {trial.message}, although it was a dry run", _DRY_RUN_IGNORED_REMEDY)
+    return Finding(part, True, f"whether {what} is allowed could not be determined: {trial.message}", note=True)

@@ -1,31 +1,34 @@
-"""`lcm config`: the settings of a service: what counts, where it came from, and whether it works."""
+"""`lcm config`: settings of a service, their sources, and connectivity checks. `lcm completion`: a shell script."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it has no other name for it
 
-from lcm.cli.errors import FAILED, INTERRUPTED, OK, USAGE
+from lcm.cli.errors import FAILED, INTERRUPTED, OK, USAGE, print_error
 from lcm.cli.output.printer import Printer
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.options import ConfigOption, OutputFormat, OutputOption, make_command_group
-from lcm.cli.runtime.session import print_error
 
 if TYPE_CHECKING:
     from lcm.cli.config.check import Finding
     from lcm.settings import LoadedSettings, Settings
 
-app = make_command_group("The settings of a service: what counts, where it came from, whether it works.")
+
+app = make_command_group("Settings of a service: values, sources, and connectivity checks.")
 
 
 class Service(StrEnum):
-    """Whose settings."""
+    """Services that have settings."""
 
     UP = "up"
     CONTROL_PLANE = "control-plane"
@@ -44,12 +47,12 @@ _SETTINGS_CLASSES = {
     Service.CONTROLLER: "lcm.wiring.controllers:StandaloneControllerSettings",
 }
 
-ServiceArgument = Annotated[Service, typer.Argument(help="The service whose settings are meant.")]
+ServiceArgument = Annotated[Service, typer.Argument(help="The service.")]
 
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting as it is shown. A secret is masked."""
+    """One setting for display. A secret is masked."""
 
     name: str
     value: str | None
@@ -62,61 +65,61 @@ def show_config(
     service: ServiceArgument = Service.UP,
     config: ConfigOption = None,
     output: OutputOption = OutputFormat.TABLE,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what is not the default.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Only settings that differ from the default.")] = False,
 ) -> None:
-    """Every setting of a service: its value, and where that came from. Secrets are masked."""
-    every = setting_rows(_load_settings(service, config))
-    kept = [each for each in every if not changed or each.source != "default"]
-    screen = Printer(output)
+    """Show every setting of a service with its value and source. Secrets are masked."""
+    every_row = setting_rows(_load_settings(service, config))
+    rows = [each for each in every_row if not changed or each.source != "default"]
+    printer = Printer(output)
     if output is OutputFormat.NAME:
-        sys.stdout.write("".join(f"{each.name}\n" for each in kept))
-    elif not screen.for_people:
-        screen.data([asdict(each) for each in kept])
-    elif kept:
-        screen.table(_columns(), kept)
+        sys.stdout.write("".join(f"{each.name}\n" for each in rows))
+    elif not printer.for_people:
+        printer.data([asdict(each) for each in rows])
+    elif rows:
+        printer.table(_columns(), rows)
     else:
-        screen.say("Everything is at its default.")
+        printer.line("All settings have their defaults.")
 
 
 @app.command("check")
 def check_config(
     service: ServiceArgument = Service.UP, config: ConfigOption = None, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Try what a service needs: etcd, the store, AWS, CML. One line each, and what to do about what is wrong.
+    """Check what a service needs: etcd, store, AWS, CML. Prints one line each, with a remedy for each problem.
 
-    It changes nothing. Exit code 1 if anything is wrong.
+    It changes nothing. Exit code 1 if a check fails.
     """
     from lcm.cli.config.check import run_checks
     from lcm.cli.runtime.client_factory import silence_logs
 
     loaded = _load_settings(service, config)
     silence_logs()
-    screen = Printer(output)
+    printer = Printer(output)
     try:
         found = asyncio.run(
-            run_checks(loaded.settings, (lambda each: _print_finding(screen, each)) if screen.for_people else None)
+            run_checks(loaded.settings, (lambda each: _print_finding(printer, each)) if printer.for_people else None)
         )
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
-    if not screen.for_people:
-        screen.data([asdict(each) for each in found])
+    if not printer.for_people:
+        printer.data([asdict(each) for each in found])
     raise typer.Exit(OK if all(each.ok for each in found) else FAILED)
 
 
 def setting_rows(loaded: LoadedSettings[Settings]) -> list[SettingRow]:
-    """All settings with value and source, in the order of the service."""
+    """All settings of a service with value and source, in declaration order."""
     from lcm.settings import describe
     from lcm.settings.describe import MASK, format_value
 
-    shown = []
+    rows = []
     for doc in describe(type(loaded.settings)):
         value = getattr(loaded.settings, doc.name)
         text = None if value is None else format_value(value)
         if doc.secret:
             text = MASK if _is_set(value) else None
         source = loaded.source_of(doc.name)
-        shown.append(SettingRow(doc.variable, _mask_url_password(text), source, doc.description))
-    return shown
+        rows.append(SettingRow(doc.variable, _mask_url_password(text), source, doc.description))
+    return rows
 
 
 def _is_set(secret: object) -> bool:
@@ -125,7 +128,7 @@ def _is_set(secret: object) -> bool:
 
 
 def _mask_url_password(text: str | None) -> str | None:
-    """An address may carry a user and a password."""
+    """Mask the user and password in a URL."""
     import re
 
     return None if text is None else re.sub(r"://[^/@\s]+@", "://***@", text)
@@ -134,14 +137,14 @@ def _mask_url_password(text: str | None) -> str | None:
 def _columns() -> list[Column[SettingRow]]:
     return [
         Column("SETTING", lambda each: each.name),
-        Column("VALUE", lambda each: each.value or "not set", least=16, style=_value_style),
-        Column("FROM", lambda each: each.source, least=12, style=_value_style),
-        Column("WHAT IT IS", lambda each: each.description, rank=1, least=30, wide=True),
+        Column("VALUE", lambda each: each.value or "not set", min_width=16, style=_value_style),
+        Column("SOURCE", lambda each: each.source, min_width=12, style=_value_style),
+        Column("DESCRIPTION", lambda each: each.description, priority=1, min_width=30, wide_only=True),
     ]
 
 
-def _value_style(shown: SettingRow) -> str:
-    return "dim" if shown.source == "default" else "bold"
+def _value_style(row: SettingRow) -> str:
+    return "dim" if row.source == "default" else "bold"
 
 
 def _load_settings(service: Service, config: str | None) -> LoadedSettings[Settings]:
@@ -154,7 +157,7 @@ def _load_settings(service: Service, config: str | None) -> LoadedSettings[Setti
         raise typer.Exit(print_error(str(error), USAGE)) from None
 
 
-def _print_finding(screen: Printer, finding: Finding) -> None:
+def _print_finding(printer: Printer, finding: Finding) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -167,4 +170,29 @@ def _print_finding(screen: Printer, finding: Finding) -> None:
     grid.add_row(mark, Text(finding.part, style="bold"), Text(finding.says))
     if finding.remedy:
         grid.add_row("", "", Text(finding.remedy, style="yellow"))
-    screen.tidy(grid)
+    printer.renderable(grid)
+
+
+completion_app = make_command_group("Print a shell completion script.")
+
+
+class Shell(StrEnum):
+    """Supported shells."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+@completion_app.command()
+def completion(
+    shell: Annotated[Shell | None, typer.Argument(metavar="bash|zsh|fish", help="Default: your login shell.")] = None,
+) -> None:
+    """Print the completion script; `lcm --install-completion` installs it.
+
+    For the current shell only: source <(lcm completion bash)
+    """
+    named = shell.value if shell is not None else Path(os.environ.get("SHELL", "")).name
+    if named not in [each.value for each in Shell]:
+        raise typer.Exit(print_error("unknown shell: run lcm completion bash, zsh or fish", USAGE))
+    sys.stdout.write(get_completion_script(prog_name="lcm", complete_var="_LCM_COMPLETE", shell=named) + "\n")

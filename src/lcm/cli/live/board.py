@@ -1,4 +1,4 @@
-"""The live fleet as a picture that keys change: which workers fit, which is chosen, what is about to be asked for."""
+"""State of `lcm watch`: visible workers, selection, filter, and the action to confirm."""
 
 from __future__ import annotations
 
@@ -10,63 +10,62 @@ from lcm.cli.live import terminal as keyboard
 if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
-HELP = "q quit   / filter   ↑↓ choose   s start   p stop   d drain   e explain"
+HELP = "q quit   / filter   ↑↓ select   s start   p stop   d drain   e explain"
 ACTIONS = {"s": "start", "p": "stop", "d": "drain"}
 _QUESTIONS = {
     "start": "Start {name}?",
-    "stop": "Stop {name} without waiting for what runs on it?",
-    "drain": "Drain {name}: no new lablets, and a stop once the present ones are done?",
+    "stop": "Stop {name} without waiting for its labs?",
+    "drain": "Drain {name}: no new lablets, then stop when the present ones end?",
 }
 EXPLAIN, QUIT = "explain", "quit"
 
 
 @dataclass(frozen=True, slots=True)
 class BoardAction:
-    """What the person at the keys wants done."""
+    """An action that the user requested by key."""
 
-    what: str
+    name: str
     worker: Worker | None = None
 
 
 @dataclass(slots=True)
 class Board:
-    """What is shown and how keys change it. It asks nobody: whoever holds it does what is wished."""
+    """What is shown, and how keys change it. It does no I/O: the caller performs the actions."""
 
     workers: dict[str, Worker] = field(default_factory=dict)
     filter: str = ""
-    chosen: str | None = None  # the id: rows come and go
-    typing: bool = False
-    asking: str | None = None
+    selected_id: str | None = None  # an id, as rows come and go
+    editing_filter: bool = False
+    pending_action: str | None = None
     message: str = ""
-    text: str = ""  # an explanation that covers the list
+    overlay: str = ""  # an explanation that covers the list
 
     def visible(self) -> list[Worker]:
-        """Workers that fit the filter, by name. What has ended is left out unless it is filtered for."""
-        wanted = self.filter.lower()
-        found = [worker for worker in self.workers.values() if self._fits(worker, wanted)]
-        return sorted(found, key=lambda worker: (worker.name, worker.id))
+        """Workers that match the filter, by name. Terminated ones are hidden unless filtered for."""
+        matches = [worker for worker in self.workers.values() if self._matches(worker, self.filter.lower())]
+        return sorted(matches, key=lambda worker: (worker.name, worker.id))
 
     @property
     def selected(self) -> Worker | None:
-        """The worker that keys act on."""
+        """The selected worker, which keys act on."""
         rows = self.visible()
-        return next((worker for worker in rows if worker.id == self.chosen), rows[0] if rows else None)
+        return next((worker for worker in rows if worker.id == self.selected_id), rows[0] if rows else None)
 
-    def put(self, worker: Worker) -> None:
-        """A worker as it is now. An event that was overtaken changes nothing."""
-        known = self.workers.get(worker.id)
-        if known is None or worker.version >= known.version:
+    def update(self, worker: Worker) -> None:
+        """Store a worker unless a newer version is known: events may arrive late."""
+        stored = self.workers.get(worker.id)
+        if stored is None or worker.version >= stored.version:
             self.workers[worker.id] = worker
 
-    def press(self, key: str) -> BoardAction | None:
-        """What a key does; what it wishes for is given back."""
-        if self.typing:
-            self._type(key)
+    def handle_key(self, key: str) -> BoardAction | None:
+        """Apply a key; returns the requested action, if any."""
+        if self.editing_filter:
+            self._edit_filter(key)
             return None
-        if self.asking is not None:
+        if self.pending_action is not None:
             return self._answer(key)
-        if self.text:
-            self.text = ""
+        if self.overlay:
+            self.overlay = ""
             return BoardAction(QUIT) if key == "q" else None
         self.message = ""
         if key in (keyboard.UP, keyboard.DOWN):
@@ -79,35 +78,35 @@ class Board:
         if key == "q":
             return BoardAction(QUIT)
         if key == "/":
-            self.typing = True
+            self.editing_filter = True
         elif key == keyboard.ESCAPE:
             self.filter = ""
         elif worker is not None and key in ("e", keyboard.ENTER):
             return BoardAction(EXPLAIN, worker)
         elif worker is not None and key in ACTIONS:
-            self.chosen, self.asking = worker.id, ACTIONS[key]
+            self.selected_id, self.pending_action = worker.id, ACTIONS[key]
         return None
 
-    def question(self) -> str:
-        """The confirmation that is waited for; empty if none is."""
+    def prompt(self) -> str:
+        """The pending confirmation prompt; empty if there is none."""
         worker = self.selected
-        if self.asking is None or worker is None:
+        if self.pending_action is None or worker is None:
             return ""
-        return f"{_QUESTIONS[self.asking].format(name=worker.name)} y / n"
+        return f"{_QUESTIONS[self.pending_action].format(name=worker.name)} y / n"
 
     def _answer(self, key: str) -> BoardAction | None:
         if key == keyboard.RESIZED:
             return None
-        wish = BoardAction(self.asking or "", self.selected) if key.lower() == "y" else None
-        self.message = "" if wish is not None else "Nothing was changed."
-        self.asking = None
-        return wish
+        action = BoardAction(self.pending_action or "", self.selected) if key.lower() == "y" else None
+        self.message = "" if action is not None else "No changes made."
+        self.pending_action = None
+        return action
 
-    def _type(self, key: str) -> None:
+    def _edit_filter(self, key: str) -> None:
         if key == keyboard.ENTER:
-            self.typing = False
+            self.editing_filter = False
         elif key == keyboard.ESCAPE:
-            self.typing, self.filter = False, ""
+            self.editing_filter, self.filter = False, ""
         elif key == keyboard.ERASE:
             self.filter = self.filter[:-1]
         elif len(key) == 1:
@@ -119,10 +118,10 @@ class Board:
             return
         selected = self.selected
         place = next((number for number, worker in enumerate(rows) if selected and worker.id == selected.id), 0)
-        self.chosen = rows[min(max(place + step, 0), len(rows) - 1)].id
+        self.selected_id = rows[min(max(place + step, 0), len(rows) - 1)].id
 
-    def _fits(self, worker: Worker, wanted: str) -> bool:
-        if worker.status == "TERMINATED" and "terminated" not in wanted:
+    def _matches(self, worker: Worker, query: str) -> bool:
+        if worker.status == "TERMINATED" and "terminated" not in query:
             return False
-        facts = f"{worker.name} {worker.status} {worker.aws_region} {worker.template_name} {worker.desired_status}"
-        return all(part in facts.lower() for part in wanted.split())
+        text = f"{worker.name} {worker.status} {worker.aws_region} {worker.template_name} {worker.desired_status}"
+        return all(part in text.lower() for part in query.split())

@@ -1,4 +1,4 @@
-"""A terminal that is drawn on: keys as they are pressed, a screen of its own, and everything put back at the end."""
+"""Full-screen terminal: single key input, the alternate screen, and restoration at the end."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def parse_keys(text: str) -> list[str]:
-    """What was pressed: single letters, and words for keys that are not letters. Unknown ones are left out."""
+    """Parse pressed keys: letters, and names for other keys. Unknown keys are ignored."""
     keys = []
     while text:
         if text in ("\x1b[", "\x1bO"):
             break
         named = next((name for name in sorted(_KEY_NAMES, key=len, reverse=True) if text.startswith(name)), None)
         if named == "\x1b" and text[1:2] in ("[", "O"):
-            text = text[3:]  # a key that means nothing here
+            text = text[3:]  # an unsupported key
             continue
         if named is not None:
             keys.append(_KEY_NAMES[named])
@@ -53,7 +53,7 @@ def parse_keys(text: str) -> list[str]:
 
 
 class Terminal:
-    """The screen and the keyboard, while somebody looks."""
+    """The screen and the keyboard."""
 
     def __init__(self) -> None:
         self.keys: asyncio.Queue[str] = asyncio.Queue()
@@ -65,14 +65,14 @@ class Terminal:
         return size.columns, size.lines
 
     def draw(self, text: str) -> None:
-        """A whole screen, in one go and without a flicker. Lines that do not fit below are left out."""
+        """Draw a whole screen at once, without flicker. Lines below the last row are dropped."""
         _, height = self.size
         lines = text.rstrip("\n").split("\n")[:height]
         sys.stdout.write(_HOME + f"{_CLEAR_LINE}\n".join(lines) + _CLEAR_LINE + _CLEAR_BELOW)
         sys.stdout.flush()
 
     def read(self) -> None:
-        """Take what was pressed."""
+        """Read pressed keys into the queue."""
         data = os.read(sys.stdin.fileno(), 1024)
         for key in parse_keys(data.decode(errors="ignore")):
             self.keys.put_nowait(key)
@@ -80,7 +80,7 @@ class Terminal:
 
 @contextmanager
 def open_terminal() -> Iterator[Terminal]:
-    """Take the terminal, and give it back as it was, whatever happens. Ctrl-C stays what it is."""
+    """Switch to full-screen mode, and always restore the terminal. Ctrl-C still interrupts."""
     terminal = Terminal()
     loop = asyncio.get_running_loop()
     keyboard = sys.stdin.fileno()

@@ -1,4 +1,4 @@
-"""`lcm top`: the load of each worker, as it was last measured."""
+"""`lcm top`: the latest resource usage of each worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.metrics import MetricsSample
     from lcm.model.worker.record import Worker
 
-app = make_command_group("The load of each worker.")
+app = make_command_group("CPU, memory and disk usage of each worker.")
 
 _MAX_CONCURRENT = 8
 _RECENT = timedelta(minutes=15)
@@ -30,27 +30,27 @@ _SORT_KEYS = ("cpu", "memory", "disk", "nodes", "name")
 
 @dataclass(frozen=True, slots=True)
 class WorkerLoad:
-    """A worker and its newest figures."""
+    """A worker and its latest metrics sample."""
 
     worker: Worker
     sample: MetricsSample | None
 
 
-@command(app, patient=True)
+@command(app, retry=True)
 async def top(
     session: Session,
-    sort: Annotated[str, typer.Option(metavar="cpu|memory|disk|nodes|name", help="What comes first.")] = "cpu",
-    once: Annotated[bool, typer.Option("--once", help="Show it once, also on a terminal.")] = False,
-    interval: Annotated[str, typer.Option(metavar="SPAN", help="How often it is read again.")] = "5s",
+    sort: Annotated[str, typer.Option(metavar="cpu|memory|disk|nodes|name", help="Sort key.")] = "cpu",
+    once: Annotated[bool, typer.Option("--once", help="Show once, also on a terminal.")] = False,
+    interval: Annotated[str, typer.Option(metavar="SPAN", help="Refresh interval.")] = "5s",
 ) -> None:
-    """CPU, memory, disk, labs and nodes of each running worker. On a terminal it is shown again until Ctrl-C."""
+    """Show CPU, memory, disk, labs and nodes of each running worker. Refreshes on a terminal until Ctrl-C."""
     from lcm.cli.errors import UsageError
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.durations import parse_duration
 
     if sort not in _SORT_KEYS:
         raise UsageError(f"--sort {sort!r}: must be one of {', '.join(_SORT_KEYS)}")
-    session.watching = session.screen.is_terminal and session.screen.for_people and not once
+    session.watch = session.printer.is_terminal and session.printer.for_people and not once
 
     async def show() -> None:
         await _show_loads(session, sort)
@@ -61,80 +61,85 @@ async def top(
 async def _show_loads(session: Session, sort: str) -> None:
     from lcm.cli.output.printer import to_json_data
     from lcm.core import clock
-    from lcm.model.worker.status import WorkerStatus
+    from lcm.model.worker.status import CML_STATUSES
 
     now = clock.now()
-    running = session.client.workers.list(status=[WorkerStatus.RUNNING, WorkerStatus.DRAINING], page_size=500)
+    running = session.client.workers.list(status=CML_STATUSES, page_size=500)
     workers = [worker async for worker in running]
-    gate = asyncio.Semaphore(_MAX_CONCURRENT)
+    limit = asyncio.Semaphore(_MAX_CONCURRENT)
 
-    async def look(worker: Worker) -> WorkerLoad:
-        async with gate:
+    async def load_of(worker: Worker) -> WorkerLoad:
+        async with limit:
             samples = await session.client.workers.metrics(worker.id, since=now - _RECENT)
         return WorkerLoad(worker, samples[-1] if samples else None)
 
-    loads = sorted(await asyncio.gather(*map(look, workers)), key=lambda load: sort_key(load, sort))
-    if not session.screen.for_people:
+    loads = sorted(await asyncio.gather(*map(load_of, workers)), key=lambda load: sort_key(load, sort))
+    if not session.printer.for_people:
         measured = [{"name": each.worker.name, **(to_json_data(each.sample) if each.sample else {})} for each in loads]
-        session.screen.data(measured)
+        session.printer.data(measured)
     elif loads:
-        session.screen.table(_columns(now), loads)
+        session.printer.table(_columns(now), loads)
     else:
-        session.screen.say("No worker runs.")
+        session.printer.line("No running workers.")
 
 
 def sort_key(load: WorkerLoad, sort: str) -> tuple[float, str]:
-    """The highest first, what was not measured last."""
-    figures = load.sample
-    if sort == "name" or figures is None:
+    """Highest first; workers without a sample last."""
+    sample = load.sample
+    if sort == "name" or sample is None:
         return (0.0 if sort == "name" else 1.0, load.worker.name)
-    figure = {
-        "cpu": figures.cpu_utilization,
-        "memory": figures.memory_utilization,
-        "disk": figures.disk_utilization,
-        "nodes": figures.running_nodes,
+    value = {
+        "cpu": sample.cpu_utilization,
+        "memory": sample.memory_utilization,
+        "disk": sample.disk_utilization,
+        "nodes": sample.running_nodes,
     }[sort]
-    return (1.0 if figure is None else -float(figure), load.worker.name)
+    return (1.0 if value is None else -float(value), load.worker.name)
 
 
 def _columns(now: datetime) -> list[Column[WorkerLoad]]:
-    def percent(title: str, name: str, rank: int) -> Column[WorkerLoad]:
+    def percent(title: str, name: str, priority: int) -> Column[WorkerLoad]:
         def value(load: WorkerLoad) -> float | None:
-            figure: float | None = getattr(load.sample, name, None)
-            return figure
+            value: float | None = getattr(load.sample, name, None)
+            return value
 
         def cell(load: WorkerLoad) -> str:
             share = value(load)
             return "" if share is None else f"{usage_bar(share)} {share:3.0f} %"
 
-        return Column(title, cell, rank=rank, style=lambda load: usage_style(value(load)))
+        return Column(title, cell, priority=priority, style=lambda load: usage_style(value(load)))
 
-    def count(title: str, name: str, rank: int) -> Column[WorkerLoad]:
-        return Column(title, lambda load: _number(getattr(load.sample, name, None)), rank=rank, right=True)
+    def count(title: str, name: str, priority: int) -> Column[WorkerLoad]:
+        return Column(
+            title, lambda load: _number(getattr(load.sample, name, None)), priority=priority, align_right=True
+        )
 
     return [
-        Column("NAME", lambda load: load.worker.name, least=12),
+        Column("NAME", lambda load: load.worker.name, min_width=12),
         percent("CPU", "cpu_utilization", 0),
         percent("MEMORY", "memory_utilization", 1),
         percent("DISK", "disk_utilization", 2),
         count("LABS", "labs_count", 3),
         count("NODES", "running_nodes", 3),
-        Column("REGION", lambda load: load.worker.aws_region, rank=5),
-        Column("USED", lambda load: _ago(load.worker.last_activity_at, now), rank=4, right=True),
+        Column("REGION", lambda load: load.worker.aws_region, priority=5),
+        Column("USED", lambda load: _ago(load.worker.last_activity_at, now), priority=4, align_right=True),
         Column(
-            "MEASURED", lambda load: _ago(load.sample.collected_at if load.sample else None, now), rank=6, right=True
+            "MEASURED",
+            lambda load: _ago(load.sample.collected_at if load.sample else None, now),
+            priority=6,
+            align_right=True,
         ),
     ]
 
 
 def usage_bar(share: float, width: int = 10) -> str:
-    """How full, as a picture."""
+    """A usage bar."""
     full = round(min(max(share, 0), 100) / 100 * width)
     return "█" * full + "░" * (width - full)
 
 
 def usage_style(share: float | None) -> str:
-    """The colour of a load."""
+    """The colour of a usage percentage."""
     if share is None:
         return "dim"
     if share >= _CRITICAL_PERCENT:
@@ -142,8 +147,8 @@ def usage_style(share: float | None) -> str:
     return "yellow" if share >= _WARNING_PERCENT else "green"
 
 
-def _number(figure: float | None) -> str:
-    return "" if figure is None else f"{figure:g}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:

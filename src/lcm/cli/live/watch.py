@@ -1,4 +1,4 @@
-"""`lcm watch`: the fleet live, from the event stream."""
+"""`lcm watch`: a live view of the fleet, from the event stream."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from lcm.cli.live.terminal import Terminal
     from lcm.client import Event
 
-app = make_command_group("The fleet live, with keys to act on it.")
+app = make_command_group("Live view of the fleet, with keys for actions.")
 
-_REDRAW_SECONDS = 1.0  # seconds: how old things are moves too
+_REDRAW_SECONDS = 1.0  # ages on the screen change too
 _FIRST_REFRESH, _REFRESH_SECONDS = 1.0, 60.0
 _HEADER_LINES, _FOOTER_LINES = 2, 3  # lines above and below the workers
 
 
-@command(app, patient=True)
+@command(app, retry=True)
 async def watch(session: Session) -> None:
-    """The fleet live. On a terminal it is drawn in place and keys act on it; elsewhere each change is a line.
+    """Live view of the fleet: drawn in place with keys for actions on a terminal, one line per change elsewhere.
 
-    Keys: q quit, / filter, up and down choose, s start, p stop (pause), d drain, e explain. A change asks first.
+    Keys: q quit, / filter, up and down select, s start, p stop (pause), d drain, e explain. Changes ask first.
     """
-    if session.screen.is_terminal and sys.stdin.isatty() and session.screen.for_people:
+    if session.printer.is_terminal and sys.stdin.isatty() and session.printer.for_people:
         await _watch_on_terminal(session)
     else:
         await _print_changes(session)
@@ -59,7 +59,7 @@ async def _watch_on_terminal(session: Session) -> None:
 async def _handle_keys(
     session: Session, board: Board, terminal: Terminal, following: asyncio.Task[None], changed: asyncio.Event
 ) -> None:
-    """Draw, then wait for a key, a change or the next second."""
+    """Draw, then wait for a key, an event or the next tick."""
     from lcm.cli.live.board import QUIT
 
     key: asyncio.Task[str] = asyncio.create_task(terminal.keys.get())
@@ -73,43 +73,43 @@ async def _handle_keys(
             if following.done():
                 following.result()
             if key.done():
-                wish = board.press(key.result())
+                action = board.handle_key(key.result())
                 key = asyncio.create_task(terminal.keys.get())
-                if wish is not None and wish.what == QUIT:
+                if action is not None and action.name == QUIT:
                     return
-                if wish is not None:
-                    await _perform(session, board, wish)
+                if action is not None:
+                    await _perform(session, board, action)
     finally:
         key.cancel()
 
 
-async def _perform(session: Session, board: Board, wish: BoardAction) -> None:
-    """Do what was wished; a refusal is said on the screen, in the server's words."""
+async def _perform(session: Session, board: Board, action: BoardAction) -> None:
+    """Perform the action; an error is shown on the screen in the server's words."""
     from lcm.cli.commands.worker_actions import command_call
     from lcm.cli.live.board import EXPLAIN
     from lcm.cli.runtime.client_factory import describe_error
     from lcm.client import ClientError
 
-    assert wish.worker is not None
+    assert action.worker is not None
     try:
-        if wish.what == EXPLAIN:
-            board.text = await _explanation_text(session, wish)
+        if action.name == EXPLAIN:
+            board.overlay = await _explanation_text(session, action)
         else:
-            worker = await command_call(session, wish.what)(wish.worker.id, None)
-            board.put(worker)
-            board.message = f"{worker.name} is wanted {worker.desired_status}."
+            worker = await command_call(session, action.name)(action.worker.id, None)
+            board.update(worker)
+            board.message = f"Desired state of {worker.name}: {worker.desired_status}."
     except ClientError as error:
-        board.message = describe_error(error, session.reach) or str(error)
+        board.message = describe_error(error, session.target) or str(error)
 
 
-async def _explanation_text(session: Session, wish: BoardAction) -> str:
+async def _explanation_text(session: Session, action: BoardAction) -> str:
     from lcm.cli.output.worker_views import show_explanation
 
-    assert wish.worker is not None
-    told = await session.client.workers.explain(wish.worker.id)
-    with session.screen.console.capture() as page:
-        show_explanation(session.screen, wish.worker.name, told)
-        session.screen.say("\nAny key goes back.", style="dim")
+    assert action.worker is not None
+    explanation = await session.client.workers.explain(action.worker.id)
+    with session.printer.console.capture() as page:
+        show_explanation(session.printer, action.worker.name, explanation)
+        session.printer.line("\nPress any key to go back.", style="dim")
     return page.get()
 
 
@@ -118,58 +118,62 @@ def _draw(session: Session, board: Board, terminal: Terminal) -> None:
     from lcm.cli.output.worker_views import worker_columns
     from lcm.core import clock
 
-    if board.text:
-        terminal.draw(board.text)
+    if board.overlay:
+        terminal.draw(board.overlay)
         return
-    screen, rows = session.screen, board.visible()
+    printer, rows = session.printer, board.visible()
     selected = board.selected
     place = next((number for number, worker in enumerate(rows) if selected and worker.id == selected.id), 0)
     room = max(1, terminal.size[1] - _HEADER_LINES - _FOOTER_LINES - 1)
     first = max(0, min(place - room // 2, len(rows) - room))
-    with screen.console.capture() as page:
-        screen.say(_headline(session, board), style="bold")
-        screen.say()
+    with printer.console.capture() as page:
+        printer.line(_headline(session, board), style="bold")
+        printer.line()
         if rows:
-            screen.table(worker_columns(clock.now()), rows[first : first + room], chosen=place - first)
+            printer.table(worker_columns(clock.now()), rows[first : first + room], selected=place - first)
         else:
-            screen.say(
-                "No worker fits." if board.filter else "No workers. Make one: lcm workers create NAME --template small"
+            printer.line(
+                "No matching workers."
+                if board.filter
+                else "No workers. Create one: lcm workers create NAME --template small"
             )
-        screen.say()
-        screen.say(board.question() or board.message, style="bold yellow")
-        screen.say(f"/{board.filter}▏  Enter keeps it, Esc clears it" if board.typing else HELP, style="dim")
+        printer.line()
+        printer.line(board.prompt() or board.message, style="bold yellow")
+        printer.line(
+            f"/{board.filter}▏  Enter applies it, Esc clears it" if board.editing_filter else HELP, style="dim"
+        )
     terminal.draw(page.get())
 
 
 def _headline(session: Session, board: Board) -> str:
-    living = [worker for worker in board.workers.values() if worker.status != "TERMINATED"]
-    ready = sum(worker.ready for worker in living)
-    cost = sum(worker.cost_per_hour_usd or 0 for worker in living if worker.status in ("RUNNING", "DRAINING"))
-    shown = f"   filter: {board.filter}" if board.filter and not board.typing else ""
-    return f"{session.reach.url}   {len(living)} workers, {ready} ready, ${cost:.2f} an hour{shown}"
+    active = [worker for worker in board.workers.values() if worker.status != "TERMINATED"]
+    ready = sum(worker.ready for worker in active)
+    cost = sum(worker.cost_per_hour_usd or 0 for worker in active if worker.status in ("RUNNING", "DRAINING"))
+    filter_text = f"   filter: {board.filter}" if board.filter and not board.editing_filter else ""
+    return f"{session.target.url}   {len(active)} workers, {ready} ready, ${cost:.2f} per hour{filter_text}"
 
 
 async def _read_all(session: Session, board: Board) -> None:
-    found = {worker.id: worker async for worker in session.client.workers.list(page_size=500)}
-    for worker in found.values():
-        board.put(worker)
+    workers = {worker.id: worker async for worker in session.client.workers.list(page_size=500)}
+    for worker in workers.values():
+        board.update(worker)
 
 
 async def _refresh_periodically(session: Session, board: Board, changed: asyncio.Event) -> None:
-    """What happened between the first look and the stream is seen by a second one; later ones are a safety net."""
+    """Read all workers again: soon, for events between the first read and the stream; later, as a safety net."""
     from lcm.client import ClientError
 
     pause = _FIRST_REFRESH
     while True:
         await asyncio.sleep(pause)
-        with suppress(ClientError):  # the stream says what is wrong
+        with suppress(ClientError):  # the event stream reports the error
             await _read_all(session, board)
         changed.set()
         pause = _REFRESH_SECONDS
 
 
 async def _follow(session: Session, board: Board, changed: asyncio.Event) -> None:
-    """Keep the picture as it is there. After events were missed it is read again."""
+    """Apply events to the board. After missed events, read everything again."""
     from lcm.model.worker.record import Worker
 
     async with aclosing(session.client.events.follow(topic=["worker"])) as events:
@@ -177,7 +181,7 @@ async def _follow(session: Session, board: Board, changed: asyncio.Event) -> Non
             if event.is_reset:
                 await _read_all(session, board)
             elif event.name == "worker":
-                board.put(Worker.model_validate(event.data))
+                board.update(Worker.model_validate(event.data))
             changed.set()
 
 
@@ -185,7 +189,7 @@ async def _follow(session: Session, board: Board, changed: asyncio.Event) -> Non
 
 
 async def _print_changes(session: Session) -> None:
-    """A line a step, or with -o json an object a line, from now on."""
+    """Print one line per status change, or with -o json one object per line."""
     import json
 
     names = {worker.id: worker.name async for worker in session.client.workers.list(page_size=500)}
@@ -195,7 +199,7 @@ async def _print_changes(session: Session) -> None:
                 names = {worker.id: worker.name async for worker in session.client.workers.list(page_size=500)}
             elif event.name == "worker":
                 names[event.data["id"]] = event.data["name"]
-            elif event.name == "history" and session.screen.for_people:
+            elif event.name == "history" and session.printer.for_people:
                 await _print_step(session, names, event)
             elif event.name == "history":
                 sys.stdout.write(json.dumps({**event.data, "name": names.get(event.data["worker_id"])}) + "\n")

@@ -1,4 +1,4 @@
-"""Showing something again when it changes: in place on a terminal, one below the other elsewhere."""
+"""The --watch loop: redraw in place on a terminal, append elsewhere."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ _REFRESH_SECONDS = 2.0
 
 
 async def show_or_watch(session: Session, show: Callable[[], Awaitable[None]], every: float = _REFRESH_SECONDS) -> None:
-    """Show it once, or with --watch until somebody interrupts. A lost connection is said and waited out."""
-    if not session.watching:
+    """Show once, or with --watch until interrupted. A lost connection is reported and retried."""
+    if not session.watch:
         await show()
         return
     from lcm.cli.runtime.client_factory import describe_error
     from lcm.client import ApiError, ClientError
 
-    before = ""
+    previous = ""
     while True:
         try:
             text = await _capture(session, show)
         except ApiError:
             raise
         except ClientError as error:
-            text = f"{describe_error(error, session.reach)}\n"
-        if text != before:
-            sys.stdout.write(_CLEAR_SCREEN + text if session.screen.is_terminal else text)
+            text = f"{describe_error(error, session.target)}\n"
+        if text != previous:
+            sys.stdout.write(_CLEAR_SCREEN + text if session.printer.is_terminal else text)
             sys.stdout.flush()
-            before = text
+            previous = text
         await asyncio.sleep(every)
 
 
 async def _capture(session: Session, show: Callable[[], Awaitable[None]]) -> str:
-    """What would be written, so that it can be drawn at once and without flicker."""
-    if session.screen.for_people:
-        with session.screen.console.capture() as captured:
+    """The output as text, so that it can be drawn at once without flicker."""
+    if session.printer.for_people:
+        with session.printer.console.capture() as captured:
             await show()
         return captured.get()
     with redirect_stdout(StringIO()) as page:

@@ -1,4 +1,4 @@
-"""Spans of time, as people type them and as tables show them."""
+"""Parsing and formatting of durations and times."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ def parse_duration(text: str, what: str = "a span") -> timedelta:
         plain += "s"
     parts = _PART.findall(plain)
     if not parts or "".join(number + unit for number, unit in parts) != plain:
-        raise UsageError(f"{what} {text!r}: must be such as 90s, 10m, 1h30m or 2d")
+        raise UsageError(f"{what} {text!r}: must be a duration such as 90s, 10m, 1h30m or 2d")
     seconds = sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
     if not 0 < seconds <= _MAX_DURATION.total_seconds():
-        raise UsageError(f"{what} {text!r}: must be more than nothing and at most ten years")
+        raise UsageError(f"{what} {text!r}: must be greater than zero and at most ten years")
     return timedelta(seconds=seconds)
 
 
 def parse_time(text: str, now: datetime, what: str = "a moment") -> datetime:
-    """A span from now, such as `2h`, or a date and time, in UTC unless it says otherwise."""
+    """A duration from now, such as `2h`, or a date and time, in UTC unless it has an offset."""
     if re.match(r"\d{4}-", text.strip()):
         try:
             moment = datetime.fromisoformat(text.strip())
         except ValueError:
-            raise UsageError(f"{what} {text!r}: must be such as 2h, or 2026-01-17T10:30Z") from None
+            raise UsageError(
+                f"{what} {text!r}: must be a duration such as 2h, or a time such as 2026-01-17T10:30Z"
+            ) from None
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return now + parse_duration(text, what)
 
 
 def parse_past_time(text: str, now: datetime, what: str = "a moment") -> datetime:
-    """A span before now, such as `12h`, or a date and time, in UTC unless it says otherwise."""
+    """A duration before now, such as `12h`, or a date and time, in UTC unless it has an offset."""
     if re.match(r"\d{4}-", text.strip()):
         return parse_time(text, now, what)
     return now - parse_duration(text, what)
 
 
 def format_duration(span: timedelta) -> str:
-    """`42s`, `12m`, `2h5m`, `3d4h`: as little as says enough."""
+    """A short duration: `42s`, `12m`, `2h5m`, `3d4h`."""
     seconds = max(0, int(span.total_seconds()))
     if seconds < 60:
         return f"{seconds}s"
@@ -58,8 +60,13 @@ def format_duration(span: timedelta) -> str:
     return f"{days}d{hours}h" if hours and days < 10 else f"{days}d"
 
 
+def format_minutes(minutes: float | None) -> str:
+    """A number of minutes as a short duration; empty if there is none."""
+    return "" if minutes is None else format_duration(timedelta(minutes=minutes))
+
+
 def format_elapsed(span: timedelta) -> str:
-    """`0:07`, `12:30`, `1:02:03`: for a clock that runs."""
+    """Elapsed time: `0:07`, `12:30`, `1:02:03`."""
     seconds = max(0, int(span.total_seconds()))
     hours, rest = divmod(seconds, 3600)
     minutes, left = divmod(rest, 60)
@@ -67,12 +74,12 @@ def format_elapsed(span: timedelta) -> str:
 
 
 def format_hold_end(end: datetime | None) -> str:
-    """When a hold ends."""
-    return "until somebody releases it" if end is None else f"until {format_timestamp_utc(end)}"
+    """The end of a hold."""
+    return "until it is released" if end is None else f"until {format_timestamp_utc(end)}"
 
 
 def format_timestamp(moment: datetime) -> str:
-    """`2026-01-17 10:30:05`, under a title that says UTC."""
+    """`2026-01-17 10:30:05`, for columns with UTC in their title."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 

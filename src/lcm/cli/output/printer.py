@@ -1,4 +1,4 @@
-"""What a command writes: tables and sentences for people, data for programs."""
+"""Output of commands: tables and sentences for people, JSON and YAML for programs."""
 
 from __future__ import annotations
 
@@ -23,58 +23,55 @@ T = TypeVar("T")
 M = TypeVar("M", bound="BaseModel")
 
 _UNLIMITED_WIDTH = 100_000
-_STATUS_STYLES = {
-    "RUNNING": "green",
-    "FAILED": "bold red",
-    "UNKNOWN": "magenta",
-    "STOPPED": "dim",
-    "TERMINATED": "dim",
-    "TERMINATING": "red",
-}
+_TONE_STYLES = {"healthy": "green", "failed": "bold red", "unknown": "magenta", "inactive": "dim", "ending": "red"}
 
 
 def status_style(status: str) -> str:
-    """The colour of a status: green where all is well, red where somebody is needed, yellow on the way."""
-    return _STATUS_STYLES.get(status, "yellow")
+    """The colour of a status: green is healthy, red needs attention, yellow is in progress."""
+    from lcm.model.worker.status import STATUSES, WorkerStatus
+
+    if status not in WorkerStatus.__members__:
+        return "yellow"
+    return _TONE_STYLES.get(STATUSES[WorkerStatus(status)].tone.value, "yellow")
 
 
 class Printer:
-    """Standard output in the form that was asked for. Colours only on a terminal, and not with NO_COLOR."""
+    """Writes to standard output in the requested format. Colours only on a terminal, and not with NO_COLOR."""
 
-    def __init__(self, form: OutputFormat = OutputFormat.TABLE) -> None:
-        self.form = form
+    def __init__(self, output_format: OutputFormat = OutputFormat.TABLE) -> None:
+        self.format = output_format
 
     @property
     def for_people(self) -> bool:
-        """Whether a person reads it."""
-        return self.form in (OutputFormat.TABLE, OutputFormat.WIDE)
+        """Whether the output is for people."""
+        return self.format in (OutputFormat.TABLE, OutputFormat.WIDE)
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it can be drawn on."""
+        """Whether standard output is a terminal."""
         return sys.stdout.isatty()
 
     @property
-    def room(self) -> int | None:
-        """How many characters fit on a line; None: as many as there are."""
+    def width(self) -> int | None:
+        """The width of a line in characters; None if unlimited."""
         return None if self.console.width == _UNLIMITED_WIDTH else self.console.width
 
     @cached_property
     def console(self) -> Console:
-        """Where people read."""
+        """The Rich console for output to people."""
         from rich.console import Console
 
-        to_json_data = Console(highlight=False, markup=False, emoji=False)
-        if to_json_data.is_terminal and self.form is not OutputFormat.WIDE:
-            return to_json_data
+        console = Console(highlight=False, markup=False, emoji=False)
+        if console.is_terminal and self.format is not OutputFormat.WIDE:
+            return console
         return Console(highlight=False, markup=False, emoji=False, width=_UNLIMITED_WIDTH)
 
-    def say(self, text: str = "", style: str = "") -> None:
-        """A line for people, wrapped at words on a terminal."""
+    def line(self, text: str = "", style: str = "") -> None:
+        """Print a line for people, wrapped at words on a terminal."""
         self.console.print(text, style=style or None)
 
-    def facts(self, facts: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
-        """Names and what is to be said of each, one below the other; long ones go on below their beginning."""
+    def details(self, details: Sequence[tuple[str, str]], *, indent: int = 2) -> None:
+        """Print names and values, one pair per line; long values are indented below their beginning."""
         from rich.padding import Padding
         from rich.table import Table
         from rich.text import Text
@@ -82,24 +79,24 @@ class Printer:
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(no_wrap=True, style="bold")
         grid.add_column(overflow="fold")
-        for name, text in facts:
+        for name, text in details:
             grid.add_row(name, Text(text))
-        self.tidy(Padding(grid, (0, 0, 0, indent), expand=False))
+        self.renderable(Padding(grid, (0, 0, 0, indent), expand=False))
 
-    def table(self, columns: Sequence[Column[T]], rows: Sequence[T], *, chosen: int | None = None) -> None:
-        """Rows under titles, as wide as the terminal at most."""
-        kept = [column for column in columns if self.form is OutputFormat.WIDE or not column.wide]
-        with self._tidy():
-            print_table(self.console, kept, rows, self.room, chosen)
+    def table(self, columns: Sequence[Column[T]], rows: Sequence[T], *, selected: int | None = None) -> None:
+        """Print a table, at most as wide as the terminal."""
+        shown = [column for column in columns if self.format is OutputFormat.WIDE or not column.wide_only]
+        with self._without_trailing_spaces():
+            print_table(self.console, shown, rows, self.width, selected)
 
-    def tidy(self, drawn: RenderableType) -> None:
-        """Something that Rich draws."""
-        with self._tidy():
-            self.console.print(drawn)
+    def renderable(self, renderable: RenderableType) -> None:
+        """Print a Rich renderable."""
+        with self._without_trailing_spaces():
+            self.console.print(renderable)
 
     @contextmanager
-    def _tidy(self) -> Iterator[None]:
-        """No spaces at the ends of lines where somebody may compare or paste them."""
+    def _without_trailing_spaces(self) -> Iterator[None]:
+        """Strip trailing spaces where the output is not a terminal, so that it can be compared and pasted."""
         if self.console.is_terminal:
             yield
             return
@@ -109,28 +106,28 @@ class Printer:
         self.console.out("\n".join(line.rstrip() for line in lines), highlight=False)
 
     def data(self, value: Any) -> None:
-        """For programs."""
-        if self.form is OutputFormat.YAML:
+        """Print data for programs, as YAML or JSON."""
+        if self.format is OutputFormat.YAML:
             import yaml
 
             sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
         else:
             sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
-    def many(self, items: Sequence[M], columns: Sequence[Column[M]], name: Callable[[M], str], none: str) -> None:
-        """A list in the form that was asked for; `none` is what people read where it is empty."""
-        if self.form is OutputFormat.NAME:
+    def items(self, items: Sequence[M], columns: Sequence[Column[M]], name: Callable[[M], str], none: str) -> None:
+        """Print a list in the requested format; `none` is the text for people if it is empty."""
+        if self.format is OutputFormat.NAME:
             sys.stdout.write("".join(f"{name(item)}\n" for item in items))
         elif not self.for_people:
             self.data([to_json_data(item) for item in items])
         elif items:
             self.table(columns, items)
         else:
-            self.say(none)
+            self.line(none)
 
-    def one(self, item: M, name: str, show: Callable[[M], None]) -> None:
-        """One thing in the form that was asked for; `show` writes it for people."""
-        if self.form is OutputFormat.NAME:
+    def item(self, item: M, name: str, show: Callable[[M], None]) -> None:
+        """Print one item in the requested format; `show` prints it for people."""
+        if self.format is OutputFormat.NAME:
             sys.stdout.write(f"{name}\n")
         elif self.for_people:
             show(item)
@@ -139,5 +136,5 @@ class Printer:
 
 
 def to_json_data(item: BaseModel) -> Any:
-    """Data of the contract as JSON has it."""
+    """The JSON data of a model."""
     return item.model_dump(mode="json", by_alias=True)

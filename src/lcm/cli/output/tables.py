@@ -1,4 +1,4 @@
-"""Tables that fit: columns that matter less go first, and what is still too long is cut."""
+"""Tables that fit the terminal: cells are cut, and less important columns are left out."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ _EMPTY_CELL = "-"
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column: what it shows, and how much it matters.
+    """One column: its title, its cells and its priority.
 
-    Where there is no room those with the highest `rank` go first; 0 stays. A cell may be cut down to `least`,
-    or with `wrap` goes on below.
+    If space is limited, columns with the highest `priority` are left out first; 0 is always shown. A cell may be
+    cut down to `min_width`, or with `wrap` continues on the next line.
     """
 
     title: str
     cell: Callable[[T], str]
-    rank: int = 0
-    least: int | None = None
+    priority: int = 0
+    min_width: int | None = None
     style: Callable[[T], str] | None = None
-    wide: bool = False
-    right: bool = False
+    wide_only: bool = False
+    align_right: bool = False
     wrap: bool = False
 
 
-def fit_columns(natural: Sequence[int], ranks: Sequence[int], least: Sequence[int], room: int) -> dict[int, int]:
-    """Which columns are shown, and how wide. Cutting comes before leaving out."""
+def fit_columns(
+    natural: Sequence[int], priorities: Sequence[int], min_widths: Sequence[int], max_width: int
+) -> dict[int, int]:
+    """The shown columns and their widths. Cells are cut before columns are left out."""
     shown = list(range(len(natural)))
     while True:
         gaps = COLUMN_GAP * (len(shown) - 1)
-        narrowest = sum(min(natural[each], least[each]) for each in shown) + gaps
-        droppable = [each for each in shown if ranks[each] > 0]
-        if narrowest <= room or not droppable:
-            return _shrink({each: natural[each] for each in shown}, least, room - gaps)
-        shown.remove(max(droppable, key=lambda each: (ranks[each], each)))
+        narrowest = sum(min(natural[each], min_widths[each]) for each in shown) + gaps
+        droppable = [each for each in shown if priorities[each] > 0]
+        if narrowest <= max_width or not droppable:
+            return _shrink({each: natural[each] for each in shown}, min_widths, max_width - gaps)
+        shown.remove(max(droppable, key=lambda each: (priorities[each], each)))
 
 
-def _shrink(widths: dict[int, int], least: Sequence[int], room: int) -> dict[int, int]:
-    """The widest gives way first."""
-    while sum(widths.values()) > room:
-        able = [each for each in widths if widths[each] > least[each]]
+def _shrink(widths: dict[int, int], min_widths: Sequence[int], max_width: int) -> dict[int, int]:
+    """Shrink the widest column first."""
+    while sum(widths.values()) > max_width:
+        able = [each for each in widths if widths[each] > min_widths[each]]
         if not able:
             break
         widths[max(able, key=lambda each: (widths[each], each))] -= 1
@@ -57,9 +59,13 @@ def _shrink(widths: dict[int, int], least: Sequence[int], room: int) -> dict[int
 
 
 def print_table(
-    console: Console, columns: Sequence[Column[T]], rows: Sequence[T], room: int | None, chosen: int | None = None
+    console: Console,
+    columns: Sequence[Column[T]],
+    rows: Sequence[T],
+    max_width: int | None,
+    selected: int | None = None,
 ) -> None:
-    """Write the table; `room` None: nothing is cut or left out. `chosen` is the row to be marked."""
+    """Print the table. With `max_width` None nothing is cut or left out. The row `selected` is highlighted."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
@@ -68,21 +74,23 @@ def print_table(
     natural = [
         max([len(column.title), *(cell_len(line[number]) for line in cells)]) for number, column in enumerate(columns)
     ]
-    least = [
-        width if column.least is None else max(column.least, len(column.title))
+    min_widths = [
+        width if column.min_width is None else max(column.min_width, len(column.title))
         for width, column in zip(natural, columns, strict=True)
     ]
-    ranks = [column.rank for column in columns]
-    widths = fit_columns(natural, ranks, least, room) if room is not None else dict(enumerate(natural))
+    priorities = [column.priority for column in columns]
+    widths = dict(enumerate(natural))
+    if max_width is not None:
+        widths = fit_columns(natural, priorities, min_widths, max_width)
     table = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="bold", show_edge=False)
     last = max(widths)
     for number, width in widths.items():
         column = columns[number]
-        # The last one needs no spaces after it: they would be copied along.
+        # The last column gets no padding: it would be copied along.
         table.add_column(
             column.title,
-            justify="right" if column.right else "left",
-            min_width=None if number == last and not column.right else width,
+            justify="right" if column.align_right else "left",
+            min_width=None if number == last and not column.align_right else width,
             max_width=width,
             no_wrap=not column.wrap,
             overflow="ellipsis",
@@ -92,5 +100,5 @@ def print_table(
             Text(line[number], style=style(row) if (style := columns[number].style) is not None else "")
             for number in widths
         ]
-        table.add_row(*shown, style="reverse" if place == chosen else None)
-    console.print(table, crop=False, soft_wrap=room is None)
+        table.add_row(*shown, style="reverse" if place == selected else None)
+    console.print(table, crop=False, soft_wrap=max_width is None)

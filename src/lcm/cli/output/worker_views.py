@@ -1,4 +1,4 @@
-"""How workers look in a terminal: in a list, alone, explained, and over time."""
+"""Workers in a terminal: list, details, explanation, history, and losses on termination."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _NEGATIVE_CONDITIONS = ("Stuck",)
 
 
 def format_age(moment: datetime | None, now: datetime) -> str:
-    """How long ago, in as few letters as say enough."""
+    """The time since a moment, in short form."""
     return "" if moment is None else format_duration(now - moment)
 
 
 def worker_notes(worker: Worker, now: datetime) -> str:
-    """What somebody should know who sees only one line of it."""
-    said = []
+    """The most important remarks, for the notes column."""
+    notes = []
     if worker.hold is not None and worker.hold.active(now):
-        said.append(f"on hold: {worker.hold.reason}")
-    said += [f"stuck: {each.message or each.reason}" for each in worker.conditions if _is_true(each, "Stuck")]
-    if worker.status == "FAILED" and not said:
-        said.append(f"lcm workers explain {worker.name}")
+        notes.append(f"on hold: {worker.hold.reason}")
+    notes += [f"stuck: {each.message or each.reason}" for each in worker.conditions if _is_true(each, "Stuck")]
+    if worker.status == "FAILED" and not notes:
+        notes.append(f"lcm workers explain {worker.name}")
     if worker.drifted:
-        said.append("drifted")
+        notes.append("drifted")
     if worker.license_status == "failed":
-        said.append("licence refused")
+        notes.append("license rejected")
     if worker.paused_by_policy and worker.desired_status == "STOPPED":
-        said.append(f"paused: {worker.pause_reason or 'idle'}")
+        notes.append(f"paused: {worker.pause_reason or 'idle'}")
     if any(_is_true(each, "Idle") for each in worker.conditions):
-        said.append("idle")
-    return "; ".join(said)
+        notes.append("idle")
+    return "; ".join(notes)
 
 
 def _is_true(condition: Condition, kind: str) -> bool:
@@ -55,31 +55,33 @@ def _is_true(condition: Condition, kind: str) -> bool:
 
 
 def worker_status_text(worker: Worker) -> str:
-    """The status, and where it is going if that is elsewhere."""
-    wanted = worker.desired_status.value
-    settled = worker.status.value == wanted or (worker.status == "FAILED" and wanted == "RUNNING")
-    return worker.status.value if settled else f"{worker.status.value} → {wanted}"
+    """The status, with the desired status if it differs."""
+    desired = worker.desired_status.value
+    settled = worker.status.value == desired or (worker.status == "FAILED" and desired == "RUNNING")
+    return worker.status.value if settled else f"{worker.status.value} → {desired}"
 
 
 def worker_columns(now: datetime) -> list[Column[Worker]]:
-    """The columns of a list."""
+    """The columns of the worker list."""
     return [
-        Column("NAME", lambda worker: worker.name, least=12),
+        Column("NAME", lambda worker: worker.name, min_width=12),
         Column("STATUS", worker_status_text, style=lambda worker: status_style(worker.status.value)),
-        Column("READY", lambda worker: "yes" if worker.ready else "no", rank=1, style=_ready_style),
-        Column("REGION", lambda worker: worker.aws_region, rank=4),
-        Column("TEMPLATE", lambda worker: worker.template_name or "", rank=5),
-        Column("ADDRESS", lambda worker: worker.public_ip or worker.private_ip or "", rank=7),
-        Column("FOR", lambda worker: format_age(worker.status_since, now), rank=3, right=True),
-        Column("LICENCE", lambda worker: worker.license_status.value, rank=6),
-        Column("LABLETS", lambda worker: str(worker.allocation.lablets), rank=10, wide=True, right=True),
-        Column("INSTANCE", lambda worker: worker.instance_id or "", rank=8, wide=True),
-        Column("TYPE", lambda worker: worker.instance_type or "", rank=10, wide=True),
-        Column("CML", lambda worker: worker.cml_version or "", rank=11, wide=True),
-        Column("$/H", lambda worker: format_money(worker.cost_per_hour_usd), rank=9, wide=True, right=True),
-        Column("ID", lambda worker: worker.id, rank=12, wide=True),
-        Column("AGE", lambda worker: format_age(worker.created_at, now), rank=13, wide=True, right=True),
-        Column("NOTES", lambda worker: worker_notes(worker, now), rank=2, least=16, style=lambda _: "yellow"),
+        Column("READY", lambda worker: "yes" if worker.ready else "no", priority=1, style=_ready_style),
+        Column("REGION", lambda worker: worker.aws_region, priority=4),
+        Column("TEMPLATE", lambda worker: worker.template_name or "", priority=5),
+        Column("ADDRESS", lambda worker: worker.public_ip or worker.private_ip or "", priority=7),
+        Column("FOR", lambda worker: format_age(worker.status_since, now), priority=3, align_right=True),
+        Column("LICENSE", lambda worker: worker.license_status.value, priority=6),
+        Column("LABLETS", lambda worker: str(worker.allocation.lablets), priority=10, wide_only=True, align_right=True),
+        Column("INSTANCE", lambda worker: worker.instance_id or "", priority=8, wide_only=True),
+        Column("TYPE", lambda worker: worker.instance_type or "", priority=10, wide_only=True),
+        Column("CML", lambda worker: worker.cml_version or "", priority=11, wide_only=True),
+        Column(
+            "$/H", lambda worker: format_money(worker.cost_per_hour_usd), priority=9, wide_only=True, align_right=True
+        ),
+        Column("ID", lambda worker: worker.id, priority=12, wide_only=True),
+        Column("AGE", lambda worker: format_age(worker.created_at, now), priority=13, wide_only=True, align_right=True),
+        Column("NOTES", lambda worker: worker_notes(worker, now), priority=2, min_width=16, style=lambda _: "yellow"),
     ]
 
 
@@ -88,42 +90,43 @@ def _ready_style(worker: Worker) -> str:
 
 
 def format_money(amount: float | None) -> str:
-    """Dollars, with as many places as say something."""
+    """An amount in dollars, with more decimal places for small amounts."""
     if amount is None:
         return ""
     return f"{amount:.4f}" if 0 < amount < 0.1 else f"{amount:.2f}"
 
 
-def show_worker(screen: Printer, worker: Worker) -> None:
-    """One worker, all that a person asks for."""
+def show_worker(printer: Printer, worker: Worker) -> None:
+    """Print the details of one worker."""
     now = clock.now()
     cost = cost_so_far(worker, now)
+    created = format_timestamp_utc(worker.created_at)
     addresses = [each for each in (worker.public_ip, worker.private_ip and f"{worker.private_ip} (private)") if each]
-    facts = [
-        ("status", f"{worker.status} for {format_duration(now - worker.status_since)}, wanted {worker.desired_status}"),
+    details = [
+        (
+            "status",
+            f"{worker.status} for {format_duration(now - worker.status_since)}, desired {worker.desired_status}",
+        ),
         ("ready", "yes" if worker.ready else "no"),
         ("region", worker.aws_region),
         ("template", worker.template_name or "none"),
         ("instance", _instance_text(worker)),
         ("address", ", ".join(addresses) or "none"),
-        ("CML", worker.cml_version or "not known"),
-        ("licence", _license_text(worker)),
+        ("CML", worker.cml_version or "unknown"),
+        ("license", _license_text(worker)),
         ("lablets", _lablets_text(worker)),
         ("cost", _cost_text(worker.cost_per_hour_usd, cost)),
-        ("if lost", worker.lost_instance_policy.value),
+        ("on loss", worker.lost_instance_policy.value),
         ("notes", worker_notes(worker, now)),
         ("tags", ", ".join(f"{key}={value}" for key, value in sorted(worker.tags.items()))),
-        (
-            "created",
-            f"{format_timestamp_utc(worker.created_at)} ({format_duration(now - worker.created_at)} ago), {worker.origin}",
-        ),
+        ("created", f"{created} ({format_duration(now - worker.created_at)} ago), {worker.origin}"),
         ("id", f"{worker.id} (version {worker.version})"),
     ]
-    screen.say(worker.name, style="bold")
-    screen.facts([(name, text) for name, text in facts if text])
+    printer.line(worker.name, style="bold")
+    printer.details([(name, text) for name, text in details if text])
     if worker.conditions:
-        screen.say()
-        show_conditions(screen, worker.conditions, now)
+        printer.line()
+        show_conditions(printer, worker.conditions, now)
 
 
 def _instance_text(worker: Worker) -> str:
@@ -136,77 +139,85 @@ def _instance_text(worker: Worker) -> str:
 def _license_text(worker: Worker) -> str:
     token = "" if worker.has_license_token else ", no token"
     pending = worker.pending_license_operation
-    asked = f", {pending.operation} asked by {pending.requested_by}" if pending is not None else ""
-    return f"{worker.license_status}{token}{asked}"
+    request = f", {pending.operation} requested by {pending.requested_by}" if pending is not None else ""
+    return f"{worker.license_status}{token}{request}"
 
 
 def _lablets_text(worker: Worker) -> str:
-    taken = worker.allocation
-    if not taken.lablets:
+    used = worker.allocation
+    if not used.lablets:
         return ""
-    return f"{taken.lablets}, taking {taken.cpu_cores:g} CPU, {taken.memory_gb:g} GB memory, {taken.nodes} nodes"
+    return f"{used.lablets}, using {used.cpu_cores:g} CPU, {used.memory_gb:g} GB memory, {used.nodes} nodes"
 
 
 def _cost_text(rate: float | None, total: float | None) -> str:
     if rate is None:
-        return "not known"
-    return f"${format_money(rate)} an hour" + (f", about ${total:.2f} so far" if total is not None else "")
+        return "unknown"
+    return f"${format_money(rate)} per hour" + (f", about ${total:.2f} so far" if total is not None else "")
 
 
-def show_conditions(screen: Printer, conditions: Sequence[Condition], now: datetime) -> None:
-    """What else is true of it, since when and why."""
+def show_conditions(printer: Printer, conditions: Sequence[Condition], now: datetime) -> None:
+    """Print the conditions with age and reason."""
     columns: list[Column[Condition]] = [
         Column("CONDITION", lambda each: each.type.value),
-        Column("HOLDS", lambda each: each.status.value, style=_condition_style),
-        Column("SINCE", lambda each: f"{format_duration(now - each.since)} ago", right=True),
+        Column("STATUS", lambda each: each.status.value, style=_condition_style),
+        Column("SINCE", lambda each: f"{format_duration(now - each.since)} ago", align_right=True),
         Column(
-            "WHY", lambda each: ": ".join(part for part in (each.reason, each.message) if part), least=20, wrap=True
+            "REASON",
+            lambda each: ": ".join(part for part in (each.reason, each.message) if part),
+            min_width=20,
+            wrap=True,
         ),
     ]
-    screen.table(columns, conditions)
+    printer.table(columns, conditions)
 
 
 def _condition_style(condition: Condition) -> str:
-    holds = condition.status.value
+    status = condition.status.value
     if condition.type.value in _POSITIVE_CONDITIONS:
-        return {"True": "green", "False": "red"}.get(holds, "yellow")
+        return {"True": "green", "False": "red"}.get(status, "yellow")
     if condition.type.value in _NEGATIVE_CONDITIONS:
-        return "bold red" if holds == "True" else ""
-    return "yellow" if holds == "True" else ""
+        return "bold red" if status == "True" else ""
+    return "yellow" if status == "True" else ""
 
 
-def show_explanation(screen: Printer, name: str, told: Explanation) -> None:
-    """Why it is as it is: first the answer, then what it rests on."""
+def show_explanation(printer: Printer, name: str, explanation: Explanation) -> None:
+    """Print an explanation: summary and next step first, then the details."""
     now = clock.now()
-    ready = ", ready" if told.ready else ""
-    wanted = "" if told.status.value == told.desired_status.value else f", wanted {told.desired_status}"
-    screen.say(f"{name}: {told.status}{ready}{wanted}", style=status_style(told.status.value))
-    screen.say()
-    screen.say(told.summary.removesuffix(told.next).strip())
-    screen.say()
-    screen.say("What happens next", style="bold")
-    following = told.next.removeprefix("Next, ")
-    screen.say(following[:1].upper() + following[1:])
-    if told.conditions:
-        screen.say()
-        show_conditions(screen, told.conditions, now)
-    screen.say()
-    screen.facts(_explanation_details(told, now), indent=0)
+    ready = ", ready" if explanation.ready else ""
+    desired = (
+        ""
+        if explanation.status.value == explanation.desired_status.value
+        else f", desired {explanation.desired_status}"
+    )
+    printer.line(f"{name}: {explanation.status}{ready}{desired}", style=status_style(explanation.status.value))
+    printer.line()
+    printer.line(explanation.summary.removesuffix(explanation.next).strip())
+    printer.line()
+    printer.line("What happens next", style="bold")
+    printer.line(explanation.next)
+    if explanation.conditions:
+        printer.line()
+        show_conditions(printer, explanation.conditions, now)
+    printer.line()
+    printer.details(_explanation_details(explanation, now), indent=0)
 
 
-def _explanation_details(told: Explanation, now: datetime) -> list[tuple[str, str]]:
-    facts = []
-    last, decision = told.last_transition, told.decision
+def _explanation_details(explanation: Explanation, now: datetime) -> list[tuple[str, str]]:
+    details = []
+    last, decision = explanation.last_transition, explanation.decision
     if last is not None:
         came = f"{last.from_status} → {last.to_status}" if last.from_status else f"created as {last.to_status}"
         when = f"{format_duration(now - last.at)} ago, {format_timestamp_utc(last.at)}"
-        facts.append(("last step", f"{came} by {last.actor.name} ({when}): {last.reason or 'no reason given'}"))
+        details.append(("last change", f"{came} by {last.actor.name} ({when}): {last.reason or 'no reason given'}"))
     if decision is None:
-        facts.append(("decision", "none yet: no controller has looked at it"))
-        return facts
-    facts.append(("decision", f"{decision.reason} ({decision.rule}, {format_duration(now - decision.decided_at)} ago)"))
+        details.append(("decision", "none yet: no controller has evaluated it"))
+        return details
+    details.append(
+        ("decision", f"{decision.reason} ({decision.rule}, {format_duration(now - decision.decided_at)} ago)")
+    )
     if decision.actions:
-        facts.append(("to do", "; ".join(decision.actions)))
+        details.append(("planned actions", "; ".join(decision.actions)))
     if decision.next_look_at is not None:
         late = decision.next_look_at <= now
         span = (
@@ -214,48 +225,48 @@ def _explanation_details(told: Explanation, now: datetime) -> list[tuple[str, st
             if late
             else f"in {format_duration(decision.next_look_at - now)}"
         )
-        facts.append(("next look", f"{span} ({format_timestamp_utc(decision.next_look_at)})"))
-    return facts
+        details.append(("next check", f"{span} ({format_timestamp_utc(decision.next_look_at)})"))
+    return details
 
 
-def show_worker_history(screen: Printer, name: str, steps: Sequence[WorkerHistoryEntry]) -> None:
-    """Its life so far, oldest first."""
+def show_worker_history(printer: Printer, name: str, steps: Sequence[WorkerHistoryEntry]) -> None:
+    """Print the status history, oldest first."""
     now = clock.now()
     if not steps:
-        screen.say(f"{name} has no history that is still kept.")
+        printer.line(f"{name} has no recorded history.")
         return
     lasted = {
         each.version: (steps[number + 1].at if number + 1 < len(steps) else now) - each.at
         for number, each in enumerate(steps)
     }
     columns: list[Column[WorkerHistoryEntry]] = [
-        Column("AGO", lambda step: format_duration(now - step.at), right=True),
-        Column("AT (UTC)", lambda step: format_timestamp(step.at), rank=2),
+        Column("AGO", lambda step: format_duration(now - step.at), align_right=True),
+        Column("AT (UTC)", lambda step: format_timestamp(step.at), priority=2),
         Column("STATUS", lambda step: step.to_status.value, style=lambda step: status_style(step.to_status.value)),
-        Column("FOR", lambda step: format_duration(lasted[step.version]), rank=3, right=True),
-        Column("BY", lambda step: step.actor.name, rank=1, least=17),
-        Column("WHY", lambda step: step.reason, least=24, wrap=True),
+        Column("FOR", lambda step: format_duration(lasted[step.version]), priority=3, align_right=True),
+        Column("BY", lambda step: step.actor.name, priority=1, min_width=17),
+        Column("REASON", lambda step: step.reason, min_width=24, wrap=True),
     ]
-    screen.table(columns, steps)
+    printer.table(columns, steps)
 
 
 async def show_termination_losses(session: Session, worker: Worker) -> None:
-    """The worker, and what goes with it."""
+    """Print the worker and what its termination would lose."""
     now = clock.now()
     samples = await session.client.workers.metrics(worker.id, since=now - METRICS_MAX_AGE)
-    session.screen.say(f"{worker.name} ({worker.id}) in {worker.aws_region}, {worker.status}", style="bold")
-    facts = [
+    session.printer.line(f"{worker.name} ({worker.id}) in {worker.aws_region}, {worker.status}", style="bold")
+    details = [
         (
             "instance",
             worker.instance_id or "none",
         ),
         ("running", describe_running_nodes(samples[-1] if samples else None, worker)),
-        ("licence", describe_license_release(worker)),
+        ("license", describe_license_release(worker)),
     ]
     cost = cost_so_far(worker, now)
     if cost is not None:
         rate = format_money(worker.cost_per_hour_usd)
-        facts.append(("cost", f"about ${cost:.2f} so far, ${rate} an hour; its disks and all on them are deleted"))
+        details.append(("cost", f"about ${cost:.2f} so far, ${rate} per hour; its disks and their data are deleted"))
     if worker.last_activity_at is not None:
-        facts.append(("last used", f"{format_duration(now - worker.last_activity_at)} ago"))
-    session.screen.facts(facts)
+        details.append(("last used", f"{format_duration(now - worker.last_activity_at)} ago"))
+    session.printer.details(details)

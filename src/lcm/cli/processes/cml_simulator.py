@@ -1,4 +1,4 @@
-"""`lcm cml-simulator`: one simulated CML server in a process of its own."""
+"""`lcm cml-simulator`: a simulated CML server in its own process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 
-from lcm.cli.main import FAILED, OK, USAGE
+from lcm.cli.errors import FAILED, OK, USAGE, print_error
 from lcm.cml.simulator import CmlSimulator, SimulatorSettings
 from lcm.cml.simulator.listener import PortUnavailableError
 
@@ -23,7 +23,7 @@ def run_simulator(
     username: str,
     password: str,
 ) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code. What is wrong is said in one line."""
+    """Run until SIGTERM or SIGINT; returns the exit code. A problem is printed in one line."""
     settings = SimulatorSettings(
         version=version, username=username, password=password, speed=speed, boot_seconds=boot_seconds
     )
@@ -31,22 +31,17 @@ def run_simulator(
         _check_arguments(settings, port, control_port)
         return asyncio.run(_serve(settings, host, port, control_port))
     except ValueError as error:
-        return _print_simulator_error(str(error), USAGE)
+        return print_error(str(error), USAGE)
     except PortUnavailableError as error:
-        return _print_simulator_error(str(error), FAILED)
+        return print_error(str(error), FAILED)
 
 
 def _check_arguments(settings: SimulatorSettings, port: int, control_port: int) -> None:
     for name, number in (("port", port), ("control port", control_port)):
         if not 0 <= number <= _MAX_PORT:
-            raise ValueError(f"{name} {number}: must lie between 0 (any free one) and {_MAX_PORT}")
+            raise ValueError(f"{name} {number}: must be between 0 (any free port) and {_MAX_PORT}")
     if not settings.username or not settings.password:
         raise ValueError("user name and password must not be empty")
-
-
-def _print_simulator_error(text: str, code: int) -> int:
-    sys.stderr.write(f"lcm: {text}\n")
-    return code
 
 
 async def _serve(settings: SimulatorSettings, host: str, port: int, control_port: int) -> int:
@@ -63,7 +58,7 @@ async def _serve(settings: SimulatorSettings, host: str, port: int, control_port
             f"  control        {simulator.control_url}/state\n"
             f"  user           {settings.username}\n"
             f"  ready in       {settings.boot_seconds / settings.speed:g} s\n"
-            "Ctrl-C stops it.\n"
+            "Press Ctrl-C to stop.\n"
         )
         sys.stdout.flush()
         await stop.wait()

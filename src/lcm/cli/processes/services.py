@@ -1,4 +1,4 @@
-"""Commands that run a process until it is told to stop."""
+"""Commands that run a service process until it is stopped."""
 
 from __future__ import annotations
 
@@ -9,130 +9,133 @@ import os
 import resource
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lcm.cli.main import FAILED, USAGE
+from lcm.cli.errors import FAILED, USAGE, UsageError, print_error
 from lcm.core.logs import configure_logging
 from lcm.http.server import PortInUseError
-from lcm.settings import SettingsError, load
+from lcm.settings import LogSettings, SettingsError, load
 from lcm.wiring.controllers import ControllerFactory, ControllerRuntimeSettings, serve_controllers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+    from lcm.wiring.connections import OnStarted
+
+S = TypeVar("S", bound=LogSettings)
 
 AWS_THREAD_PREFIX = "lcm-aws"
-
-
-class ControllerImportError(Exception):
-    """What was asked for cannot be understood; the text says what would be."""
 
 
 def run_controllers(
     model: type[ControllerRuntimeSettings], controllers: Sequence[str], config: str | None, port: str | None
 ) -> int:
-    """Load settings and controllers, then serve; returns the exit code. What is wrong is said in one line each."""
+    """Run custom controllers; returns the exit code."""
     try:
-        settings = load(model, config_file=config, overrides={"worker_controller_port": port}).settings
         factories = [import_controller(name) for name in controllers]
-    except (SettingsError, ControllerImportError) as error:
-        return print_startup_error(str(error), USAGE)
-    configure_logging(settings.log_level, settings.log_format)
-    try:
-        return asyncio.run(serve_controllers(settings, factories, print_controllers_banner))
-    except (PortInUseError, PermissionError) as error:
-        return print_startup_error(str(error), FAILED)
+    except UsageError as error:
+        return print_error(str(error), USAGE)
+    overrides = {"worker_controller_port": port}
+    return _run(model, config, overrides, lambda settings: serve_controllers(settings, factories, _banner("")))
 
 
 def run_control_plane(config: str | None, port: str | None) -> int:
-    """Load settings and serve; returns the exit code."""
-    from lcm.control_plane.fleet.installation import InstallationMismatchError
+    """Run the control plane; returns the exit code."""
+    from lcm.control_plane.fleet.system import InstallationMismatchError
     from lcm.control_plane.secrets.keys import SecretKeyError
     from lcm.control_plane.store.port import StoreError
     from lcm.wiring.control_plane import ControlPlaneProcessSettings, RegionConfigError, serve_control_plane
 
-    try:
-        settings = load(
-            ControlPlaneProcessSettings, config_file=config, overrides={"control_plane_port": port}
-        ).settings
-    except SettingsError as error:
-        return print_startup_error(str(error), USAGE)
-    configure_logging(settings.log_level, settings.log_format)
-    raise_descriptor_limit()  # each client of the event stream holds one
-    try:
-        return asyncio.run(serve_control_plane(settings, print_control_plane_banner))
-    except (SecretKeyError, InstallationMismatchError, RegionConfigError) as error:
-        return print_startup_error(str(error), USAGE)
-    except (PortInUseError, OSError, StoreError) as error:
-        return print_startup_error(str(error), FAILED)
+    return _run(
+        ControlPlaneProcessSettings,
+        config,
+        {"control_plane_port": port},
+        lambda settings: serve_control_plane(settings, _print_control_plane_banner),
+        invalid=(SecretKeyError, InstallationMismatchError, RegionConfigError),
+        failures=(OSError, StoreError),
+        many_connections=True,
+    )
 
 
 def run_worker_controller(config: str | None, port: str | None) -> int:
-    """Load settings and serve; returns the exit code."""
-    from lcm.wiring.worker_controller import (
-        InvalidSettingsError,
-        MissingExtraError,
-        WorkerControllerProcessSettings,
-        serve_worker_controller,
-    )
+    """Run the worker controller; returns the exit code."""
+    from lcm.wiring.connections import InvalidSettingsError
+    from lcm.wiring.worker_controller import MissingExtraError, WorkerControllerProcessSettings, serve_worker_controller
 
-    overrides = {"worker_controller_port": port}
-    try:
-        settings = load(WorkerControllerProcessSettings, config_file=config, overrides=overrides).settings
-    except SettingsError as error:
-        return print_startup_error(str(error), USAGE)
-    configure_logging(settings.log_level, settings.log_format)
-    raise_descriptor_limit()  # each CML server that is asked holds one
-    try:
-        code = asyncio.run(serve_worker_controller(settings, print_worker_controller_banner))
-    except InvalidSettingsError as error:
-        return print_startup_error(str(error), USAGE)
-    except (PortInUseError, PermissionError, MissingExtraError) as error:
-        return print_startup_error(str(error), FAILED)
+    code = _run(
+        WorkerControllerProcessSettings,
+        config,
+        {"worker_controller_port": port},
+        lambda settings: serve_worker_controller(settings, _banner("worker controller")),
+        invalid=(InvalidSettingsError,),
+        failures=(PermissionError, MissingExtraError),
+        many_connections=True,
+    )
     _exit_despite_aws_threads(code)
     return code
 
 
 def run_resource_scheduler(config: str | None, port: str | None) -> int:
-    """Load settings and serve; returns the exit code."""
-    from lcm.wiring.control_plane_access import InvalidSettingsError
+    """Run the resource scheduler; returns the exit code."""
+    from lcm.wiring.connections import InvalidSettingsError
     from lcm.wiring.resource_scheduler import ResourceSchedulerProcessSettings, serve_resource_scheduler
 
-    overrides = {"resource_scheduler_port": port}
-    try:
-        settings = load(ResourceSchedulerProcessSettings, config_file=config, overrides=overrides).settings
-    except SettingsError as error:
-        return print_startup_error(str(error), USAGE)
-    configure_logging(settings.log_level, settings.log_format)
-    try:
-        return asyncio.run(serve_resource_scheduler(settings, print_resource_scheduler_banner))
-    except InvalidSettingsError as error:
-        return print_startup_error(str(error), USAGE)
-    except (PortInUseError, PermissionError) as error:
-        return print_startup_error(str(error), FAILED)
+    return _run(
+        ResourceSchedulerProcessSettings,
+        config,
+        {"resource_scheduler_port": port},
+        lambda settings: serve_resource_scheduler(settings, _banner("resource scheduler")),
+        invalid=(InvalidSettingsError,),
+    )
 
 
 def run_lablet_controller(config: str | None, port: str | None) -> int:
-    """Load settings and serve; returns the exit code."""
-    from lcm.wiring.control_plane_access import InvalidSettingsError
+    """Run the lablet controller; returns the exit code."""
+    from lcm.wiring.connections import InvalidSettingsError
     from lcm.wiring.lablet_controller import LabletControllerProcessSettings, serve_lablet_controller
 
-    overrides = {"lablet_controller_port": port}
+    return _run(
+        LabletControllerProcessSettings,
+        config,
+        {"lablet_controller_port": port},
+        lambda settings: serve_lablet_controller(settings, _banner("lablet controller")),
+        invalid=(InvalidSettingsError,),
+        many_connections=True,
+    )
+
+
+def _run(
+    model: type[S],
+    config: str | None,
+    overrides: Mapping[str, str | None],
+    serve: Callable[[S], Coroutine[Any, Any, int]],
+    *,
+    invalid: tuple[type[Exception], ...] = (),
+    failures: tuple[type[Exception], ...] = (PermissionError,),
+    many_connections: bool = False,
+) -> int:
+    """Load settings and serve; returns the exit code. Problems are printed one per line.
+
+    `invalid` are errors in settings that only serving finds. `many_connections`: one to each CML server or client.
+    """
     try:
-        settings = load(LabletControllerProcessSettings, config_file=config, overrides=overrides).settings
+        settings = load(model, config_file=config, overrides=overrides).settings
     except SettingsError as error:
-        return print_startup_error(str(error), USAGE)
+        return print_error(str(error), USAGE)
     configure_logging(settings.log_level, settings.log_format)
-    raise_descriptor_limit()  # each CML server that is asked holds one
+    if many_connections:
+        raise_descriptor_limit()
+    failed: tuple[type[Exception], ...] = (PortInUseError, *failures)
     try:
-        return asyncio.run(serve_lablet_controller(settings, print_lablet_controller_banner))
-    except InvalidSettingsError as error:
-        return print_startup_error(str(error), USAGE)
-    except (PortInUseError, PermissionError) as error:
-        return print_startup_error(str(error), FAILED)
+        return asyncio.run(serve(settings))
+    except invalid as error:
+        return print_error(str(error), USAGE)
+    except failed as error:
+        return print_error(str(error), FAILED)
 
 
 def _exit_despite_aws_threads(code: int) -> None:
-    """A call to AWS that nobody waits for any more cannot be cancelled, and would keep the process for a minute."""
+    """Exit at once: an abandoned AWS call cannot be cancelled and would delay the exit by up to a minute."""
     if any(thread.name.startswith(AWS_THREAD_PREFIX) for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -140,112 +143,69 @@ def _exit_despite_aws_threads(code: int) -> None:
 
 
 def raise_descriptor_limit() -> None:
-    """Each connection holds a descriptor, and the soft limit is meant for shells."""
+    """Raise the soft limit of file descriptors to the hard limit: each connection holds one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def print_worker_controller_banner(url: str, about: Mapping[str, object]) -> None:
-    """What runs where, for people."""
-    regions = about["regions"]
-    assert isinstance(regions, list)
-    sys.stdout.write(
-        f"LCM {about['version']} worker controller {about['instance_id']}\n"
-        f"  control plane  {about['control_plane']}\n"
-        f"  coordination   {about['coordination']}\n"
-        f"  cloud          {about['cloud']}: {', '.join(regions)}\n"
-        f"  health         {url}/health\n"
-        f"  readiness      {url}/ready\n"
-        f"  metrics        {url}/metrics\n"
-        f"  statistics     {url}/admin/stats (with an admin's token)\n"
-        "Ctrl-C stops it.\n"
-    )
-    freeze_startup_objects()
+def _banner(title: str) -> OnStarted:
+    """Prints the addresses of a controller process; without a title, of custom controllers."""
+
+    def show(url: str, about: Mapping[str, object]) -> None:
+        rows: list[tuple[str, object]] = []
+        if "controllers" in about:
+            rows.append(("controllers", about["controllers"] or "none; name yours with --controller MODULE:CLASS"))
+        if "control_plane" in about:
+            rows.append(("control plane", about["control_plane"]))
+        rows.append(("coordination", about["coordination"]))
+        if isinstance(regions := about.get("regions"), list):
+            rows.append(("cloud", f"{about['cloud']}: {', '.join(regions)}"))
+        rows += [("health", f"{url}/health"), ("readiness", f"{url}/ready"), ("metrics", f"{url}/metrics")]
+        if title:
+            rows.append(("statistics", f"{url}/admin/stats (with an admin's token)"))
+        _print_banner(f"{title} {about['instance_id']}" if title else "", about, rows)
+
+    return show
 
 
-def print_lablet_controller_banner(url: str, about: Mapping[str, object]) -> None:
-    """What runs where, for people."""
-    _print_controller_banner("lablet controller", url, about)
+def _print_control_plane_banner(url: str, about: Mapping[str, object]) -> None:
+    rows: list[tuple[str, object]] = [
+        ("API", f"{url}/api/workers"),
+        ("API document", f"{url}/openapi.json"),
+        ("installation", about["installation_id"]),
+        ("coordination", about["coordination"]),
+        ("readiness", f"{url}/ready"),
+        ("metrics", f"{url}/metrics"),
+    ]
+    _print_banner("control plane", about, rows)
 
 
-def print_resource_scheduler_banner(url: str, about: Mapping[str, object]) -> None:
-    """What runs where, for people."""
-    _print_controller_banner("resource scheduler", url, about)
-
-
-def _print_controller_banner(title: str, url: str, about: Mapping[str, object]) -> None:
-    sys.stdout.write(
-        f"LCM {about['version']} {title} {about['instance_id']}\n"
-        f"  control plane  {about['control_plane']}\n"
-        f"  coordination   {about['coordination']}\n"
-        f"  health         {url}/health\n"
-        f"  readiness      {url}/ready\n"
-        f"  metrics        {url}/metrics\n"
-        f"  statistics     {url}/admin/stats (with an admin's token)\n"
-        "Ctrl-C stops it.\n"
-    )
-    freeze_startup_objects()
-
-
-def print_control_plane_banner(url: str, about: Mapping[str, object]) -> None:
-    """Where the API is, for people."""
-    sys.stdout.write(
-        f"LCM {about['version']} control plane\n"
-        f"  API            {url}/api/workers\n"
-        f"  API document   {url}/openapi.json\n"
-        f"  installation   {about['installation_id']}\n"
-        f"  coordination   {about['coordination']}\n"
-        f"  readiness      {url}/ready\n"
-        f"  metrics        {url}/metrics\n"
-        "Ctrl-C stops it.\n"
-    )
-    freeze_startup_objects()
-
-
-def print_startup_error(text: str, code: int) -> int:
-    """One line for each trouble, on standard error."""
-    for line in text.splitlines():
-        sys.stderr.write(f"lcm: {line}\n")
-    return code
-
-
-def print_controllers_banner(url: str, about: Mapping[str, object]) -> None:
-    """What runs where, for people; logs go to standard error beside it."""
-    sys.stdout.write(
-        f"LCM {about['version']}\n"
-        f"  controllers    {about['controllers'] or 'none; name yours with --controller MODULE:CLASS'}\n"
-        f"  coordination   {about['coordination']}\n"
-        f"  health         {url}/health\n"
-        f"  readiness      {url}/ready\n"
-        f"  metrics        {url}/metrics\n"
-        "Ctrl-C stops it.\n"
-    )
+def _print_banner(title: str, about: Mapping[str, object], rows: Sequence[tuple[str, object]]) -> None:
+    sys.stdout.write(f"LCM {about['version']} {title}".rstrip() + "\n")
+    sys.stdout.writelines(f"  {name:<13}  {value}\n" for name, value in rows)
+    sys.stdout.write("Press Ctrl-C to stop.\n")
     freeze_startup_objects()
 
 
 def freeze_startup_objects() -> None:
-    """What start-up made stays for good: the collector need not look at it again, which stalls the loop each time."""
+    """Exclude startup objects from garbage collection: they stay, and scanning them stalls the event loop."""
     sys.stdout.flush()
     gc.collect()
     gc.freeze()
 
 
 def import_controller(name: str) -> ControllerFactory:
-    """The class or function behind MODULE:NAME, looked up from the current folder too."""
+    """Import the class or function MODULE:NAME; the current folder is searched too."""
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
-        raise ControllerImportError(
-            f"controller {name!r}: must be MODULE:CLASS, for example examples.notes:NotesController"
-        )
+        raise UsageError(f"controller {name!r}: must be MODULE:CLASS, for example examples.notes:NotesController")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ControllerImportError(
-            f"controller {name!r}: there is no module {error.name!r} in the current folder or installed"
-        ) from error
+        raise UsageError(f"controller {name!r}: no module {error.name!r} in the current folder or installed") from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
-        raise ControllerImportError(f"controller {name!r}: {module_name} has no class {attribute!r}")
-    return factory  # type: ignore[no-any-return]  # what it makes is checked when it is made
+        raise UsageError(f"controller {name!r}: {module_name} has no class {attribute!r}")
+    return factory  # type: ignore[no-any-return]  # its result is checked when it is called

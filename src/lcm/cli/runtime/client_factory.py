@@ -1,4 +1,4 @@
-"""The typed client as commands use it: what goes wrong in words, and a dry run that stops before the first change."""
+"""The API client of commands: error messages, and dry runs that stop before the first change."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import httpx
 
 from lcm.cli.errors import CommandError
 from lcm.client import ApiError, Client, ClientError, Limits, OutcomeUnknownError, UnreachableError
-from lcm.client.errors import ClientTimeoutError, InvalidRequestError, UnauthenticatedError
+from lcm.client.errors import ClientTimeoutError, InvalidAddressError, InvalidRequestError, UnauthenticatedError
 
 if TYPE_CHECKING:
     from lcm.cli.runtime.session import Session
     from lcm.cli.runtime.target import Target
 
 _MASK = "***"
-_READ_ONLY_POSTS = ("/api/lablets/preview",)  # asked with a body, and yet only a look
+_READ_ONLY_POSTS = ("/api/lablets/preview",)  # a POST that changes nothing
 _SECRET_FIELDS = ("license_token", "cml_password", "token")
 
 
 class DryRunStopError(Exception):
-    """A dry run has come to the change. It was not sent."""
+    """A dry run reached the request that would change something. It was not sent."""
 
     def __init__(self, method: str, path: str, body: Any) -> None:
         super().__init__(f"{method} {path}")
@@ -31,7 +31,7 @@ class DryRunStopError(Exception):
 
 
 class ReadOnlyTransport(httpx.AsyncBaseTransport):
-    """Lets what only reads pass, and nothing else."""
+    """Passes requests that only read; stops at the first one that would change something."""
 
     def __init__(self, wire: httpx.AsyncBaseTransport) -> None:
         self._wire = wire
@@ -48,53 +48,59 @@ class ReadOnlyTransport(httpx.AsyncBaseTransport):
         await self._wire.aclose()
 
 
-def make_client(reach: Target, *, dry_run: bool = False, patient: bool = False) -> Client:
-    """A client that says nothing by itself. `patient`: what got no answer is asked again where that is safe."""
-    if patient:
+def make_client(target: Target, *, dry_run: bool = False, retry: bool = False) -> Client:
+    """A client without log output. With `retry`, requests without a response are retried where that is safe."""
+    if retry:
         silence_logs()
-    # Certificates take time to load, and plain HTTP has none.
-    verify = reach.url.lower().startswith("https:")
+    # Loading certificates takes time, and plain HTTP needs none.
+    verify = target.url.lower().startswith("https:")
     wire = ReadOnlyTransport(httpx.AsyncHTTPTransport(verify=verify, trust_env=False)) if dry_run else None
     try:
         return Client(
-            reach.url, reach.token, limits=Limits(attempts=3 if patient else 1), wire=wire, verify=verify, counted=False
+            target.url,
+            target.token,
+            limits=Limits(attempts=3 if retry else 1),
+            wire=wire,
+            verify=verify,
+            with_metrics=False,
         )
-    except ValueError as error:
-        about_address = "address" in str(error)  # else it is about the token, which may be from elsewhere
-        raise CommandError(f"{reach.source}: {error}" if about_address else str(error)) from None
+    except InvalidAddressError as error:
+        raise CommandError(f"{target.source}: {error}") from None
+    except ValueError as error:  # about the token, which may have another source than the address
+        raise CommandError(str(error)) from None
 
 
-def describe_error(error: Exception, reach: Target) -> str | None:
-    """What happened, for the person who asked; None: nobody foresaw it."""
+def describe_error(error: Exception, target: Target) -> str | None:
+    """The message for the user; None for an unexpected error."""
     if not isinstance(error, ClientError):
         return None
     if isinstance(error, UnauthenticatedError):
-        return f"{error.detail.rstrip('.')}. Sign in: lcm login {reach.url}"
+        return f"{error.detail.rstrip('.')}. Sign in: lcm login {target.url}"
     if isinstance(error, ApiError):
         problems = [f"{each.field}: {each.message}" for each in error.errors]
         return "\n".join(problems) if isinstance(error, InvalidRequestError) and problems else error.detail
     if isinstance(error, ClientTimeoutError):
-        return f"the control plane at {reach.url} did not answer in time; try again, or look at its /ready"
+        return f"the control plane at {target.url} did not respond in time; try again, or check its /ready"
     if isinstance(error, UnreachableError):
         return (
-            f"no control plane answers at {reach.url} (from {reach.source}): start one here with `lcm up`,"
+            f"no control plane responds at {target.url} (from {target.source}): start one here with `lcm up`,"
             " or sign in to another with `lcm login URL`"
         )
     if isinstance(error, OutcomeUnknownError):
-        return f"{error}. Look before you ask again"
+        return f"{error}. Check the current state before you retry"
     return str(error)
 
 
-def show_dry_run(session: Session, would: DryRunStopError) -> None:
-    """What would be sent, and what would follow."""
-    screen = session.screen
-    if not screen.for_people:
-        request = {"method": would.method, "path": would.path, "body": would.body}
-        screen.data({"dry_run": True, "server": session.reach.url, "request": request, **dict(session.forecast)})
+def show_dry_run(session: Session, stop: DryRunStopError) -> None:
+    """Show the request that a dry run stopped at, and its expected effect."""
+    printer = session.printer
+    if not printer.for_people:
+        request = {"method": stop.method, "path": stop.path, "body": stop.body}
+        printer.data({"dry_run": True, "server": session.target.url, "request": request, **dict(session.forecast)})
         return
-    screen.say("Dry run: nothing was changed.")
-    body = "" if would.body in (None, {}, {"reason": None}) else f" {json.dumps(would.body, ensure_ascii=False)}"
-    screen.facts([("would send", f"{would.method} {would.path}{body}"), ("to", session.reach.url), *session.forecast])
+    printer.line("Dry run: no changes made.")
+    body = "" if stop.body in (None, {}, {"reason": None}) else f" {json.dumps(stop.body, ensure_ascii=False)}"
+    printer.details([("would send", f"{stop.method} {stop.path}{body}"), ("to", session.target.url), *session.forecast])
 
 
 def _mask_secrets(body: Any) -> Any:
@@ -106,7 +112,7 @@ def _mask_secrets(body: Any) -> Any:
 
 
 def silence_logs() -> None:
-    """Let nothing be logged: it would stand between the lines of a table."""
+    """Turn logging off: log lines would appear inside tables."""
     import logging
 
     import structlog

@@ -1,4 +1,4 @@
-"""How a function that talks to the control plane becomes a command, with the options that all of them share."""
+"""Turns an async function that uses the control plane into a command with the shared options."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def command(
     app: typer.Typer,
     name: str | None = None,
     *,
-    changes: bool = False,
-    lists: bool = False,
-    patient: bool = False,
-    verbs: bool = False,
+    mutates: bool = False,
+    watchable: bool = False,
+    retry: bool = False,
+    is_group: bool = False,
 ) -> Callable[[F], F]:
-    """Make `async def verb(session, …)` a command of `app`; without a name, the only one.
+    """Register `async def function(session, …)` as a command of `app`; without a name, as the only one.
 
-    `changes`: it can be tried dry. `lists`: it can be watched. `patient`: it goes on through a lost connection.
-    `verbs`: it is what the noun does by itself, and there are verbs beside it.
+    `mutates` adds --dry-run, `watchable` adds --watch. `retry`: the command continues after a lost connection.
+    `is_group`: the function runs when the group is invoked without a subcommand.
     """
-    shared = [*([_DRY_RUN] if changes else []), *([_WATCH] if lists else []), _OUTPUT, _SERVER, _TOKEN_FILE]
+    shared = [*([_DRY_RUN] if mutates else []), *([_WATCH] if watchable else []), _OUTPUT, _SERVER, _TOKEN_FILE]
 
     def decorate(function: F) -> F:
         own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        wrapper = _make_wrapper(function, own, shared, patient=changes or patient)
-        if verbs:
+        wrapper = _make_wrapper(function, own, shared, retry=mutates or retry)
+        if is_group:
             app.callback()(wrapper)
         else:
             app.command(name)(wrapper)
@@ -54,7 +54,7 @@ def command(
 
 
 def _make_wrapper(
-    function: Callable[..., Awaitable[None]], own: list[Parameter], shared: list[Parameter], *, patient: bool
+    function: Callable[..., Awaitable[None]], own: list[Parameter], shared: list[Parameter], *, retry: bool
 ) -> Callable[..., None]:
     parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own] + shared
     context = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)
@@ -64,7 +64,7 @@ def _make_wrapper(
         if ctx.invoked_subcommand is not None:
             return
         common = {each.name: values.pop(each.name) for each in shared}
-        raise typer.Exit(run(lambda session: function(session, **values), patient=patient, **common))
+        raise typer.Exit(run(lambda session: function(session, **values), retry=retry, **common))
 
     wrapper.__doc__ = function.__doc__
     wrapper.__signature__ = Signature([context, *parameters])  # type: ignore[attr-defined]

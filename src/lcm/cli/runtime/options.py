@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, in the same words everywhere."""
+"""Arguments and options that several commands share, and validation of their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OutputFormat(StrEnum):
-    """How answers are written: for people, or for programs."""
+    """Output formats: tables for people, the rest for programs."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -27,44 +27,50 @@ class OutputFormat(StrEnum):
 
 ServerOption = Annotated[
     str | None,
-    typer.Option("--server", metavar="URL", help="The control plane to ask; else LCM_URL, else the current context."),
+    typer.Option(
+        "--server", metavar="URL", help="URL of the control plane. Default: LCM_URL, then the current context."
+    ),
 ]
 TokenFileOption = Annotated[
     str | None,
-    typer.Option("--token-file", metavar="FILE", help="A file with the token; else LCM_TOKEN, else the context's."),
+    typer.Option(
+        "--token-file", metavar="FILE", help="File with the token. Default: LCM_TOKEN, then the context's token."
+    ),
 ]
 OutputOption = Annotated[
-    OutputFormat, typer.Option("--output", "-o", help="table and wide for people, the rest for programs.")
+    OutputFormat,
+    typer.Option("--output", "-o", help="Output format: table and wide for people, the rest for programs."),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be sent and what would follow; change nothing.")
+    bool, typer.Option("--dry-run", help="Show the request and its expected effect; change nothing.")
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again on every change, until Ctrl-C.")]
 
 WorkerArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="A worker's name or id, or the beginning of one that fits only one.")
+    str, typer.Argument(metavar="NAME", help="Name or id of a worker, or a unique prefix of either.")
 ]
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", "-r", metavar="TEXT", help="Why. It is kept with the change, for others.")
+    str | None, typer.Option("--reason", "-r", metavar="TEXT", help="Reason, recorded with the change.")
 ]
 RequiredReasonOption = Annotated[
-    str, typer.Option("--reason", "-r", metavar="TEXT", help="Why. It is kept with the change, for others.")
+    str, typer.Option("--reason", "-r", metavar="TEXT", help="Reason, recorded with the change.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 UntilOption = Annotated[
     str | None,
-    typer.Option("--until", metavar="WHEN", help="When it ends by itself: 2h, or 2026-01-17T10:30Z. Else never."),
+    typer.Option("--until", metavar="WHEN", help="End time: 2h, or 2026-01-17T10:30Z. Default: no end."),
 ]
-SINCE_HELP = "Not what was before: 12h ago as 12h, or 2026-01-17T20:00Z."
+SINCE_HELP = "Only entries after this time: 12h (ago), or 2026-01-17T20:00Z."
 SinceOption = Annotated[str | None, typer.Option("--since", metavar="WHEN", help=SINCE_HELP)]
 BeforeOption = Annotated[
-    str | None, typer.Option("--until", metavar="WHEN", help="Only what was before: 2h ago as 2h, or a date and time.")
+    str | None,
+    typer.Option("--until", metavar="WHEN", help="Only entries before this time: 2h (ago), or a date and time."),
 ]
-ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="A TOML file with settings.")]
+ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file with settings.")]
 
 
 def make_command_group(text: str, *, alone: bool = False) -> typer.Typer:
-    """A noun with its verbs. `alone`: it does something without a verb too."""
+    """A command group. With `alone`, the group also runs without a subcommand."""
     return typer.Typer(
         help=text,
         no_args_is_help=not alone,
@@ -80,17 +86,17 @@ M = TypeVar("M", bound="BaseModel")
 _EMPTY_VALUE_ERRORS = ("too_short", "string_too_short")
 
 
-def validate(kind: type[M], facts: Mapping[str, object]) -> M:
-    """The data, or a word on each field that is wrong; secrets are never quoted."""
+def validate(model: type[M], fields: Mapping[str, object]) -> M:
+    """The validated data. Raises an error with one line for each invalid field; secrets are never quoted."""
     from pydantic import ValidationError
 
     try:
-        return kind.model_validate(dict(facts))
+        return model.model_validate(dict(fields))
     except ValidationError as error:
-        told = error.errors(include_input=False, include_url=False, include_context=False)
+        errors = error.errors(include_input=False, include_url=False, include_context=False)
         problems = [
             f"{'.'.join(str(part) for part in each['loc'])}: {_error_message(each['type'], each['msg'])}"
-            for each in told
+            for each in errors
         ]
         raise UsageError("\n".join(problems)) from None
 

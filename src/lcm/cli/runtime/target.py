@@ -1,4 +1,4 @@
-"""Which control plane is asked, with which token: flags first, then the environment, then the current context."""
+"""Resolves the control plane and its token: flags, then the environment, then the current context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ URL_VARIABLE, TOKEN_VARIABLE = "LCM_URL", "LCM_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An address and what to show there."""
+    """The address of a control plane, and the token for it."""
 
     url: str
     token: str | None = field(repr=False)
@@ -23,30 +23,30 @@ class Target:
 
 
 def resolve_target(server: str | None = None, token_file: str | None = None) -> Target:
-    """Where to ask. A token that belongs to one address is not shown to another."""
-    told = os.environ.get(URL_VARIABLE) or None
-    known = context_store.ContextFile() if (server or told) and token_file else _load_contexts()
-    present = known.contexts.get(known.current or "")
+    """The control plane to use. A token that belongs to one address is never sent to another."""
+    from_environment = os.environ.get(URL_VARIABLE) or None
+    saved = context_store.ContextFile() if (server or from_environment) and token_file else _load_contexts()
+    current = saved.contexts.get(saved.current or "")
     if server:
         url, source = server, "--server"
-    elif told:
-        url, source = told, URL_VARIABLE
-    elif present is not None:
-        url, source = present.url, f"context {present.name}"
+    elif from_environment:
+        url, source = from_environment, URL_VARIABLE
+    elif current is not None:
+        url, source = current.url, f"context {current.name}"
     else:
         url, source = DEFAULT_URL, "default"
-    return Target(url, _resolve_token(url, server, told, token_file, known), source)
+    return Target(url, _resolve_token(url, server, from_environment, token_file, saved), source)
 
 
 def _resolve_token(
-    url: str, server: str | None, told: str | None, token_file: str | None, known: context_store.ContextFile
+    url: str, server: str | None, url_variable: str | None, token_file: str | None, saved: context_store.ContextFile
 ) -> str | None:
     if token_file:
         return read_token(token_file)
     own = os.environ.get(TOKEN_VARIABLE)
-    if own and (server is None or told is None or server.rstrip("/") == told.rstrip("/")):
+    if own and (server is None or url_variable is None or server.rstrip("/") == url_variable.rstrip("/")):
         return own.strip()
-    context = known.at(url)
+    context = saved.at(url)
     return None if context is None else context.token
 
 
@@ -56,11 +56,11 @@ def read_token(path: str) -> str:
 
 
 def read_secret_file(option: str, path: str) -> str:
-    """The one line of a file that an option names."""
+    """The single line of a file that an option names."""
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        why = error.strerror if isinstance(error, OSError) else "not a text file"
         raise CommandError(f"{option} {path} cannot be read: {why}") from None
     if not text:
         raise CommandError(f"{option} {path} is empty")

@@ -1,4 +1,4 @@
-"""Waiting for a worker: a line that moves on a terminal, a line a change elsewhere, and why if it will not be."""
+"""Waiting for workers and lablets, with progress on standard error and the reason if a goal cannot be reached."""
 
 from __future__ import annotations
 
@@ -32,32 +32,32 @@ _TERMINAL_STATUSES = ("FAILED", "TERMINATED")
 
 @dataclass(frozen=True, slots=True)
 class WorkerGoal:
-    """What is waited for: `ready`, `license`, or a status."""
+    """The goal of a wait: `ready`, `license`, or a status."""
 
-    what: str
+    name: str
 
-    def met(self, worker: Worker) -> bool:
-        """Whether it is so."""
-        if self.what == READY:
+    def is_met(self, worker: Worker) -> bool:
+        """Whether the worker meets the goal."""
+        if self.name == READY:
             return worker.ready
-        if self.what == LICENSE:
+        if self.name == LICENSE:
             return worker.license_status == "registered"
-        return worker.status.value == self.what
+        return worker.status.value == self.name
 
-    def hopeless(self, worker: Worker) -> str:
-        """Why it will not be so by itself; empty while it may."""
-        if worker.status.value in _TERMINAL_STATUSES and worker.status.value != self.what:
-            wanted = worker.desired_status == "TERMINATED" and self.what == "TERMINATED"
-            return "" if wanted else f"{worker.name} is {worker.status}"
-        if self.what == LICENSE and worker.license_status == "failed":
-            return f"CML refused the licence of {worker.name}"
-        if self.what == READY and worker.desired_status != "RUNNING":
-            return f"{worker.name} is wanted {worker.desired_status}"
+    def wait_failure(self, worker: Worker) -> str:
+        """Why the goal cannot be reached without intervention; empty while it can."""
+        if worker.status.value in _TERMINAL_STATUSES and worker.status.value != self.name:
+            expected = worker.desired_status == "TERMINATED" and self.name == "TERMINATED"
+            return "" if expected else f"{worker.name} is {worker.status}"
+        if self.name == LICENSE and worker.license_status == "failed":
+            return f"CML rejected the license of {worker.name}"
+        if self.name == READY and worker.desired_status != "RUNNING":
+            return f"the desired state of {worker.name} is {worker.desired_status}"
         return ""
 
 
 def parse_goal(text: str) -> WorkerGoal:
-    """What `--for` names, in any case; both spellings of licence."""
+    """Parse `--for`, in any case; accepts the spellings license and licence."""
     from lcm.model.worker.status import WorkerStatus
 
     plain = text.strip().lower()
@@ -73,14 +73,14 @@ def parse_goal(text: str) -> WorkerGoal:
 
 
 def progress_line(worker: Worker, elapsed: timedelta, goal: WorkerGoal) -> str:
-    """Status, conditions and the clock, on one line."""
-    said = [f"{each.type.value}={each.status.value}" for each in worker.conditions if each.status != "True"]
-    waits = f" ({', '.join(said)})" if said else ""
-    return f"{format_elapsed(elapsed)}  {worker.name}  {worker_status_text(worker)}{waits}  waiting for {goal.what}"
+    """Elapsed time, status and conditions, on one line."""
+    unmet = [f"{each.type.value}={each.status.value}" for each in worker.conditions if each.status != "True"]
+    details = f" ({', '.join(unmet)})" if unmet else ""
+    return f"{format_elapsed(elapsed)}  {worker.name}  {worker_status_text(worker)}{details}  waiting for {goal.name}"
 
 
 class NamedResource(Protocol):
-    """Something with a name that can be looked at again by its id."""
+    """A resource with an id and a name."""
 
     @property
     def id(self) -> str:
@@ -96,66 +96,66 @@ ResourceT = TypeVar("ResourceT", bound=NamedResource)
 
 @dataclass(frozen=True, slots=True)
 class WaitTarget(Generic[ResourceT]):
-    """What is waited for with one kind of thing, and how it is told."""
+    """How to fetch, judge and describe the resource that is waited for."""
 
-    look: Callable[[str], Awaitable[ResourceT]]
-    met: Callable[[ResourceT], bool]
-    hopeless: Callable[[ResourceT], str]
-    progress_line: Callable[[ResourceT, timedelta], str]
+    fetch: Callable[[str], Awaitable[ResourceT]]
+    is_met: Callable[[ResourceT], bool]
+    failure: Callable[[ResourceT], str]
+    progress: Callable[[ResourceT, timedelta], str]
     explain: Callable[[ResourceT], Awaitable[str]]
     goal: str
 
 
 async def wait_until(
-    session: Session, item: ResourceT, watched: WaitTarget[ResourceT], patience: timedelta
+    session: Session, item: ResourceT, target: WaitTarget[ResourceT], timeout: timedelta
 ) -> tuple[ResourceT, timedelta]:
-    """It as it is once it is so, and how long that took; else `CommandError` with the explanation."""
+    """The resource once it meets the goal, and the elapsed time. Raises `CommandError` with an explanation."""
     began, line = clock.now(), _ProgressLine()
-    while not watched.met(item):
+    while not target.is_met(item):
         elapsed = clock.now() - began
-        why = watched.hopeless(item)
-        if not why and elapsed >= patience:
-            why = f"{item.name} is not {watched.goal} after {format_duration(patience)}"
+        why = target.failure(item)
+        if not why and elapsed >= timeout:
+            why = f"{item.name} is not {target.goal} after {format_duration(timeout)}"
         if why:
             line.end()
-            raise CommandError(f"{why}\n{await watched.explain(item)}")
-        line.show(watched.progress_line(item, elapsed))
+            raise CommandError(f"{why}\n{await target.explain(item)}")
+        line.show(target.progress(item, elapsed))
         await asyncio.sleep(_POLL_SECONDS)
         try:
-            item = await watched.look(item.id)
+            item = await target.fetch(item.id)
         except (UnreachableError, ServiceUnavailableError):
-            line.show(f"{format_elapsed(elapsed)}  {session.reach.url} does not answer; still trying")
+            line.show(f"{format_elapsed(elapsed)}  {session.target.url} does not respond; retrying")
     line.end()
     return item, clock.now() - began
 
 
-async def wait_for_worker(session: Session, name: str, goal: WorkerGoal, patience: timedelta) -> None:
-    """Return when it is so; else `CommandError` with the explanation."""
+async def wait_for_worker(session: Session, name: str, goal: WorkerGoal, timeout: timedelta) -> None:
+    """Wait until the worker meets the goal. Raises `CommandError` with an explanation."""
 
     async def explain(worker: Worker) -> str:
         return (await session.client.workers.explain(worker.id)).summary
 
-    watched = WaitTarget(
-        look=session.client.workers.get,
-        met=goal.met,
-        hopeless=goal.hopeless,
-        progress_line=lambda worker, elapsed: progress_line(worker, elapsed, goal),
+    target = WaitTarget(
+        fetch=session.client.workers.get,
+        is_met=goal.is_met,
+        failure=goal.wait_failure,
+        progress=lambda worker, elapsed: progress_line(worker, elapsed, goal),
         explain=explain,
-        goal=goal.what,
+        goal=goal.name,
     )
-    worker, elapsed = await wait_until(session, await find_worker(session.client, name), watched, patience)
+    worker, elapsed = await wait_until(session, await find_worker(session.client, name), target, timeout)
     done = _done_message(goal, worker, elapsed)
-    session.screen.one(worker, worker.name, lambda _: session.screen.say(done))
+    session.printer.item(worker, worker.name, lambda _: session.printer.line(done))
 
 
 def _done_message(goal: WorkerGoal, worker: Worker, elapsed: timedelta) -> str:
-    became = {READY: "is ready", LICENSE: "has its licence"}.get(goal.what, f"is {goal.what}")
-    where = f" at {worker.public_ip}" if goal.what == READY and worker.public_ip else ""
+    became = {READY: "is ready", LICENSE: "is licensed"}.get(goal.name, f"is {goal.name}")
+    where = f" at {worker.public_ip}" if goal.name == READY and worker.public_ip else ""
     return f"{worker.name} {became}{where} after {format_duration(elapsed)}."
 
 
 class _ProgressLine:
-    """One line on standard error: it moves on a terminal; elsewhere each new state is a line of its own."""
+    """Progress on standard error: updated in place on a terminal, else one line per new state."""
 
     def __init__(self) -> None:
         self._moves = sys.stderr.isatty()
@@ -180,23 +180,23 @@ class _ProgressLine:
             sys.stderr.flush()
 
 
-async def wait_for_lablet(session: Session, name: str, goal: LabletStatus, patience: timedelta) -> None:
-    """Return when it is so; else `CommandError` with what is known of it."""
-    watched = WaitTarget(
-        look=session.client.lablets.get,
-        met=lambda lablet: lablet.status is goal,
-        hopeless=lambda lablet: lablet_wait_failure(lablet, goal),
-        progress_line=lambda lablet, elapsed: _lablet_progress_line(lablet, elapsed, goal),
+async def wait_for_lablet(session: Session, name: str, goal: LabletStatus, timeout: timedelta) -> None:
+    """Wait until the lablet has the status. Raises `CommandError` with the latest message."""
+    target = WaitTarget(
+        fetch=session.client.lablets.get,
+        is_met=lambda lablet: lablet.status is goal,
+        failure=lambda lablet: lablet_wait_failure(lablet, goal),
+        progress=lambda lablet, elapsed: _lablet_progress_line(lablet, elapsed, goal),
         explain=_explain_lablet,
         goal=goal.value,
     )
-    lablet, elapsed = await wait_until(session, await find_lablet(session.client, name), watched, patience)
+    lablet, elapsed = await wait_until(session, await find_lablet(session.client, name), target, timeout)
     done = f"{lablet.name} is {lablet.status} after {format_duration(elapsed)}."
-    session.screen.one(lablet, lablet.name, lambda _: session.screen.say(done))
+    session.printer.item(lablet, lablet.name, lambda _: session.printer.line(done))
 
 
 def lablet_wait_failure(lablet: Lablet, goal: LabletStatus) -> str:
-    """Why it will not be so by itself; empty while it may."""
+    """Why the goal cannot be reached without intervention; empty while it can."""
     if lablet.status in FINAL_LABLET_STATUSES:
         return f"{lablet.name} is {lablet.status}"
     ends_otherwise = goal in FINAL_LABLET_STATUSES and lablet.ending is not None and lablet.ending is not goal
@@ -204,16 +204,16 @@ def lablet_wait_failure(lablet: Lablet, goal: LabletStatus) -> str:
         return ""
     if goal is LabletStatus.STOPPING or (goal in FINAL_LABLET_STATUSES and not ends_otherwise):
         return ""
-    return f"{lablet.name} is to end as {lablet.ending or LabletStatus.TERMINATED}"
+    return f"{lablet.name} ends as {lablet.ending or LabletStatus.TERMINATED}"
 
 
 def _lablet_progress_line(lablet: Lablet, elapsed: timedelta, goal: LabletStatus) -> str:
     notes = lablet_notes(lablet)
-    said = f" ({notes})" if notes else ""
-    return f"{format_elapsed(elapsed)}  {lablet.name}  {lablet_status_text(lablet)}{said}  waiting for {goal}"
+    suffix = f" ({notes})" if notes else ""
+    return f"{format_elapsed(elapsed)}  {lablet.name}  {lablet_status_text(lablet)}{suffix}  waiting for {goal}"
 
 
 async def _explain_lablet(lablet: Lablet) -> str:
     notes = lablet_notes(lablet)
-    look = f"lcm lablets history {lablet.name} shows how it came"
-    return f"{notes}\n{look}" if notes else look
+    hint = f"lcm lablets history {lablet.name} shows its history"
+    return f"{notes}\n{hint}" if notes else hint

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.base import DEFAULT_PAGE_SIZE, Page, Resource, api_path, encode_body, query_params
+from lcm.client.base import DEFAULT_PAGE_SIZE, Resource, api_path, encode_body, query_params
 from lcm.client.responses import ApiRequest
-from lcm.model.access import LeadershipReset
 from lcm.model.audit import AuditEntry
+from lcm.model.base import Page
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
-from lcm.model.fleet.state import FleetState, FleetSummary, PlannedWorker
+from lcm.model.fleet.state import FleetState, FleetSummary, LeadershipReset, PlannedWorker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
 
 
 class Fleet(Resource):
-    """What concerns no single worker."""
+    """The fleet as a whole."""
 
     async def summary(self) -> FleetSummary:
-        """Counts, capacity, cost, what is suspended and who leads."""
-        return await self._ask(ApiRequest("fleet.summary", "GET", api_path("fleet")), FleetSummary)
+        """Counts, capacity, cost, suspended automation and leaders."""
+        return await self._send(ApiRequest("fleet.summary", "GET", api_path("fleet")), FleetSummary)
 
     def plan(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[PlannedWorker]:
-        """What would be done now for each worker, and why."""
+        """The planned actions for each worker, and why."""
         return self._pages("fleet.plan", api_path("plan"), Page[PlannedWorker], {}, page_size)
 
     async def hold(self, body: HoldRequest) -> FleetState:
-        """Stop all changes of all workers."""
+        """Place a hold on the fleet: no worker is changed."""
         call = ApiRequest("fleet.hold", "POST", api_path("fleet", "hold"), body=encode_body(body))
-        return await self._ask(call, FleetState)
+        return await self._send(call, FleetState)
 
     async def release(self) -> FleetState:
-        """Let changes go on."""
-        return await self._ask(ApiRequest("fleet.release", "POST", api_path("fleet", "release")), FleetState)
+        """Release the hold."""
+        return await self._send(ApiRequest("fleet.release", "POST", api_path("fleet", "release")), FleetState)
 
     async def reset_breakers(self, region: str | None = None) -> FleetState:
-        """Close the breakers, or that of one region."""
+        """Close all breakers, or that of one region."""
         call = ApiRequest(
             "fleet.reset-breakers", "POST", api_path("fleet", "breaker", "reset"), query_params(region=region)
         )
-        return await self._ask(call, FleetState)
+        return await self._send(call, FleetState)
 
     async def reset_leadership(self, controller: str) -> str:
-        """Forget the newest term of a controller whose etcd was replaced."""
+        """Reset the newest term of a controller after its etcd was replaced."""
         call = ApiRequest("fleet.reset-leadership", "POST", api_path("leadership", controller, "reset"))
-        return (await self._ask(call, LeadershipReset)).controller
+        return (await self._send(call, LeadershipReset)).controller
 
     def audit(
         self,
@@ -66,7 +66,7 @@ class Fleet(Resource):
         newest_first: bool = True,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> AsyncIterator[AuditEntry]:
-        """Every decision and change: who, what, why, when; those that fit all filters."""
+        """Audit entries that match all filters."""
         query = query_params(
             subject=subject,
             actor=actor,
@@ -80,28 +80,28 @@ class Fleet(Resource):
         return self._pages("fleet.audit", api_path("audit"), Page[AuditEntry], query, page_size)
 
     async def overnight(self, *, since: datetime | None = None, until: datetime | None = None) -> ActivitySummary:
-        """What automation and people did in a span of time, and what stops saved; by default the last 12 hours."""
+        """What automation and users did in a period, and what stops saved; by default the last 12 hours."""
         from lcm.model.fleet.activity_summary import ActivitySummary
 
         query = query_params(since=_isoformat(since), until=_isoformat(until))
-        return await self._ask(
+        return await self._send(
             ApiRequest("fleet.overnight", "GET", api_path("fleet", "overnight"), query), ActivitySummary
         )
 
     async def system(self) -> SystemHealth:
-        """The control plane, its controllers and what is suspended."""
+        """The health of the control plane and its controllers, and suspended automation."""
         from lcm.model.system import SystemHealth
 
-        return await self._ask(ApiRequest("fleet.system", "GET", api_path("system")), SystemHealth)
+        return await self._send(ApiRequest("fleet.system", "GET", api_path("system")), SystemHealth)
 
     async def settings(self) -> FleetSettings:
-        """What counts now."""
-        return await self._ask(ApiRequest("fleet.settings", "GET", api_path("settings")), FleetSettings)
+        """The effective settings."""
+        return await self._send(ApiRequest("fleet.settings", "GET", api_path("settings")), FleetSettings)
 
     async def change_settings(self, body: FleetSettingsPatch) -> FleetSettings:
-        """Store values that beat the environment; null takes one back."""
+        """Store values that override the startup configuration; null resets one."""
         call = ApiRequest("fleet.change-settings", "PATCH", api_path("settings"), body=encode_body(body))
-        return await self._ask(call, FleetSettings)
+        return await self._send(call, FleetSettings)
 
 
 def _isoformat(moment: datetime | None) -> str | None:

@@ -1,11 +1,15 @@
-"""What the scheduler and the lablet controller read and write of lablets."""
+"""The internal API: what controllers read and write."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.client.base import DEFAULT_PAGE_SIZE, InternalResource, Leader, Page, api_path, query_params
-from lcm.model.access import Ack, CmlCredentials, RevealedLicenseToken
+from lcm.client.base import DEFAULT_PAGE_SIZE, A, Leader, Resource, api_path, encode_body, query_params
+from lcm.client.errors import StaleLeaderError
+from lcm.client.responses import ApiRequest
+from lcm.core.controller.leader_election import StaleTermError
+from lcm.model.access import CmlCredentials, RevealedLicenseToken
+from lcm.model.base import Ack, Page
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import FleetState, Installation, LeadershipTerm
 from lcm.model.lablet.record import Lablet, LabletDefinition, PlacementBatchResult
@@ -18,9 +22,8 @@ from lcm.model.worker.template import WorkerTemplate
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from pydantic import SecretStr
+    from pydantic import BaseModel, SecretStr
 
-    from lcm.client.base import Leader
     from lcm.model.lablet.record import LabletStatusUpdate, PlacementBatch, PlacementResult, ReleaseLabletRequest
     from lcm.model.lablet.status import LabletStatus
     from lcm.model.system import ControllerReport
@@ -38,8 +41,26 @@ if TYPE_CHECKING:
     from lcm.model.worker.status import WorkerStatus
 
 
-class InternalLabletsApi(InternalResource):
-    """Lablets, for the role `controller` alone."""
+class InternalApi(Resource):
+    """Reads and writes of controllers, only for the role `controller`.
+
+    A write carries the leader's headers and is sent once. `StaleTermError`: the control plane has seen a newer term and
+    changed nothing; the sender must stop acting.
+    """
+
+    async def _read(self, name: str, model: type[A], *path: str) -> A:
+        return await self._send(ApiRequest(f"internal.{name}", "GET", api_path("internal", *path)), model)
+
+    async def _write(self, name: str, leader: Leader, body: BaseModel, model: type[A], *path: str) -> A:
+        call = ApiRequest(
+            f"internal.{name}", "POST", api_path("internal", *path), body=encode_body(body), headers=leader.headers
+        )
+        try:
+            return await self._send(call, model)
+        except StaleLeaderError as error:
+            raise StaleTermError(str(error)) from error
+
+    # Lablets
 
     def lablets(
         self,
@@ -48,7 +69,7 @@ class InternalLabletsApi(InternalResource):
         worker: Iterable[str] = (),
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> AsyncIterator[Lablet]:
-        """Lablets that fit all filters."""
+        """Lablets that match all filters."""
         query = query_params(exclude_statuses=exclude_statuses, worker=worker)
         return self._pages("internal.lablets", api_path("internal", "lablets"), Page[Lablet], query, page_size)
 
@@ -57,24 +78,22 @@ class InternalLabletsApi(InternalResource):
         return await self._read("lablet", Lablet, "lablets", lablet_id)
 
     async def definition(self, definition_id: str) -> LabletDefinition:
-        """What a lablet is made from, by its `definition`: name@version."""
+        """The definition of a lablet, by name@version."""
         return await self._read("definition", LabletDefinition, "lablet-definitions", definition_id)
 
     async def schedule(self, leader: Leader, body: PlacementBatch) -> tuple[PlacementResult, ...]:
-        """Workers for many lablets; each is reserved or refused on its own. The answers are in the order asked."""
+        """Place many lablets on workers; each succeeds or fails on its own. Results are in the order of the request."""
         return (await self._write("schedule", leader, body, PlacementBatchResult, "lablets", "schedule")).items
 
     async def lablet_status(self, leader: Leader, lablet_id: str, body: LabletStatusUpdate) -> Lablet:
-        """What was found or done."""
+        """Report an observed or changed status."""
         return await self._write("lablet-status", leader, body, Lablet, "lablets", lablet_id, "status")
 
     async def release_lablet(self, leader: Leader, lablet_id: str, body: ReleaseLabletRequest) -> Lablet:
-        """Give its reservation back."""
+        """Release its reservation."""
         return await self._write("lablet-release", leader, body, Lablet, "lablets", lablet_id, "release")
 
-
-class InternalApi(InternalLabletsApi):
-    """For the role `controller` alone."""
+    # Workers and the fleet
 
     def workers(
         self,
@@ -83,7 +102,7 @@ class InternalApi(InternalLabletsApi):
         exclude_statuses: Iterable[WorkerStatus] = (),
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> AsyncIterator[Worker]:
-        """Workers that fit all filters."""
+        """Workers that match all filters."""
         query = query_params(aws_region=aws_region, exclude_statuses=exclude_statuses)
         return self._pages("internal.workers", api_path("internal", "workers"), Page[Worker], query, page_size)
 
@@ -105,76 +124,76 @@ class InternalApi(InternalLabletsApi):
         return (await self._read("leaders", Page[LeadershipTerm], "leadership")).items
 
     async def settings(self) -> FleetSettings:
-        """What counts now."""
+        """The effective settings."""
         return await self._read("settings", FleetSettings, "settings")
 
     async def installation(self) -> Installation:
-        """Which installation this is: the value of the tag lcm:installation."""
+        """The id of this installation: the value of the tag lcm:installation."""
         return await self._read("installation", Installation, "installation")
 
     async def license_token(self, worker_id: str) -> SecretStr:
-        """A worker's licence token."""
+        """A worker's license token."""
         return (await self._read("license-token", RevealedLicenseToken, "workers", worker_id, "license-token")).token
 
     async def cml_credentials(self, worker_id: str) -> CmlCredentials:
-        """What to sign in to a worker's CML with."""
+        """The credentials for a worker's CML."""
         return await self._read("cml-credentials", CmlCredentials, "workers", worker_id, "cml-credentials")
 
     async def announce_leadership(self, leader: Leader, *, startup_sweep_done: bool = False) -> LeadershipTerm:
-        """A term begins, or its start-up sweep is done."""
+        """Announce a new term, or the end of its start-up sweep."""
         body = LeadershipAnnouncement(term=leader.term, startup_sweep_done=startup_sweep_done)
         return await self._write("leadership", leader, body, LeadershipTerm, "leadership")
 
     async def write_status(self, leader: Leader, worker_id: str, body: WorkerStatusUpdate) -> Worker:
-        """What was found or done."""
+        """Report an observed or changed status."""
         return await self._write("status", leader, body, Worker, "workers", worker_id, "status")
 
     async def write_launch(self, leader: Leader, worker_id: str, body: LaunchIntentRequest) -> Worker:
-        """The intent to launch, before the call."""
+        """Record the intent to launch, before the call."""
         return await self._write("launch", leader, body, Worker, "workers", worker_id, "launch")
 
     async def write_metrics(self, leader: Leader, body: MetricsBatch) -> BatchResult:
-        """Figures of many workers; unknown or outdated ones are counted and dropped."""
+        """Metrics of many workers; unknown workers and outdated samples are counted and dropped."""
         return await self._write("metrics", leader, body, BatchResult, "workers", "metrics")
 
     async def write_decisions(self, leader: Leader, body: DecisionBatch) -> BatchResult:
-        """What was decided for many workers; unknown workers and older decisions are counted and dropped."""
+        """Decisions for many workers; unknown workers and older decisions are counted and dropped."""
         return await self._write("decisions", leader, body, BatchResult, "workers", "decisions")
 
     async def detect_idle(self, leader: Leader, worker_id: str, body: IdleDetectionRequest) -> IdleDetectionResult:
-        """Telemetry, and what followed from it."""
+        """Report activity; returns the result of idle detection."""
         return await self._write("detect-idle", leader, body, IdleDetectionResult, "workers", worker_id, "detect-idle")
 
     async def drain(self, leader: Leader, worker_id: str, reason: str = "idle") -> Worker:
-        """Scale-down takes a worker out of service."""
-        body = DrainRequest.model_construct(reason=reason)  # the server judges it, by an error that callers expect
+        """Drain a worker for scale-down."""
+        body = DrainRequest.model_construct(reason=reason)  # the server validates it, with an error that callers expect
         return await self._write("drain", leader, body, Worker, "workers", worker_id, "drain")
 
     async def write_license_status(self, leader: Leader, worker_id: str, body: LicenseStatusUpdate) -> Worker:
-        """What CML says of the licence."""
+        """Report the license status of a worker's CML."""
         return await self._write("license-status", leader, body, Worker, "workers", worker_id, "license-status")
 
     async def import_worker(self, leader: Leader, body: ImportWorkerRequest) -> Worker:
-        """The record for an instance that was found, new or known already."""
+        """Create the record for a discovered instance, or return the existing one."""
         return await self._write("import", leader, body, Worker, "workers", "import")
 
     async def scale_up(self, leader: Leader, body: ScaleUpRequest) -> Worker:
-        """One more worker for a need."""
+        """Add a worker for pending lablets."""
         return await self._write("scale-up", leader, body, Worker, "workers", "scale-up")
 
     async def audit(self, leader: Leader, action: str, subject: str, reason: str = "") -> None:
-        """A decision that changes no record."""
-        line = CreateAuditEntryRequest.model_construct(action=action, subject=subject, reason=reason)  # as above
-        await self._write("audit", leader, line, Ack, "audit")
+        """Write an audit entry for a decision that changes no record."""
+        entry = CreateAuditEntryRequest.model_construct(action=action, subject=subject, reason=reason)  # as above
+        await self._write("audit", leader, entry, Ack, "audit")
 
     async def fleet(self) -> FleetState:
-        """What holds for the fleet now: its hold, the open breakers, the last scale-down."""
+        """The state of the fleet: its hold, the open breakers, the last scale-down."""
         return await self._read("fleet", FleetState, "fleet")
 
     async def report_controller(self, leader: Leader, body: ControllerReport) -> None:
-        """How the controller that leads is."""
+        """Report the status of the leading controller."""
         await self._write("report", leader, body, Ack, "controllers", leader.controller, "report")
 
     async def report_breaker(self, leader: Leader, body: BreakerReport) -> FleetState:
-        """A sweep would have marked too many as lost, or a later one agrees."""
+        """Open the breaker because a sweep would mark too many workers as lost, or close it again."""
         return await self._write("breaker", leader, body, FleetState, "fleet", "breaker")

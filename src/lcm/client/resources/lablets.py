@@ -1,4 +1,4 @@
-"""Lablets and what they are made from, as people ask for them."""
+"""Lablets and lablet definitions, for users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from lcm.client.base import (
     DEFAULT_PAGE_SIZE,
-    Page,
     Resource,
     api_path,
     encode_body,
@@ -15,13 +14,14 @@ from lcm.client.base import (
     query_params,
 )
 from lcm.client.responses import ApiRequest
+from lcm.model.base import Page
 from lcm.model.lablet.record import Lablet, LabletDefinition, LabletDefinitionSummary
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from lcm.model.audit import LabletHistoryEntry
-    from lcm.model.lablet.preview import LabletPreview
+    from lcm.model.lablet.placement import LabletPreview
     from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
     from lcm.model.lablet.status import LabletStatus
 
@@ -29,7 +29,7 @@ _DEFINITIONS_PATH = "lablet-definitions"
 
 
 class Lablets(Resource):
-    """Lablets. Changes send a fresh Idempotency-Key unless given one, so they survive a lost answer."""
+    """Lablets. Changes send a new Idempotency-Key by default, so they survive a lost response."""
 
     def list(
         self,
@@ -43,7 +43,7 @@ class Lablets(Resource):
         sort: str | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> AsyncIterator[Lablet]:
-        """Lablets that fit all filters."""
+        """Lablets that match all filters."""
         query = query_params(
             status=status,
             exclude_statuses=exclude_statuses,
@@ -56,7 +56,7 @@ class Lablets(Resource):
         return self._pages("lablets.list", api_path("lablets"), Page[Lablet], query, page_size)
 
     async def create(self, body: CreateLabletRequest, *, key: str | None = None) -> Lablet:
-        """A new lablet."""
+        """Create a lablet."""
         call = ApiRequest(
             "lablets.create",
             "POST",
@@ -64,16 +64,16 @@ class Lablets(Resource):
             body=encode_body(body),
             idempotency_key=key or new_idempotency_key(),
         )
-        return await self._ask(call, Lablet)
+        return await self._send(call, Lablet)
 
     async def get(self, lablet_id: str) -> Lablet:
         """One lablet."""
-        return await self._ask(ApiRequest("lablets.get", "GET", api_path("lablets", lablet_id)), Lablet)
+        return await self._send(ApiRequest("lablets.get", "GET", api_path("lablets", lablet_id)), Lablet)
 
     async def terminate(
         self, lablet_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Lablet:
-        """Want it ended."""
+        """Request its termination."""
         from lcm.model.worker.requests import CommandRequest
 
         call = ApiRequest(
@@ -84,33 +84,33 @@ class Lablets(Resource):
             headers=if_match(version),
             idempotency_key=key or new_idempotency_key(),
         )
-        return await self._ask(call, Lablet)
+        return await self._send(call, Lablet)
 
     async def delete(self, lablet_id: str, *, version: int | None = None, key: str | None = None) -> Lablet:
-        """Want it ended. The record stays."""
+        """Request its termination. The record stays."""
         path = api_path("lablets", lablet_id)
         call = ApiRequest(
             "lablets.delete", "DELETE", path, headers=if_match(version), idempotency_key=key or new_idempotency_key()
         )
-        return await self._ask(call, Lablet)
+        return await self._send(call, Lablet)
 
     def history(self, lablet_id: str, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[LabletHistoryEntry]:
-        """Its steps so far, oldest first."""
+        """Its history, oldest first."""
         from lcm.model.audit import LabletHistoryEntry
 
         path = api_path("lablets", lablet_id, "history")
         return self._pages("lablets.history", path, Page[LabletHistoryEntry], {}, page_size)
 
     async def preview(self, body: CreateLabletRequest) -> LabletPreview:
-        """What would become of it, without making it."""
-        from lcm.model.lablet.preview import LabletPreview
+        """Where it would be placed, without creating it."""
+        from lcm.model.lablet.placement import LabletPreview
 
         call = ApiRequest("lablets.preview", "POST", api_path("lablets", "preview"), body=encode_body(body))
-        return await self._ask(call, LabletPreview)
+        return await self._send(call, LabletPreview)
 
 
 class Definitions(Resource):
-    """What lablets are made from. A version never changes."""
+    """Lablet definitions. A version never changes."""
 
     def list(
         self, *, q: str | None = None, page_size: int = DEFAULT_PAGE_SIZE
@@ -121,19 +121,19 @@ class Definitions(Resource):
         )
 
     def versions(self, name: str, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[LabletDefinitionSummary]:
-        """All versions of one, newest first."""
+        """All versions of a definition, newest first."""
         return self._pages(
             "definitions.versions", api_path(_DEFINITIONS_PATH, name), Page[LabletDefinitionSummary], {}, page_size
         )
 
     async def get(self, name: str, version: str) -> LabletDefinition:
         """One version."""
-        return await self._ask(
+        return await self._send(
             ApiRequest("definitions.get", "GET", api_path(_DEFINITIONS_PATH, name, version)), LabletDefinition
         )
 
     async def create(self, body: CreateDefinitionRequest, *, key: str | None = None) -> LabletDefinition:
-        """A new version; the same content again is the same answer."""
+        """Create a version; the same content again has the same result."""
         call = ApiRequest(
             "definitions.create",
             "POST",
@@ -141,16 +141,16 @@ class Definitions(Resource):
             body=encode_body(body),
             idempotency_key=key or new_idempotency_key(),
         )
-        return await self._ask(call, LabletDefinition)
+        return await self._send(call, LabletDefinition)
 
     async def enable(self, name: str, version: str) -> LabletDefinition:
-        """Let lablets be made from it."""
+        """Allow new lablets from it."""
         return await self._switch(name, version, "enable")
 
     async def disable(self, name: str, version: str) -> LabletDefinition:
-        """Let no more lablets be made from it."""
+        """Allow no new lablets from it."""
         return await self._switch(name, version, "disable")
 
     async def _switch(self, name: str, version: str, how: str) -> LabletDefinition:
         call = ApiRequest(f"definitions.{how}", "POST", api_path(_DEFINITIONS_PATH, name, version, how))
-        return await self._ask(call, LabletDefinition)
+        return await self._send(call, LabletDefinition)

@@ -1,4 +1,4 @@
-"""Workers, as people ask for them."""
+"""Workers and worker templates, for users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from lcm.client.base import (
     DEFAULT_PAGE_SIZE,
-    Page,
     Resource,
     api_path,
     encode_body,
@@ -15,6 +14,7 @@ from lcm.client.base import (
     query_params,
 )
 from lcm.client.responses import ApiRequest
+from lcm.model.base import Page
 from lcm.model.worker.record import Worker
 from lcm.model.worker.template import WorkerTemplate
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Workers(Resource):
-    """Commands send a fresh Idempotency-Key unless given one, so they survive a lost answer.
+    """Workers. Commands send a new Idempotency-Key by default, so they survive a lost response.
 
-    What only some methods need is imported by them: to list workers is quick.
+    Models that only some methods need are imported there, so that listing workers starts fast.
     """
 
     def list(
@@ -48,7 +48,7 @@ class Workers(Resource):
         sort: str | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
     ) -> AsyncIterator[Worker]:
-        """Workers that fit all filters."""
+        """Workers that match all filters."""
         query = query_params(
             status=status,
             exclude_statuses=exclude_statuses,
@@ -60,7 +60,7 @@ class Workers(Resource):
         return self._pages("workers.list", api_path("workers"), Page[Worker], query, page_size)
 
     async def create(self, body: CreateWorkerRequest, *, key: str | None = None) -> Worker:
-        """A new worker."""
+        """Create a worker."""
         call = ApiRequest(
             "workers.create",
             "POST",
@@ -68,82 +68,82 @@ class Workers(Resource):
             body=encode_body(body),
             idempotency_key=key or new_idempotency_key(),
         )
-        return await self._ask(call, Worker)
+        return await self._send(call, Worker)
 
     async def get(self, worker_id: str) -> Worker:
         """One worker."""
-        return await self._ask(ApiRequest("workers.get", "GET", api_path("workers", worker_id)), Worker)
+        return await self._send(ApiRequest("workers.get", "GET", api_path("workers", worker_id)), Worker)
 
     async def patch(self, worker_id: str, body: UpdateWorkerRequest, *, version: int | None = None) -> Worker:
-        """Change what may be changed by hand."""
+        """Change editable fields."""
         path = api_path("workers", worker_id)
         call = ApiRequest("workers.patch", "PATCH", path, body=encode_body(body), headers=if_match(version))
-        return await self._ask(call, Worker)
+        return await self._send(call, Worker)
 
     async def delete(self, worker_id: str, *, version: int | None = None, key: str | None = None) -> Worker:
-        """Want it terminated. The record stays."""
+        """Request its termination. The record stays."""
         path = api_path("workers", worker_id)
         call = ApiRequest(
             "workers.delete", "DELETE", path, headers=if_match(version), idempotency_key=key or new_idempotency_key()
         )
-        return await self._ask(call, Worker)
+        return await self._send(call, Worker)
 
     async def start(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Want it running; a drain under way is cancelled."""
+        """Set desired status RUNNING; a running drain is cancelled."""
         return await self._command_with_reason(worker_id, "start", reason, version, key)
 
     async def stop(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Want it stopped, without waiting for lablets."""
+        """Set desired status STOPPED, without waiting for lablets."""
         return await self._command_with_reason(worker_id, "stop", reason, version, key)
 
     async def terminate(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Want it gone for good."""
+        """Set desired status TERMINATED."""
         return await self._command_with_reason(worker_id, "terminate", reason, version, key)
 
     async def drain(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Take no new lablets, wait for those there, then stop."""
+        """Accept no new lablets, wait for the existing ones, then stop."""
         return await self._command_with_reason(worker_id, "drain", reason, version, key)
 
     async def cancel_drain(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Take lablets again."""
+        """Accept lablets again."""
         return await self._command_with_reason(worker_id, "cancel-drain", reason, version, key)
 
     async def retry(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Try a failed worker again."""
+        """Retry a failed worker."""
         return await self._command_with_reason(worker_id, "retry", reason, version, key)
 
     async def hold(
         self, worker_id: str, body: HoldRequest, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Stop all changes of this worker."""
+        """Place a hold on the worker: it is not changed."""
         return await self._command(worker_id, "hold", body, version, key)
 
     async def release(
         self, worker_id: str, reason: str | None = None, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Let changes go on after a hold."""
+        """Release the hold."""
         return await self._command_with_reason(worker_id, "release", reason, version, key)
 
     async def license(
         self, worker_id: str, body: LicenseRequest, *, version: int | None = None, key: str | None = None
     ) -> Worker:
-        """Register a licence, or give it back."""
+        """Register or deregister a license."""
         return await self._command(worker_id, "license", body, version, key)
 
     def history(self, worker_id: str, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[WorkerHistoryEntry]:
-        """Its steps so far, oldest first."""
+        """Its history, oldest first."""
         from lcm.model.audit import WorkerHistoryEntry
 
         path = api_path("workers", worker_id, "history")
@@ -152,18 +152,18 @@ class Workers(Resource):
     async def metrics(
         self, worker_id: str, *, since: datetime | None = None, limit: int | None = None
     ) -> tuple[MetricsSample, ...]:
-        """Its figures, oldest first; without `since` those of the last hour."""
+        """Its metrics, oldest first; without `since` those of the last hour."""
         from lcm.model.worker.metrics import MetricsSample
 
         query = query_params(since=None if since is None else since.isoformat(), limit=limit)
         call = ApiRequest("workers.metrics", "GET", api_path("workers", worker_id, "metrics"), query)
-        return (await self._ask(call, Page[MetricsSample])).items
+        return (await self._send(call, Page[MetricsSample])).items
 
     async def explain(self, worker_id: str) -> Explanation:
-        """Why it is as it is, and what happens next."""
+        """The reasons for its status, and what happens next."""
         from lcm.model.worker.explain import Explanation
 
-        return await self._ask(
+        return await self._send(
             ApiRequest("workers.explain", "GET", api_path("workers", worker_id, "explain")), Explanation
         )
 
@@ -185,14 +185,14 @@ class Workers(Resource):
             headers=if_match(version),
             idempotency_key=key or new_idempotency_key(),
         )
-        return await self._ask(call, Worker)
+        return await self._send(call, Worker)
 
 
 _TEMPLATES_PATH = "worker-templates"
 
 
 class Templates(Resource):
-    """What workers can be made from."""
+    """Worker templates."""
 
     def list(self, *, page_size: int = DEFAULT_PAGE_SIZE) -> AsyncIterator[WorkerTemplate]:
         """All templates."""
@@ -200,21 +200,21 @@ class Templates(Resource):
 
     async def get(self, name: str) -> WorkerTemplate:
         """One template."""
-        return await self._ask(ApiRequest("templates.get", "GET", api_path(_TEMPLATES_PATH, name)), WorkerTemplate)
+        return await self._send(ApiRequest("templates.get", "GET", api_path(_TEMPLATES_PATH, name)), WorkerTemplate)
 
     async def put(self, template: WorkerTemplate) -> WorkerTemplate:
-        """Make or change a template. Workers that were made from it stay as they are."""
+        """Create or change a template. Existing workers are unaffected."""
         call = ApiRequest("templates.put", "PUT", api_path(_TEMPLATES_PATH, template.name), body=encode_body(template))
-        return await self._ask(call, WorkerTemplate)
+        return await self._send(call, WorkerTemplate)
 
     async def enable(self, name: str) -> WorkerTemplate:
-        """Let workers be made from it."""
-        return await self._ask(
+        """Allow new workers from it."""
+        return await self._send(
             ApiRequest("templates.enable", "POST", api_path(_TEMPLATES_PATH, name, "enable")), WorkerTemplate
         )
 
     async def disable(self, name: str) -> WorkerTemplate:
-        """Let no more workers be made from it."""
-        return await self._ask(
+        """Allow no new workers from it."""
+        return await self._send(
             ApiRequest("templates.disable", "POST", api_path(_TEMPLATES_PATH, name, "disable")), WorkerTemplate
         )

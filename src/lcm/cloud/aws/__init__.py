@@ -1,4 +1,4 @@
-"""AWS behind the interface of clouds: EC2, CloudWatch and STS through botocore, never on the event loop's thread."""
+"""The AWS adapter: EC2, CloudWatch and STS through botocore, never on the thread of the event loop."""
 
 from lcm.cloud.aws.config import AwsConfig, AwsConfigError, RegionConfig, Tuning
 from lcm.cloud.aws.provider import AwsProvider

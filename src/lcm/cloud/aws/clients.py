@@ -1,6 +1,6 @@
-"""botocore's sessions and clients, with every setting that matters set by us: its defaults have changed before.
+"""Sessions and clients of botocore. Relevant options are set explicitly, because botocore's defaults have changed.
 
-Making a client takes a quarter of a second and reads files: never do it on the event loop.
+Creating a client takes a quarter of a second and reads files: never do it on the event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def new_session(region: RegionConfig, tuning: Tuning) -> botocore.session.Session:
-    """A session with credentials by the standard chain or, where one is named, of a role assumed with these."""
+    """Create a session with the standard credential chain or, if a role is configured, with the assumed role."""
     session = _base_session()
     if region.role_arn is not None:
         session.register_component("credential_provider", CredentialResolver([_AssumedRoleProvider(region, tuning)]))
@@ -35,7 +35,7 @@ def new_session(region: RegionConfig, tuning: Tuning) -> botocore.session.Sessio
 def new_client(
     session: botocore.session.Session, service: str, region: RegionConfig, tuning: Tuning, *, mutating: bool
 ) -> Any:
-    """A client for reads, or one for changes: these are sent once, and whoever asked decides what follows."""
+    """Create a client for reads, or one for mutations: these are sent once, and the caller decides about a retry."""
     return session.create_client(
         service,
         region_name=region.region,
@@ -45,7 +45,7 @@ def new_client(
 
 
 def new_dry_run_client(session: botocore.session.Session, region: RegionConfig, tuning: Tuning) -> Any:
-    """A client of EC2 that only asks whether it may: whatever it is told, its requests say DryRun, or are not sent."""
+    """Create an EC2 client that only checks permissions: all its requests carry DryRun, or are not sent."""
     client = new_client(session, "ec2", region, tuning, mutating=False)
     client.meta.events.register("provide-client-params.ec2", _set_dry_run)
     client.meta.events.register_last("before-call.ec2", _require_dry_run)
@@ -57,13 +57,13 @@ def _set_dry_run(params: Mapping[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def _require_dry_run(params: Mapping[str, Any], **_: Any) -> None:
-    """The last look at a request: what does not say DryRun is not sent."""
+    """The last check before sending: a request without DryRun is not sent."""
     if params["body"].get("DryRun") != "true":
-        raise RuntimeError("a request that should only ask would act; it was not sent")
+        raise RuntimeError("a dry-run request lacked the DryRun parameter; it was not sent")
 
 
 def client_config(tuning: Tuning, attempts: int) -> Config:
-    """The settings of a client."""
+    """Return the options of a client."""
     return Config(
         connect_timeout=tuning.connect_timeout,
         read_timeout=tuning.read_timeout,
@@ -83,12 +83,12 @@ def _base_session() -> botocore.session.Session:
 
 @cache
 def _data_loader() -> Any:
-    """EC2's model is megabytes of JSON: read once for all regions, not once for each."""
+    """The service model of EC2 is megabytes of JSON: load it once for all regions."""
     return botocore.session.Session().get_component("data_loader")
 
 
 class _AssumedRoleProvider(CredentialProvider):
-    """Credentials of a role, fetched when first needed and again before they expire."""
+    """Credentials of an assumed role, fetched on first use and refreshed before they expire."""
 
     METHOD = "lcm-assumed-role"
 

@@ -1,6 +1,6 @@
-"""Which regions are used, and with what: the value of AWS_REGION_CONFIGS, read and checked.
+"""The configuration of regions: parses and validates the value of AWS_REGION_CONFIGS.
 
-It is the path of a YAML file, or JSON written out in place: a mapping of region names to what is used there.
+The value is the path of a YAML file or inline JSON: a mapping of region names to their configuration.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ TagValue = Annotated[str, StringConstraints(max_length=256)]
 
 
 class AwsConfigError(ValueError):
-    """The regions' configuration is wrong; the message is one line and names the field."""
+    """The configuration of regions is invalid; the message is one line and names the field."""
 
 
 class RegionConfig(BaseModel):
-    """What is used in one region. Everything but its name may be left out."""
+    """The configuration of one region. Only its name is required."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,34 +53,34 @@ class RegionConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_subnet(cls, given: Any) -> Any:
-        """`subnet_id` is another way to write a list of one."""
-        if not isinstance(given, dict) or "subnet_id" not in given:
-            return given
-        if "subnet_ids" in given:
-            raise ValueError("subnet_id and subnet_ids exclude each other")
-        rest = {name: value for name, value in given.items() if name != "subnet_id"}
-        return rest if given["subnet_id"] is None else {**rest, "subnet_ids": [given["subnet_id"]]}
+    def _one_subnet(cls, config: Any) -> Any:
+        """`subnet_id` is shorthand for a list with one entry."""
+        if not isinstance(config, dict) or "subnet_id" not in config:
+            return config
+        if "subnet_ids" in config:
+            raise ValueError("subnet_id and subnet_ids are mutually exclusive")
+        rest = {name: value for name, value in config.items() if name != "subnet_id"}
+        return rest if config["subnet_id"] is None else {**rest, "subnet_ids": [config["subnet_id"]]}
 
     @model_validator(mode="after")
     def _belongs_together(self) -> RegionConfig:
         if self.external_id is not None and self.role_arn is None:
-            raise ValueError("external_id is of use only with role_arn")
+            raise ValueError("external_id requires role_arn")
         reserved = sorted(key for key in self.default_tags if key.startswith(_RESERVED_TAG_PREFIXES))
         if reserved:
-            raise ValueError(f"default_tags must not set {reserved[0]!r}: such tags are not for people to set")
+            raise ValueError(f"default_tags must not set {reserved[0]!r}: this prefix is reserved")
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How calls are made. The defaults are for AWS; tests make pages small and waits short."""
+    """Timeouts, page sizes and concurrency of calls. The defaults are for AWS; tests use smaller values."""
 
     connect_timeout: float = 5.0
     read_timeout: float = 30.0
     read_attempts: int = 5
     threads: int = 8
-    # A page that is parsed in a thread holds the interpreter for about a third of a millisecond per instance.
+    # Parsing a page in a thread holds the GIL for about a third of a millisecond per instance.
     thread_page: int = 200
     process_page: int = 1000
     poller_above: int = 200
@@ -90,21 +90,21 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class AwsConfig:
-    """The regions in use, in order, and how calls are made."""
+    """The configured regions, in order, and the tuning of calls."""
 
     regions: Mapping[str, RegionConfig]
     tuning: Tuning = field(default_factory=Tuning)
 
     @classmethod
     def load(cls, region_configs: str | None, default_region: str | None = None) -> AwsConfig:
-        """From the values of AWS_REGION_CONFIGS and AWS_DEFAULT_REGION; the second counts only without the first."""
+        """Load the values of AWS_REGION_CONFIGS and AWS_DEFAULT_REGION; the second is used only without the first."""
         if region_configs and region_configs.strip():
             return cls(_parse_regions(region_configs.strip()))
         if default_region and default_region.strip():
             name = default_region.strip()
             return cls({name: _region_config(name, {}, DEFAULT_REGION_VARIABLE)})
         raise AwsConfigError(
-            f"{REGION_CONFIGS_VARIABLE} or {DEFAULT_REGION_VARIABLE} must say which regions to use; neither is set"
+            f"set {REGION_CONFIGS_VARIABLE} or {DEFAULT_REGION_VARIABLE} to configure at least one region"
         )
 
 
@@ -146,12 +146,12 @@ def _region_config(name: str, entry: Any, source: str) -> RegionConfig:
     if not isinstance(entry, dict):
         raise AwsConfigError(f"{source}: {name}: must be a mapping, not {type(entry).__name__}")
     if entry.get("region", name) != name:
-        raise AwsConfigError(f"{source}: {name}.region: must be {name!r} as its key is, not {entry['region']!r}")
+        raise AwsConfigError(f"{source}: {name}.region: must be {name!r}, like its key, not {entry['region']!r}")
     try:
         return RegionConfig.model_validate({**entry, "region": name})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join([name, *(str(part) for part in first["loc"])])
         reason = first["msg"].removeprefix("Value error, ")
-        shown = "" if first["type"] in ("value_error", "extra_forbidden") else f", not {first['input']!r}"
+        shown = "" if first["type"] in ("configerror", "extra_forbidden") else f", not {first['input']!r}"
         raise AwsConfigError(f"{source}: {place}: {reason}{shown}") from error

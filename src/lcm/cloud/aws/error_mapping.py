@@ -1,7 +1,7 @@
-"""botocore's exceptions and AWS's error codes, put into the errors of clouds.
+"""Maps exceptions of botocore and error codes of AWS to `lcm.cloud.errors`.
 
-What matters is what is known of the effect. A refusal is definite. A connection that never came about has done nothing.
-A call that changes things, was sent and got no sensible answer may or may not have happened.
+What matters is what is known about the effect. A rejection is definite. A connection that was never established has
+changed nothing. A mutating call that was sent and got no valid response may or may not have taken effect.
 """
 
 from __future__ import annotations
@@ -145,25 +145,25 @@ _OUTCOME_LABELS: tuple[tuple[type[CloudError], str], ...] = (
 
 
 def outcome_label(error: BaseException) -> str:
-    """One word for metrics."""
+    """Return the label of the outcome for metrics."""
     return next((word for kind, word in _OUTCOME_LABELS if isinstance(error, kind)), "refused")
 
 
-def error_code(answer: Mapping[str, Any]) -> str:
-    """AWS's error code in a parsed answer; empty if it is no error."""
-    return str(answer.get("Error", {}).get("Code", ""))
+def error_code(response: Mapping[str, Any]) -> str:
+    """Return the error code of a parsed response; empty if it is not an error."""
+    return str(response.get("Error", {}).get("Code", ""))
 
 
-def is_throttling(answer: Mapping[str, Any]) -> bool:
-    """Whether the answer says that there were too many calls."""
-    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status == _HTTP_TOO_MANY_REQUESTS or error_code(answer) in THROTTLING_CODES
+def is_throttling(response: Mapping[str, Any]) -> bool:
+    """Whether the response reports throttling."""
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status == _HTTP_TOO_MANY_REQUESTS or error_code(response) in THROTTLING_CODES
 
 
 def translate_error(error: Exception, *, operation: str, region: str, mutating: bool) -> CloudError:
-    """The cloud error that says what is known after this exception."""
+    """Translate an exception to the cloud error that says what is known about the effect of the call."""
     if isinstance(error, boto.ClientError):
-        # A role's credentials are fetched on the way to the call itself, which was then not sent.
+        # The credentials of a role are fetched before the call itself, which was then not sent.
         on_the_way = error.operation_name != operation
         kind = _class_of_client_error(error, mutating and not on_the_way)
         code = error_code(error.response)
@@ -179,9 +179,9 @@ def translate_error(error: Exception, *, operation: str, region: str, mutating: 
 
 
 def _class_of_client_error(error: boto.ClientError, mutating: bool) -> type[CloudError]:
-    answer: Mapping[str, Any] = error.response
-    code = error_code(answer)
-    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    response: Mapping[str, Any] = error.response
+    code = error_code(response)
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     if code in _ERROR_BY_CODE:
         return _ERROR_BY_CODE[code]
     if status == _HTTP_TOO_MANY_REQUESTS:
@@ -198,12 +198,12 @@ def _class_of_botocore_error(error: Exception, mutating: bool) -> type[CloudErro
         return CloudUnreachableError
     if isinstance(error, (boto.HTTPClientError, boto.IncompleteReadError, ResponseParserError, OSError)):
         return CloudOutcomeUnknownError if mutating else CloudUnreachableError
-    # What is left is raised before anything is sent: parameters that do not fit the operation's model.
+    # The rest is raised before anything is sent: parameters that do not match the service model.
     return InvalidCloudRequestError
 
 
 def _is_certificate_error(error: Exception) -> bool:
-    """Refused during the handshake: not a byte of the request was sent."""
+    """Rejected during the TLS handshake: nothing of the request was sent."""
     if not isinstance(error, boto.SSLError):
         return False
     cause = error.kwargs.get("error")
@@ -211,5 +211,5 @@ def _is_certificate_error(error: Exception) -> bool:
 
 
 def _strip_encoded_message(message: str) -> str:
-    """EC2 appends kilobytes that only its own service can decode."""
+    """Remove the encoded authorization message, kilobytes of text that only AWS can decode."""
     return " ".join(message.split("Encoded authorization failure message", maxsplit=1)[0].split())

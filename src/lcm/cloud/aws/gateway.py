@@ -1,7 +1,7 @@
-"""The only way to AWS from the event loop: paced, bounded, counted, and never blocking.
+"""All calls to AWS go through a gateway: rate limited, bounded, counted, and never blocking the event loop.
 
-Each region has its own gateway, since AWS counts calls by account and region. A call first pays at our own bucket,
-which holds nine tenths of what AWS documents, then waits for a thread, and only then is it made.
+Each region has its own gateway, because AWS limits calls by account and region. A call first takes a token from our own
+bucket, which has 90 % of the documented limit, then waits for a thread, and is sent only then.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ BUCKET_SHARE = 0.9
 
 _SERVICE_BY_OPERATION = {"GetMetricData": "cloudwatch", "GetCallerIdentity": "sts"}
 _MUTATING_OPERATIONS = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
-# What a client is for: a read is repeated, a change is sent once, and a rehearsal only asks.
+# The purpose of a client: reads are retried, mutations are sent once, and dry runs change nothing.
 _READING, _CHANGING, _REHEARSING = "reading", "changing", "rehearsing"
 
 
 class AwsGateway:
-    """Calls in one region."""
+    """Calls to AWS in one region."""
 
     def __init__(
         self, region: RegionConfig, tuning: Tuning, threads: BoundedThreadPool, metrics: AwsCallMetrics
@@ -52,31 +52,31 @@ class AwsGateway:
         self.region = region
         self.tuning = tuning
         self.metrics = metrics
-        # A sweep parses megabytes: two at once in a region would only slow each other down.
+        # A sweep parses megabytes: two concurrent sweeps of a region would only slow each other down.
         self.sweeping = asyncio.Lock()
         self._threads = threads
         self._buckets = OperationBuckets(BUCKET_SHARE)
         self._clients = _ClientCache(region, tuning, metrics)
 
-    async def pay(self, operation: str, instances: int = 0) -> None:
-        """Wait until our own bucket allows the call."""
+    async def wait_for_token(self, operation: str, instances: int = 0) -> None:
+        """Wait until our own rate limit allows the call."""
         await self._buckets.take(operation, instances)
 
     async def call(self, operation: str, parameters: Parameters) -> Response:
-        """Make a call and give its answer."""
-        answer = await self.call_prepared(operation, lambda: parameters)
-        assert answer is not None
-        return answer
+        """Make a call and return its response."""
+        response = await self.call_prepared(operation, lambda: parameters)
+        assert response is not None
+        return response
 
     async def call_prepared(
         self, operation: str, prepare: Callable[[], Parameters | None], instances: int = 0
     ) -> Response | None:
-        """Make a call whose parameters are asked for just before it is sent; None from them means not to send it."""
-        await self.pay(operation, instances)
+        """Make a call whose parameters are requested just before it is sent; if they are None, it is not sent."""
+        await self.wait_for_token(operation, instances)
         return await self.call_without_wait(operation, prepare)
 
     async def call_without_wait(self, operation: str, prepare: Callable[[], Parameters | None]) -> Response | None:
-        """A call that has been paid for."""
+        """Make a call that has already waited for the rate limit."""
 
         def work() -> Callable[[], Response] | None:
             parameters = prepare()
@@ -85,17 +85,17 @@ class AwsGateway:
         return await self._threads.run(work)
 
     async def dry_run(self, operation: str, parameters: Parameters, instances: int = 0) -> Response:
-        """Ask EC2 whether a call would be allowed. It goes by a client that can do nothing but ask.
+        """Ask EC2 whether a call would be allowed, through a client that sends nothing but dry runs.
 
-        EC2 says yes by an error of the code DryRunOperation: an answer that is none comes from somebody who acted.
+        EC2 confirms with the error code DryRunOperation: a normal response means that the endpoint executed the call.
         """
-        await self.pay(operation, instances)
-        answer = await self._threads.run(lambda: partial(self._send, operation, parameters, self._clients.dry_run))
-        assert answer is not None
-        return answer
+        await self.wait_for_token(operation, instances)
+        response = await self._threads.run(lambda: partial(self._send, operation, parameters, self._clients.dry_run))
+        assert response is not None
+        return response
 
     def _send(self, operation: str, parameters: Parameters, invoke: Invoke | None = None) -> Response:
-        """In a thread: one call to its end."""
+        """Run one call in a thread."""
         began, outcome = clock.boottime(), "ok"
         try:
             return (invoke or self._clients.invoke)(operation, parameters)
@@ -111,7 +111,7 @@ class AwsGateway:
 
 
 class _ClientCache:
-    """The clients of a region, made in the thread that first needs them; all of it runs in threads."""
+    """The clients of a region, created by the thread that first needs them. All methods run in threads."""
 
     def __init__(self, region: RegionConfig, tuning: Tuning, metrics: AwsCallMetrics) -> None:
         self._region = region
@@ -127,17 +127,17 @@ class _ClientCache:
         return self._invoke(_SERVICE_BY_OPERATION.get(operation, "ec2"), kind, operation, parameters)
 
     def dry_run(self, operation: str, parameters: Parameters) -> Response:
-        """Nothing is changed by this, whatever happens to it on the way."""
+        """A dry run changes nothing, so a lost response does not leave the outcome unknown."""
         return self._invoke("ec2", _REHEARSING, operation, parameters)
 
     def _invoke(self, service: str, kind: str, operation: str, parameters: Parameters) -> Response:
         try:
             client = self._client(service, kind)
-            answer: Response = getattr(client, xform_name(operation))(**parameters)
-        except Exception as error:  # botocore's parsers and credential sources raise whatever they like
+            response: Response = getattr(client, xform_name(operation))(**parameters)
+        except Exception as error:  # botocore's parsers and credential providers may raise anything
             changing = kind == _CHANGING
             raise translate_error(error, operation=operation, region=self._region.region, mutating=changing) from error
-        return answer
+        return response
 
     def _client(self, service: str, kind: str) -> Any:
         key = (service, kind)
@@ -153,11 +153,11 @@ class _ClientCache:
             client = new_dry_run_client(self._session, self._region, self._tuning)
         else:
             client = new_client(self._session, service, self._region, self._tuning, mutating=kind == _CHANGING)
-        client.meta.events.register(f"needs-retry.{service}", self._look_for_throttling)
+        client.meta.events.register(f"needs-retry.{service}", self._count_throttling)
         return client
 
-    def _look_for_throttling(self, response: Any, operation: Any, **_: Any) -> None:
-        """Sees each attempt's answer, also of those that are repeated."""
+    def _count_throttling(self, response: Any, operation: Any, **_: Any) -> None:
+        """Called with the response of each attempt, including those that are retried."""
         if response is not None and is_throttling(response[1]):
             self._metrics.was_throttled(operation.name)
 
@@ -172,7 +172,11 @@ R = TypeVar("R")
 
 
 class BoundedThreadPool:
-    """At most `size` calls at once."""
+    """Runs at most `size` blocking calls at once.
+
+    A thread cannot be cancelled. So a call waits for its turn on the event loop, where cancelling is free, and a call
+    that a thread has begun occupies that thread until it ends, even if its caller was cancelled.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -180,7 +184,7 @@ class BoundedThreadPool:
         self._free = asyncio.Semaphore(size)
 
     async def run(self, prepare: Callable[[], Callable[[], R] | None]) -> R | None:
-        """Wait for a thread, ask `prepare` what to do, and do it. None: there is nothing left to do."""
+        """Wait for a thread, ask `prepare` for the work, and run it. None: there is nothing left to do."""
         await self._free.acquire()
         try:
             work = prepare()
@@ -199,15 +203,15 @@ class BoundedThreadPool:
         try:
             return self._pool.submit(work)
         except RuntimeError as error:
-            raise CloudUnreachableError("not sent: the connection to AWS has been closed") from error
+            raise CloudUnreachableError("not sent: the AWS provider is closed") from error
 
     def _ended(self, loop: asyncio.AbstractEventLoop, _: Future[R]) -> None:
-        # The loop may be gone by the time a last call ends.
+        # The loop may be closed by the time the last call ends.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(self._free.release)
 
     async def close(self, patience: float) -> None:
-        """Take no more calls, and wait a while for those under way."""
+        """Accept no more calls, and wait up to `patience` seconds for those in progress."""
         taken = 0
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
@@ -215,7 +219,7 @@ class BoundedThreadPool:
                     await self._free.acquire()
                     taken += 1
         self._pool.shutdown(wait=False, cancel_futures=True)
-        # Whoever comes now or has waited all along gets a turn, and with it the news.
+        # Waiting and later callers get a turn, in which they learn that the pool is closed.
         for _ in range(taken):
             self._free.release()
 
@@ -224,28 +228,26 @@ _DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class AwsCallMetrics:
-    """The families of one registry, shared by all providers that use it."""
+    """The metrics of calls to AWS in one registry, shared by all providers that use it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.calls = Counter("lcm_aws_calls_total", "Calls by outcome", ["operation", "outcome"], registry=registry)
-        self.throttled = Counter(
-            "lcm_aws_throttled_total", "Replies that said too many calls", ["operation"], registry=registry
-        )
+        self.throttled = Counter("lcm_aws_throttled_total", "Throttled responses", ["operation"], registry=registry)
         self.seconds = Histogram(
             "lcm_aws_call_seconds",
-            "Duration of a call with its retries, without waiting for its turn",
+            "Duration of a call with its retries, without the wait for the rate limit",
             ["operation"],
             buckets=_DURATION_BUCKETS,
             registry=registry,
         )
 
     def ended(self, operation: str, outcome: str, seconds: float) -> None:
-        """A call has ended."""
+        """Count a finished call."""
         self.calls.labels(operation, outcome).inc()
         self.seconds.labels(operation).observe(seconds)
 
     def was_throttled(self, operation: str, times: int = 1) -> None:
-        """Replies said that there were too many calls, whether or not they were repeated."""
+        """Count throttled responses, including those that were retried."""
         self.throttled.labels(operation).inc(times)
 
 
@@ -253,7 +255,7 @@ _METRICS_BY_REGISTRY: MutableMapping[CollectorRegistry, AwsCallMetrics] = WeakKe
 
 
 def aws_call_metrics(registry: CollectorRegistry = REGISTRY) -> AwsCallMetrics:
-    """The families of a registry, made at the first asking."""
+    """Return the metrics of a registry, created on first use."""
     found = _METRICS_BY_REGISTRY.get(registry)
     if found is None:
         found = _METRICS_BY_REGISTRY[registry] = AwsCallMetrics(registry)

@@ -1,4 +1,9 @@
-"""Which account calls run as."""
+"""The account that calls run as, and what it is allowed to do.
+
+EC2 checks a request with DryRun like any other, and then responds with an error instead of executing it: one code for
+yes, another for no. Any other error says nothing about permissions. Tags are set only at launch, so CreateTags is
+checked as a part of RunInstances and never by itself: a policy that allows no more than that would reject it.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class AccountIdentity:
-    """Asked for once: credentials are renewed, but never become another account's."""
+    """The account id, requested once: credentials are refreshed, but the account stays the same."""
 
     def __init__(self, gateway: AwsGateway) -> None:
         self._gateway = gateway
         self._account: str | None = None
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def account_id(self) -> str:
-        """The number of the account."""
-        async with self._asking:
+        """Return the account id."""
+        async with self._lock:
             if self._account is None:
-                answer = await self._gateway.call("GetCallerIdentity", {})
-                self._account = str(answer["Account"])
+                response = await self._gateway.call("GetCallerIdentity", {})
+                self._account = str(response["Account"])
             return self._account
 
 
@@ -39,7 +44,8 @@ CHECKED_OPERATIONS: Final = ("StartInstances", "StopInstances", "TerminateInstan
 
 _ALLOWED_CODE: Final = "DryRunOperation"
 _DENIED_CODES: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
-# A launch would be refused for these too, whoever asks: what it was configured with is not there, or not for us.
+# A launch would be rejected with these codes for any caller: something that it is configured with does not exist, or is
+# not available to this account.
 _MISCONFIGURED_PREFIXES: Final = (
     "InvalidAMIID",
     "InvalidGroup",
@@ -54,30 +60,30 @@ _SMALL_PAGE: Final = 5
 
 
 class DryRunOutcome(Enum):
-    """What trying a call without making it showed."""
+    """What a dry run showed."""
 
     ALLOWED = "allowed"
-    FORBIDDEN = "forbidden"
-    WRONG = "wrong"  # allowed or not, it would be refused as it is configured
-    UNTOLD = "untold"  # the answer says nothing about it
-    MADE = "made"  # whoever answers did not only check it
+    DENIED = "denied"
+    MISCONFIGURED = "misconfigured"  # it would be rejected because of its configuration, allowed or not
+    UNKNOWN = "unknown"  # the response says nothing about permissions
+    EXECUTED = "executed"  # the endpoint executed the call instead of only checking it
 
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """One call that was tried. `lacking` is the action that EC2 said was missing, or the call's own."""
+    """The result of one dry run. `missing_action` is the IAM action that EC2 named, or the call itself."""
 
     operation: str
-    verdict: DryRunOutcome
-    answer: str
-    lacking: str = ""
+    outcome: DryRunOutcome
+    message: str
+    missing_action: str = ""
 
 
 class PermissionChecker:
-    """What would be allowed in one region.
+    """Checks what would be allowed in one region.
 
-    Changes are tried only after a read has shown that whoever answers keeps to DryRun, and never again after one was
-    answered as if it had been made: not every endpoint is AWS.
+    Mutations are checked only after a read has shown that the endpoint supports DryRun, and never again after a dry run
+    was executed: not every endpoint is AWS.
     """
 
     def __init__(self, gateway: AwsGateway, launches: Launcher) -> None:
@@ -85,52 +91,52 @@ class PermissionChecker:
         self._launches = launches
         self._honors_dry_run = False
 
-    async def tries(self) -> str | None:
-        """Why nothing can be tried here; None: it can."""
-        trial = await self._ask("DescribeInstances", {"MaxResults": _SMALL_PAGE})
-        self._honors_dry_run = trial.verdict is DryRunOutcome.ALLOWED
+    async def check_dry_run_support(self) -> str | None:
+        """Return why dry runs are not possible here; None if they are."""
+        result = await self._dry_run("DescribeInstances", {"MaxResults": _SMALL_PAGE})
+        self._honors_dry_run = result.outcome is DryRunOutcome.ALLOWED
         if self._honors_dry_run:
             return None
-        return "this endpoint does not know DryRun" if trial.verdict is DryRunOutcome.MADE else trial.answer
+        return "this endpoint does not support DryRun" if result.outcome is DryRunOutcome.EXECUTED else result.message
 
     async def launch(self, parameters: LaunchParameters) -> DryRunResult:
-        """Whether this launch would be allowed: with its tags, and the role that it hands to the instance."""
+        """Check whether this launch would be allowed, with its tags and its instance profile."""
         try:
             request = await self._launches.request(parameters)
         except CloudError as error:
-            return DryRunResult("RunInstances", DryRunOutcome.UNTOLD, str(error))
+            return DryRunResult("RunInstances", DryRunOutcome.UNKNOWN, str(error))
         return await self._try("RunInstances", request)
 
     async def changes(self, instance_id: str) -> list[DryRunResult]:
-        """Whether an instance could be started, stopped and terminated."""
+        """Check whether an instance could be started, stopped and terminated."""
         return [await self._try(operation, {"InstanceIds": [instance_id]}) for operation in CHECKED_OPERATIONS]
 
     async def _try(self, operation: str, request: Mapping[str, Any]) -> DryRunResult:
         if not self._honors_dry_run:
-            return DryRunResult(
-                operation, DryRunOutcome.UNTOLD, "not tried: it is not sure that this endpoint keeps to DryRun"
-            )
-        trial = await self._ask(operation, request, instances=1)
-        self._honors_dry_run = trial.verdict is not DryRunOutcome.MADE
-        return trial
+            return DryRunResult(operation, DryRunOutcome.UNKNOWN, "not checked: this endpoint may not support DryRun")
+        result = await self._dry_run(operation, request, instances=1)
+        self._honors_dry_run = result.outcome is not DryRunOutcome.EXECUTED
+        return result
 
-    async def _ask(self, operation: str, request: Mapping[str, Any], instances: int = 0) -> DryRunResult:
+    async def _dry_run(self, operation: str, request: Mapping[str, Any], instances: int = 0) -> DryRunResult:
         try:
             await self._gateway.dry_run(operation, request, instances)
         except CloudError as error:
             return interpret_dry_run_error(operation, error)
-        return DryRunResult(operation, DryRunOutcome.MADE, f"{operation} was answered as if it had been carried out")
+        return DryRunResult(
+            operation, DryRunOutcome.EXECUTED, f"the response to {operation} looks as if the call had been executed"
+        )
 
 
 def interpret_dry_run_error(operation: str, error: CloudError) -> DryRunResult:
-    """What an answer means."""
+    """Return what the error of a dry run means."""
     text = str(error)
     if error.code == _ALLOWED_CODE:
         return DryRunResult(operation, DryRunOutcome.ALLOWED, text)
     if error.code in _DENIED_CODES:
         named = _MISSING_ACTION.search(text)
-        return DryRunResult(operation, DryRunOutcome.FORBIDDEN, text, named.group(1) if named else f"ec2:{operation}")
+        return DryRunResult(operation, DryRunOutcome.DENIED, text, named.group(1) if named else f"ec2:{operation}")
     wrong = operation == "RunInstances" and (
         error.code.startswith(_MISCONFIGURED_PREFIXES) or _INVALID_PROFILE_TEXT in text
     )
-    return DryRunResult(operation, DryRunOutcome.WRONG if wrong else DryRunOutcome.UNTOLD, text)
+    return DryRunResult(operation, DryRunOutcome.MISCONFIGURED if wrong else DryRunOutcome.UNKNOWN, text)

@@ -1,7 +1,7 @@
-"""Machine images by name and owner.
+"""Finds machine images by name and owner.
 
-Anybody can publish an image under any name. So a look-up without an owner is refused, and an answer of another owner's
-is left out even if the server gave it.
+Anyone can publish an image under any name. So a search without an owner is rejected, and images of other owners are
+left out even if the server returns them.
 """
 
 from __future__ import annotations
@@ -26,31 +26,29 @@ _OWNER_ALIASES = frozenset({"amazon", "aws-marketplace"})
 
 
 class ImageCatalog:
-    """Images of one region."""
+    """The images of one region."""
 
     def __init__(self, gateway: AwsGateway, identity: AccountIdentity) -> None:
         self._gateway = gateway
         self._identity = identity
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._found: dict[tuple[str, tuple[str, ...]], tuple[float, tuple[Image, ...]]] = {}
         self._root_devices: dict[str, str] = {}
 
     async def find(self, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
-        """Available images, newest first; what was found stays good for a while."""
+        """Return available images, newest first; results are cached for a while."""
         if not owners:
-            raise InvalidCloudRequestError(
-                f"{DESCRIBE_IMAGES}: images are looked up by owner; none is given", operation=DESCRIBE_IMAGES
-            )
+            raise InvalidCloudRequestError(f"{DESCRIBE_IMAGES}: an owner is required", operation=DESCRIBE_IMAGES)
         key = (name_pattern, tuple(sorted(set(owners))))
         fresh = self._fresh(key)
         if fresh is not None:
             return fresh
-        async with self._asking:
-            # Somebody may have looked it up while this one waited.
+        async with self._lock:
+            # Another caller may have fetched it in the meantime.
             fresh = self._fresh(key)
             if fresh is not None:
                 return fresh
-            images = await self._look_up(*key)
+            images = await self._fetch(*key)
             self._found[key] = (clock.boottime(), images)
             return images
 
@@ -59,18 +57,19 @@ class ImageCatalog:
         return images if clock.boottime() - at <= self._gateway.tuning.images_fresh_seconds else None
 
     async def root_device(self, image_id: str) -> str:
-        """The name of an image's root device, which never changes."""
+        """Return the name of an image's root device, which never changes."""
         if image_id not in self._root_devices:
-            answer = await self._gateway.call(DESCRIBE_IMAGES, {"ImageIds": [image_id]})
-            device = next((image.get("RootDeviceName") for image in answer.get("Images", ())), None)
+            response = await self._gateway.call(DESCRIBE_IMAGES, {"ImageIds": [image_id]})
+            device = next((image.get("RootDeviceName") for image in response.get("Images", ())), None)
             if not device:
                 raise InvalidCloudRequestError(
-                    f"{DESCRIBE_IMAGES}: {image_id} has no root device to size", operation=DESCRIBE_IMAGES
+                    f"{DESCRIBE_IMAGES}: {image_id} has no root device whose size could be set",
+                    operation=DESCRIBE_IMAGES,
                 )
             self._root_devices[image_id] = device
         return self._root_devices[image_id]
 
-    async def _look_up(self, name_pattern: str, owners: tuple[str, ...]) -> tuple[Image, ...]:
+    async def _fetch(self, name_pattern: str, owners: tuple[str, ...]) -> tuple[Image, ...]:
         ours = await self._identity.account_id() if "self" in owners else ""
         allowed = {ours if owner == "self" else owner for owner in owners}
         request: dict[str, Any] = {
@@ -80,13 +79,13 @@ class ImageCatalog:
         }
         images: list[Image] = []
         while True:
-            answer = await self._gateway.call(DESCRIBE_IMAGES, request)
+            response = await self._gateway.call(DESCRIBE_IMAGES, request)
             images.extend(
-                _image_from_description(image) for image in answer.get("Images", ()) if _is_trusted(image, allowed)
+                _image_from_description(image) for image in response.get("Images", ()) if _is_trusted(image, allowed)
             )
-            if not answer.get("NextToken"):
+            if not response.get("NextToken"):
                 break
-            request = {**request, "NextToken": answer["NextToken"]}
+            request = {**request, "NextToken": response["NextToken"]}
         return tuple(sorted(images, key=lambda image: (image.created_at, image.id), reverse=True))
 
 

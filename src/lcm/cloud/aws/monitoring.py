@@ -1,7 +1,10 @@
-"""Figures of instances by GetMetricData, as many to a call as CloudWatch takes.
+"""Metrics of instances by GetMetricData, and health notices by DescribeInstanceStatus.
 
-Memory and disk come from the CloudWatch agent, and are found only if it publishes them with the one dimension
-`InstanceId`: GetMetricData wants the exact set. In the agent's configuration that is
+One GetMetricData call carries as many queries as CloudWatch accepts. Health takes three calls whatever the size of the
+fleet.
+
+Memory and disk metrics come from the CloudWatch agent, and are found only if it publishes them with the one dimension
+`InstanceId`: GetMetricData requires the exact set of dimensions. In the configuration of the agent that is
 `"aggregation_dimensions": [["InstanceId"]]` with `"append_dimensions": {"InstanceId": "${aws:InstanceId}"}`.
 """
 
@@ -26,11 +29,11 @@ GET_METRIC_DATA = "GetMetricData"
 MAX_QUERIES_PER_CALL = 500
 MAX_DATAPOINTS_PER_CALL = 100_800
 
-# Basic monitoring writes every five minutes, a few minutes late.
+# Basic monitoring publishes every five minutes, a few minutes late.
 _PERIOD_SECONDS = 300
 _WINDOW = timedelta(minutes=20)
 _DATAPOINTS_PER_QUERY = int(_WINDOW.total_seconds()) // _PERIOD_SECONDS + 2
-# Leaves threads for calls that change something.
+# Leaves threads for mutations.
 _MAX_CONCURRENT_CALLS = 4
 
 
@@ -54,19 +57,20 @@ METRICS = (
 
 
 class InstanceMetricsReader:
-    """The figures of one region's instances."""
+    """The metrics of one region's instances."""
 
     def __init__(self, gateway: AwsGateway) -> None:
         self._gateway = gateway
 
     async def latest(self, instance_ids: Sequence[str]) -> Mapping[str, InstanceMetrics]:
-        """Each instance's latest figures; one without any is left out."""
+        """Return the latest metrics of each instance; instances without metrics are left out."""
         ids = list(dict.fromkeys(instance_ids))
-        wanted = [(instance_id, metric) for instance_id in ids for metric in METRICS]
+        queries = [(instance_id, metric) for instance_id in ids for metric in METRICS]
         batches = [
-            wanted[start : start + MAX_QUERIES_PER_CALL] for start in range(0, len(wanted), MAX_QUERIES_PER_CALL)
+            queries[start : start + MAX_QUERIES_PER_CALL] for start in range(0, len(queries), MAX_QUERIES_PER_CALL)
         ]
-        # Periods count from the start, so these are whole ones up to the present minute: sums of parts would mislead.
+        # Periods are counted from the start time. So all periods up to the current minute are whole ones: a sum over a
+        # partial period would be misleading.
         end = clock.now().replace(second=0, microsecond=0)
         turns = asyncio.Semaphore(_MAX_CONCURRENT_CALLS)
         readings: dict[str, _InstanceReading] = {}
@@ -89,40 +93,40 @@ class InstanceMetricsReader:
         assert len(batch) <= MAX_QUERIES_PER_CALL
         assert len(batch) * _DATAPOINTS_PER_QUERY <= MAX_DATAPOINTS_PER_CALL
         request: dict[str, Any] = {
-            "MetricDataQueries": [_metric_query(place, *wanted) for place, wanted in enumerate(batch)],
+            "MetricDataQueries": [_metric_query(index, *query) for index, query in enumerate(batch)],
             "StartTime": end - _WINDOW,
             "EndTime": end,
             "ScanBy": "TimestampDescending",
         }
         while True:
-            answer = await self._gateway.call(GET_METRIC_DATA, request)
-            for result in answer.get("MetricDataResults", ()):
+            response = await self._gateway.call(GET_METRIC_DATA, request)
+            for result in response.get("MetricDataResults", ()):
                 if result.get("Timestamps"):
                     instance_id, metric = batch[int(result["Id"].removeprefix("q"))]
                     reading = readings.setdefault(instance_id, _InstanceReading(instance_id))
                     reading.take(metric, result["Timestamps"], result["Values"])
-            if not answer.get("NextToken"):
+            if not response.get("NextToken"):
                 return
-            request = {**request, "NextToken": answer["NextToken"]}
+            request = {**request, "NextToken": response["NextToken"]}
 
 
 class _InstanceReading:
-    """The figures of an instance that have come in so far."""
+    """The metrics of an instance that were received so far."""
 
     def __init__(self, instance_id: str) -> None:
         self._instance_id = instance_id
         self._latest: dict[str, tuple[datetime, float]] = {}
 
-    def take(self, metric: _Metric, moments: Sequence[datetime], values: Sequence[float]) -> None:
-        at, value = max(zip(moments, values, strict=True), key=lambda point: point[0])
+    def take(self, metric: _Metric, timestamps: Sequence[datetime], values: Sequence[float]) -> None:
+        at, value = max(zip(timestamps, values, strict=True), key=lambda point: point[0])
         known = self._latest.get(metric.field)
         if known is None or known[0] < at:
             self._latest[metric.field] = (at, value / _PERIOD_SECONDS if metric.per_second else value)
 
     def result(self) -> InstanceMetrics:
-        at = max(moment for moment, _ in self._latest.values()).astimezone(UTC)
-        figures = {field: value for field, (_, value) in self._latest.items()}
-        return InstanceMetrics(instance_id=self._instance_id, at=at, **figures)
+        at = max(timestamp for timestamp, _ in self._latest.values()).astimezone(UTC)
+        values = {field: value for field, (_, value) in self._latest.items()}
+        return InstanceMetrics(instance_id=self._instance_id, at=at, **values)
 
 
 def _metric_query(place: int, instance_id: str, metric: _Metric) -> dict[str, Any]:
@@ -143,7 +147,7 @@ def _metric_query(place: int, instance_id: str, metric: _Metric) -> dict[str, An
 DESCRIBE_INSTANCE_STATUS = "DescribeInstanceStatus"
 _PAGE_SIZE = 1000
 _EVENT_CODES = ["instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"]
-# EC2 goes on showing an event for a week after it happened.
+# EC2 lists an event for a week after it is over.
 _FINISHED_PREFIXES = ("[Completed]", "[Canceled]")
 _STATUS_CHECKS = (
     ("instance-status.status", HealthKind.INSTANCE_IMPAIRED, "InstanceStatus"),
@@ -158,26 +162,31 @@ class InstanceHealthReader:
         self._gateway = gateway
 
     async def notices(self) -> Sequence[HealthNotice]:
-        """All that is wrong or announced, in the order of instances."""
+        """Return all notices, sorted by instance."""
         found: list[HealthNotice] = []
-        for status in await self._ask("event.code", _EVENT_CODES, everything=True):
+        for status in await self._describe_status("event.code", _EVENT_CODES, everything=True):
             found.extend(_maintenance_notices(status))
         for filtered, kind, member in _STATUS_CHECKS:
-            found.extend(_impairment_notice(status, kind, member) for status in await self._ask(filtered, ["impaired"]))
+            found.extend(
+                _impairment_notice(status, kind, member)
+                for status in await self._describe_status(filtered, ["impaired"])
+            )
         return sorted(found, key=lambda notice: (notice.instance_id, notice.kind.value, notice.detail))
 
-    async def _ask(self, name: str, values: list[str], *, everything: bool = False) -> list[Mapping[str, Any]]:
+    async def _describe_status(
+        self, name: str, values: list[str], *, everything: bool = False
+    ) -> list[Mapping[str, Any]]:
         request: dict[str, Any] = {"Filters": [{"Name": name, "Values": values}], "MaxResults": _PAGE_SIZE}
         if everything:
-            # Maintenance is announced for stopped instances too.
+            # Maintenance is scheduled for stopped instances too.
             request["IncludeAllInstances"] = True
         statuses: list[Mapping[str, Any]] = []
         while True:
-            answer = await self._gateway.call(DESCRIBE_INSTANCE_STATUS, request)
-            statuses.extend(answer.get("InstanceStatuses", ()))
-            if not answer.get("NextToken"):
+            response = await self._gateway.call(DESCRIBE_INSTANCE_STATUS, request)
+            statuses.extend(response.get("InstanceStatuses", ()))
+            if not response.get("NextToken"):
                 return statuses
-            request = {**request, "NextToken": answer["NextToken"]}
+            request = {**request, "NextToken": response["NextToken"]}
 
 
 def _maintenance_notices(status: Mapping[str, Any]) -> Iterator[HealthNotice]:

@@ -1,7 +1,8 @@
-"""Start, stop and terminate, many instances to a call.
+"""Calls that change instances: launch, and batched start, stop and terminate.
 
-What is asked for within a moment goes out together, and one instance that cannot be changed must not keep the others
-from it: EC2 refuses a call as a whole, so a refused one is halved until the culprit stands alone.
+Requests for start, stop and terminate that arrive within a short time are sent as one call. An instance that cannot be
+changed must not fail the others: EC2 rejects a call as a whole, so a rejected call is halved until the instance that
+causes the error is alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lcm.cloud.aws.rows import instance_from_row, parse_instance_state, row_from_description
+from lcm.cloud.aws.instances import instance_from_row, parse_instance_state, row_from_description
 from lcm.cloud.errors import (
     CloudError,
     CloudOutcomeUnknownError,
@@ -30,41 +31,41 @@ if TYPE_CHECKING:
 
 MAX_IDS_PER_CALL = 100
 
-# Nothing is known of a single instance after these, so there is nothing to halve for.
+# These errors say nothing about a single instance, so halving would not help.
 _WHOLE_CALL_ERRORS = (CloudThrottledError, CloudUnreachableError, CloudOutcomeUnknownError)
 
 
 @dataclass(slots=True)
 class _PendingMutation:
-    """One instance to be changed, and those who wait for it."""
+    """One instance to be changed, and the number of waiting callers."""
 
     outcome: asyncio.Future[InstanceState] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     waiting: int = 0
 
 
 class BatchedMutation:
-    """One operation in one region. `answers` is the member of its reply that lists the instances."""
+    """One operation in one region. `response_member` is the member of its response that lists the instances."""
 
-    def __init__(self, gateway: AwsGateway, operation: str, answers: str) -> None:
+    def __init__(self, gateway: AwsGateway, operation: str, response_member: str) -> None:
         self._gateway = gateway
         self._operation = operation
-        self._answers = answers
-        self._wishes: dict[str, _PendingMutation] = {}
+        self._response_member = response_member
+        self._pending: dict[str, _PendingMutation] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def ask(self, instance_id: str) -> InstanceState:
-        """The state that the instance is in by the reply. Whoever gives up before it is sent has asked for nothing."""
-        wish = self._wishes.setdefault(instance_id, _PendingMutation())
+    async def submit(self, instance_id: str) -> InstanceState:
+        """Return the state of the instance in the response. A caller cancelled before the call has no effect."""
+        mutation = self._pending.setdefault(instance_id, _PendingMutation())
         self._set_timer()
-        wish.waiting += 1
+        mutation.waiting += 1
         try:
-            return await asyncio.shield(wish.outcome)
+            return await asyncio.shield(mutation.outcome)
         finally:
-            wish.waiting -= 1
+            mutation.waiting -= 1
 
     def _set_timer(self) -> None:
-        if len(self._wishes) >= MAX_IDS_PER_CALL:
+        if len(self._pending) >= MAX_IDS_PER_CALL:
             self._send_gathered()
         elif self._timer is None:
             loop = asyncio.get_running_loop()
@@ -74,99 +75,99 @@ class BatchedMutation:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        wishes, self._wishes = self._wishes, {}
-        task = asyncio.get_running_loop().create_task(self._send(wishes))
+        pending, self._pending = self._pending, {}
+        task = asyncio.get_running_loop().create_task(self._send(pending))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
-    async def _send(self, wishes: dict[str, _PendingMutation]) -> None:
+    async def _send(self, pending: dict[str, _PendingMutation]) -> None:
         try:
-            await self._halve(wishes, sorted(wishes))
+            await self._halve(pending, sorted(pending))
         finally:
-            for instance_id, wish in wishes.items():
-                if not wish.outcome.done():
+            for instance_id, mutation in pending.items():
+                if not mutation.outcome.done():
                     lost = CloudOutcomeUnknownError(
-                        f"{self._operation} of {instance_id}: given up", operation=self._operation
+                        f"{self._operation} of {instance_id}: cancelled", operation=self._operation
                     )
-                    _resolve(wish, lost)
+                    _resolve(mutation, lost)
 
-    async def _halve(self, wishes: dict[str, _PendingMutation], ids: Sequence[str]) -> None:
+    async def _halve(self, pending: dict[str, _PendingMutation], ids: Sequence[str]) -> None:
         sent: list[str] = []
 
-        def still_wanted() -> dict[str, list[str]] | None:
-            sent[:] = [identifier for identifier in ids if wishes[identifier].waiting]
+        def request() -> dict[str, list[str]] | None:
+            sent[:] = [identifier for identifier in ids if pending[identifier].waiting]
             return {"InstanceIds": sent} if sent else None
 
         try:
-            answer = await self._gateway.call_prepared(self._operation, still_wanted, instances=len(ids))
+            response = await self._gateway.call_prepared(self._operation, request, instances=len(ids))
         except CloudError as error:
             if len(sent) > 1 and not isinstance(error, _WHOLE_CALL_ERRORS):
                 middle = len(sent) // 2
-                await self._halve(wishes, sent[:middle])
-                await self._halve(wishes, sent[middle:])
+                await self._halve(pending, sent[:middle])
+                await self._halve(pending, sent[middle:])
                 return
             for identifier in sent:
-                _resolve(wishes[identifier], error)
+                _resolve(pending[identifier], error)
             return
-        self._settle_all(wishes, sent, answer or {})
+        self._resolve_all(pending, sent, response or {})
 
-    def _settle_all(self, wishes: dict[str, _PendingMutation], sent: Sequence[str], answer: Response) -> None:
+    def _resolve_all(self, pending: dict[str, _PendingMutation], sent: Sequence[str], response: Response) -> None:
         states = {
             changed["InstanceId"]: parse_instance_state(changed.get("CurrentState", {}).get("Name", ""))
-            for changed in answer.get(self._answers, ())
+            for changed in response.get(self._response_member, ())
         }
         for identifier in sent:
             silence = CloudOutcomeUnknownError(
-                f"{self._operation}: the reply says nothing of {identifier}", operation=self._operation
+                f"{self._operation}: the response does not mention {identifier}", operation=self._operation
             )
-            _resolve(wishes[identifier], states.get(identifier, silence))
+            _resolve(pending[identifier], states.get(identifier, silence))
 
     async def close(self) -> None:
-        """Nothing more is sent; whoever still waits is told so."""
+        """Send nothing more, and fail the waiting callers."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
-        for instance_id, wish in self._wishes.items():
+        for instance_id, mutation in self._pending.items():
             _resolve(
-                wish,
+                mutation,
                 CloudUnreachableError(
                     f"{self._operation} of {instance_id}: not sent, closing", operation=self._operation
                 ),
             )
-        self._wishes.clear()
+        self._pending.clear()
 
 
-def _resolve(wish: _PendingMutation, outcome: InstanceState | CloudError) -> None:
+def _resolve(mutation: _PendingMutation, outcome: InstanceState | CloudError) -> None:
     if isinstance(outcome, CloudError):
-        # Each instance gets an error of its own: a shared one would gather the tracebacks of all.
-        wish.outcome.set_exception(type(outcome)(str(outcome), code=outcome.code, operation=outcome.operation))
-        wish.outcome.exception()  # looked at: those who gave up waiting do not ask any more
+        # Each instance gets its own error: a shared one would collect the tracebacks of all callers.
+        mutation.outcome.set_exception(type(outcome)(str(outcome), code=outcome.code, operation=outcome.operation))
+        mutation.outcome.exception()  # mark as retrieved: cancelled callers do not read it
     else:
-        wish.outcome.set_result(outcome)
+        mutation.outcome.set_result(outcome)
 
 
 RUN_INSTANCES = "RunInstances"
 
 
 class Launcher:
-    """Launches in one region."""
+    """Launches instances in one region."""
 
     def __init__(self, gateway: AwsGateway, images: ImageCatalog) -> None:
         self._gateway = gateway
         self._images = images
 
     async def launch(self, parameters: LaunchParameters) -> Instance:
-        """Send it once. The same parameters always make the same request, or EC2 would refuse the token."""
+        """Send RunInstances once. Equal parameters give equal requests; EC2 would reject the token otherwise."""
         request = await self.request(parameters)
-        answer = await self._gateway.call_prepared(RUN_INSTANCES, lambda: request, instances=1)
-        assert answer is not None
-        launched = answer.get("Instances", ())
+        response = await self._gateway.call_prepared(RUN_INSTANCES, lambda: request, instances=1)
+        assert response is not None
+        launched = response.get("Instances", ())
         if len(launched) != 1:
             raise CloudOutcomeUnknownError(
-                f"{RUN_INSTANCES} in {parameters.region}: answered with {len(launched)} instances instead of one",
+                f"{RUN_INSTANCES} in {parameters.region}: the response has {len(launched)} instances instead of one",
                 operation=RUN_INSTANCES,
             )
         instance = instance_from_row(row_from_description(launched[0]))
@@ -179,7 +180,7 @@ class Launcher:
         return instance
 
     async def request(self, parameters: LaunchParameters) -> dict[str, Any]:
-        """What is sent for these parameters."""
+        """Return the request for these parameters."""
         root_device = None
         if parameters.root_volume_gb is not None:
             root_device = await self._images.root_device(parameters.image_id)
@@ -187,7 +188,7 @@ class Launcher:
 
 
 def run_instances_request(parameters: LaunchParameters, root_device: str | None) -> dict[str, Any]:
-    """The request, a function of its arguments alone."""
+    """Return the request, which depends on the arguments alone."""
     tags = [{"Key": key, "Value": value} for key, value in sorted(parameters.tags.items())]
     request: dict[str, Any] = {
         "ImageId": parameters.image_id,

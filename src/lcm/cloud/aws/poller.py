@@ -1,7 +1,9 @@
-"""The parent's side of the poller process: ask for a page, get rows, notice a death.
+"""The poller process, which fetches and parses large pages outside the interpreter of the event loop.
 
-The process is started when first needed and again after it died. A page that was under way then is lost, and the sweep
-that wanted it is incomplete; the next one finds a new process.
+`Poller` is the parent's side. It starts the process on first use and again after it died. A page in progress is then
+lost and its sweep incomplete; the next sweep uses a new process. `main` is the process itself: it reads requests from
+standard input and writes responses to standard output, one line of JSON each, and exits at the end of its input, so
+that it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
@@ -23,7 +24,7 @@ from lcm.cloud import errors
 from lcm.cloud.aws.clients import new_client, new_session
 from lcm.cloud.aws.config import RegionConfig, Tuning
 from lcm.cloud.aws.error_mapping import is_throttling, outcome_label, translate_error
-from lcm.cloud.aws.rows import INSTANCE_MEMBERS, instance_from_row, rows_from_response
+from lcm.cloud.aws.instances import INSTANCE_MEMBERS, InstancePage, instance_from_row, rows_from_response
 from lcm.core import clock
 
 if TYPE_CHECKING:
@@ -36,20 +37,12 @@ if TYPE_CHECKING:
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 _MAX_BACKOFF = 20.0
 _EXIT_GRACE = 5.0
-# Not `-m`: the package has imported the module by then, and Python would warn of it.
+# Not `-m`: the package has imported the module by then, and Python would warn about it.
 _COMMAND = (sys.executable, "-c", "from lcm.cloud.aws.poller import main; main()")
 
 
-@dataclass(frozen=True, slots=True)
-class InstancePage:
-    """A page's instances, and where the next one begins."""
-
-    instances: list[Instance]
-    next_token: str | None
-
-
 class Poller:
-    """One process, one page at a time."""
+    """One process that fetches one page at a time."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
@@ -58,11 +51,11 @@ class Poller:
 
     @property
     def pid(self) -> int | None:
-        """The process, while there is one."""
+        """The process id, while the process exists."""
         return self._process.pid if self._process is not None else None
 
     async def page(self, gateway: AwsGateway, parameters: dict[str, Any]) -> InstancePage:
-        """Fetch a page that has been paid for."""
+        """Fetch a page; the call has already waited for the rate limit."""
         async with self._turn:
             began, outcome = clock.boottime(), "cancelled"
             try:
@@ -73,7 +66,7 @@ class Poller:
                 outcome = "unreachable"
                 await self._end()
                 raise errors.CloudUnreachableError(
-                    f"{DESCRIBE_INSTANCES} in {gateway.region.region}: no answer of the poller process",
+                    f"{DESCRIBE_INSTANCES} in {gateway.region.region}: no response from the poller process",
                     operation=DESCRIBE_INSTANCES,
                 ) from None
             except errors.CloudError as error:
@@ -94,7 +87,7 @@ class Poller:
         except (OSError, asyncio.IncompleteReadError) as error:
             await self._end()
             raise errors.CloudUnreachableError(
-                f"{DESCRIBE_INSTANCES} in {gateway.region.region}: the poller process ended; the next sweep starts another",
+                f"{DESCRIBE_INSTANCES} in {gateway.region.region}: the poller process died; the next sweep restarts it",
                 operation=DESCRIBE_INSTANCES,
             ) from error
 
@@ -102,17 +95,17 @@ class Poller:
         assert process.stdout is not None
         instances: list[Instance] = []
         while True:
-            answer = json.loads(await process.stdout.readuntil(b"\n"))
-            if answer["number"] != self._number:
-                continue  # of a page that nobody waits for any more
-            if "rows" in answer:
-                instances.extend(map(instance_from_row, answer["rows"]))
-                # Reading a line that is already here does not give others their turn.
+            response = json.loads(await process.stdout.readuntil(b"\n"))
+            if response["number"] != self._number:
+                continue  # of a page whose caller was cancelled
+            if "rows" in response:
+                instances.extend(map(instance_from_row, response["rows"]))
+                # Reading a buffered line does not yield to other tasks.
                 await asyncio.sleep(0)
                 continue
-            if answer["throttled"]:
-                gateway.metrics.was_throttled(DESCRIBE_INSTANCES, answer["throttled"])
-            end = answer["end"]
+            if response["throttled"]:
+                gateway.metrics.was_throttled(DESCRIBE_INSTANCES, response["throttled"])
+            end = response["end"]
             if "error" in end:
                 kind: type[errors.CloudError] = getattr(errors, end["error"])
                 raise kind(end["message"], code=end["code"], operation=DESCRIBE_INSTANCES)
@@ -138,7 +131,7 @@ class Poller:
             await _reap(process)
 
     async def close(self) -> None:
-        """End the process, by force if it does not go by itself."""
+        """End the process, by force if it does not exit in time."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -154,7 +147,7 @@ class Poller:
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:
-    """Wait for a process that has ended or was killed, and read the rest, which closes the pipes."""
+    """Wait for a process that exited or was killed, and read the remaining output, which closes the pipes."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()
@@ -164,29 +157,29 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
 
 
 def _page_timeout(tuning: Tuning) -> float:
-    """Longer than the slowest page that botocore does not give up."""
+    """Longer than the slowest page for which botocore does not time out."""
     attempts = tuning.read_attempts * (tuning.connect_timeout + tuning.read_timeout)
     return attempts + (tuning.read_attempts - 1) * _MAX_BACKOFF + _EXIT_GRACE
 
 
 DESCRIBE_INSTANCES = "DescribeInstances"
-# So many rows are read in about a millisecond: the reader lets others have their turn after each line.
+# The parent parses this many rows in about a millisecond, and yields to other tasks after each line.
 _ROWS_PER_LINE = 200
 
 
 def request_line(number: int, region: RegionConfig, tuning: Tuning, parameters: dict[str, Any]) -> bytes:
-    """What the parent writes for one page."""
+    """Return the request line for one page."""
     region_text, tuning_text = region.model_dump_json(), json.dumps(dataclasses.asdict(tuning))
     request = {"number": number, "region": region_text, "tuning": tuning_text, "parameters": parameters}
     return json.dumps(request).encode() + b"\n"
 
 
 class _ThrottleCounter:
-    """Counts throttled replies, also those that botocore answers by trying again."""
+    """Counts throttled responses, including those that botocore retries."""
 
     count = 0
 
-    def look(self, response: Any, **_: Any) -> None:
+    def check(self, response: Any, **_: Any) -> None:
         if response is not None and is_throttling(response[1]):
             self.count += 1
 
@@ -198,14 +191,14 @@ def _cached_client(region_text: str, tuning_text: str) -> tuple[Any, _ThrottleCo
     _trim_service_model(session)
     client = new_client(session, "ec2", region, tuning, mutating=False)
     throttling = _ThrottleCounter()
-    client.meta.events.register(f"needs-retry.ec2.{DESCRIBE_INSTANCES}", throttling.look)
+    client.meta.events.register(f"needs-retry.ec2.{DESCRIBE_INSTANCES}", throttling.check)
     gc.collect()
     gc.freeze()
     return client, throttling
 
 
 def _trim_service_model(session: Any) -> None:
-    """Most of an instance's description is nobody's business here: parsing without it takes half the time."""
+    """Remove unused members from the service model: parsing without them takes half the time."""
     shapes = session.get_component("data_loader").load_service_model("ec2", "service-2")["shapes"]
     members = shapes["Instance"]["members"]
     shapes["Instance"]["members"] = {name: shape for name, shape in members.items() if name in INSTANCE_MEMBERS}
@@ -220,32 +213,32 @@ def _response_lines(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         client, throttled = _cached_client(request["region"], request["tuning"])
         before = throttled.count
-        answer = client.describe_instances(**request["parameters"])
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+        response = client.describe_instances(**request["parameters"])
+    except Exception as error:  # noqa: BLE001 - any error is reported to the parent
         failure = translate_error(error, operation=DESCRIBE_INSTANCES, region=region, mutating=False)
         end: dict[str, Any] = {"error": type(failure).__name__, "message": str(failure), "code": failure.code}
     else:
-        rows = rows_from_response(answer)
+        rows = rows_from_response(response)
         while some := list(islice(rows, _ROWS_PER_LINE)):
             yield {"number": number, "rows": some}
-        end = {"next_token": answer.get("NextToken")}
+        end = {"next_token": response.get("NextToken")}
     yield {"number": number, "end": end, "throttled": throttled.count - before if throttled else 0}
 
 
-def serve_requests(requests: TextIO, answers: TextIO) -> None:
-    """Answer until there are no more requests."""
+def serve_requests(requests: TextIO, responses: TextIO) -> None:
+    """Respond to requests until the end of the input."""
     for line in requests:
-        for answer in _response_lines(json.loads(line)):
-            answers.write(json.dumps(answer, separators=(",", ":")) + "\n")
-        answers.flush()
+        for response in _response_lines(json.loads(line)):
+            responses.write(json.dumps(response, separators=(",", ":")) + "\n")
+        responses.flush()
         gc.collect()
 
 
 def main() -> None:
-    """A terminal's interrupt is the parent's to handle; this process ends when its input does."""
+    """Run the poller process. The parent handles Ctrl-C; this process exits at the end of its input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Whatever a library may print must not get between the answers.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    # Output printed by libraries must not get between the responses.
+    responses = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     gc.disable()
-    serve_requests(sys.stdin, answers)
+    serve_requests(sys.stdin, responses)

@@ -1,4 +1,4 @@
-"""AWS as a cloud: the interface of instances and that of metrics, each call handed to the part that knows it."""
+"""The AWS provider: implements the cloud interfaces by delegating each call to the responsible class."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from lcm.cloud.aws.gateway import AwsCallMetrics, AwsGateway, BoundedThreadPool, aws_call_metrics
 from lcm.cloud.aws.iam import AccountIdentity, PermissionChecker
 from lcm.cloud.aws.images import ImageCatalog
+from lcm.cloud.aws.instances import InstanceReader
 from lcm.cloud.aws.monitoring import InstanceHealthReader, InstanceMetricsReader
 from lcm.cloud.aws.mutations import BatchedMutation, Launcher
 from lcm.cloud.aws.poller import Poller
-from lcm.cloud.aws.sweeps import InstanceReader
 from lcm.cloud.errors import InvalidCloudRequestError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _CLOSE_TIMEOUT = 5.0
 
 
 class _RegionServices:
-    """All that is known and under way in one region."""
+    """The services of one region."""
 
     def __init__(self, config: RegionConfig, provider: AwsConfig, shared: _SharedResources) -> None:
         self.gateway = AwsGateway(config, provider.tuning, shared.threads, shared.metrics)
@@ -51,7 +51,7 @@ class _RegionServices:
 
 
 class _SharedResources:
-    """What all regions use together."""
+    """Resources shared by all regions."""
 
     def __init__(self, config: AwsConfig, metrics: AwsCallMetrics) -> None:
         self.threads = BoundedThreadPool(config.tuning.threads)
@@ -93,13 +93,13 @@ class AwsProvider:
         return await self._in(parameters.region).launches.launch(parameters)
 
     async def start_instance(self, region: str, instance_id: str) -> InstanceState:
-        return await self._in(region).start.ask(instance_id)
+        return await self._in(region).start.submit(instance_id)
 
     async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
-        return await self._in(region).stop.ask(instance_id)
+        return await self._in(region).stop.submit(instance_id)
 
     async def terminate_instance(self, region: str, instance_id: str) -> InstanceState:
-        return await self._in(region).terminate.ask(instance_id)
+        return await self._in(region).terminate.submit(instance_id)
 
     async def find_images(self, region: str, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
         return await self._in(region).images.find(name_pattern, owners)
@@ -111,7 +111,7 @@ class AwsProvider:
         return await self._in(region).cloudwatch.latest(instance_ids)
 
     def permissions(self, region: str) -> PermissionChecker:
-        """What would be allowed in a region; no part of the interface of clouds."""
+        """Return the permission checker of a region. It is not part of the cloud interface."""
         return self._in(region).permissions
 
     async def close(self) -> None:
@@ -131,6 +131,6 @@ class AwsProvider:
         if found is None:
             known = ", ".join(self._regions)
             raise InvalidCloudRequestError(
-                f"region {region} is not configured; configured are {known}", code="UnknownRegion"
+                f"region {region} is not configured; configured regions: {known}", code="UnknownRegion"
             )
         return found

@@ -1,4 +1,4 @@
-"""An EC2 that lags, throttles, pages and fails as the real one does, on the clock of the event loop."""
+"""A simulated EC2 that lags, throttles, paginates and fails like the real one, on the clock of the event loop."""
 
 from lcm.cloud.simulated.machine import Timing
 from lcm.cloud.simulated.provider import SimulatedProvider

@@ -1,4 +1,4 @@
-"""The refusals of the simulated EC2: its codes, and what each means to a caller."""
+"""Error codes of the simulated EC2, and the error that each becomes for a caller."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _ERROR_BY_CODE: Final[dict[str, type[CloudError]]] = {
 
 
 def error_for_code(code: str, message: str, operation: str) -> CloudError:
-    """The error that a refusal with this code becomes; a code that is not known names a wrong parameter."""
+    """Return the error for a code; an unknown code means an invalid parameter."""
     kind = _ERROR_BY_CODE.get(code, InvalidCloudRequestError)
     if code == INTERNAL and operation in MUTATING_OPERATIONS:
-        # Where the server broke down, nobody outside can tell.
+        # The client cannot know at which point the server failed.
         kind = CloudOutcomeUnknownError
     return kind(f"{operation}: {message} ({code})", code=code, operation=operation)

@@ -1,4 +1,4 @@
-"""How faults strike a region: what is on from now, and what is done to machines at once."""
+"""Injects faults into a region: activates them, or changes machines at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lcm.cloud.simulated.faults import (
     RefuseCalls,
     ThrottleCalls,
 )
-from lcm.cloud.simulated.machine import COMPLETED_PREFIX, MaintenanceEvent
+from lcm.cloud.simulated.machine import MaintenanceEvent
 from lcm.cloud.types import InstanceState
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _ELIGIBLE_STATES: Final = {
 
 
 def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
-    """Let a fault happen. What is meant for an instance that cannot suffer it fails as the call would."""
+    """Inject a fault. A fault for an instance in an unsuitable state fails like the corresponding call."""
     match fault:
         case ExternalChange() | FailStatusCheck() | AnnounceMaintenance():
             _inject_into_machine(region, fault, now)
@@ -59,35 +59,34 @@ def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
 
 
 def inject_if_possible(region: SimulatedRegion, fault: Fault, now: float) -> None:
-    """Let a fault of a script happen: an instance that cannot suffer it is passed over."""
+    """Inject a scripted fault, which is skipped if the instance is in an unsuitable state."""
     with suppress(CloudError):
         inject(region, fault, now)
 
 
 def clear_faults(region: SimulatedRegion) -> None:
-    """End all faults; what was done to machines stays done, and held transitions stay held."""
+    """Clear all active faults. Changes of machines stay, and held transitions stay held."""
     region.faults = ActiveFaults(hold_transitions=region.faults.hold_transitions)
 
 
 def reveal_instances(region: SimulatedRegion, now: float) -> None:
-    """Make everything visible, and what is launched from now on as soon as is usual."""
+    """Make all instances visible, and later ones after the usual delay."""
     region.faults.hide_seconds = None
     for machine in region.machines.values():
         machine.visible_at = min(machine.visible_at, now)
 
 
 def heal_instance(region: SimulatedRegion, instance_id: str) -> None:
-    """All checks pass again, and no maintenance is shown."""
+    """Let all status checks pass again, and remove maintenance events."""
     machine = region.machines[instance_id]
     machine.impaired.clear()
     machine.events.clear()
 
 
 def complete_maintenance(region: SimulatedRegion, instance_id: str) -> None:
-    """What was announced has happened; it is still shown, and marked."""
+    """Mark scheduled maintenance as completed; it is still listed."""
     for event in region.machines[instance_id].events:
-        if not event.completed:
-            event.detail = COMPLETED_PREFIX + event.detail
+        event.completed = True
 
 
 def _inject_into_machine(

@@ -1,4 +1,4 @@
-"""What can be made to go wrong in a region of the simulated cloud, at once or by a script."""
+"""Faults that can be injected into a region of the simulated cloud, at once or by a script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ExternalAction(Enum):
-    """What somebody else may do with an instance."""
+    """A change of an instance outside LCM."""
 
     STOP = "stop"
     START = "start"
@@ -23,7 +23,7 @@ class ExternalAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ThrottleCalls:
-    """The next calls of the operation are refused as too many."""
+    """The next calls of the operation are throttled."""
 
     operation: str
     times: int = 1
@@ -31,7 +31,7 @@ class ThrottleCalls:
 
 @dataclass(frozen=True, slots=True)
 class RefuseCalls:
-    """The next calls of the operation are refused with a code of EC2."""
+    """The next calls of the operation fail with an EC2 error code."""
 
     operation: str
     code: str
@@ -40,9 +40,9 @@ class RefuseCalls:
 
 @dataclass(frozen=True, slots=True)
 class LoseResponses:
-    """The next calls that change something are done, and their answers are lost.
+    """The next mutating calls are executed, but their responses are lost.
 
-    `silent`: nothing comes until the caller's read times out, instead of a connection that breaks.
+    `silent`: the client waits until its read times out, instead of getting a broken connection.
     """
 
     times: int = 1
@@ -51,14 +51,14 @@ class LoseResponses:
 
 @dataclass(frozen=True, slots=True)
 class HideNewInstances:
-    """Instances launched from now on are not to be seen for so long; 0 ends it for later ones."""
+    """Instances launched from now on are invisible for so long; 0 ends that for later launches."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class FailPage:
-    """Page `number`, from 1, of the next descriptions fails."""
+    """Page `number` (from 1) of the next DescribeInstances calls fails."""
 
     number: int
     times: int = 1
@@ -66,14 +66,14 @@ class FailPage:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The region accepts no connection for so long."""
+    """The region accepts no connections for so long."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalChange:
-    """Somebody else stops, starts or terminates an instance; without an id, one that chance picks."""
+    """An instance is stopped, started or terminated outside LCM; without an id, a random one."""
 
     action: ExternalAction
     instance_id: str | None = None
@@ -81,7 +81,7 @@ class ExternalChange:
 
 @dataclass(frozen=True, slots=True)
 class FailStatusCheck:
-    """A status check of a running instance fails; without an id, of one that chance picks."""
+    """A status check of a running instance fails; without an id, of a random one."""
 
     kind: HealthKind
     instance_id: str | None = None
@@ -89,7 +89,7 @@ class FailStatusCheck:
 
 @dataclass(frozen=True, slots=True)
 class AnnounceMaintenance:
-    """Maintenance is announced for an instance; without an id, for one that chance picks."""
+    """Maintenance is scheduled for an instance; without an id, for a random one."""
 
     detail: str
     after_seconds: float
@@ -98,7 +98,7 @@ class AnnounceMaintenance:
 
 @dataclass(frozen=True, slots=True)
 class LagReads:
-    """Descriptions show what was so many seconds ago; 0 ends it."""
+    """DescribeInstances returns the state of so many seconds ago; 0 ends that."""
 
     seconds: float
 
@@ -119,7 +119,7 @@ Fault = (
 
 @dataclass(frozen=True, slots=True)
 class ScriptedFault:
-    """A fault and when it strikes: so many seconds after the script began, or at the nth call of an operation."""
+    """A fault and its trigger: a number of seconds after the start of the script, or the nth call of an operation."""
 
     fault: Fault
     region: str
@@ -129,11 +129,11 @@ class ScriptedFault:
 
     def __post_init__(self) -> None:
         if (self.at is None) == (self.operation is None):
-            raise ValueError("a step of a fault script has either a moment or an operation")
+            raise ValueError("a scripted fault needs either a time or an operation")
 
 
 class FaultScript:
-    """Steps that strike once each."""
+    """Scripted faults, each of which is triggered once."""
 
     def __init__(self, steps: Iterable[ScriptedFault], began_at: float) -> None:
         everything = list(steps)
@@ -143,19 +143,19 @@ class FaultScript:
         self._calls: Counter[tuple[str, str]] = Counter()
 
     @property
-    def left(self) -> int:
-        """How many steps have not struck yet."""
+    def remaining(self) -> int:
+        """The number of faults that were not triggered yet."""
         return len(self._timed) + len(self._called)
 
     def due(self, now: float) -> list[tuple[float, ScriptedFault]]:
-        """The timed steps whose moment has come, each with its moment."""
+        """Return the faults that are due, each with its time."""
         found = []
         while self._timed and self._timed[-1][0] <= now:
             found.append(self._timed.pop())
         return found
 
     def at_call(self, region: str, operation: str) -> list[ScriptedFault]:
-        """The steps for this call."""
+        """Return the faults that this call triggers."""
         if not self._called:
             return []
         self._calls[region, operation] += 1
@@ -167,7 +167,7 @@ class FaultScript:
 
 @dataclass(slots=True)
 class ActiveFaults:
-    """The faults that are on in a region."""
+    """The active faults of a region."""
 
     refusals: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     lost_replies: int = 0
@@ -179,11 +179,11 @@ class ActiveFaults:
     hold_transitions: bool = False
 
     def refuse(self, operation: str, code: str, times: int) -> None:
-        """Refuse the next calls with the code, after those that are to be refused already."""
+        """Fail the next calls with the code, after those that are already set to fail."""
         self.refusals.setdefault(operation, []).append((code, times))
 
     def next_refusal_code(self, operation: str) -> str | None:
-        """The code that this call is refused with, if it is."""
+        """Return the error code of this call, if it fails."""
         waiting = self.refusals.get(operation)
         if not waiting:
             return None
@@ -199,8 +199,8 @@ class ActiveFaults:
             self.failing_pages[number] = times - 1
         return times > 0
 
-    def loses_reply(self) -> bool:
-        """Whether the answer to this call is lost."""
+    def loses_response(self) -> bool:
+        """Whether the response to this call is lost."""
         if self.lost_replies:
             self.lost_replies -= 1
             return True

@@ -1,4 +1,4 @@
-"""A machine of the simulated cloud. Its state is worked out when somebody looks, from deadlines: no timer a machine."""
+"""A machine of the simulated cloud. Its state is computed from deadlines on each read, without a timer per machine."""
 
 from __future__ import annotations
 
@@ -18,25 +18,20 @@ _NEXT_STATE: Final = {
     InstanceState.STOPPING: InstanceState.STOPPED,
     InstanceState.SHUTTING_DOWN: InstanceState.TERMINATED,
 }
-COMPLETED_PREFIX: Final = "[Completed] "
 
 
 def to_datetime(timestamp: float) -> datetime:
-    """A moment of the simulated world as a date."""
+    """Convert a timestamp of the simulation to a datetime."""
     return datetime.fromtimestamp(timestamp, UTC)
 
 
 @dataclass(slots=True)
 class MaintenanceEvent:
-    """Maintenance that the provider announced."""
+    """Maintenance scheduled by the provider."""
 
     detail: str
     not_before: float
-
-    @property
-    def completed(self) -> bool:
-        """It has happened, or was called off; it is shown for a week still."""
-        return self.detail.startswith("[")
+    completed: bool = False  # EC2 still lists it for a week
 
 
 @dataclass(slots=True)
@@ -64,7 +59,7 @@ class Machine:
     _changed_at: float = 0.0
 
     def enter(self, state: InstanceState, now: float, due: float | None, reason: str = "") -> None:
-        """Go into a state, on the way to the next one until `due`."""
+        """Enter a state, which lasts until `due` if it is transitional."""
         self._before = self.show()
         self._changed_at = now
         self.state = state
@@ -77,7 +72,7 @@ class Machine:
             self.public_ip = None
 
     def settle(self, now: float) -> None:
-        """Catch up with what has become of it by itself."""
+        """Apply the transition that is due."""
         if self.due is None or now < self.due:
             return
         if self.state is InstanceState.SHUTTING_DOWN:
@@ -85,7 +80,7 @@ class Machine:
         self.enter(_NEXT_STATE[self.state], self.due, None, self.reason)
 
     def show(self) -> Instance:
-        """How it is described; the same object until it changes, so that a sweep over all of them costs little."""
+        """Return its description; the same object until it changes, which makes sweeps cheap."""
         if self._shown is None:
             self._shown = Instance(
                 id=self.id,
@@ -102,13 +97,13 @@ class Machine:
         return self._shown
 
     def show_as_of(self, to_datetime: float) -> Instance:
-        """How a reader sees it who has not heard of anything later; only the last change is remembered."""
+        """Return its description as of an earlier time; only the last change is remembered."""
         if self._changed_at > to_datetime and self._before is not None:
             return self._before
         return self.show()
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored."""
+        """Return the stored form."""
         return {
             "id": self.id,
             "serial": self.serial,
@@ -125,18 +120,18 @@ class Machine:
             "ended_at": self.ended_at,
             "reason": self.reason,
             "impaired": sorted(kind.value for kind in self.impaired),
-            "events": [[event.detail, event.not_before] for event in self.events],
+            "events": [[event.detail, event.not_before, event.completed] for event in self.events],
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Machine:
-        """What `to_json` made."""
+        """Restore a machine from `to_json`."""
         return cls(
             **{
                 **stored,
                 "state": InstanceState(stored["state"]),
                 "impaired": {HealthKind(kind) for kind in stored["impaired"]},
-                "events": [MaintenanceEvent(detail, not_before) for detail, not_before in stored["events"]],
+                "events": [MaintenanceEvent(*event) for event in stored["events"]],
             }
         )
 
@@ -146,7 +141,7 @@ DurationRange = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Ranges in seconds, from which each event draws its own."""
+    """Durations in the simulated cloud: ranges in seconds, from which each event gets a random value."""
 
     pending: DurationRange = (8.0, 30.0)
     stopping: DurationRange = (15.0, 60.0)
@@ -160,6 +155,6 @@ class Timing:
     read_timeout: float = 30.0
 
     def of(self, span: DurationRange, instance_type: str, chance: Random) -> float:
-        """One duration for a machine of this type: bare metal checks its hardware and takes its time."""
+        """Return a random duration for a machine of this type: bare metal takes longer to check its hardware."""
         factor = self.metal_factor if instance_type.partition(".")[2].startswith("metal") else 1.0
         return chance.uniform(*span) * factor

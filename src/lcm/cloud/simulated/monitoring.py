@@ -1,6 +1,7 @@
-"""Figures that look like those of real lab servers: quiet nights, busy afternoons, lab sessions that come and go.
+"""Health notices and metrics of simulated machines.
 
-Everything follows from seed, instance and moment alone: the same question always has the same answer, in any order.
+Metrics look like those of real lab servers: quiet nights, busy afternoons, and lab sessions. They depend on seed,
+instance and time alone, so that the same query always gives the same result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _BOOT_SECONDS: Final = 240.0
 
 @dataclass(frozen=True, slots=True)
 class MachineProfile:
-    """What one machine is like."""
+    """The load characteristics of one machine."""
 
     idle_cpu: float
     idle_memory: float
@@ -43,14 +44,14 @@ class MachineProfile:
 
 @dataclass(frozen=True, slots=True)
 class LabSession:
-    """A lab that runs for a while on one day; its weight is between 0 and 1."""
+    """A lab that runs for some hours of a day; its weight is between 0 and 1."""
 
     begin: float
     end: float
     weight: float
 
     def strength(self, second: float) -> float:
-        """How much of it is to be felt at a second of the day: nodes start and stop over some minutes."""
+        """Return its load at a second of the day: nodes start and stop over some minutes."""
         ramp = 300.0
         rise = (second - self.begin) / ramp
         fall = (self.end - second) / ramp
@@ -58,7 +59,7 @@ class LabSession:
 
 
 def _seeded_random(*parts: object) -> random.Random:
-    return random.Random(":".join(map(str, parts)))  # noqa: S311 - a simulation is meant to be foretold
+    return random.Random(":".join(map(str, parts)))  # noqa: S311 - a simulation must be reproducible
 
 
 @lru_cache(maxsize=16384)
@@ -98,7 +99,7 @@ def _percent(value: float) -> float:
 
 
 def simulated_metrics(seed: int, instance_id: str, booted_at: float, now: float) -> InstanceMetrics:
-    """The figures of a running machine for the last whole minute."""
+    """Return the metrics of a running machine for the last whole minute."""
     at = now // SAMPLE_PERIOD * SAMPLE_PERIOD
     day, second = divmod(at, _DAY_SECONDS)
     character = _machine_profile(seed, instance_id)
@@ -141,7 +142,7 @@ MetricQuery = tuple[str, str]
 
 
 def health_notices(region: SimulatedRegion, kind: HealthKind, now: float) -> list[HealthNotice]:
-    """DescribeInstanceStatus with the filter that finds this kind; only running machines have a status."""
+    """DescribeInstanceStatus with a filter for this kind; only running machines have a status."""
     found: list[HealthNotice] = []
     for machine in region.machines.values():
         if machine.impaired or machine.events:
@@ -166,33 +167,33 @@ def _machine_notices(region: SimulatedRegion, machine: Machine, kind: HealthKind
 def metric_values(
     region: SimulatedRegion, seed: int | None, queries: Iterable[MetricQuery], now: float
 ) -> Mapping[str, Mapping[str, float]]:
-    """GetMetricData: the latest value of each metric that has one. Without a seed only what was put there is known."""
-    wanted: defaultdict[str, list[str]] = defaultdict(list)
+    """GetMetricData: the latest value of each metric that has one. Without a seed, only stored metrics exist."""
+    names_by_instance: defaultdict[str, list[str]] = defaultdict(list)
     for instance_id, name in queries:
-        wanted[instance_id].append(name)
-    answer: dict[str, Mapping[str, float]] = {}
-    for instance_id, names in wanted.items():
-        figures = _instance_metrics(region, seed, instance_id, now)
-        if figures is not None:
-            answer[instance_id] = {
-                "at": figures.at.timestamp(),
-                **{name: value for name in names if (value := getattr(figures, name)) is not None},
+        names_by_instance[instance_id].append(name)
+    result: dict[str, Mapping[str, float]] = {}
+    for instance_id, names in names_by_instance.items():
+        metrics = _instance_metrics(region, seed, instance_id, now)
+        if metrics is not None:
+            result[instance_id] = {
+                "at": metrics.at.timestamp(),
+                **{name: value for name in names if (value := getattr(metrics, name)) is not None},
             }
-    return answer
+    return result
 
 
-def put_metrics(region: SimulatedRegion, figures: InstanceMetrics) -> None:
-    """Let the region know figures of an instance; older ones than it knows change nothing."""
-    known = region.figures.get(figures.instance_id)
-    if known is None or known.at <= figures.at:
-        region.figures[figures.instance_id] = figures
+def put_metrics(region: SimulatedRegion, metrics: InstanceMetrics) -> None:
+    """Store metrics of an instance, unless the region has later ones."""
+    stored = region.metrics.get(metrics.instance_id)
+    if stored is None or stored.at <= metrics.at:
+        region.metrics[metrics.instance_id] = metrics
 
 
-def merge_metric_values(answers: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, InstanceMetrics]:
-    """Figures by instance from answers that may hold parts of one."""
+def merge_metric_values(results: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, InstanceMetrics]:
+    """Merge the results of several queries, each of which may contain a part of an instance's metrics."""
     joined: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for answer in answers:
-        for instance_id, values in answer.items():
+    for result in results:
+        for instance_id, values in result.items():
             joined[instance_id].update(values)
     return {i: InstanceMetrics(i, to_datetime(values.pop("at")), **values) for i, values in joined.items()}
 
@@ -202,7 +203,7 @@ def _instance_metrics(
 ) -> InstanceMetrics | None:
     machine = region.machines.get(instance_id)
     if seed is None or machine is None:
-        return region.figures.get(instance_id)
+        return region.metrics.get(instance_id)
     if not region.shown(machine, now) or machine.state is not InstanceState.RUNNING:
         return None
     return simulated_metrics(seed, instance_id, machine.launched_at, now)

@@ -1,4 +1,4 @@
-"""The simulated cloud on disk. Moments are wall-clock times: what fell due while nobody ran it has happened."""
+"""Stores the simulated cloud on disk. Times are wall-clock times: transitions that fell due meanwhile have happened."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ FORMAT_VERSION: Final = 1
 
 
 def check_format(stored: Mapping[str, Any]) -> None:
-    """Refuse a picture of another format."""
+    """Reject a snapshot of another format version."""
     if stored.get("format") != FORMAT_VERSION:
-        raise ValueError(f"a simulated cloud of format {stored.get('format')} cannot be read, only {FORMAT_VERSION}")
+        raise ValueError(
+            f"unsupported format {stored.get('format')} of the simulated cloud; supported is {FORMAT_VERSION}"
+        )
 
 
 def region_to_json(region: SimulatedRegion) -> dict[str, Any]:
-    """A region as it is stored."""
+    """Return the stored form of a region."""
     return {
         "account_id": region.account_id,
         "subnets": region.subnets,
@@ -41,7 +43,7 @@ def region_to_json(region: SimulatedRegion) -> dict[str, Any]:
 
 
 def fill_region(region: SimulatedRegion, stored: Mapping[str, Any]) -> None:
-    """Put into an empty region what `region_to_json` made."""
+    """Restore an empty region from `region_to_json`."""
     region.serials = stored["serials"]
     for machine in stored["machines"]:
         region.add(Machine.from_json(machine))
@@ -52,7 +54,7 @@ def fill_region(region: SimulatedRegion, stored: Mapping[str, Any]) -> None:
 
 
 def save(path: Path, stored: Mapping[str, Any]) -> None:
-    """Put the picture where the last one was: there is always one whole one."""
+    """Replace the snapshot file atomically: there is always one complete snapshot."""
     draft = path.with_name(path.name + ".new")
     with draft.open("w", encoding="utf-8") as file:
         json.dump(stored, file, separators=(",", ":"))

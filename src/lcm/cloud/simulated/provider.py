@@ -1,4 +1,4 @@
-"""The platform's side of the simulated cloud: the SPI, with the manners of a good client."""
+"""The provider for the simulated cloud: implements the cloud interfaces, with the rate limits of a good client."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BUCKET_SHARE: Final = 0.9
 class SimulatedProvider:
     """CloudProviderSPI and MetricsSPI on a simulated cloud.
 
-    `pace` is the share of the provider's token buckets that this client allows itself, None for no restraint. While
+    `pace` is the share of the provider's rate limits that this client uses, None for no limit. While
     `cut` is set, this client alone has no connection.
     """
 
@@ -63,16 +63,16 @@ class SimulatedProvider:
         filters += [InstanceFilter(image_ids=tuple(part)) for part in _chunks(selection.image_ids, MAX_FILTER_VALUES)]
         if not filters:
             raise ValueError("a sweep must select by tag or image")
-        return await self._look(region, filters)
+        return await self._read(region, filters)
 
     async def describe(self, region: str, instance_ids: Collection[str]) -> Sweep:
-        wanted = sorted(set(instance_ids))
-        return await self._look(
-            region, [InstanceFilter(instance_ids=tuple(part)) for part in _chunks(wanted, MAX_FILTER_VALUES)]
+        ids = sorted(set(instance_ids))
+        return await self._read(
+            region, [InstanceFilter(instance_ids=tuple(part)) for part in _chunks(ids, MAX_FILTER_VALUES)]
         )
 
     async def find_launched(self, region: str, worker_id: str) -> Sweep:
-        return await self._look(region, [InstanceFilter(tag=(WORKER_TAG, worker_id))])
+        return await self._read(region, [InstanceFilter(tag=(WORKER_TAG, worker_id))])
 
     async def launch_instance(self, parameters: LaunchParameters) -> Instance:
         return await self._call(
@@ -115,34 +115,34 @@ class SimulatedProvider:
         )
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """There is nothing to close."""
 
-    async def _look(self, region: str, wanted: Sequence[InstanceFilter]) -> Sweep:
-        """Ask for everything that meets one of the filters, page by page."""
+    async def _read(self, region: str, queries: Sequence[InstanceFilter]) -> Sweep:
+        """Read all instances that match one of the filters, page by page."""
         found: dict[str, Instance] = {}
-        account_id, trouble = "", ""
+        account_id, problem = "", ""
         calls = 0
         began_at: float | None = None
         try:
-            for filters in wanted:
+            for query in queries:
                 after: int | None = 0
                 number = 1
                 while after is not None:
                     await self._wait_for_turn(region, "DescribeInstances", 0)
                     began_at = clock.boottime() if began_at is None else began_at
                     calls += 1
-                    page = await self._send(region, "DescribeInstances", _page_of(filters, after, number))
+                    page = await self._send(region, "DescribeInstances", _page_of(query, after, number))
                     found.update((instance.id, instance) for instance in page.instances)
                     account_id, after, number = page.account_id, page.following, number + 1
         except CloudError as error:
-            trouble = str(error)
+            problem = str(error)
         return Sweep(
             region=region,
             instances=found,
-            complete=not trouble,
+            complete=not problem,
             began_at=clock.boottime() if began_at is None else began_at,
             account_id=account_id,
-            trouble=trouble,
+            error=problem,
             calls=calls,
         )
 
@@ -165,9 +165,9 @@ class SimulatedProvider:
     ) -> T:
         if self.cut:
             raise CloudUnreachableError(f"{operation}: no connection to {region}", operation=operation)
-        answer = await self._world.request(region, operation, work, instances=instances)
+        response = await self._world.request(region, operation, work, instances=instances)
         if not self.cut:
-            return answer
+            return response
         lost = CloudOutcomeUnknownError if operation in error_codes.MUTATING_OPERATIONS else CloudUnreachableError
         raise lost(f"{operation}: the connection to {region} broke", operation=operation)
 

@@ -1,4 +1,4 @@
-"""One region of the simulated cloud: its machines, and what EC2's operations do with them."""
+"""A region of the simulated cloud: its machines, and the EC2 operations on them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ID_BITS: Final = 68
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """An image of the catalogue."""
+    """An image in the catalog."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class ImageRecord:
 
 @dataclass(slots=True)
 class LaunchTokenRecord:
-    """What a client token was used for."""
+    """The launch for which a client token was used."""
 
     parameters: Mapping[str, object]
     instance_id: str
@@ -49,7 +49,7 @@ class LaunchTokenRecord:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFilter:
-    """Conditions that an instance must meet, all of them; an empty one is none."""
+    """Filters of DescribeInstances: an instance must match all of them; an empty filter matches everything."""
 
     tag_keys: tuple[str, ...] = ()
     tag: tuple[str, str] | None = None
@@ -57,7 +57,7 @@ class InstanceFilter:
     instance_ids: tuple[str, ...] = ()
 
     def allow(self, machine: Machine) -> bool:
-        """Whether it meets them."""
+        """Whether the machine matches; `instance_ids` are checked by the caller."""
         if self.tag_keys and machine.tags.keys().isdisjoint(self.tag_keys):
             return False
         if self.tag is not None and machine.tags.get(self.tag[0]) != self.tag[1]:
@@ -66,7 +66,7 @@ class InstanceFilter:
 
 
 class DescribePage(NamedTuple):
-    """A page of instances, the place where the next one begins, and whose they are."""
+    """A page of instances, the serial after which the next page begins, and the account id."""
 
     instances: list[Instance]
     following: int | None
@@ -87,7 +87,7 @@ class SimulatedRegion:
     machines: dict[str, Machine] = field(default_factory=dict)
     images: dict[str, ImageRecord] = field(default_factory=dict)
     tokens: dict[tuple[str, str], LaunchTokenRecord] = field(default_factory=dict)
-    figures: dict[str, InstanceMetrics] = field(default_factory=dict)
+    metrics: dict[str, InstanceMetrics] = field(default_factory=dict)
     serials: int = 0
     faults: ActiveFaults = field(default_factory=ActiveFaults)
     buckets: OperationBuckets = field(default_factory=OperationBuckets)
@@ -95,37 +95,37 @@ class SimulatedRegion:
     _in_order: list[Machine] = field(default_factory=list)
     _reap_at: float = 0.0
 
-    # What is there
+    # Machines
 
     def add(self, machine: Machine) -> None:
-        """Take a machine in; serials only grow."""
+        """Add a machine; serials only grow."""
         self.machines[machine.id] = machine
         self._in_order.append(machine)
 
     def settle(self, machine: Machine, now: float) -> Machine:
-        """The machine, caught up with the time."""
+        """Return the machine after applying transitions that are due."""
         if machine.due is not None and not self.faults.hold_transitions:
             machine.settle(now)
         return machine
 
     def shown(self, machine: Machine, now: float) -> bool:
-        """Whether reads show it: not before it is visible, nor long after its end."""
+        """Whether reads return it: not before it is visible, and not long after its termination."""
         self.settle(machine, now)
         return now >= machine.visible_at and (machine.ended_at is None or not self._past(machine, now))
 
     def live(self, now: float) -> list[Machine]:
-        """All that exist and have not begun to end, whether they are visible or not."""
+        """Return all machines that are not terminated or shutting down, visible or not."""
         return [machine for machine in self._in_order if self.settle(machine, now).state.live]
 
     def reap(self, now: float) -> None:
-        """Forget what nobody can see any more; called often, it works once a minute."""
+        """Remove machines that reads no longer return; runs at most once a minute."""
         if now < self._reap_at:
             return
         self._reap_at = now + _REAP_INTERVAL
         ended = [machine for machine in self._in_order if self._past(self.settle(machine, now), now)]
         for machine in ended:
             del self.machines[machine.id]
-            self.figures.pop(machine.id, None)
+            self.metrics.pop(machine.id, None)
         if ended:
             self._in_order = list(self.machines.values())
             gone = {machine.id for machine in ended}
@@ -145,7 +145,7 @@ class SimulatedRegion:
             return self._replay(record, stored, now)
         image = self.images.get(parameters.image_id)
         if image is None or image.state != "available":
-            raise self._refuse(error_codes.BAD_IMAGE, "RunInstances", f"there is no image {parameters.image_id}")
+            raise self._error(error_codes.BAD_IMAGE, "RunInstances", f"image {parameters.image_id} does not exist")
         machine = self._new_machine(parameters, now)
         self.tokens[parameters.client_token, zone] = LaunchTokenRecord(stored, machine.id)
         self.add(machine)
@@ -179,12 +179,12 @@ class SimulatedRegion:
         return self._enter(machine, InstanceState.SHUTTING_DOWN, self.timing.shutting_down, now, reason)
 
     def describe_page(self, filters: InstanceFilter, after: int, number: int, now: float) -> DescribePage:
-        """DescribeInstances: the page of instances whose serials are above `after`."""
+        """DescribeInstances: the page of instances with serials above `after`."""
         self.reap(now)
         if self.faults.page_fails(number):
-            raise self._refuse(error_codes.INTERNAL, "DescribeInstances", f"page {number} failed")
+            raise self._error(error_codes.INTERNAL, "DescribeInstances", f"page {number} failed")
         if len(filters.instance_ids) > MAX_FILTER_VALUES:
-            raise self._refuse(
+            raise self._error(
                 "FilterLimitExceeded", "DescribeInstances", f"more than {MAX_FILTER_VALUES} filter values"
             )
         found: list[Instance] = []
@@ -199,8 +199,8 @@ class SimulatedRegion:
         return DescribePage(found, None, self.account_id)
 
     def find_images(self, name_pattern: str, owners: Sequence[str]) -> list[Image]:
-        """DescribeImages by name and owner, only available ones, in no particular order."""
-        # EC2 knows the star and the question mark, and no sets of characters.
+        """DescribeImages by name and owner, available images only, in no particular order."""
+        # EC2 supports the wildcards * and ?, but no character sets.
         pattern = name_pattern.replace("[", "[[]")
         accounts = {self.account_id if owner == "self" else owner for owner in owners}
         return [
@@ -210,10 +210,10 @@ class SimulatedRegion:
         ]
 
     def new_id(self, prefix: str) -> str:
-        """An id of EC2's form."""
+        """Return a new id in the format of EC2."""
         return f"{prefix}-{self.rng.getrandbits(_ID_BITS):017x}"
 
-    # Parts of operations
+    # Helpers
 
     def _past(self, machine: Machine, now: float) -> bool:
         return machine.ended_at is not None and now >= machine.ended_at + self.timing.terminated_shown
@@ -227,10 +227,10 @@ class SimulatedRegion:
 
     def _replay(self, record: LaunchTokenRecord, stored: Mapping[str, object], now: float) -> Instance:
         if record.parameters != stored:
-            raise self._refuse(error_codes.TOKEN_MISMATCH, "RunInstances", "the token was used with other parameters")
+            raise self._error(error_codes.TOKEN_MISMATCH, "RunInstances", "the token was used with other parameters")
         machine = self.machines.get(record.instance_id)
         if machine is None or self.settle(machine, now).state is InstanceState.TERMINATED:
-            raise self._refuse(error_codes.TOKEN_SPENT, "RunInstances", f"{record.instance_id} has terminated")
+            raise self._error(error_codes.TOKEN_SPENT, "RunInstances", f"{record.instance_id} has terminated")
         return machine.show()
 
     def _new_machine(self, parameters: LaunchParameters, now: float) -> Machine:
@@ -257,13 +257,13 @@ class SimulatedRegion:
         if subnet_id is None:
             return ""
         if self.subnets and subnet_id not in self.subnets:
-            raise self._refuse(error_codes.BAD_SUBNET, "RunInstances", f"there is no subnet {subnet_id}")
+            raise self._error(error_codes.BAD_SUBNET, "RunInstances", f"subnet {subnet_id} does not exist")
         return self.subnets.get(subnet_id, subnet_id)
 
     def _find(self, instance_id: str, operation: str, now: float) -> Machine:
         machine = self.machines.get(instance_id)
         if machine is None or not self.shown(machine, now):
-            raise self._refuse(error_codes.NOT_FOUND, operation, f"the instance {instance_id} does not exist")
+            raise self._error(error_codes.NOT_FOUND, operation, f"the instance {instance_id} does not exist")
         return machine
 
     def _enter(
@@ -274,7 +274,7 @@ class SimulatedRegion:
         return state
 
     def _wrong_state(self, machine: Machine, operation: str) -> CloudError:
-        return self._refuse(error_codes.WRONG_STATE, operation, f"the instance {machine.id} is {machine.state.value}")
+        return self._error(error_codes.WRONG_STATE, operation, f"the instance {machine.id} is {machine.state.value}")
 
-    def _refuse(self, code: str, operation: str, message: str) -> CloudError:
+    def _error(self, code: str, operation: str, message: str) -> CloudError:
         return error_codes.error_for_code(code, f"{self.name}: {message}", operation)

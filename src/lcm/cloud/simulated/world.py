@@ -1,4 +1,4 @@
-"""The simulated cloud as a whole: regions, time, chance, the way of a request, a picture of it all to go on from."""
+"""The simulated cloud: its regions, clock and random numbers, the handling of requests, and its stored form."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ACCOUNT_ID: Final = "123456789012"
-# Reserved for measurements between networks: nobody's address, whatever the demo runs on.
+# Reserved for benchmarks (RFC 2544), so that it never collides with a real address.
 PUBLIC_NETWORK: Final = "198.18.0.0/15"
 
 
 class SimulatedCloud:
-    """A world with a clock of its own, the running loop's; it must be made where that loop runs.
+    """A simulated cloud on the clock of the running loop; it must be created inside that loop.
 
-    `seed` fixes everything that chance decides. `load`: whether machines have figures by themselves.
+    `seed` fixes all random decisions. `load`: whether machines generate metrics.
     """
 
     def __init__(
@@ -50,26 +50,26 @@ class SimulatedCloud:
         self.page_size = page_size
         self.load = load
         self.restarts = restarts
-        self.addresses_given = 0
+        self.addresses_assigned = 0
         self.regions: dict[str, SimulatedRegion] = {}
-        self.rng = random.Random(f"{seed}:{restarts}")  # noqa: S311 - a simulation is meant to be foretold
+        self.rng = random.Random(f"{seed}:{restarts}")  # noqa: S311 - a simulation must be reproducible
         self._network = ipaddress.ip_network(public_network)
         self._script = FaultScript((), 0.0)
         self._loop = asyncio.get_running_loop()
         self._epoch = clock.now().timestamp() - self._loop.time()
-        # Requests under way belong to the server: a client that is given up or crashes does not take them back.
+        # A request in progress belongs to the server: it is executed even if its client is cancelled or crashes.
         self._context = contextvars.copy_context()
 
-    # The world and who may change it
+    # Setup and control
 
     def time(self) -> float:
-        """Seconds since 1970, by the loop's clock."""
+        """Return seconds since 1970, by the clock of the loop."""
         return self._epoch + self._loop.time()
 
     def add_region(
         self, name: str, *, account_id: str = ACCOUNT_ID, subnets: Mapping[str, str] | None = None
     ) -> SimulatedRegion:
-        """A region, with the zone of each subnet. Without any it takes every subnet, each as a zone of its own."""
+        """Add a region with the zone of each subnet. Without subnets, any subnet is accepted, each in its own zone."""
         region = SimulatedRegion(
             name=name,
             account_id=account_id,
@@ -83,30 +83,30 @@ class SimulatedCloud:
         return region
 
     def region(self, name: str) -> SimulatedRegion:
-        """A region by name, caught up with the fault script."""
+        """Return a region by name, after applying due faults of the script."""
         self._play_script(self.time())
         try:
             return self.regions[name]
         except KeyError:
-            raise InvalidCloudRequestError(f"there is no region {name} in the simulated cloud") from None
+            raise InvalidCloudRequestError(f"region {name} does not exist in the simulated cloud") from None
 
     def add_image(
         self, region: str, name: str, *, owner_id: str = "", created_at: datetime, state: str = "available"
     ) -> str:
-        """Put an image into a region's catalogue; without an owner it is the account's own."""
+        """Add an image to a region's catalog; without an owner it belongs to the account."""
         place = self.region(region)
         record = ImageRecord(place.new_id("ami"), name, owner_id or place.account_id, created_at.timestamp(), state)
         place.images[record.id] = record
         return record.id
 
-    def strike(self, region: str, fault: Fault) -> None:
-        """Let a fault happen now."""
+    def inject_fault(self, region: str, fault: Fault) -> None:
+        """Inject a fault now."""
         fault_injection.inject(self.region(region), fault, self.time())
 
     def play(self, steps: Iterable[ScriptedFault]) -> FaultScript:
-        """Follow a script from now on, in place of an earlier one.
+        """Start a script of faults, replacing an earlier one.
 
-        Its timed steps strike when the world is next used, but with the effect of having struck at their moment.
+        Timed faults are applied when the simulation is next used, with the effect of having happened at their time.
         """
         planned = list(steps)
         for step in planned:
@@ -115,28 +115,28 @@ class SimulatedCloud:
         return self._script
 
     def live_instances(self) -> list[str]:
-        """Ids of all that exist and have not begun to end, visible or not, sorted."""
+        """Return the sorted ids of all instances that are not terminated or shutting down, visible or not."""
         now = self.time()
         return sorted(machine.id for name in self.regions for machine in self.region(name).live(now))
 
     def calls(self) -> Counter[str]:
-        """Requests served since the beginning, refused ones included, by operation."""
+        """Return the number of requests so far by operation, including failed ones."""
         return sum((region.calls for region in self.regions.values()), Counter())
 
-    # The way of a request
+    # Requests
 
     async def request(
         self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], *, instances: int = 0
     ) -> T:
-        """Send a request, let the region do it, and wait for the answer."""
+        """Send a request, execute it in the region, and wait for the response."""
         place = self.region(region)
-        reply: asyncio.Future[T] = self._loop.create_future()
+        response: asyncio.Future[T] = self._loop.create_future()
 
         def arrive() -> None:
-            self._serve(place, operation, work, instances, reply)
+            self._serve(place, operation, work, instances, response)
 
         self._loop.call_later(self._latency(operation), arrive, context=self._context)
-        return await reply
+        return await response
 
     def _serve(
         self,
@@ -144,7 +144,7 @@ class SimulatedCloud:
         operation: str,
         work: Callable[[SimulatedRegion, float], T],
         instances: int,
-        reply: asyncio.Future[T],
+        response: asyncio.Future[T],
     ) -> None:
         now = self.time()
         self._play_script(now)
@@ -154,10 +154,10 @@ class SimulatedCloud:
             result = CloudUnreachableError(f"{operation}: {region.name} accepts no connection", operation=operation)
         else:
             result = self._done(region, operation, work, instances, now)
-            if operation in error_codes.MUTATING_OPERATIONS and region.faults.loses_reply():
-                result = CloudOutcomeUnknownError(f"{operation}: no answer from {region.name}", operation=operation)
+            if operation in error_codes.MUTATING_OPERATIONS and region.faults.loses_response():
+                result = CloudOutcomeUnknownError(f"{operation}: no response from {region.name}", operation=operation)
                 delay = self.timing.read_timeout if region.faults.silent else delay
-        self._loop.call_later(delay, _deliver, reply, result, context=self._context)
+        self._loop.call_later(delay, _deliver, response, result, context=self._context)
 
     def _done(
         self,
@@ -174,7 +174,7 @@ class SimulatedCloud:
         if code is None and not region.buckets.try_take(operation, instances):
             code = error_codes.THROTTLED
         if code is not None:
-            return error_codes.error_for_code(code, f"{region.name} refused", operation)
+            return error_codes.error_for_code(code, f"{region.name} rejected the call", operation)
         try:
             return work(region, now)
         except CloudError as error:
@@ -185,41 +185,41 @@ class SimulatedCloud:
         return self.rng.uniform(*span) / 2
 
     def _play_script(self, now: float) -> None:
-        for moment, step in self._script.due(now):
-            fault_injection.inject_if_possible(self.regions[step.region], step.fault, moment)
+        for due_at, scripted in self._script.due(now):
+            fault_injection.inject_if_possible(self.regions[scripted.region], scripted.fault, due_at)
 
     def _next_address(self) -> str:
-        self.addresses_given += 1
-        return str(self._network[1 + self.addresses_given % (self._network.num_addresses - 2)])
+        self.addresses_assigned += 1
+        return str(self._network[1 + self.addresses_assigned % (self._network.num_addresses - 2)])
 
-    # A picture of it all
+    # Stored form
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but faults, buckets and figures that were put there: what a restart goes on from."""
+        """Return the state for a restart: everything but faults, rate limits and stored metrics."""
         return {
             "format": persistence.FORMAT_VERSION,
             "seed": self.seed,
             "restarts": self.restarts,
-            "addresses_given": self.addresses_given,
+            "addresses_given": self.addresses_assigned,
             "regions": {name: persistence.region_to_json(self.region(name)) for name in self.regions},
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any], **settings: Any) -> SimulatedCloud:
-        """The world that `to_json` pictured, older by the time that has passed since; settings as for a new one."""
+        """Restore the simulation from `to_json`; the time since then has passed. Settings as for a new one."""
         persistence.check_format(stored)
         world = cls(**{**settings, "seed": stored["seed"], "restarts": stored["restarts"] + 1})
-        world.addresses_given = stored["addresses_given"]
+        world.addresses_assigned = stored["addresses_given"]
         for name, region in stored["regions"].items():
             place = world.add_region(name, account_id=region["account_id"], subnets=region["subnets"])
             persistence.fill_region(place, region)
         return world
 
 
-def _deliver(reply: asyncio.Future[T], result: T | CloudError) -> None:
-    if reply.done():
+def _deliver(response: asyncio.Future[T], result: T | CloudError) -> None:
+    if response.done():
         return
     if isinstance(result, CloudError):
-        reply.set_exception(result)
+        response.set_exception(result)
     else:
-        reply.set_result(result)
+        response.set_result(result)

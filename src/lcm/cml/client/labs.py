@@ -1,7 +1,7 @@
-"""The client of the labs on a CML server. Only the lablet controller may import it.
+"""The labs client of a CML server. Only the lablet controller may import it.
 
-A lab of ours carries a marker at the end of its title, given in the same call that makes it. So a lab whose answer was
-lost, or whose maker died, is found again, and there is no moment at which a lab of ours is without it.
+A lab that LCM creates has a marker at the end of its title, set by the call that creates it. So a lab whose response
+was lost, or whose creator died, can be found again, and no lab of ours ever exists without its marker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from lcm.cml.client.json_values import (
+from lcm.cml.client.responses import (
     MalformedResponseError,
     as_list,
     as_object,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lcm.cml.client.session import CMLSession
     from lcm.cml.types import Credentials
 
-MAX_TITLE_LENGTH = 64  # no facts on what CML allows: short enough to be safe
+MAX_TITLE_LENGTH = 64  # CML's limit is not documented: this is short enough to be safe
 MAX_CONCURRENT_READS = 8
 
 _MARKER_PATTERN = re.compile(r"\[lcm:([A-Za-z0-9._-]+)\]$")
@@ -37,7 +37,7 @@ _VALID_MARKER = re.compile(r"[A-Za-z0-9._-]{1,48}")
 
 
 def title_with_marker(title: str, marker: str) -> str:
-    """A title that ends in the marker; the person's part gives way when both do not fit."""
+    """A title that ends with the marker; the given title is shortened if both do not fit."""
     if not _VALID_MARKER.fullmatch(marker):
         raise ValueError(f"marker {marker!r}: at most 48 letters, digits, dots, dashes and underscores")
     tail = f" [lcm:{marker}]"
@@ -45,26 +45,26 @@ def title_with_marker(title: str, marker: str) -> str:
 
 
 def marker_in_title(title: str) -> str | None:
-    """The marker in a title, None for a lab of somebody else."""
+    """The marker in a title, or None for a lab that LCM did not create."""
     found = _MARKER_PATTERN.search(title)
     return found.group(1) if found else None
 
 
 class CMLLabsClient:
-    """Labs of one server at a time. Changes return when the server took them; their effect shows in the states."""
+    """The labs of one server per call. A change returns once it is accepted; its effect shows in the states."""
 
     def __init__(self, session: CMLSession) -> None:
         self._session = session
 
     async def list_labs(self, address: str, credentials: Credentials) -> list[LabState]:
-        """All labs of all users. One that vanishes meanwhile is left out."""
+        """All labs of all users. A lab that is deleted during the call is left out."""
         ids = await self._session.call(
             "list_labs", address, credentials, "GET", "/labs", query={"show_all": "true"}, read=_parse_lab_ids
         )
-        gate = asyncio.Semaphore(MAX_CONCURRENT_READS)
+        semaphore = asyncio.Semaphore(MAX_CONCURRENT_READS)
 
-        async def look(lab_id: str) -> LabState | None:
-            async with gate:
+        async def read(lab_id: str) -> LabState | None:
+            async with semaphore:
                 try:
                     return await self.get_lab(address, credentials, lab_id)
                 except CMLNotFoundError:
@@ -72,25 +72,26 @@ class CMLLabsClient:
 
         try:
             async with asyncio.TaskGroup() as group:
-                looks = [group.create_task(look(lab_id)) for lab_id in ids]
+                tasks = [group.create_task(read(lab_id)) for lab_id in ids]
         except ExceptionGroup as several:
             raise several.exceptions[0] from None
-        return [lab for lab in (task.result() for task in looks) if lab is not None]
-
-    async def find_labs(self, address: str, credentials: Credentials, marker: str) -> list[LabState]:
-        """The labs with this marker. More than one if somebody copied ours with its title."""
-        return [lab for lab in await self.list_labs(address, credentials) if lab.marker == marker]
+        return [lab for lab in (task.result() for task in tasks) if lab is not None]
 
     async def get_lab(self, address: str, credentials: Credentials, lab_id: str) -> LabState:
         """One lab."""
         return await self._session.call(
-            "get_lab", address, credentials, "GET", _lab_path(lab_id), read=lambda reply: _parse_lab(reply.content)
+            "get_lab",
+            address,
+            credentials,
+            "GET",
+            _lab_path(lab_id),
+            read=lambda response: _parse_lab(response.content),
         )
 
     async def import_lab(
         self, address: str, credentials: Credentials, topology: str, *, title: str, marker: str
     ) -> ImportedLab:
-        """Make a lab of a topology (YAML). After `OutcomeUnknown` look for the marker before trying again."""
+        """Create a lab from a topology (YAML). After `CMLOutcomeUnknownError` search for the marker before retrying."""
         return await self._session.call(
             "import_lab",
             address,
@@ -99,24 +100,24 @@ class CMLLabsClient:
             "/import",
             query={"title": title_with_marker(title, marker)},
             text=topology,
-            seconds=IMPORT_TIMEOUT,
-            read=lambda reply: _parse_imported_lab(reply.content),
+            timeout=IMPORT_TIMEOUT,
+            read=lambda response: _parse_imported_lab(response.content),
         )
 
     async def start_lab(self, address: str, credentials: Credentials, lab_id: str) -> None:
-        """Begin to start all nodes."""
+        """Start all nodes. Returns before they are started."""
         await self._change("start_lab", address, credentials, "PUT", _lab_path(lab_id, "/start"))
 
     async def stop_lab(self, address: str, credentials: Credentials, lab_id: str) -> None:
-        """Begin to stop all nodes."""
+        """Stop all nodes. Returns before they are stopped."""
         await self._change("stop_lab", address, credentials, "PUT", _lab_path(lab_id, "/stop"))
 
     async def wipe_lab(self, address: str, credentials: Credentials, lab_id: str) -> None:
-        """Begin to wipe the disks of all nodes, which must be stopped."""
+        """Wipe the disks of all nodes, which must be stopped. Returns before they are wiped."""
         await self._change("wipe_lab", address, credentials, "PUT", _lab_path(lab_id, "/wipe"))
 
     async def delete_lab(self, address: str, credentials: Credentials, lab_id: str) -> bool:
-        """Remove a lab that is stopped and wiped; False when it was gone already."""
+        """Delete a lab that is stopped and wiped; False if it was already gone."""
         try:
             await self._change("delete_lab", address, credentials, "DELETE", _lab_path(lab_id))
         except CMLNotFoundError:
@@ -124,7 +125,7 @@ class CMLLabsClient:
         return True
 
     async def has_converged(self, address: str, credentials: Credentials, lab_id: str) -> bool:
-        """Whether no node is on its way to another state any more."""
+        """Whether no node is changing its state."""
         return await self._session.call(
             "lab_converged", address, credentials, "GET", _lab_path(lab_id, "/check_if_converged"), read=_parse_bool
         )
@@ -137,7 +138,7 @@ class CMLLabsClient:
             credentials,
             "GET",
             _lab_path(lab_id, "/lab_element_state"),
-            read=lambda reply: _parse_element_states(reply.content),
+            read=lambda response: _parse_element_states(response.content),
         )
 
     async def nodes(self, address: str, credentials: Credentials, lab_id: str) -> list[NodeState]:
@@ -149,32 +150,32 @@ class CMLLabsClient:
             "GET",
             _lab_path(lab_id, "/nodes"),
             query={"data": "true", "operational": "true", "exclude_configurations": "true"},
-            read=lambda reply: [_parse_node(entry) for entry in as_list(reply.content, "the list of nodes")],
+            read=lambda response: [_parse_node(entry) for entry in as_list(response.content, "the list of nodes")],
         )
 
     async def node_addresses(self, address: str, credentials: Credentials, lab_id: str) -> list[NodeAddress]:
-        """The addresses that the server has seen the nodes use; they come some time after booting."""
+        """The addresses that the server has observed on the nodes; they appear some time after booting."""
         return await self._session.call(
             "node_addresses",
             address,
             credentials,
             "GET",
             _lab_path(lab_id, "/layer3_addresses"),
-            read=lambda reply: _parse_addresses(reply.content),
+            read=lambda response: _parse_addresses(response.content),
         )
 
     async def _change(self, operation: str, address: str, credentials: Credentials, method: str, path: str) -> None:
-        await self._session.call(operation, address, credentials, method, path, read=lambda _reply: None)
+        await self._session.call(operation, address, credentials, method, path, read=lambda _response: None)
 
 
 def _lab_path(lab_id: str, rest: str = "") -> str:
     return f"/labs/{quote(lab_id, safe='')}{rest}"
 
 
-def _parse_lab_ids(reply: CMLResponse) -> list[str]:
-    found = as_list(reply.content, "the list of labs")
+def _parse_lab_ids(response: CMLResponse) -> list[str]:
+    found = as_list(response.content, "the list of labs")
     if not all(isinstance(entry, str) for entry in found):
-        raise MalformedResponseError("the list of labs holds something that is no id")
+        raise MalformedResponseError("the list of labs contains an entry that is not an id")
     return found
 
 
@@ -193,25 +194,25 @@ def _parse_lab(content: Any) -> LabState:
 
 
 def _parse_imported_lab(content: Any) -> ImportedLab:
-    answer = as_object(content, "the answer to the import")
+    payload = as_object(content, "the response to the import")
     return ImportedLab(
-        get_text(answer, "id"), tuple(str(entry) for entry in as_list(answer.get("warnings") or [], "warnings"))
+        get_text(payload, "id"), tuple(str(entry) for entry in as_list(payload.get("warnings") or [], "warnings"))
     )
 
 
-def _parse_bool(reply: CMLResponse) -> bool:
-    if not isinstance(reply.content, bool):
-        raise MalformedResponseError("the answer is neither true nor false")
-    return reply.content
+def _parse_bool(response: CMLResponse) -> bool:
+    if not isinstance(response.content, bool):
+        raise MalformedResponseError("the response is neither true nor false")
+    return response.content
 
 
 def _parse_element_states(content: Any) -> ElementStates:
-    answer = as_object(content, "the element states")
-    return ElementStates(*(_parse_states(answer, kind) for kind in ("nodes", "links", "interfaces")))
+    payload = as_object(content, "the element states")
+    return ElementStates(*(_parse_states(payload, kind) for kind in ("nodes", "links", "interfaces")))
 
 
-def _parse_states(answer: dict[str, Any], kind: str) -> dict[str, str]:
-    states = as_object(answer.get(kind), kind)
+def _parse_states(payload: dict[str, Any], kind: str) -> dict[str, str]:
+    states = as_object(payload.get(kind), kind)
     return {name: get_text(states, name) for name in states}
 
 

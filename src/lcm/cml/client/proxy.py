@@ -1,6 +1,6 @@
-"""The way to CML servers through an HTTP proxy, for a controller that stands outside their network.
+"""Connections to CML servers through an HTTP proxy, for a controller outside their network.
 
-The proxy carries bytes and no more: TLS goes through it to the server, which proves itself as on a direct way.
+The proxy only forwards bytes: TLS is end to end, so the server proves its identity as on a direct connection.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _MAX_HEADER_BYTES = 16 * 1024
 
 
 class HttpProxy:
-    """A proxy that connects to where CONNECT asks for. `wire` and `open_tls` are for a `CMLTransport`."""
+    """An HTTP proxy with CONNECT. `make_http_transport` and `open_tls` are arguments of `CMLTransport`."""
 
     def __init__(self, url: str) -> None:
         self._url = httpx.URL(url)
 
-    def wire(self, context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
-        """The network, as seen through the proxy."""
+    def make_http_transport(self, context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
+        """The HTTP transport through the proxy."""
         return httpx.AsyncHTTPTransport(
             verify=context, limits=POOL_LIMITS, trust_env=False, proxy=httpx.Proxy(url=str(self._url))
         )
 
     async def open_tls(self, host: str, port: int, context: ssl.SSLContext) -> asyncio.StreamWriter:
-        """A TLS connection through the proxy; OSError if there is no way."""
+        """Open a TLS connection through the proxy; raises OSError if that fails."""
         reader, writer = await asyncio.open_connection(
             self._url.host, self._url.port or _HTTP_PORT, limit=_MAX_HEADER_BYTES
         )
@@ -60,7 +60,7 @@ async def _read_connect_response(reader: asyncio.StreamReader) -> None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        raise ConnectionError("the proxy does not answer as one") from None
+        raise ConnectionError("the response is not that of an HTTP proxy") from None
     status = head.split(b"\r\n", 1)[0].decode(errors="replace").split(" ", 2)
     if len(status) < 2 or not status[0].startswith("HTTP/1.") or not status[1].startswith("2"):
-        raise ConnectionError(f"the proxy refused: {' '.join(status)[:100]!r}")
+        raise ConnectionError(f"the proxy rejected the request: {' '.join(status)[:100]!r}")

@@ -1,11 +1,13 @@
-"""What an answer is worth: the content of a good one, the right error for any other."""
+"""Checks a response of a CML server: returns the content of a good one and raises the matching error for any other."""
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-from lcm.cml.client.json_values import MalformedResponseError, parse_json
 from lcm.cml.errors import (
     CMLAuthenticationError,
     CMLConflictError,
@@ -18,6 +20,128 @@ from lcm.cml.errors import (
     CMLThrottledError,
     CMLUnauthorizedError,
 )
+from lcm.core.text import single_line
+
+_PROXY_STATUSES = (400, 413, 414, 429, 431)  # the web server in front of CML may reject a request with these by itself
+_GATEWAY_STATUSES = (502, 503, 504)
+_MAX_TEXT_LENGTH = 500
+
+
+MAX_DEPTH = 32
+_MAX_TIMESTAMP_LENGTH = 40
+
+
+class MalformedResponseError(Exception):
+    """A value does not have the expected type; the message says where."""
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse JSON of bounded depth; NaN and Infinity are rejected."""
+    try:
+        value = json.loads(body, parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise MalformedResponseError(f"not JSON ({error})") from None
+    if isinstance(value, dict | list) and _is_deeper_than(value, MAX_DEPTH):
+        raise MalformedResponseError(f"nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _is_deeper_than(value: dict[str, Any] | list[Any], levels: int) -> bool:
+    if levels == 0:
+        return True
+    inner = [item for item in (value.values() if isinstance(value, dict) else value) if isinstance(item, dict | list)]
+    return any(_is_deeper_than(item, levels - 1) for item in inner)
+
+
+def as_object(value: Any, where: str) -> dict[str, Any]:
+    """A JSON object."""
+    if not isinstance(value, dict):
+        raise MalformedResponseError(f"{where} is {_type_name(value)}, not an object")
+    return value
+
+
+def nested_object(value: dict[str, Any], key: str) -> dict[str, Any]:
+    """A nested object; empty if it is missing or null."""
+    inner = value.get(key)
+    return {} if inner is None else as_object(inner, key)
+
+
+def as_list(value: Any, where: str) -> list[Any]:
+    """A JSON list."""
+    if not isinstance(value, list):
+        raise MalformedResponseError(f"{where} is {_type_name(value)}, not a list")
+    return value
+
+
+def get_text(value: dict[str, Any], key: str, default: str | None = None) -> str:
+    """A string; required unless a default is given."""
+    found = value.get(key)
+    if found is None and default is not None:
+        return default
+    if not isinstance(found, str):
+        raise MalformedResponseError(f"{key} is {_type_name(found)}, not a string")
+    return found
+
+
+def optional_text(value: dict[str, Any], key: str) -> str | None:
+    """A string, or None for anything else."""
+    found = value.get(key)
+    return found if isinstance(found, str) else None
+
+
+def get_bool(value: dict[str, Any], key: str) -> bool:
+    """A required boolean."""
+    found = value.get(key)
+    if not isinstance(found, bool):
+        raise MalformedResponseError(f"{key} is {_type_name(found)}, not true or false")
+    return found
+
+
+def optional_bool(value: dict[str, Any], key: str) -> bool | None:
+    """A boolean, or None for anything else."""
+    found = value.get(key)
+    return found if isinstance(found, bool) else None
+
+
+def optional_number(value: dict[str, Any], key: str) -> float | None:
+    """A finite number, or None for anything else: servers send integers as floats and omit some values."""
+    found = value.get(key)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    try:
+        number = float(found)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def optional_int(value: dict[str, Any], key: str) -> int | None:
+    """An integer, or None for anything else."""
+    number = optional_number(value, key)
+    return None if number is None else int(number)
+
+
+def parse_time(value: Any) -> datetime | None:
+    """A time in any format that servers use, in UTC; None for anything else. A time without a zone is taken as UTC."""
+    if not isinstance(value, str) or len(value) > _MAX_TIMESTAMP_LENGTH:
+        return None
+    try:
+        found = datetime.fromisoformat(value.strip())
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _type_name(value: Any) -> str:
+    if value is None:
+        return "missing"
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean"}
+    return names.get(type(value), "a number")
+
 
 _ERROR_BY_STATUS: dict[int, type[CMLError]] = {
     400: CMLInvalidRequestError,
@@ -31,14 +155,11 @@ _ERROR_BY_STATUS: dict[int, type[CMLError]] = {
     429: CMLThrottledError,
     431: CMLInvalidRequestError,
 }
-_PROXY_STATUSES = (400, 413, 414, 429, 431)  # what the web server in front may say of a request in its own name
-_GATEWAY_STATUSES = (502, 503, 504)
-_MAX_TEXT_LENGTH = 500
 
 
 @dataclass(frozen=True, slots=True)
 class RawResponse:
-    """What came over the wire, whole and within bounds."""
+    """A complete response, as received."""
 
     status: int
     content_type: str
@@ -47,68 +168,68 @@ class RawResponse:
 
     @property
     def kind(self) -> str:
-        """The media type alone."""
+        """The media type without parameters."""
         return self.content_type.partition(";")[0].strip().lower()
 
 
 @dataclass(frozen=True, slots=True)
 class CMLResponse:
-    """A good answer: its status and its JSON, None where it has no content."""
+    """A successful response: its status and its JSON content, None if it has no content."""
 
     status: int
     content: Any
 
 
-def parse_response(address: str, method: str, answer: RawResponse) -> CMLResponse:
-    """The reply of a good answer; raises the error that fits any other."""
-    if answer.status in _GATEWAY_STATUSES:
-        raise _gateway_error(address, method, answer)
-    if 300 <= answer.status < 400:
-        target = printable_text(answer.location) or "nowhere"
+def parse_response(address: str, method: str, response: RawResponse) -> CMLResponse:
+    """Parse a successful response; raises the matching error for any other."""
+    if response.status in _GATEWAY_STATUSES:
+        raise _gateway_error(address, method, response)
+    if 300 <= response.status < 400:
+        target = printable_text(response.location) or "nowhere"
         raise CMLProtocolError(address, f"redirects to {target}; redirects are never followed")
-    if answer.kind == "text/html" and answer.status not in _PROXY_STATUSES:
-        raise _html_error(address, method, answer)
-    if answer.status == 404 and answer.kind != "application/json":
-        raise CMLProtocolError(address, "HTTP 404 that is not CML's: it proves the absence of nothing")
-    if not 200 <= answer.status < 300:
-        error = _ERROR_BY_STATUS.get(answer.status, CMLProtocolError)
-        raise error(address, f"HTTP {answer.status}: {_description(answer)}")
-    if not answer.body:
-        return CMLResponse(answer.status, None)
-    if answer.kind != "application/json" and not answer.kind.endswith("+json"):
+    if response.kind == "text/html" and response.status not in _PROXY_STATUSES:
+        raise _html_error(address, method, response)
+    if response.status == 404 and response.kind != "application/json":
+        raise CMLProtocolError(address, "HTTP 404 that is not from CML: it does not prove that the object is missing")
+    if not 200 <= response.status < 300:
+        error = _ERROR_BY_STATUS.get(response.status, CMLProtocolError)
+        raise error(address, f"HTTP {response.status}: {_description(response)}")
+    if not response.body:
+        return CMLResponse(response.status, None)
+    if response.kind != "application/json" and not response.kind.endswith("+json"):
         raise CMLProtocolError(
-            address, f"answers with {printable_text(answer.content_type) or 'no type'}, not with JSON"
+            address, f"the content type is {printable_text(response.content_type) or 'missing'}, not JSON"
         )
     try:
-        return CMLResponse(answer.status, parse_json(answer.body))
+        return CMLResponse(response.status, parse_json(response.body))
     except MalformedResponseError as error:
-        raise CMLProtocolError(address, f"answer is {error}") from None
+        raise CMLProtocolError(address, f"the response is {error}") from None
 
 
 def printable_text(text: str) -> str:
-    """Text of others, fit for a message: one line, not too long."""
-    line = "".join(char if char.isprintable() else " " for char in text[:_MAX_TEXT_LENGTH])
-    return line + ("…" if len(text) > _MAX_TEXT_LENGTH else "")
+    """External text made fit for a message: one printable line of bounded length."""
+    # Cut first: the text comes from a server that is not trusted and may have megabytes.
+    return single_line(text[: _MAX_TEXT_LENGTH + 1], _MAX_TEXT_LENGTH)
 
 
-def _html_error(address: str, method: str, answer: RawResponse) -> CMLNotReadyError:
-    cause = f"answers with a web page (HTTP {answer.status}) where JSON belongs: CML is not up behind its web server"
-    if method == "GET" or 400 <= answer.status < 500:
+def _html_error(address: str, method: str, response: RawResponse) -> CMLNotReadyError:
+    cause = f"returned a web page (HTTP {response.status}) instead of JSON: CML is not running behind its web server"
+    if method == "GET" or 400 <= response.status < 500:
         return CMLNotReadyError(address, cause)
     return CMLOutcomeUnknownError(address, f"{cause}; the request may have taken effect")
 
 
-def _gateway_error(address: str, method: str, answer: RawResponse) -> CMLNotReadyError:
-    cause = f"HTTP {answer.status} from the web server in front of CML"
-    if method == "GET" or answer.status == 503:
+def _gateway_error(address: str, method: str, response: RawResponse) -> CMLNotReadyError:
+    cause = f"HTTP {response.status} from the web server in front of CML"
+    if method == "GET" or response.status == 503:
         return CMLNotReadyError(address, cause)
-    # The web server passed the request on and lost sight of it: CML may have acted on it.
+    # The web server forwarded the request and lost track of it: CML may have acted on it.
     return CMLOutcomeUnknownError(address, f"{cause}; the request may have taken effect")
 
 
-def _description(answer: RawResponse) -> str:
+def _description(response: RawResponse) -> str:
     try:
-        content = parse_json(answer.body)
+        content = parse_json(response.body)
     except MalformedResponseError:
         return "no reason given"
     found = content.get("description") if isinstance(content, dict) else None

@@ -1,10 +1,10 @@
-"""CML's telemetry events, in whatever form a version writes them."""
+"""The system client of a CML server: version, health, load, license and user activity."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lcm.cml.client.json_values import (
+from lcm.cml.client.responses import (
     as_list,
     as_object,
     get_bool,
@@ -18,13 +18,13 @@ from lcm.cml.client.json_values import (
 )
 from lcm.cml.client.transport import DEREGISTER_TIMEOUT, MAX_SMALL_RESPONSE_BYTES
 from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLInvalidRequestError, CMLUnauthorizedError
-from lcm.cml.licensing import parse_license
 from lcm.cml.types import (
     CMLActivity,
     CMLActivityEvent,
     ComputeHealth,
     Credentials,
     DeregistrationResult,
+    LicenseFeature,
     LicenseState,
     SystemHealth,
     SystemInformation,
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     from lcm.cml.client.session import CMLSession
 
 
-def parse_activity(answer: Any, since: datetime | None = None) -> CMLActivity:
-    """The events after `since`, oldest first. Entries that cannot be read are counted and left out.
+def parse_activity(content: Any, since: datetime | None = None) -> CMLActivity:
+    """The events after `since`, oldest first. Entries that cannot be parsed are counted and skipped.
 
-    Categories nobody has heard of are kept: what counts as activity is decided elsewhere.
+    Unknown categories are kept: the caller decides what counts as activity.
     """
     found: list[CMLActivityEvent] = []
     skipped = 0
-    for entry in as_list(answer, "the list of events"):
+    for entry in as_list(content, "the list of events"):
         event = parse_event(entry)
         if event is None:
             skipped += 1
         else:
             found.append(event)
-    wanted = [event for event in found if since is None or event.at > since]
-    wanted.sort(key=lambda event: event.at)
-    return CMLActivity(tuple(wanted), total=len(found), skipped=skipped)
+    recent = [event for event in found if since is None or event.at > since]
+    recent.sort(key=lambda event: event.at)
+    return CMLActivity(tuple(recent), total=len(found), skipped=skipped)
 
 
 def parse_event(entry: Any) -> CMLActivityEvent | None:
-    """One event, or None when it has no category or no time."""
+    """One event, or None if it has no category or no time."""
     if not isinstance(entry, dict):
         return None
     category = optional_text(entry, "category")
@@ -82,7 +82,7 @@ class CMLSystemClient:
         self._session = session
 
     async def get_system_information(self, address: str) -> SystemInformation:
-        """Version and readiness; needs no account and sends none."""
+        """Version and readiness. Needs no account and sends no credentials."""
         return await self._session.call(
             "system_information",
             address,
@@ -90,22 +90,22 @@ class CMLSystemClient:
             "GET",
             "/system_information",
             read=_parse_information,
-            largest=MAX_SMALL_RESPONSE_BYTES,
+            max_bytes=MAX_SMALL_RESPONSE_BYTES,
         )
 
     async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
-        """The server's own verdict on itself."""
+        """The health that the server reports about itself."""
         return await self._session.call(
             "system_health",
             address,
             credentials,
             "GET",
             "/system_health",
-            read=lambda reply: _parse_health(reply.content),
+            read=lambda response: _parse_health(response.content),
         )
 
     async def get_system_stats(self, address: str, credentials: Credentials) -> SystemStats:
-        """Labs, nodes, processor, memory and disk. Labs that cannot be counted hide nothing of the rest."""
+        """Labs, nodes, CPU, memory and disk. If the labs cannot be counted, the rest is still returned."""
         labs = await self._count_labs(address, credentials)
         return await self._session.call(
             "system_stats",
@@ -113,19 +113,19 @@ class CMLSystemClient:
             credentials,
             "GET",
             "/system_stats",
-            read=lambda reply: _parse_stats(reply.content, labs),
+            read=lambda response: _parse_stats(response.content, labs),
         )
 
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
-        """The licence as it is now."""
+        """The current license state."""
         return await self._session.call(
-            "license", address, credentials, "GET", "/licensing", read=lambda reply: parse_license(reply.content)
+            "license", address, credentials, "GET", "/licensing", read=lambda response: parse_license(response.content)
         )
 
     async def register_license(
         self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
     ) -> None:
-        """Ask for registration; what comes of it is seen by `get_license` only."""
+        """Request a registration. Only `get_license` shows its result."""
         await self._session.call(
             "register_license",
             address,
@@ -137,7 +137,7 @@ class CMLSystemClient:
         )
 
     async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
-        """Give the licence back, and say whether Cisco's side knows."""
+        """Deregister the license, and return whether Cisco was notified."""
         try:
             return await self._session.call(
                 "deregister_license",
@@ -145,58 +145,58 @@ class CMLSystemClient:
                 credentials,
                 "DELETE",
                 "/licensing/deregistration",
-                read=lambda reply: (
+                read=lambda response: (
                     DeregistrationResult.LOCAL_ONLY
-                    if reply.status == _DEREGISTERED_LOCALLY_STATUS
+                    if response.status == _DEREGISTERED_LOCALLY_STATUS
                     else DeregistrationResult.DONE
                 ),
-                seconds=DEREGISTER_TIMEOUT,
+                timeout=DEREGISTER_TIMEOUT,
             )
         except CMLInvalidRequestError:
-            # The same refusal may have other reasons; a licence that is still held must not be taken for given back.
+            # The rejection may have other reasons; a license that is still held must not be reported as deregistered.
             if (await self.get_license(address, credentials)).registration == _NOT_REGISTERED:
                 return DeregistrationResult.WAS_NOT_REGISTERED
             raise
 
     async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
-        """What happened after `since`, oldest first. The server sends all it has: it knows no filter."""
+        """The events after `since`, oldest first. The server has no filter and always sends all events."""
         return await self._session.call(
             "activity_events",
             address,
             credentials,
             "GET",
             "/telemetry/events",
-            read=lambda reply: parse_activity(reply.content, since),
+            read=lambda response: parse_activity(response.content, since),
         )
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
-        """The kinds of nodes that the server can run."""
+        """The node definitions that the server offers, sorted by name."""
         return await self._session.call(
             "node_definitions",
             address,
             credentials,
             "GET",
             "/node_definitions",
-            read=lambda reply: tuple(
+            read=lambda response: tuple(
                 sorted(
                     get_text(as_object(entry, "a definition"), "id")
-                    for entry in as_list(reply.content, "the definitions")
+                    for entry in as_list(response.content, "the definitions")
                 )
             ),
         )
 
     async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
-        """The id by which the server's events name this account; None: it does not tell."""
+        """The user id of this account in the server's events, or None if the server does not report it."""
 
-        def read(reply: CMLResponse) -> str | None:
-            users = [as_object(entry, "a user") for entry in as_list(reply.content, "the users")]
+        def read(response: CMLResponse) -> str | None:
+            users = [as_object(entry, "a user") for entry in as_list(response.content, "the users")]
             named = [user for user in users if optional_text(user, "username") == credentials.username]
             return optional_text(named[0], "id") if named else None
 
         return await self._session.call("users", address, credentials, "GET", "/users", read=read)
 
     def forget(self, address: str) -> None:
-        """Drop sessions with an address, because another machine has it now."""
+        """Drop all sessions with an address, because another server now uses it."""
         self._session.forget(address)
 
     async def _count_labs(self, address: str, credentials: Credentials) -> int | None:
@@ -208,7 +208,7 @@ class CMLSystemClient:
                 "GET",
                 "/labs",
                 query={"show_all": "true"},
-                read=lambda reply: len(as_list(reply.content, "the list of labs")),
+                read=lambda response: len(as_list(response.content, "the list of labs")),
             )
         except (CMLAuthenticationError, CMLUnauthorizedError):
             raise
@@ -217,22 +217,22 @@ class CMLSystemClient:
 
 
 def _ignore_body(_reply: CMLResponse) -> None:
-    """Some versions answer with content, some without: it says nothing that is believed."""
+    """Some versions respond with content, some without; it is not used."""
 
 
-def _parse_information(reply: CMLResponse) -> SystemInformation:
-    answer = as_object(reply.content, "the system information")
-    return SystemInformation(version=get_text(answer, "version"), ready=get_bool(answer, "ready"))
+def _parse_information(response: CMLResponse) -> SystemInformation:
+    content = as_object(response.content, "the system information")
+    return SystemInformation(version=get_text(content, "version"), ready=get_bool(content, "ready"))
 
 
 def _parse_health(content: Any) -> SystemHealth:
-    answer = as_object(content, "the system health")
+    content = as_object(content, "the system health")
     return SystemHealth(
-        valid=optional_bool(answer, "valid"),
-        is_licensed=optional_bool(answer, "is_licensed"),
-        is_enterprise=optional_bool(answer, "is_enterprise"),
-        controller_valid=optional_bool(nested_object(answer, "controller"), "valid"),
-        computes=tuple(_parse_compute(entry) for entry in nested_object(answer, "computes").values()),
+        valid=optional_bool(content, "valid"),
+        is_licensed=optional_bool(content, "is_licensed"),
+        is_enterprise=optional_bool(content, "is_enterprise"),
+        controller_valid=optional_bool(nested_object(content, "controller"), "valid"),
+        computes=tuple(_parse_compute(entry) for entry in nested_object(content, "computes").values()),
     )
 
 
@@ -247,16 +247,16 @@ def _parse_compute(entry: Any) -> ComputeHealth:
 
 
 def _parse_stats(content: Any, labs: int | None) -> SystemStats:
-    answer = as_object(content, "the system stats")
-    machines = [
-        nested_object(as_object(entry, "a compute"), "stats") for entry in nested_object(answer, "computes").values()
+    content = as_object(content, "the system stats")
+    computes = [
+        nested_object(as_object(entry, "a compute"), "stats") for entry in nested_object(content, "computes").values()
     ]
-    every = nested_object(answer, "all")
+    every = nested_object(content, "all")
     cpu = nested_object(every, "cpu")
     return SystemStats(
         labs=labs,
-        nodes=_sum_counts(machines, "total_nodes"),
-        running_nodes=_sum_counts(machines, "running_nodes"),
+        nodes=_sum_counts(computes, "total_nodes"),
+        running_nodes=_sum_counts(computes, "running_nodes"),
         cpu_count=optional_int(cpu, "count"),
         cpu_percent=optional_number(cpu, "percent"),
         memory=_parse_usage(nested_object(every, "memory")),
@@ -264,9 +264,9 @@ def _parse_stats(content: Any, labs: int | None) -> SystemStats:
     )
 
 
-def _sum_counts(machines: list[dict[str, Any]], key: str) -> int | None:
-    """The sum over all machines; unknown when one of them does not say: a part would pass for the whole."""
-    counts = [optional_int(nested_object(machine, "dominfo"), key) for machine in machines]
+def _sum_counts(computes: list[dict[str, Any]], key: str) -> int | None:
+    """The sum over all compute hosts, or None if one of them does not report it: a partial sum would be misleading."""
+    counts = [optional_int(nested_object(compute, "dominfo"), key) for compute in computes]
     known = [count for count in counts if count is not None]
     return sum(known) if known and len(known) == len(counts) else None
 
@@ -274,3 +274,30 @@ def _sum_counts(machines: list[dict[str, Any]], key: str) -> int | None:
 def _parse_usage(value: dict[str, Any]) -> Usage | None:
     used, total = optional_int(value, "used"), optional_int(value, "total")
     return None if used is None or total is None else Usage(used, total)
+
+
+def parse_license(content: Any) -> LicenseState:
+    """Parse the response to `GET /licensing`."""
+    whole = as_object(content, "the license")
+    registration = as_object(whole.get("registration"), "registration")
+    product = nested_object(whole, "product_license")
+    return LicenseState(
+        registration=get_text(registration, "status"),
+        authorization=get_text(nested_object(whole, "authorization"), "status", ""),
+        product=get_text(product, "active", ""),
+        is_enterprise=optional_bool(product, "is_enterprise"),
+        features=tuple(_parse_feature(entry) for entry in as_list(whole.get("features") or [], "features")),
+        failure=optional_text(nested_object(registration, "register_time"), "failure") or "",
+        expires=parse_time(registration.get("expires")),
+        reservation_mode=optional_bool(whole, "reservation_mode") or False,
+    )
+
+
+def _parse_feature(entry: Any) -> LicenseFeature:
+    feature = as_object(entry, "a feature")
+    return LicenseFeature(
+        id=get_text(feature, "id"),
+        name=get_text(feature, "name", ""),
+        in_use=optional_int(feature, "in_use") or 0,
+        status=get_text(feature, "status", ""),
+    )

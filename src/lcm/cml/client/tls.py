@@ -1,8 +1,8 @@
-"""How a CML server proves who it is.
+"""How a CML server proves its identity.
 
-CML comes with a certificate that it signed itself and that names no host. So a certificate can be pinned: then it, and
-no other, is accepted, whatever name it bears. Where nobody handed over the certificate, the first one that a worker
-shows is pinned for that worker.
+CML comes with a self-signed certificate that names no host. Therefore a certificate can be pinned: only that
+certificate is accepted, whatever its name. If the certificate is not known in advance, the first one that a worker
+presents is pinned for that worker (trust on first use).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class PinStore(Protocol):
-    """Where certificates seen first are kept, by the worker's address. Whoever replaces a worker removes its pin."""
+    """Stores pinned certificates by the worker's address. Whoever replaces a worker removes its pin."""
 
     def get(self, address: str) -> str | None:
-        """The certificate (PEM) of a worker, if one is known."""
+        """The pinned certificate (PEM) of a worker, if there is one."""
 
     def put(self, address: str, pem: str) -> None:
-        """Keep the certificate that a worker showed first."""
+        """Pin the first certificate of a worker."""
 
 
 class MemoryPinStore:
-    """Pins in memory."""
+    """Pins kept in memory."""
 
     def __init__(self) -> None:
         self._pems: dict[str, str] = {}
@@ -43,13 +43,13 @@ class MemoryPinStore:
         self._pems[address] = pem
 
     def drop(self, address: str) -> None:
-        """The worker was replaced: its successor shows a certificate of its own."""
+        """Remove a pin: the worker was replaced, and its successor has another certificate."""
         self._pems.pop(address, None)
 
 
 @dataclass(frozen=True)
 class CaBundle:
-    """Signed by a CA of this file, or of the machine's own when there is none, and for the name that is dialled."""
+    """Signed by a CA of this file, or of the system if no file is given, and issued for the host name."""
 
     path: Path | None = None
 
@@ -63,14 +63,14 @@ class PinnedCertificate:
 
 @dataclass(frozen=True)
 class TrustOnFirstUse:
-    """Whatever the worker showed first, and from then on nothing else."""
+    """Only the certificate that the worker presented first."""
 
     pins: PinStore
 
 
 @dataclass(frozen=True)
 class Insecure:
-    """Nothing is proven. For laboratories."""
+    """No verification. For test environments."""
 
 
 TrustPolicy = CaBundle | PinnedCertificate | TrustOnFirstUse | Insecure
@@ -79,7 +79,7 @@ TlsConnector = Callable[[str, int, ssl.SSLContext], Awaitable[asyncio.StreamWrit
 
 
 def make_tls_context(trust: ResolvedTrust) -> ssl.SSLContext:
-    """The TLS context of a mode; raises ValueError when its certificates cannot be used."""
+    """The TLS context for a trust policy; raises ValueError if its certificates cannot be used."""
     if isinstance(trust, Insecure):
         return _unverified_context()
     if isinstance(trust, PinnedCertificate):
@@ -88,8 +88,8 @@ def make_tls_context(trust: ResolvedTrust) -> ssl.SSLContext:
         except (ssl.SSLError, ValueError) as error:
             raise ValueError(f"the pinned certificate is not in PEM form: {error}") from None
         context.check_hostname = False
-        # The pin may have been signed by a CA that we do not have, and CML's own lacks extensions that newer
-        # versions of Python ask for; it is compared as a whole, so neither matters.
+        # The pinned certificate may be signed by an unknown CA, and CML's own lacks extensions that newer
+        # versions of Python require; the whole certificate is compared, so neither matters.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return context
@@ -100,7 +100,7 @@ def make_tls_context(trust: ResolvedTrust) -> ssl.SSLContext:
 
 
 async def open_tls_connection(host: str, port: int, context: ssl.SSLContext) -> asyncio.StreamWriter:
-    """A TLS connection without anybody in between."""
+    """Open a direct TLS connection."""
     _, writer = await asyncio.open_connection(host, port, ssl=context)
     return writer
 
@@ -108,15 +108,15 @@ async def open_tls_connection(host: str, port: int, context: ssl.SSLContext) -> 
 async def fetch_certificate(
     address: str, host: str, port: int, timeout: float, open_tls: TlsConnector = open_tls_connection
 ) -> str:
-    """The certificate (PEM) that a server shows. Nothing but the handshake is exchanged."""
+    """The certificate (PEM) that a server presents. Nothing is exchanged but the handshake."""
     try:
         async with asyncio.timeout(timeout):
             writer = await open_tls(host, port, _unverified_context())
     except ssl.SSLError as error:
-        raise CMLTlsError(address, f"no certificate to be had: {error}") from error
+        raise CMLTlsError(address, f"the certificate could not be read: {error}") from error
     except (OSError, TimeoutError) as error:
         raise CMLNotReadyError(
-            address, f"no connection to look at its certificate ({str(error) or 'timeout'})"
+            address, f"cannot connect to read its certificate ({str(error) or 'timeout'})"
         ) from error
     try:
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -126,7 +126,7 @@ async def fetch_certificate(
 
 
 def fingerprint(pem: str) -> str:
-    """SHA-256 of a certificate, for people to compare."""
+    """The SHA-256 fingerprint of a certificate, for manual comparison."""
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""One HTTP exchange with a CML server that is not trusted: bounded in time and size, verified, never led elsewhere."""
+"""HTTP requests to CML servers that are not trusted: bounded in time and size, verified, never redirected."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _HOSTNAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})
 _PORT = re.compile(r"\d{1,5}")
 POOL_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=20.0)
 _SHARED_POOL_COUNT = 32
-"""A pool looks at all its connections with each request, so servers that could share one are spread over several."""
+"""A pool scans all its connections for each request, so servers that could share one pool are spread over several."""
 
 BaseUrlResolver = Callable[[str], str]
 HttpTransportFactory = Callable[[ssl.SSLContext], httpx.AsyncBaseTransport]
 
 
 def is_address(text: str) -> bool:
-    """Whether this can be dialled: a name or IPv4 address, with or without a port, or an IPv6 address."""
+    """Whether this is a valid address: a host name or IPv4 address with an optional port, or an IPv6 address."""
     if ":" in text.partition(":")[2]:
         try:
             return ipaddress.ip_address(text).version == 6
@@ -71,7 +71,7 @@ def is_address(text: str) -> bool:
 
 
 def https_base_url(address: str) -> str:
-    """The base URL of a worker in the field: HTTPS at its address."""
+    """The default base URL of a worker: HTTPS at its address."""
     try:
         is_v6 = ipaddress.ip_address(address).version == 6
     except ValueError:
@@ -84,25 +84,25 @@ def _network_transport(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
 
 
 class CMLTransport:
-    """Exchanges with any number of servers. Servers that are trusted in the same way share pools and TLS.
+    """Sends requests to any number of servers. Servers with the same trust policy share pools and TLS contexts.
 
-    `dial` gives the base URL of an address and may raise OSError for one that nobody can reach. `wire` replaces
-    the network, and `open_tls` the way to a server whose certificate is not known yet.
+    `base_url_of` returns the base URL of an address and may raise OSError for an unreachable one. `make_http_transport`
+    replaces the network, and `open_tls` the connection to a server whose certificate is not known yet.
     """
 
     def __init__(
         self,
         trust: TrustPolicy | Callable[[str], TrustPolicy],
         *,
-        dial: BaseUrlResolver = https_base_url,
-        wire: HttpTransportFactory = _network_transport,
+        base_url_of: BaseUrlResolver = https_base_url,
+        make_http_transport: HttpTransportFactory = _network_transport,
         open_tls: TlsConnector = open_tls_connection,
         connect_seconds: float = CONNECT_TIMEOUT,
         read_seconds: float = READ_TIMEOUT,
     ) -> None:
         self._trust = trust
-        self._dial = dial
-        self._wire = wire
+        self._base_url_of = base_url_of
+        self._make_http_transport = make_http_transport
         self._open_tls = open_tls
         self._connect_seconds = connect_seconds
         self._read_seconds = read_seconds
@@ -110,7 +110,7 @@ class CMLTransport:
         self._clients: dict[tuple[ResolvedTrust, int], httpx.AsyncClient] = {}
         self._users: dict[str, ResolvedTrust] = {}
         self._retired: list[httpx.AsyncClient] = []
-        self._introductions: dict[str, asyncio.Lock] = {}
+        self._first_contacts: dict[str, asyncio.Lock] = {}
 
     async def exchange(
         self,
@@ -122,12 +122,12 @@ class CMLTransport:
         json: Any = None,
         text: str | None = None,
         token: str | None = None,
-        seconds: float | None = None,
-        largest: int = MAX_RESPONSE_BYTES,
+        timeout: float | None = None,
+        max_bytes: int = MAX_RESPONSE_BYTES,
     ) -> CMLResponse:
-        """Send a request and return its reply within `seconds` after connecting, of at most `largest` bytes.
+        """Send a request and return its response, within `timeout` seconds and of at most `max_bytes` bytes.
 
-        A GET whose connection broke is sent once more.
+        A GET is sent once more if its connection broke.
         """
         url = self._base(address) + path
         headers = {"accept": "application/json", "accept-encoding": "identity"}
@@ -136,7 +136,7 @@ class CMLTransport:
         if text is not None:
             headers["content-type"] = "text/plain; charset=utf-8"
         await self._close_retired()
-        limit = self._read_seconds if seconds is None else seconds
+        limit = self._read_seconds if timeout is None else timeout
         content = None if text is None else text.encode()
         deadline = limit + self._connect_seconds
         try:
@@ -151,18 +151,18 @@ class CMLTransport:
                     headers=headers,
                     timeout=httpx.Timeout(limit, connect=self._connect_seconds),
                 )
-                answer = await self._send(client, request, address, largest)
+                response = await self._send(client, request, address, max_bytes)
         except TimeoutError:
-            raise _lost_response_error(address, method, f"no whole answer within {deadline:g} s") from None
-        return parse_response(address, method, answer)
+            raise _lost_response_error(address, method, f"no complete response within {deadline:g} s") from None
+        return parse_response(address, method, response)
 
     def forget(self, address: str) -> None:
-        """Another machine has this address now: what only the old one used is closed before the next exchange."""
-        settled = self._users.pop(address, None)
-        if not isinstance(settled, PinnedCertificate) or settled in self._users.values():
+        """Another server now uses this address: connections to the old one are closed before the next request."""
+        resolved = self._users.pop(address, None)
+        if not isinstance(resolved, PinnedCertificate) or resolved in self._users.values():
             return
-        self._contexts.pop(settled, None)
-        client = self._clients.pop((settled, 0), None)
+        self._contexts.pop(resolved, None)
+        client = self._clients.pop((resolved, 0), None)
         if client is not None:
             self._retired.append(client)
 
@@ -180,35 +180,38 @@ class CMLTransport:
 
     def _base(self, address: str) -> str:
         if not is_address(address):
-            raise CMLInvalidRequestError(printable_text(address), "this is no address of a machine")
+            raise CMLInvalidRequestError(printable_text(address), "this is not a valid host address")
         try:
-            return self._dial(address)
+            return self._base_url_of(address)
         except OSError as error:
-            raise CMLNotReadyError(address, f"no way to it ({error})") from error
+            raise CMLNotReadyError(address, f"no route to it ({error})") from error
 
     async def _client(self, address: str, url: str) -> httpx.AsyncClient:
         trust = self._trust(address) if callable(self._trust) else self._trust
-        settled = await self._first_use(address, url, trust) if isinstance(trust, TrustOnFirstUse) else trust
-        pool = (settled, 0 if isinstance(settled, PinnedCertificate) else crc32(address.encode()) % _SHARED_POOL_COUNT)
+        resolved = await self._first_use(address, url, trust) if isinstance(trust, TrustOnFirstUse) else trust
+        pool = (
+            resolved,
+            0 if isinstance(resolved, PinnedCertificate) else crc32(address.encode()) % _SHARED_POOL_COUNT,
+        )
         if pool not in self._clients:
-            context = self._context(address, settled)
+            context = self._context(address, resolved)
             self._clients[pool] = httpx.AsyncClient(
-                transport=self._wire(context), follow_redirects=False, trust_env=False
+                transport=self._make_http_transport(context), follow_redirects=False, trust_env=False
             )
-        self._users[address] = settled
+        self._users[address] = resolved
         return self._clients[pool]
 
-    def _context(self, address: str, settled: ResolvedTrust) -> ssl.SSLContext:
-        if settled not in self._contexts:
+    def _context(self, address: str, resolved: ResolvedTrust) -> ssl.SSLContext:
+        if resolved not in self._contexts:
             try:
-                self._contexts[settled] = make_tls_context(settled)
+                self._contexts[resolved] = make_tls_context(resolved)
             except ValueError as error:
                 raise CMLTlsError(address, str(error)) from error
-        return self._contexts[settled]
+        return self._contexts[resolved]
 
     async def _first_use(self, address: str, url: str, trust: TrustOnFirstUse) -> ResolvedTrust:
-        # One introduction at a time: two at once could pin two certificates, and the second would win.
-        async with self._introductions.setdefault(address, asyncio.Lock()):
+        # One first contact at a time: two at once could pin two certificates, and the second would win.
+        async with self._first_contacts.setdefault(address, asyncio.Lock()):
             pem = trust.pins.get(address)
             if pem is None:
                 target = httpx.URL(url)
@@ -216,32 +219,34 @@ class CMLTransport:
                 pem = await fetch_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
                 trust.pins.put(address, pem)
                 log.warning("trusting a CML server on first use", address=address, sha256=fingerprint(pem))
-        self._introductions.pop(address, None)
+        self._first_contacts.pop(address, None)
         return PinnedCertificate(pem)
 
-    async def _send(self, client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> RawResponse:
+    async def _send(
+        self, client: httpx.AsyncClient, request: httpx.Request, address: str, max_bytes: int
+    ) -> RawResponse:
         try:
-            return await _receive(client, request, address, largest)
+            return await _receive(client, request, address, max_bytes)
         except httpx.HTTPError as error:
             failure, broken = _translate_error(error, address, request.method)
         if not broken or request.method != "GET":
             raise failure
         try:
-            return await _receive(client, request, address, largest)
+            return await _receive(client, request, address, max_bytes)
         except httpx.HTTPError as error:
             raise _translate_error(error, address, request.method)[0] from error
 
 
-async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, largest: int) -> RawResponse:
+async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, max_bytes: int) -> RawResponse:
     response = await client.send(request, stream=True)
     try:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise CMLProtocolError(address, "answer is packed, which was not asked for")
+            raise CMLProtocolError(address, "the response is compressed, which was not requested")
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
-            if len(body) > largest:
-                raise CMLProtocolError(address, f"answer is longer than {largest // 1024} KiB")
+            if len(body) > max_bytes:
+                raise CMLProtocolError(address, f"the response is longer than {max_bytes // 1024} KiB")
         return RawResponse(
             response.status_code,
             response.headers.get("content-type", ""),
@@ -253,21 +258,21 @@ async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: s
 
 
 def _translate_error(error: httpx.HTTPError, address: str, method: str) -> tuple[CMLError, bool]:
-    """The error in our words, and whether the connection broke under the request."""
-    refused = _find_tls_error(error) if isinstance(error, httpx.ConnectError) else None
-    if refused is not None:
-        return CMLTlsError(address, f"certificate or handshake refused: {refused}"), False
+    """The matching error of ours, and whether the connection broke during the request."""
+    tls_error = _find_tls_error(error) if isinstance(error, httpx.ConnectError) else None
+    if tls_error is not None:
+        return CMLTlsError(address, f"certificate or TLS handshake rejected: {tls_error}"), False
     if isinstance(error, httpx.ConnectTimeout):
-        return CMLNotReadyError(address, "no connection in time"), False
+        return CMLNotReadyError(address, "the connection timed out"), False
     if isinstance(error, httpx.ProxyError):
-        return CMLNotReadyError(address, f"the proxy gives no way to it ({printable_text(str(error))})"), False
+        return CMLNotReadyError(address, f"the proxy cannot connect to it ({printable_text(str(error))})"), False
     if isinstance(error, httpx.ConnectError | httpx.PoolTimeout):
-        return CMLNotReadyError(address, f"no connection ({error})"), False
+        return CMLNotReadyError(address, f"cannot connect ({error})"), False
     if isinstance(error, httpx.TimeoutException):
-        return _lost_response_error(address, method, "no answer in time"), False
+        return _lost_response_error(address, method, "the response timed out"), False
     if isinstance(error, httpx.NetworkError) or _is_disconnect(error):
         return _lost_response_error(address, method, "the connection broke"), True
-    return CMLProtocolError(address, f"does not speak HTTP as expected ({printable_text(str(error))})"), False
+    return CMLProtocolError(address, f"unexpected HTTP behavior ({printable_text(str(error))})"), False
 
 
 def _lost_response_error(address: str, method: str, cause: str) -> CMLNotReadyError:
@@ -277,14 +282,14 @@ def _lost_response_error(address: str, method: str, cause: str) -> CMLNotReadyEr
 
 
 def _is_disconnect(error: httpx.HTTPError) -> bool:
-    # httpx has one error for a server that hung up and for one that talks nonsense; only the words differ.
+    # httpx raises one error for a closed connection and for invalid HTTP; only the message differs.
     return isinstance(error, httpx.RemoteProtocolError) and any(
         word in str(error) for word in ("disconnected", "peer closed")
     )
 
 
 def _find_tls_error(error: BaseException) -> ssl.SSLError | None:
-    """The TLS error behind an error. A server that hangs up during the handshake is starting, not wrong."""
+    """The TLS error behind an error. A server that disconnects during the handshake is starting, not wrong."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

@@ -1,4 +1,6 @@
-"""The certificate that a simulated server signs for itself, as CML does: it names no host that anybody dials."""
+"""The network side of a simulated server: its self-signed certificate, its port and its web server.
+
+Like CML's own certificate, this one names no host that clients connect to."""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """A certificate (PEM) and the TLS context that shows it; servers may share one."""
+    """A certificate (PEM) and the TLS context that presents it. Servers may share one."""
 
     pem: str
     context: ssl.SSLContext = field(repr=False)
 
 
 def make_server_identity(name: str = "cml-controller") -> ServerIdentity:
-    """A new certificate, good for ten years."""
+    """Create a certificate that is valid for ten years."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     began = clock.now()
@@ -59,7 +61,7 @@ def make_server_identity(name: str = "cml-controller") -> ServerIdentity:
 
 def _tls_context(chain: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # The standard library reads keys from files only.
+    # The ssl module reads keys only from files.
     with tempfile.TemporaryDirectory(prefix="lcm-cml-") as folder:
         file = Path(folder) / "server.pem"
         file.touch(mode=0o600)
@@ -73,30 +75,30 @@ _START_POLL_SECONDS = 0.005
 
 
 class PortUnavailableError(Exception):
-    """The port is taken or the host is not one of this machine; the text says which."""
+    """The port is in use or the host does not belong to this machine; the message says which."""
 
 
 class ReservedPort:
-    """A port that stays ours while nobody listens on it: whoever dials it then is refused."""
+    """A port that stays reserved while nothing listens on it: connections are refused in that time."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
-        # Sharing would let two simulators have one port, and each a part of its connections: ask for it alone first.
+        # With SO_REUSEPORT two simulators could share one port and its connections: bind it exclusively first.
         _bind_socket(host, port, socket.SO_REUSEADDR).close()
         self._kept = _bind_socket(host, port, socket.SO_REUSEPORT)
         self.number: int = self._kept.getsockname()[1]
 
     def open(self) -> socket.socket:
-        """A socket to listen on, beside the one that keeps the port."""
+        """A socket to listen on, besides the one that reserves the port."""
         return _bind_socket(self.host, self.number, socket.SO_REUSEPORT, socket.SO_REUSEADDR)
 
     def close(self) -> None:
-        """Give the port up."""
+        """Release the port."""
         self._kept.close()
 
 
 class HttpListener:
-    """One application on one port while it is switched on."""
+    """Serves one application on one port while it is switched on."""
 
     def __init__(self, app: ASGIApp, port: ReservedPort, tls: ssl.SSLContext | None = None) -> None:
         self._app = app
@@ -106,7 +108,7 @@ class HttpListener:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen; returns when connections are accepted."""
+        """Start listening; returns when connections are accepted."""
         if self._task is not None:
             return
         config = uvicorn.Config(
@@ -126,7 +128,7 @@ class HttpListener:
             await asyncio.wait([self._task], timeout=_START_POLL_SECONDS)
 
     async def stop(self) -> None:
-        """Stop listening and end what is under way."""
+        """Stop listening and close all connections."""
         if self._server is None or self._task is None:
             return
         self._server.should_exit = True
@@ -135,10 +137,10 @@ class HttpListener:
 
 
 class _UvicornServer(uvicorn.Server):
-    """uvicorn without handlers of its own for signals, and which ends like a machine whose plug is pulled."""
+    """A uvicorn server without signal handlers, which stops as abruptly as a machine that loses power."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # A polite end of TLS waits half a minute for clients that keep their connections for later.
+        # A graceful TLS shutdown waits half a minute for clients that keep their connections open.
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await super().shutdown(sockets)

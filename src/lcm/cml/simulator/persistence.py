@@ -1,7 +1,7 @@
-"""A simulated server on disk: what a real one has there, and how far it was with what it did.
+"""Stores a simulated server: what a real one has on its disk, and the progress of pending operations.
 
-Moments are wall-clock times, so that what fell due while nobody ran it has happened at its time. Sessions end, as with
-any restart. The size is bounded: of telemetry and of a lab's events only the last are kept.
+Times are wall-clock times, so an operation that was due while the simulator was not running has completed on time.
+Sessions end, as with any restart. The size is bounded: only the latest telemetry and lab events are stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lcm.cml.simulator.state.world import World
 
 FORMAT_VERSION: Final = 1
-MAX_USER_EVENTS: Final = 200  # idle detection goes by them: the server's own must not push them out
+MAX_USER_EVENTS: Final = 200  # idle detection uses them: the server's own events must not displace them
 MAX_SYSTEM_EVENTS: Final = 100
 MAX_LAB_EVENTS: Final = 50
 
@@ -30,7 +30,7 @@ _MAX_TRANSITION_SECONDS: Final = 3_600.0
 
 
 def snapshot(world: World) -> dict[str, Any]:
-    """The state of a server, to be stored as JSON."""
+    """The state of a server, as JSON values."""
     world.time.advance()
     uptime = world.boot.uptime
     return {
@@ -41,7 +41,7 @@ def snapshot(world: World) -> dict[str, Any]:
         "on_since": None if uptime is None else _to_wall_clock(world, -uptime),
         "accounts": [asdict(account) for account in world.sessions.accounts.values()],
         "logins": world.sessions.logins,
-        "licence": world.licensing.kept(),
+        "licence": world.licensing.snapshot(),  # the spelling of format 1
         "events": _latest_events(world.telemetry.events),
         "imported": world.labs.imported,
         "labs": [_lab_snapshot(world, lab) for lab in world.labs.all],
@@ -49,48 +49,48 @@ def snapshot(world: World) -> dict[str, Any]:
 
 
 def restore(world: World, stored: Mapping[str, Any]) -> None:
-    """Make a fresh world what `snapshot` described. After any exception the world is of no use; begin with another."""
+    """Bring a new world into the state that `snapshot` returned. After an exception the world is unusable."""
     if stored["format"] != FORMAT_VERSION:
-        raise ValueError(f"format {stored['format']!r} cannot be read, only {FORMAT_VERSION}")
+        raise ValueError(f"format {stored['format']!r} is not supported, only {FORMAT_VERSION}")
     if stored["version"] != world.settings.version:
-        raise ValueError(f"it was CML {stored['version']!r}, and is {world.settings.version} now")
+        raise ValueError(f"it was stored by CML {stored['version']!r}, and this is {world.settings.version}")
     world.compute_id, world.opt_in = stored["compute_id"], stored["opt_in"]
     world.sessions.accounts.update({each["username"]: CMLAccount(**each) for each in stored["accounts"]})
     world.sessions.logins = stored["logins"]
-    world.licensing.put_back(stored["licence"])
-    world.telemetry.put_back(stored["events"])
+    world.licensing.restore(stored["licence"])
+    world.telemetry.restore(stored["events"])
     if stored["on_since"] is not None:
         world.boot.power_on(max(0.0, -_to_simulated_seconds(world, stored["on_since"])))
     labs = [_restore_lab(world, each) for each in stored["labs"]]
-    world.labs.put_back(labs, stored["imported"])
+    world.labs.restore(labs, stored["imported"])
     for lab, each in zip(labs, stored["labs"], strict=True):
         for node in lab.nodes.values():
             if node.pending:
                 seconds = _to_simulated_seconds(world, each["nodes"][node.id]["due"])
-                world.labs.go_on(lab, node, min(seconds, _MAX_TRANSITION_SECONDS))
-    snapshot(world)  # what cannot be kept again was not what it seemed
+                world.labs.resume_transition(lab, node, min(seconds, _MAX_TRANSITION_SECONDS))
+    snapshot(world)  # a state that cannot be stored again is not valid
 
 
 def _to_wall_clock(world: World, seconds: float) -> float:
-    """The wall-clock time in so many simulated seconds. Rounded: of the same moment it must always be the same."""
+    """The wall-clock time after this many simulated seconds, rounded to be the same for the same moment."""
     return round(clock.now().timestamp() + seconds / world.time.speed, 2)
 
 
 def _to_simulated_seconds(world: World, moment: float) -> float:
-    """How many simulated seconds away a wall-clock time is."""
+    """The simulated seconds until a wall-clock time."""
     return (moment - clock.now().timestamp()) * world.time.speed
 
 
 def _latest_events(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The last events of people, and fewer of those that a server writes by itself, in their order."""
-    room = {True: MAX_USER_EVENTS, False: MAX_SYSTEM_EVENTS}
-    kept = []
+    """The latest events of users, and fewer of the server's own, in their order."""
+    remaining = {True: MAX_USER_EVENTS, False: MAX_SYSTEM_EVENTS}
+    latest = []
     for event in reversed(events):
-        by_somebody = "user_id" in event["data"]
-        if room[by_somebody]:
-            room[by_somebody] -= 1
-            kept.append(event)
-    return kept[::-1]
+        by_user = "user_id" in event["data"]
+        if remaining[by_user]:
+            remaining[by_user] -= 1
+            latest.append(event)
+    return latest[::-1]
 
 
 def _lab_snapshot(world: World, lab: Lab) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _lab_snapshot(world: World, lab: Lab) -> dict[str, Any]:
         "created": lab.created.isoformat(),
         "nodes": {
             node.id: {
-                **{name: value for name, value in vars(node).items() if name not in ("plan", "errand")},
+                **{name: value for name, value in vars(node).items() if name not in ("plan", "order")},
                 "due": _to_wall_clock(world, node.due - now) if node.pending else 0.0,
             }
             for node in lab.nodes.values()
@@ -125,7 +125,7 @@ def _restore_lab(world: World, stored: Mapping[str, Any]) -> Lab:
     for node_plan in plan.nodes:
         node = Node(node_plan, **stored["nodes"][node_plan.id])
         if node.state not in _NODE_STATES or node.aim not in _NODE_STATES:
-            raise ValueError(f"no node can be {node.state!r} on its way to {node.aim!r}")
+            raise ValueError(f"a node cannot be {node.state!r} with the target state {node.aim!r}")
         nodes[node.id] = node
     owner = world.sessions.accounts[stored["owner"]]
     created = datetime.fromisoformat(stored["created"])
@@ -135,9 +135,9 @@ def _restore_lab(world: World, stored: Mapping[str, Any]) -> Lab:
 def _restore_plan(stored: Mapping[str, Any]) -> LabPlan:
     nodes = []
     for each in stored["nodes"]:
-        cards = {key: Interface(**card) for key, card in each["interfaces"].items()}
-        nodes.append(NodePlan(**{**each, "interfaces": cards}))
-    by_id = {card.id: card for node in nodes for card in node.interfaces.values()}
+        interfaces = {key: Interface(**interface) for key, interface in each["interfaces"].items()}
+        nodes.append(NodePlan(**{**each, "interfaces": interfaces}))
+    by_id = {interface.id: interface for node in nodes for interface in node.interfaces.values()}
     links = [
         LinkPlan(**{**each, "ends": tuple(by_id[end] for end in each["ends"]), "nodes": tuple(each["nodes"])})
         for each in stored["links"]

@@ -1,4 +1,4 @@
-"""One simulated CML server on the network."""
+"""Simulated CML servers on the network: one, or many in one process."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BOOT_POLL_SECONDS = 0.02
 
 
 class CmlSimulator:
-    """A world behind HTTPS. Port 0 is any free one; `control_port` None means no control port.
+    """A simulated server behind HTTPS. Port 0 selects any free port; `control_port` None means no control port.
 
-    The port is ours from the making on, so that its number can be told before the machine is switched on.
+    The port is reserved at construction, so its number is known before the server is switched on.
     """
 
     def __init__(
@@ -47,24 +47,24 @@ class CmlSimulator:
 
     @property
     def url(self) -> str:
-        """Where CML's clients find it."""
+        """The base URL for CML clients."""
         host = f"[{self._port.host}]" if ":" in self._port.host else self._port.host
         return f"https://{host}:{self._port.number}"
 
     @property
     def control_url(self) -> str:
-        """Where it is controlled."""
-        assert self._control_port is not None, "made without a control port"
+        """The base URL of the control port."""
+        assert self._control_port is not None, "created without a control port"
         return f"http://127.0.0.1:{self._control_port.number}"
 
     async def start(self) -> None:
-        """Switch it on and open its control port."""
+        """Switch the server on and open its control port."""
         if self._control is not None:
             await self._control.start()
         await self.power_on()
 
     async def stop(self) -> None:
-        """End it and give its ports up."""
+        """Stop the server and release its ports."""
         parts = [self.power_off()] if self._control is None else [self.power_off(), self._control.stop()]
         await asyncio.gather(*parts)
         self._port.close()
@@ -72,15 +72,15 @@ class CmlSimulator:
             self._control_port.close()
 
     async def power_on(self) -> None:
-        """Begin to boot; returns at once, except that a server without a boot time listens when this returns."""
+        """Begin to boot. Returns at once; a server with a boot time of 0 is listening when this returns."""
         self.world.power_on()
-        if self.world.boot.listens:
+        if self.world.boot.is_listening:
             await self._serving.start()
         elif self._booting is None:
             self._booting = asyncio.create_task(self._boot(), name="cml-simulator-boot")
 
     async def power_off(self) -> None:
-        """Pull the plug; labs and licence stay on the disk."""
+        """Cut the power. Labs and license stay on the disk."""
         if self._booting is not None:
             self._booting.cancel()
             await asyncio.wait([self._booting])
@@ -89,7 +89,7 @@ class CmlSimulator:
         await self._serving.stop()
 
     async def _boot(self) -> None:
-        while not self.world.boot.listens:  # noqa: ASYNC110 - speed and phase may be changed meanwhile
+        while not self.world.boot.is_listening:  # noqa: ASYNC110 - speed and phase may change in the meantime
             await asyncio.sleep(_BOOT_POLL_SECONDS)
         await self._serving.start()
         self._booting = None
@@ -104,9 +104,9 @@ class CmlSimulator:
 
 
 class SimulatorFarm:
-    """Servers that share a certificate and an account at Cisco.
+    """Servers that share a certificate and a Smart Account.
 
-    A server that is removed without having given its licence back stays in the account: that is a leak.
+    A server that is removed without deregistering its license stays in the account: that license has leaked.
     """
 
     def __init__(self, settings: SimulatorSettings | None = None, *, identity: ServerIdentity | None = None) -> None:
@@ -131,13 +131,13 @@ class SimulatorFarm:
 
     @property
     def addresses(self) -> list[str]:
-        """Where servers stand."""
+        """The addresses of all servers."""
         return list(self._servers)
 
     async def add(self, address: str, *, version: str | None = None, control_port: int | None = None) -> CmlSimulator:
-        """Put a server at an address and switch it on."""
+        """Add a server at an address and switch it on."""
         if address in self._servers:
-            raise ValueError(f"there is a simulated CML at {address} already")
+            raise ValueError(f"there is already a simulated CML at {address}")
         settings = self.settings if version is None else replace(self.settings, version=version)
         server = CmlSimulator(settings, identity=self.identity, account=self.account, control_port=control_port)
         self._servers[address] = server
@@ -145,18 +145,18 @@ class SimulatorFarm:
         return server
 
     async def remove(self, address: str) -> None:
-        """The machine is gone, with all that was on it."""
+        """Remove a server with everything on it."""
         server = self._servers.pop(address, None)
         if server is not None:
             await server.stop()
 
     async def stop(self) -> None:
-        """End all of them."""
+        """Stop all servers."""
         servers = list(self._servers.values())
         self._servers.clear()
         await asyncio.gather(*(server.stop() for server in servers))
 
-    def dial(self, address: str) -> str:
+    def base_url_of(self, address: str) -> str:
         """The base URL of the server at an address, for `lcm.cml.client.transport.CMLTransport`."""
         server = self._servers.get(address)
         if server is None:

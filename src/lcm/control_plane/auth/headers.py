@@ -1,4 +1,4 @@
-"""Headers by which browsers guard our pages."""
+"""Security headers for browsers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 CACHEABLE_PATHS = ("/static/",)
-"""Where answers are the same for everybody. All others may be about who is signed in: no cache keeps them."""
+"""Paths whose responses are the same for everyone. Others may depend on who is signed in and must not be cached."""
 
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'",
@@ -33,7 +33,7 @@ _BASE_HEADERS = (
     ("content-security-policy", "; ".join(_CONTENT_SECURITY_POLICY)),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),  # for browsers that do not know frame-ancestors
-    # Not no-referrer: then browsers call the origin of our own forms null, and nobody could sign in with them.
+    # Not no-referrer: browsers would then send the origin of our own forms as null, and sign-in would fail.
     ("referrer-policy", "same-origin"),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
@@ -45,24 +45,24 @@ _ONE_YEAR_SECONDS = 365 * 24 * 3600
 def security_headers(
     path: str, *, secure: bool, cacheable: Sequence[str] = CACHEABLE_PATHS
 ) -> tuple[tuple[str, str], ...]:
-    """The headers of an answer for a path; `secure`: it goes over TLS."""
+    """The headers of a response for a path; `secure` means it is sent over TLS."""
     headers: tuple[tuple[str, str], ...] = _BASE_HEADERS
     if not path.startswith(tuple(cacheable)):
         headers += (("cache-control", "no-store"),)
     if secure:
-        # Without TLS browsers must ignore it, and on a machine that serves other ports in clear it would lock them out.
+        # Only over TLS: browsers must ignore it otherwise, and it would block other plaintext ports of the same host.
         headers += (("strict-transport-security", f"max-age={_ONE_YEAR_SECONDS}"),)
     return headers
 
 
 @cache
 def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes], ...]:
-    """The same few sets of headers go onto every answer."""
+    """Cached, because there are only a few different sets of headers."""
     return tuple((name.encode(), value.encode()) for name, value in headers)
 
 
 class SecurityHeadersMiddleware:
-    """ASGI middleware: puts the headers on every answer, instead of any of the same name. It holds nothing back."""
+    """ASGI middleware that sets the headers on every response, replacing those of the same name. It buffers nothing."""
 
     def __init__(self, app: App, cacheable: Sequence[str] = CACHEABLE_PATHS) -> None:
         self._app = app
@@ -78,8 +78,8 @@ class SecurityHeadersMiddleware:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in replaced]
-                message["headers"] = [*kept, *added]
+                others = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in replaced]
+                message["headers"] = [*others, *added]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

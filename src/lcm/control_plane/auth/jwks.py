@@ -1,11 +1,11 @@
-"""The keys that an identity provider signs with, from its JWKS address.
+"""The signing keys of an identity provider, from its JWKS URL.
 
-Only public keys of asymmetric algorithms are taken. Each is good for the algorithms of its type alone, so a token
-cannot choose how its signature is checked.
+Only public keys of asymmetric algorithms are accepted. Each is valid only for the algorithms of its type, so a token
+cannot choose how its signature is verified.
 
-Keys are asked for anew when a token names an unknown one, at most once in `MIN_REFRESH_INTERVAL` seconds: forged names cannot
-make us flood the provider. They are also looked at again as they age. While the provider cannot be reached those that
-are known go on.
+Keys are fetched again when a token names an unknown key, at most once in `MIN_REFRESH_INTERVAL` seconds: forged key ids
+cannot make us flood the provider. They are also refreshed as they age. While the provider is unreachable, known keys
+stay valid.
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 MIN_REFRESH_INTERVAL = 30.0
-MIN_FIRST_REFRESH_INTERVAL = 5.0  # as long as there is no key at all nobody can sign in
+MIN_FIRST_REFRESH_INTERVAL = 5.0  # while there is no key at all, no one can sign in
 BACKGROUND_REFRESH_AGE = 600.0  # in the background
-BLOCKING_REFRESH_AGE = (
-    3600.0  # a token has to wait for the look, or a key withdrawn long ago would be accepted once more
-)
+BLOCKING_REFRESH_AGE = 3600.0  # a token waits for this refresh, or a key withdrawn long ago would be accepted
 TIMEOUT = 5.0
 MAX_BYTES = 256 * 1024
 MAX_KEYS = 100
@@ -49,7 +47,7 @@ class JwksError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VerifyingKey:
-    """A public key and the algorithms it may be used with."""
+    """A public key, and the algorithms it may be used with."""
 
     kid: str | None
     algorithms: frozenset[str]
@@ -57,7 +55,7 @@ class VerifyingKey:
 
 
 class JwksCache:
-    """The keys of one address. The client is the caller's, who also closes it."""
+    """The keys of one URL. The caller owns the HTTP client and closes it."""
 
     def __init__(self, url: str, client: httpx.AsyncClient) -> None:
         self._url = httpx.URL(url)
@@ -65,31 +63,31 @@ class JwksCache:
         self._keys: Sequence[VerifyingKey] = ()
         self._read_at: float | None = None
         self._tried_at: float | None = None
-        self._refresh: asyncio.Task[None] | None = None
+        self._refresh_task: asyncio.Task[None] | None = None
 
     @property
     def has_keys(self) -> bool:
-        """Whether there are keys to check anything by."""
+        """Whether keys were read at least once."""
         return self._read_at is not None
 
-    async def candidates(self, kid: str | None, algorithm: str, *, anew: bool = False) -> Sequence[VerifyingKey]:
-        """The keys that a token may have been signed with; asks the provider when none is known, or `anew`."""
+    async def candidates(self, kid: str | None, algorithm: str, *, refresh: bool = False) -> Sequence[VerifyingKey]:
+        """The keys that a token may be signed with; fetched again if none is known, or if `refresh` is set."""
         age = self._age()
         if age > BLOCKING_REFRESH_AGE:
-            await self._look()
+            await self._refresh_keys()
         elif age > BACKGROUND_REFRESH_AGE:
-            self._start()
-        found = self._matching(kid, algorithm)
-        if anew or not found:
-            await self._look()
-            found = self._matching(kid, algorithm)
-        return found
+            self._start_refresh()
+        matches = self._matching(kid, algorithm)
+        if refresh or not matches:
+            await self._refresh_keys()
+            matches = self._matching(kid, algorithm)
+        return matches
 
     async def close(self) -> None:
-        """Give up a look that is under way."""
-        if self._refresh is not None:
-            self._refresh.cancel()
-            await asyncio.wait({self._refresh})
+        """Cancel a refresh that is in progress."""
+        if self._refresh_task is not None:
+            self._refresh_task.cancel()
+            await asyncio.wait({self._refresh_task})
 
     def _matching(self, kid: str | None, algorithm: str) -> Sequence[VerifyingKey]:
         return [key for key in self._keys if algorithm in key.algorithms and kid in (None, key.kid)]
@@ -97,37 +95,37 @@ class JwksCache:
     def _age(self) -> float:
         return 0.0 if self._read_at is None else asyncio.get_running_loop().time() - self._read_at
 
-    async def _look(self) -> None:
-        self._start()
-        if self._refresh is not None:
-            # Not awaited itself: one request that is given up must not end the look for all.
-            await asyncio.wait({self._refresh})
+    async def _refresh_keys(self) -> None:
+        self._start_refresh()
+        if self._refresh_task is not None:
+            # The task itself is not awaited: one cancelled request must not cancel the refresh for all.
+            await asyncio.wait({self._refresh_task})
 
-    def _start(self) -> None:
-        """Begin a look unless one is under way or was a moment ago."""
+    def _start_refresh(self) -> None:
+        """Start a refresh unless one is in progress or was made recently."""
         now = asyncio.get_running_loop().time()
         pause = MIN_REFRESH_INTERVAL if self.has_keys else MIN_FIRST_REFRESH_INTERVAL
-        if self._refresh is not None or (self._tried_at is not None and now - self._tried_at < pause):
+        if self._refresh_task is not None or (self._tried_at is not None and now - self._tried_at < pause):
             return
         self._tried_at = now
-        self._refresh = asyncio.get_running_loop().create_task(self._read())
+        self._refresh_task = asyncio.get_running_loop().create_task(self._fetch_keys())
 
-    async def _read(self) -> None:
+    async def _fetch_keys(self) -> None:
         try:
             async with asyncio.timeout(TIMEOUT):
                 keys = parse_jwks(await self._fetch(self._url))
         except (JwksError, httpx.HTTPError, httpx.StreamError, OSError) as error:
-            reason = str(error) or f"no answer within {TIMEOUT:g} s"
-            log.warning("keys of the identity provider not read", host=self._url.host, reason=reason)
+            reason = str(error) or f"no response within {TIMEOUT:g} s"
+            log.warning("identity provider keys could not be read", host=self._url.host, reason=reason)
         else:
             self._keys = keys
             self._read_at = asyncio.get_running_loop().time()
         finally:
-            self._refresh = None
+            self._refresh_task = None
 
     async def _fetch(self, url: httpx.URL) -> bytes:
         for _ in range(_MAX_REDIRECTS + 1):
-            # Uncompressed: a small compressed answer could unfold to any size.
+            # Uncompressed: a small compressed response could expand to any size.
             request = self._client.build_request("GET", url, headers={"accept-encoding": "identity"})
             response = await self._client.send(request, stream=True, follow_redirects=False)
             try:
@@ -141,21 +139,21 @@ class JwksCache:
 
 def _checked_redirect(url: httpx.URL, target: httpx.URL) -> httpx.URL:
     if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
-        # Whoever can make the provider redirect must not choose whose keys we trust.
-        raise JwksError(f"redirects to another host, {target.host}: set OIDC_JWKS_URL to where the keys are")
+        # A redirect must not decide whose keys we trust.
+        raise JwksError(f"redirects to another host, {target.host}; set OIDC_JWKS_URL to the URL of the keys")
     return target
 
 
 async def _read_body(response: httpx.Response) -> bytes:
     if response.status_code != httpx.codes.OK:
-        raise JwksError(f"answered {response.status_code}")
+        raise JwksError(f"responded with status {response.status_code}")
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise JwksError("answered compressed although that was not asked for")
+        raise JwksError("sent a compressed response that was not requested")
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > MAX_BYTES:
-            raise JwksError(f"answered more than {MAX_BYTES} bytes")
+            raise JwksError(f"responded with more than {MAX_BYTES} bytes")
     return bytes(body)
 
 
@@ -164,20 +162,20 @@ def parse_jwks(body: bytes) -> Sequence[VerifyingKey]:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise JwksError("answered no valid JSON") from error
+        raise JwksError("did not respond with valid JSON") from error
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise JwksError("answered no list of keys")
+        raise JwksError("did not respond with a list of keys")
     if len(entries) > MAX_KEYS:
-        raise JwksError(f"answered more than {MAX_KEYS} keys")
+        raise JwksError(f"responded with more than {MAX_KEYS} keys")
     keys = [key for entry in entries if isinstance(entry, dict) and (key := _verifying_key(entry)) is not None]
     if not keys:
-        raise JwksError("answered no key that signatures can be checked by")
+        raise JwksError("did not respond with a key that can verify signatures")
     return keys
 
 
 def _verifying_key(entry: dict[str, Any]) -> VerifyingKey | None:
-    # Symmetric keys (oct) would let whoever can check a token also make one.
+    # With a symmetric key (oct), anyone who can verify a token could also create one.
     if entry.get("kty") not in ("RSA", "EC", "OKP") or entry.get("use", "sig") != "sig":
         return None
     algorithm = entry.get("alg")
@@ -193,7 +191,7 @@ def _verifying_key(entry: dict[str, Any]) -> VerifyingKey | None:
 
 
 def _allowed_algorithms(key: object) -> frozenset[str]:
-    """None for all but public keys: a private one that was published can sign for anybody."""
+    """Empty for anything but a public key: with a published private key, anyone can sign."""
     if isinstance(key, rsa.RSAPublicKey):
         return RSA_ALGORITHMS if key.key_size in _RSA_BITS else frozenset()
     if isinstance(key, ec.EllipticCurvePublicKey):

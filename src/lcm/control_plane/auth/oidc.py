@@ -1,6 +1,6 @@
-"""Sign-in by an identity provider: JWTs with its signature, for us, valid now, with a role that we know.
+"""Sign-in by an identity provider: verifies the signature, issuer, audience, times and role of a JWT.
 
-Only asymmetric signatures are accepted, each by a key and algorithm that the provider publishes (see `jwks`).
+Only asymmetric signatures are accepted, each with a key and algorithm that the provider publishes (see `jwks`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_TOKEN_LENGTH = 16 * 1024
 _JWT_PATTERN = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 _MAX_NAME_LENGTH = 128
 
-# Times are checked here, by `lcm.core.clock`; the library would ask the machine's own.
+# Times are checked here, with `lcm.core.clock`; the library would use the machine's clock.
 _SIGNATURE_ONLY_OPTIONS: Any = {
     "verify_signature": True,
     **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss"), False),
@@ -47,7 +47,7 @@ _SIGNATURE_ONLY_OPTIONS: Any = {
 
 @dataclass(frozen=True, slots=True)
 class OidcConfig:
-    """Whose tokens are accepted, and where a token says the role. `role_claim` may be a path such as `realm.roles`."""
+    """Whose tokens are accepted, and which claim holds the role. `role_claim` may be a path such as `realm.roles`."""
 
     issuer: str
     audience: str
@@ -55,21 +55,21 @@ class OidcConfig:
 
 
 def looks_like_jwt(text: str) -> bool:
-    """Whether text has the form of a JWT, so that it is worth asking `OidcVerifier`."""
+    """Whether the text has the format of a JWT."""
     return len(text) <= MAX_TOKEN_LENGTH and _JWT_PATTERN.fullmatch(text) is not None
 
 
 class OidcVerifier:
-    """Checks tokens of one identity provider."""
+    """Verifies tokens of one identity provider."""
 
     def __init__(self, config: OidcConfig, keys: JwksCache) -> None:
         self._config = config
         self._keys = keys
 
     async def verify(self, text: str) -> Caller:
-        """Who shows this JWT.
+        """The caller that this JWT identifies.
 
-        Raises `UnauthenticatedError` for a token that proves nothing, `ForbiddenError` for somebody without a role here, and
+        Raises `UnauthenticatedError` for an invalid token, `ForbiddenError` for a user without a role here, and
         `IdentityProviderUnavailableError` while the provider's keys were never read.
         """
         claims = await self._signed_claims(text)
@@ -87,8 +87,8 @@ class OidcVerifier:
         candidates = await self._keys.candidates(kid, algorithm)
         claims = _verified_claims(candidates, text, algorithm)
         if claims is None and kid is None and candidates:
-            # It names no key, so that it may be signed with a new one shows only now.
-            candidates = await self._keys.candidates(kid, algorithm, anew=True)
+            # It names no key, so only now is it clear that it may be signed with a new one.
+            candidates = await self._keys.candidates(kid, algorithm, refresh=True)
             claims = _verified_claims(candidates, text, algorithm)
         if claims is not None:
             return claims
@@ -101,20 +101,20 @@ class OidcVerifier:
         raise UnauthenticatedError("This token's signature is wrong.")
 
     def _role(self, claims: Mapping[str, Any], name: str) -> Role:
-        known = {
+        roles = {
             role for word in _claim_values(claims, self._config.role_claim) if (role := _person_role(word)) is not None
         }
-        if not known:
+        if not roles:
             raise ForbiddenError(
                 f"{name} is signed in but has no role here: the claim {self._config.role_claim} must hold"
-                f" one of {', '.join(PERSON_ROLES)}. Ask who manages the identity provider."
+                f" one of {', '.join(PERSON_ROLES)}. Ask the administrator of the identity provider."
             )
-        return max(known, key=PERSON_ROLES.index)
+        return max(roles, key=PERSON_ROLES.index)
 
 
 def _verified_claims(keys: Iterable[VerifyingKey], text: str, algorithm: str) -> Mapping[str, Any] | None:
     for candidate in keys:
-        # One algorithm, that of the key: a public key can never be taken for the secret of an HMAC.
+        # Only the algorithm of the key is allowed: a public key can never be used as an HMAC secret.
         with suppress(jwt.PyJWTError, ValueError, TypeError, RecursionError):
             return jwt.decode(text, key=candidate.key, algorithms=[algorithm], options=_SIGNATURE_ONLY_OPTIONS)
     return None
@@ -155,7 +155,7 @@ def _time_claim(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     with suppress(OverflowError):
-        # NaN is neither before nor after anything, so it would pass every comparison.
+        # NaN is neither less nor greater than any time, so it would pass every comparison.
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
     raise UnauthenticatedError(f"This token's {name} is not a time.")
@@ -166,7 +166,7 @@ def _user_name(claims: Mapping[str, Any]) -> str:
         value = claims.get(claim)
         if isinstance(value, str) and value.isprintable() and 0 < len(value) <= _MAX_NAME_LENGTH:
             return value
-    raise UnauthenticatedError("This token does not say whose it is: neither preferred_username nor sub.")
+    raise UnauthenticatedError("This token names no user: it has neither preferred_username nor sub.")
 
 
 def _claim_values(claims: Mapping[str, Any], claim: str) -> Iterable[str]:
@@ -181,5 +181,5 @@ def _claim_values(claims: Mapping[str, Any], claim: str) -> Iterable[str]:
 
 
 def _person_role(word: str) -> Role | None:
-    """Controllers come with tokens of ours only: a claim for people must not open the way to secrets."""
+    """Only our own tokens give the controller role: a claim must never grant access to secrets."""
     return next((role for role in PERSON_ROLES if role == word.strip().lower()), None)

@@ -1,10 +1,10 @@
-"""A limit on failed sign-ins, by client address and by token id.
+"""A rate limit on failed sign-ins, by client address and by token id.
 
-`check` comes before a secret that a person may have chosen is compared, so that a right guess among too many is refused
-like a wrong one. A token of 256 random bits may be compared first: nobody guesses it, and so one misconfigured
-client cannot close an address to others behind it.
+`check` is called before a secret that a person may have chosen is compared, so that a right guess among too many is
+rejected like a wrong one. A token of 256 random bits may be compared first: it cannot be guessed, and so a client with
+a wrong configuration cannot block others behind the same address.
 
-Memory is bounded: past `most` addresses or ids the one that failed longest ago is forgotten.
+Memory is bounded: above `max_tracked` addresses or ids, the one that failed longest ago is dropped.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from lcm.control_plane.auth.roles import TooManyAttemptsError
 MAX_FAILURES = 10
 WINDOW_SECONDS = 60.0
 MAX_TRACKED = 10_000
-_IPV6_CUSTOMER_PREFIX = (
-    64  # bits of an IPv6 address that a provider gives to one customer, who owns all addresses below
-)
+_IPV6_CUSTOMER_PREFIX = 64  # prefix length of the IPv6 network that one customer gets from a provider
 
 
 class SignInRateLimiter:
-    """Failures within the last `window` seconds of the loop's clock."""
+    """Counts failures within the last `window` seconds of the loop's clock."""
 
-    def __init__(self, *, limit: int = MAX_FAILURES, window: float = WINDOW_SECONDS, most: int = MAX_TRACKED) -> None:
-        self._addresses = _Failures(limit, window, most)
-        self._tokens = _Failures(limit, window, most)
+    def __init__(
+        self, *, limit: int = MAX_FAILURES, window: float = WINDOW_SECONDS, max_tracked: int = MAX_TRACKED
+    ) -> None:
+        self._addresses = _Failures(limit, window, max_tracked)
+        self._tokens = _Failures(limit, window, max_tracked)
 
     def check(self, address: str, token_id: str | None = None) -> None:
-        """Returns if a sign-in may be tried now, else raises `TooManyAttemptsError`."""
+        """Raises `TooManyAttemptsError` unless a sign-in may be tried now."""
         now = asyncio.get_running_loop().time()
         client = _client_key(address)
         until = self._addresses.blocked_until(client, now)
-        # A token that is being guessed at is closed only to addresses that failed themselves: else anybody who knows
-        # an id could keep its owner out.
+        # A token under attack is blocked only for addresses that failed themselves: otherwise anyone who knows a token
+        # id could lock its owner out.
         if token_id is not None and self._addresses.failed_recently(client, now):
             until = max(until, self._tokens.blocked_until(token_id, now))
         if until > now:
             raise TooManyAttemptsError(max(1, math.ceil(until - now)))
 
-    def failed(self, address: str, token_id: str | None = None) -> None:
-        """A sign-in failed. A later success does not take it back: else one's own token would buy more guesses."""
+    def record_failure(self, address: str, token_id: str | None = None) -> None:
+        """Record a failed sign-in. A later success does not reset it: a valid token must not allow more guesses."""
         now = asyncio.get_running_loop().time()
         self._addresses.add(_client_key(address), now)
         if token_id is not None:
@@ -52,16 +52,16 @@ class SignInRateLimiter:
 
 
 class _Failures:
-    def __init__(self, limit: int, window: float, most: int) -> None:
+    def __init__(self, limit: int, window: float, max_tracked: int) -> None:
         self._limit = limit
         self._window = window
-        self._most = most
+        self._max_tracked = max_tracked
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def add(self, key: str, now: float) -> None:
         self._times.setdefault(key, deque(maxlen=self._limit)).append(now)
         self._times.move_to_end(key)
-        while len(self._times) > self._most or now - next(iter(self._times.values()))[-1] >= self._window:
+        while len(self._times) > self._max_tracked or now - next(iter(self._times.values()))[-1] >= self._window:
             self._times.popitem(last=False)
 
     def failed_recently(self, key: str, now: float) -> bool:
@@ -69,7 +69,7 @@ class _Failures:
         return times is not None and now - times[-1] < self._window
 
     def blocked_until(self, key: str, now: float) -> float:
-        """When the oldest of the last `limit` failures leaves the window; `now` if it is open."""
+        """When the oldest of the last `limit` failures leaves the window; `now` if it is not blocked."""
         times = self._times.get(key)
         if times is None or len(times) < self._limit:
             return now

@@ -1,7 +1,7 @@
-"""Who is calling and what they may do.
+"""Callers, and what each role may do.
 
-`viewer` reads, `operator` also changes workers, `admin` also everything else that people do. `controller` stands apart:
-it alone reads secrets and reports what it saw, and it may do nothing that people do; no admin is a controller.
+`viewer` reads, `operator` also changes workers, `admin` also does everything else that people do. `controller` is
+separate: only it reads secrets and writes observations, and it may do nothing that people do. No admin is a controller.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ if TYPE_CHECKING:
 
 
 PERSON_ROLES = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
-"""The roles of people, each of which may do what those before it may."""
+"""The roles of people. Each includes the permissions of those before it."""
 
 
 def allows(role: Role, needed: Role) -> bool:
-    """Whether somebody with `role` may do what `needed` is asked for."""
+    """Whether `role` includes the permissions of `needed`."""
     if role not in PERSON_ROLES or needed not in PERSON_ROLES:
         return role is needed
     return PERSON_ROLES.index(role) >= PERSON_ROLES.index(needed)
 
 
 class AccessError(Exception):
-    """Somebody may not come in. The message is for them: it says what to do and holds no secret."""
+    """Access was denied. The message is for the caller: it says what to do and contains no secret."""
 
     code: ClassVar[ProblemCode] = ProblemCode.UNAUTHENTICATED
 
 
 class UnauthenticatedError(AccessError):
-    """What was shown proves nothing, or no longer does."""
+    """The credentials are missing, invalid, expired or revoked."""
 
 
 class ForbiddenError(AccessError):
-    """It is clear who is calling, and they may not do this."""
+    """The caller is authenticated but lacks the required role."""
 
     code = ProblemCode.FORBIDDEN
 
 
 class CsrfError(AccessError):
-    """A change came by cookie without the proof that it came from our own page."""
+    """A change with a session cookie lacks a valid CSRF token."""
 
     code = ProblemCode.CSRF
 
 
 class TooManyAttemptsError(AccessError):
-    """Too many failed sign-ins; the next may be tried after `retry_after` whole seconds."""
+    """Too many failed sign-ins; retry after `retry_after` whole seconds."""
 
     code = ProblemCode.TOO_MANY_ATTEMPTS
 
@@ -61,14 +61,14 @@ class TooManyAttemptsError(AccessError):
 
 
 class IdentityProviderUnavailableError(AccessError):
-    """Whoever could confirm the sign-in cannot be asked now."""
+    """The sign-in cannot be verified because the identity provider's keys were never read."""
 
     code = ProblemCode.UNAVAILABLE
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling. `token_id` is the token behind it all, also behind a session; None when there is none."""
+    """Who is calling. `token_id` is the token that was used to sign in, also for a session; None if there is none."""
 
     name: str
     kind: CallerKind
@@ -78,11 +78,11 @@ class Caller:
 
     @property
     def actor(self) -> Actor:
-        """The caller as the audit names them."""
+        """The caller as recorded in the audit."""
         kind = ActorKind.CONTROLLER if self.role is Role.CONTROLLER else ActorKind.PERSON
         return Actor(kind=kind, name=self.name)
 
     def require(self, needed: Role) -> None:
-        """Returns if the caller may do what `needed` is asked for, else raises `ForbiddenError`."""
+        """Raises `ForbiddenError` unless the caller's role includes `needed`."""
         if not allows(self.role, needed):
             raise ForbiddenError(f"This needs the role {needed}; {self.name} has the role {self.role}.")

@@ -1,9 +1,11 @@
-"""Bearer tokens: `lcm_<id>_<secret>`.
+"""Bearer tokens: stored ones, `lcm_<id>_<secret>`, and the static tokens of the settings.
 
-The secret has 256 random bits and only its SHA-256 is stored: a slow hash guards secrets that can be guessed, and this
-one cannot. It is shown once, by `create`.
+The secret of a stored token has 256 random bits and only its SHA-256 is stored: a slow hash protects secrets that can
+be guessed, and this one cannot. It is returned once, by `create`. A revocation takes effect at once in this process,
+and in others within `cache.AUTH_CACHE_SECONDS`.
 
-A revocation holds at once in this process, and in others within `recent.SECONDS`.
+Static tokens (`LCM_BOOTSTRAP_TOKEN`, `LCM_CONTROLLER_TOKEN`) are never stored. A person may have chosen them, so the id
+by which a session refers to one is made by a slow hash: an attacker who reads the store cannot try passwords quickly.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import hashlib
 import hmac
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+
+import structlog
 
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
@@ -27,16 +31,19 @@ from lcm.model.base import LenientModel
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lcm.control_plane.auth.static_tokens import StaticToken
     from lcm.control_plane.store.port import NewJournalEntry, Store
+
+
+log = structlog.get_logger(__name__)
 
 TOKENS = Kind("token", fields=("name", "role", "revoked"), unique=("name",))
 
 _TOKEN_PATTERN = re.compile(r"lcm_(?P<id>[a-z0-9-]{1,40})_(?P<secret>[0-9a-f]{64})")
 _SECRET_BYTES = 32
 _NO_HASH = "0" * 64
-_UNKNOWN_TOKEN = "This token is not known here. Check that it is complete, or ask an admin for a new one."
+_INVALID_CREDENTIAL = "This token is not valid. Check that it is complete, or ask an admin for a new one."
 _LAST_USED_INTERVAL = timedelta(minutes=1)
+_MIN_SAFE_LENGTH = 20
 
 
 class _StoredToken(LenientModel):
@@ -48,7 +55,7 @@ class _StoredToken(LenientModel):
 
 @dataclass(frozen=True, slots=True)
 class TokenPage:
-    """Some tokens in order of name, and where the next page begins; None at the end."""
+    """Tokens ordered by name, and where the next page begins; None at the end."""
 
     items: Sequence[TokenInfo]
     next_cursor: str | None
@@ -59,7 +66,7 @@ class UnknownTokenError(LookupError):
 
 
 def parse_token_id(text: str) -> str | None:
-    """The id that a bearer token claims to have; None for text of another form."""
+    """The id in a bearer token, not verified; None for text of another format."""
     match = _TOKEN_PATTERN.fullmatch(text)
     return match["id"] if match else None
 
@@ -69,20 +76,20 @@ def _no_entries(_: TokenInfo) -> Sequence[NewJournalEntry]:
 
 
 class TokenService:
-    """Makes, checks, lists and revokes tokens, and accepts those of the settings.
+    """Creates, verifies, lists and revokes tokens, and accepts those of the settings.
 
-    `audit` parameters make the journal entries that are committed together with the change.
+    `audit` parameters build the journal entries that are committed together with the change.
     """
 
-    def __init__(self, store: Store, configured: Sequence[StaticToken] = ()) -> None:
+    def __init__(self, store: Store, static: Sequence[StaticToken] = ()) -> None:
         self._store = store
-        self._configured = tuple(configured)
-        self._recent: TtlCache[_StoredToken] = TtlCache()
-        self._aside = BackgroundWrites()
+        self._static = tuple(static)
+        self._cache: TtlCache[_StoredToken] = TtlCache()
+        self._background = BackgroundWrites()
 
     async def close(self) -> None:
-        """Finish notes of use that are being written."""
-        await self._aside.finish()
+        """Wait for last-used times that are being written."""
+        await self._background.finish()
 
     async def create(
         self,
@@ -93,7 +100,10 @@ class TokenService:
         expires_at: datetime | None = None,
         audit: Callable[[TokenInfo], Sequence[NewJournalEntry]] = _no_entries,
     ) -> tuple[TokenInfo, Secret]:
-        """Make a token; `UniqueViolationError` if one that is not revoked has the name, ValueError for an expiry in the past."""
+        """Create a token.
+
+        Raises `UniqueViolationError` if an active token has the name, and ValueError for an expiry in the past.
+        """
         now = clock.now()
         if expires_at is not None and expires_at <= now:
             raise ValueError("expires_at must be in the future")
@@ -102,41 +112,41 @@ class TokenService:
         info = TokenInfo(
             id=token_id, name=name, role=role, created_at=now, created_by=created_by, expires_at=expires_at
         )
-        kept = _StoredToken(info=info, hash=_digest(secret))
-        await self._store.commit([_put(kept, None)], entries=audit(info))
+        token = _StoredToken(info=info, hash=_digest(secret))
+        await self._store.commit([_put(token, None)], entries=audit(info))
         return info, Secret(f"lcm_{token_id}_{secret}")
 
     async def verify(self, text: str) -> Caller:
-        """Who shows this token; raises `UnauthenticatedError` if it is unknown, expired or revoked."""
-        found = [token for token in self._configured if token.matches(text)]
-        if found:
-            return found[0].caller
+        """The caller of a token; raises `UnauthenticatedError` if it is unknown, expired or revoked."""
+        static = [token for token in self._static if token.matches(text)]
+        if static:
+            return static[0].caller
         match = _TOKEN_PATTERN.fullmatch(text)
-        kept = await self._kept(match["id"]) if match else None
-        # An id that exists is not told from one that does not, and that a token expired or was revoked is told only to
-        # who has its secret.
-        right = hmac.compare_digest(_digest(match["secret"] if match else ""), kept.hash if kept else _NO_HASH)
-        if kept is None or not right:
-            raise UnauthenticatedError(_UNKNOWN_TOKEN)
-        _check_current(kept.info)
-        self._note_use(kept)
+        token = await self._read(match["id"]) if match else None
+        # The response does not reveal whether an id exists, and only the holder of the secret learns that a token has
+        # expired or was revoked.
+        matches = hmac.compare_digest(_digest(match["secret"] if match else ""), token.hash if token else _NO_HASH)
+        if token is None or not matches:
+            raise UnauthenticatedError(_INVALID_CREDENTIAL)
+        _check_current(token.info)
+        self._record_use(token)
         return Caller(
-            name=kept.info.name,
+            name=token.info.name,
             kind=CallerKind.TOKEN,
-            role=kept.info.role,
-            token_id=kept.info.id,
-            expires_at=kept.info.expires_at,
+            role=token.info.role,
+            token_id=token.info.id,
+            expires_at=token.info.expires_at,
         )
 
     async def still_valid(self, token_id: str) -> bool:
-        """Whether a token that was shown earlier would be accepted now."""
-        if any(token.caller.token_id == token_id for token in self._configured):
+        """Whether a token that was verified earlier is still accepted."""
+        if any(token.caller.token_id == token_id for token in self._static):
             return True
-        kept = await self._kept(token_id)
-        return kept is not None and kept.info.revoked_at is None and not _expired(kept.info)
+        token = await self._read(token_id)
+        return token is not None and token.info.revoked_at is None and not _expired(token.info)
 
     async def page(self, *, after: str | None = None, limit: int = 100) -> TokenPage:
-        """Tokens in order of name, those that expired or were revoked too."""
+        """Tokens ordered by name, including expired and revoked ones."""
         page = await self._store.find(TOKENS, sort=Sort(by="name"), after=after, limit=limit)
         return TokenPage(
             [_StoredToken.model_validate_json(stored.body).info for stored in page.items], page.next_cursor
@@ -145,12 +155,12 @@ class TokenService:
     async def revoke(
         self, token_id: str, *, revoked_by: str, audit: Callable[[TokenInfo], Sequence[NewJournalEntry]] = _no_entries
     ) -> TokenInfo:
-        """End a token for good; done again it changes nothing. Raises `UnknownTokenError`."""
+        """Revoke a token for good; repeating it changes nothing. Raises `UnknownTokenError`."""
         try:
             return await self._revoke(token_id, revoked_by, audit)
         finally:
-            # Also when it failed: the commit may have happened although its answer was lost.
-            self._recent.drop(token_id)
+            # Also after a failure: the commit may have happened although its response was lost.
+            self._cache.drop(token_id)
 
     async def _revoke(
         self, token_id: str, revoked_by: str, audit: Callable[[TokenInfo], Sequence[NewJournalEntry]]
@@ -159,42 +169,42 @@ class TokenService:
             stored = await self._store.get(TOKENS, token_id)
             if stored is None:
                 raise UnknownTokenError(token_id)
-            kept = _StoredToken.model_validate_json(stored.body)
-            if kept.info.revoked_at is not None:
-                return kept.info
-            info = kept.info.model_copy(update={"revoked_at": clock.now(), "revoked_by": revoked_by})
-            put = _put(kept.model_copy(update={"info": info}), stored.revision)
-            # A note of use may come in between, once a minute and process; a revocation must not lose against it.
+            token = _StoredToken.model_validate_json(stored.body)
+            if token.info.revoked_at is not None:
+                return token.info
+            info = token.info.model_copy(update={"revoked_at": clock.now(), "revoked_by": revoked_by})
+            put = _put(token.model_copy(update={"info": info}), stored.revision)
+            # A last-used time may be written in between, once a minute per process; a revocation must win over it.
             with suppress(RevisionConflictError):
                 await self._store.commit([put], entries=audit(info))
                 return info
 
-    async def _kept(self, token_id: str) -> _StoredToken | None:
+    async def _read(self, token_id: str) -> _StoredToken | None:
         async def read() -> _StoredToken | None:
             stored = await self._store.get(TOKENS, token_id)
             return _StoredToken.model_validate_json(stored.body) if stored else None
 
-        return await self._recent.get(token_id, read)
+        return await self._cache.get(token_id, read)
 
-    def _note_use(self, kept: _StoredToken) -> None:
+    def _record_use(self, token: _StoredToken) -> None:
         now = clock.now()
-        last = kept.info.last_used_at
+        last = token.info.last_used_at
         if last is not None and now - last < _LAST_USED_INTERVAL:
             return
-        used = kept.info.model_copy(update={"last_used_at": now})
-        self._recent.amend(used.id, kept.model_copy(update={"info": used}))
-        self._aside.start(used.id, lambda: self._write_use(used.id, now))
+        used = token.info.model_copy(update={"last_used_at": now})
+        self._cache.replace(used.id, token.model_copy(update={"info": used}))
+        self._background.start(used.id, lambda: self._write_use(used.id, now))
 
     async def _write_use(self, token_id: str, at: datetime) -> None:
         stored = await self._store.get(TOKENS, token_id)
         if stored is None:
             return
-        kept = _StoredToken.model_validate_json(stored.body)
-        last = kept.info.last_used_at
+        token = _StoredToken.model_validate_json(stored.body)
+        last = token.info.last_used_at
         if last is not None and at - last < _LAST_USED_INTERVAL:
             return
-        info = kept.info.model_copy(update={"last_used_at": at})
-        await self._store.commit([_put(kept.model_copy(update={"info": info}), stored.revision)])
+        info = token.info.model_copy(update={"last_used_at": at})
+        await self._store.commit([_put(token.model_copy(update={"info": info}), stored.revision)])
 
 
 def _digest(secret: str) -> str:
@@ -214,14 +224,62 @@ def _check_current(info: TokenInfo) -> None:
         )
 
 
-def _put(kept: _StoredToken, expected: int | None) -> Put:
-    info = kept.info
+def _put(token: _StoredToken, expected: int | None) -> Put:
+    info = token.info
     revoked = info.revoked_at is not None
     return Put(
         kind=TOKENS,
         id=info.id,
-        body=kept.model_dump_json().encode(),
+        body=token.model_dump_json().encode(),
         expected=expected,
         fields={"name": info.name, "role": info.role.value, "revoked": revoked},
         unique={} if revoked else {"name": info.name},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StaticToken:
+    """A token of the settings: its caller, and the hash it is compared with."""
+
+    caller: Caller
+    digest: bytes = field(repr=False)
+
+    def matches(self, text: str) -> bool:
+        """Whether this is the token, in constant time."""
+        return hmac.compare_digest(_static_digest(text), self.digest)
+
+
+def load_static_tokens(bootstrap: str | None, controller: str | None) -> tuple[StaticToken, ...]:
+    """The tokens that are set. Raises ValueError if one is empty or both are equal."""
+    if bootstrap is not None and bootstrap == controller:
+        raise ValueError("LCM_BOOTSTRAP_TOKEN and LCM_CONTROLLER_TOKEN must differ: they give different roles")
+    tokens = []
+    if bootstrap is not None:
+        tokens.append(_static_token("LCM_BOOTSTRAP_TOKEN", bootstrap, "bootstrap", CallerKind.BOOTSTRAP, Role.ADMIN))
+    if controller is not None:
+        tokens.append(
+            _static_token("LCM_CONTROLLER_TOKEN", controller, "controller", CallerKind.TOKEN, Role.CONTROLLER)
+        )
+    return tuple(tokens)
+
+
+def _static_token(variable: str, text: str, name: str, kind: CallerKind, role: Role) -> StaticToken:
+    if not text.strip():
+        # An empty token would match every request without a token.
+        raise ValueError(f"{variable} must not be empty")
+    if len(text) < _MIN_SAFE_LENGTH:
+        log.warning(
+            "static token is short enough to be guessed", variable=variable, recommended_length=_MIN_SAFE_LENGTH
+        )
+    caller = Caller(name=name, kind=kind, role=role, token_id=f"{name}-{_fingerprint(text)}")
+    return StaticToken(caller, _static_digest(text))
+
+
+def _static_digest(text: str) -> bytes:
+    # The comparison must not fail, whatever bytes the header contains.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _fingerprint(text: str) -> str:
+    encoded = text.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(encoded, salt=b"lcm settings token", n=2**14, r=8, p=1, dklen=8).hex()

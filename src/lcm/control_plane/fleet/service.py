@@ -21,7 +21,7 @@ from lcm.model.fleet.state import (
 )
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Worker
-from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.status import BILLED_STATUSES, WorkerStatus
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM
 
 if TYPE_CHECKING:
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.auth.roles import Caller
     from lcm.control_plane.context import ControlPlaneContext
-    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.records.unit_of_work import Leader, Transaction
     from lcm.control_plane.store.port import FieldValue, Store
-    from lcm.control_plane.workers.controller_writes import Leader
     from lcm.model.worker.requests import BreakerReport, HoldRequest
 
 _SUMMED_FIELDS = (
@@ -43,131 +42,122 @@ _SUMMED_FIELDS = (
     "storage_gb",
     "max_nodes",
 )
-BILLED_STATUSES = (
-    WorkerStatus.PROVISIONING,
-    WorkerStatus.STARTING,
-    WorkerStatus.RUNNING,
-    WorkerStatus.DRAINING,
-    WorkerStatus.STOPPING,
-    WorkerStatus.UNKNOWN,
-)
 
 
 class FleetService:
-    """Reads of the whole fleet, and switches that hold for all of it."""
+    """Reads of the whole fleet, and switches that apply to all of it."""
 
-    def __init__(self, plane: ControlPlaneContext) -> None:
-        self._plane = plane
+    def __init__(self, context: ControlPlaneContext) -> None:
+        self._context = context
         self._summaries: FreshSingleflight[FleetSummary] = FreshSingleflight()
 
     async def summary(self) -> FleetSummary:
-        """Counts, capacity and cost, from indexes alone; TERMINATED workers are left out of everything but counts."""
-        # Every open page asks for it after every change, so many do at once: one look serves them all.
-        return await self._summaries.ask("summary", self._read_summary)
+        """Counts, capacity and cost, from indexes only. TERMINATED workers are included in the counts only."""
+        # Every open page requests it after every change, so many requests come at once: one read serves them all.
+        return await self._summaries.run("summary", self._read_summary)
 
     async def _read_summary(self) -> FleetSummary:
-        store = self._plane.store
+        store = self._context.store
         rows = await store.count_by(WORKERS, ["aws_region", "status", "ready", "held"], sums=_SUMMED_FIELDS)
         state = await read_fleet_state(store)
-        troubled = await store.count_by(WORKERS, ["urgency"], Where(below={"urgency": int(LAST_WORKER_PROBLEM) + 1}))
-        tally = _FleetTotals()
+        with_problems = await store.count_by(
+            WORKERS, ["urgency"], Where(below={"urgency": int(LAST_WORKER_PROBLEM) + 1})
+        )
+        totals = _FleetTotals()
         for values, count, sums in rows:
-            tally.add(values, count, sums)
+            totals.add(values, count, sums)
         return FleetSummary(
-            workers=tally.workers,
-            ready=tally.ready,
-            problems=sum(count for _, count, _ in troubled),
-            by_status=tally.by_status,
-            by_region=tally.by_region,
-            lablets_by_status=await self._lablets(),
+            workers=totals.workers,
+            ready=totals.ready,
+            problems=sum(count for _, count, _ in with_problems),
+            by_status=totals.by_status,
+            by_region=totals.by_region,
+            lablets_by_status=await self._lablets_by_status(),
             capacity=FleetCapacity(
-                cpu_cores=int(tally.capacity[0]),
-                memory_gb=tally.capacity[1],
-                storage_gb=tally.capacity[2],
-                max_nodes=int(tally.capacity[3]),
+                cpu_cores=int(totals.capacity[0]),
+                memory_gb=totals.capacity[1],
+                storage_gb=totals.capacity[2],
+                max_nodes=int(totals.capacity[3]),
             ),
-            cost_per_hour_usd=round(tally.cost, 4),
-            saved_per_hour_usd=round(tally.saved, 4),
-            saved_total_usd=round(tally.total_saved(clock.now()), 2),
+            cost_per_hour_usd=round(totals.cost, 4),
+            saved_per_hour_usd=round(totals.saved, 4),
+            saved_total_usd=round(totals.total_saved(clock.now()), 2),
             hold=state.hold if state.hold is not None and state.hold.active(clock.now()) else None,
-            held_workers=tally.held,
+            held_workers=totals.held,
             breakers=tuple(breaker for _, breaker in sorted(state.breakers.items()) if breaker.open),
             leaders=tuple(await self._leaders()),
         )
 
     async def state(self) -> FleetState:
-        """What holds for the fleet now: its hold, the open breakers, the last scale-down."""
-        return await read_fleet_state(self._plane.store)
+        """The fleet state: its hold, the open breakers, the last scale-down."""
+        return await read_fleet_state(self._context.store)
 
     async def hold(self, caller: Caller, request: HoldRequest) -> FleetState:
-        """Stop all changes of all workers."""
+        """Put the fleet on hold: controllers stop changing workers."""
 
-        async def attempt(change: Transaction) -> FleetState:
-            state = await change.fleet()
-            held = make_hold(request, caller.name, change.now)
+        async def attempt(tx: Transaction) -> FleetState:
+            state = await tx.fleet()
+            held = make_hold(request, caller.name, tx.now)
             if state.hold is not None and (state.hold.reason, state.hold.until) == (held.reason, held.until):
                 return state
-            return _save_state(change, state.model_copy(update={"hold": held}), "fleet_held", request.reason)
+            return _save_state(tx, state.model_copy(update={"hold": held}), "fleet_held", request.reason)
 
-        return await self._plane.records.change(caller.actor, attempt)
+        return await self._context.unit_of_work.run(caller.actor, attempt)
 
     async def release(self, caller: Caller) -> FleetState:
-        """Let changes go on."""
 
-        async def attempt(change: Transaction) -> FleetState:
-            state = await change.fleet()
+        async def attempt(tx: Transaction) -> FleetState:
+            state = await tx.fleet()
             if state.hold is None:
                 return state
-            return _save_state(change, state.model_copy(update={"hold": None}), "fleet_released")
+            return _save_state(tx, state.model_copy(update={"hold": None}), "fleet_released")
 
-        return await self._plane.records.change(caller.actor, attempt)
+        return await self._context.unit_of_work.run(caller.actor, attempt)
 
     async def reset_breakers(self, caller: Caller, region: str | None = None) -> FleetState:
-        """A person closes the breakers, or one of them."""
+        """Close all breakers, or the one of a region, on behalf of a person."""
 
-        async def attempt(change: Transaction) -> FleetState:
-            state = await change.fleet()
-            left = {name: breaker for name, breaker in state.breakers.items() if region not in (None, name)}
-            if left == state.breakers:
+        async def attempt(tx: Transaction) -> FleetState:
+            state = await tx.fleet()
+            remaining = {name: breaker for name, breaker in state.breakers.items() if region not in (None, name)}
+            if remaining == state.breakers:
                 return state
             return _save_state(
-                change, state.model_copy(update={"breakers": left}), "breaker_reset", region or "all regions"
+                tx, state.model_copy(update={"breakers": remaining}), "breaker_reset", region or "all regions"
             )
 
-        return await self._plane.records.change(caller.actor, attempt)
+        return await self._context.unit_of_work.run(caller.actor, attempt)
 
     async def report_breaker(self, leader: Leader, report: BreakerReport) -> FleetState:
-        """A controller opens a breaker, or closes one that not only a person may close."""
+        """Open or close a breaker on behalf of a controller. Some breakers only a person may close."""
 
-        async def attempt(change: Transaction) -> FleetState:
-            await change.fence(leader.controller, leader.term)
-            state = await change.fleet()
-            known = state.breakers.get(report.region)
-            if not report.open and (known is None or known.only_a_person_closes):
+        async def attempt(tx: Transaction) -> FleetState:
+            state = await tx.fleet()
+            current = state.breakers.get(report.region)
+            if not report.open and (current is None or current.only_a_person_closes):
                 return state
             others = {name: breaker for name, breaker in state.breakers.items() if name != report.region}
             if not report.open:
-                return _save_state(
-                    change, state.model_copy(update={"breakers": others}), "breaker_closed", report.reason
-                )
+                return _save_state(tx, state.model_copy(update={"breakers": others}), "breaker_closed", report.reason)
             breaker = Breaker(
                 region=report.region,
                 open=True,
                 reason=report.reason,
-                since=known.since if known is not None else change.now,
+                since=current.since if current is not None else tx.now,
                 affected=len(report.affected),
-                only_a_person_closes=report.only_a_person_closes or (known is not None and known.only_a_person_closes),
+                only_a_person_closes=report.only_a_person_closes
+                or (current is not None and current.only_a_person_closes),
             )
-            if breaker == known:
+            if breaker == current:
                 return state
             after = state.model_copy(update={"breakers": {**others, report.region: breaker}})
-            return _save_state(change, after, "breaker_opened", report.reason)
+            return _save_state(tx, after, "breaker_opened", report.reason)
 
-        return await self._plane.records.change(leader.actor, attempt)
+        return await self._context.unit_of_work.run_fenced(leader, attempt)
 
     async def plan(self, after: str | None, limit: int) -> FleetPlan:
-        """The last decision of each worker that is not at rest."""
-        store = self._plane.store
+        """The last decision of each worker that has not reached its desired state."""
+        store = self._context.store
         page = await store.find(WORKERS, Where(any_of={"at_rest": [False]}), after=after, limit=limit)
         decisions = await read_decisions(store, [stored.id for stored in page.items])
         items = []
@@ -184,29 +174,29 @@ class FleetService:
             )
         return FleetPlan(items=tuple(items), next_cursor=page.next_cursor)
 
-    async def _lablets(self) -> dict[LabletStatus, int]:
-        rows = await self._plane.store.count_by(LABLETS, ["status"])
+    async def _lablets_by_status(self) -> dict[LabletStatus, int]:
+        rows = await self._context.store.count_by(LABLETS, ["status"])
         return {LabletStatus(str(status)): count for (status,), count, _ in rows}
 
     async def _leaders(self) -> list[LeadershipTerm]:
-        page = await self._plane.store.find(LEADERSHIPS)
+        page = await self._context.store.find(LEADERSHIPS)
         return [LeadershipTerm.model_validate_json(item.body) for item in page.items]
 
 
 async def read_fleet_state(store: Store) -> FleetState:
-    """What holds for the fleet as a whole."""
+    """The state of the fleet as a whole."""
     stored = await store.get(FLEET, FLEET.name)
     return FleetState() if stored is None else FleetState.model_validate_json(stored.body)
 
 
-def _save_state(change: Transaction, state: FleetState, action: str, reason: str = "") -> FleetState:
-    change.save_fleet(state)
-    change.audit(action, "fleet", reason)
+def _save_state(tx: Transaction, state: FleetState, action: str, reason: str = "") -> FleetState:
+    tx.save_fleet(state)
+    tx.audit(action, "fleet", reason)
     return state
 
 
 class _FleetTotals:
-    """Adds up groups of workers."""
+    """Adds up the groups of workers."""
 
     def __init__(self) -> None:
         self.workers = self.ready = self.held = 0
@@ -218,8 +208,8 @@ class _FleetTotals:
     def add(self, values: tuple[FieldValue, ...], count: int, sums: tuple[float, ...]) -> None:
         region, status, ready, held = str(values[0]), WorkerStatus(str(values[1])), bool(values[2]), bool(values[3])
         self.by_status[status] = self.by_status.get(status, 0) + count
-        regional = self.by_region.setdefault(region, {})
-        regional[status] = regional.get(status, 0) + count
+        in_region = self.by_region.setdefault(region, {})
+        in_region[status] = in_region.get(status, 0) + count
         self._saved_before += sums[1]
         self._stopped_since += sums[2]
         if status is WorkerStatus.TERMINATED:
@@ -235,5 +225,5 @@ class _FleetTotals:
             self.capacity = [one + more for one, more in zip(self.capacity, sums[3:], strict=True)]
 
     def total_saved(self, now: datetime) -> float:
-        """What stops have saved: those that are over, and those that go on, up to now."""
+        """The savings of all stops until now, finished and current."""
         return self._saved_before + self.saved * now.timestamp() / 3600 - self._stopped_since

@@ -1,4 +1,4 @@
-"""Settings that people change at run time: a stored value beats what the process was started with, until taken back."""
+"""Settings that people change at run time. A stored value overrides the startup configuration until it is reset."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _GROUPS = ("idle", "discovery", "scaling")
 
 
 async def read_fleet_settings(store: Store, base: FleetSettings) -> FleetSettings:
-    """What counts now."""
+    """The settings in effect now."""
     stored = await store.get(SETTINGS, _SETTINGS_ID)
     return base if stored is None else _merge_settings(base, json.loads(stored.body))
 
 
-async def patch_fleet_settings(change: Transaction, base: FleetSettings, patch: FleetSettingsPatch) -> FleetSettings:
-    """Store values, or take stored ones back with null. One wrong value refuses the whole patch."""
-    stored = await change.store.get(SETTINGS, _SETTINGS_ID)
+async def patch_fleet_settings(tx: Transaction, base: FleetSettings, patch: FleetSettingsPatch) -> FleetSettings:
+    """Store values, or reset stored ones with null. One invalid value rejects the whole patch."""
+    stored = await tx.store.get(SETTINGS, _SETTINGS_ID)
     before: dict[str, dict[str, Any]] = {} if stored is None else json.loads(stored.body)
     after = {group: dict(before.get(group, {})) for group in _GROUPS}
     for group in _GROUPS:
-        for name, value in patch.given(group).items():
+        for name, value in patch.provided(group).items():
             if value is None:
                 after[group].pop(name, None)
             else:
@@ -42,15 +42,15 @@ async def patch_fleet_settings(change: Transaction, base: FleetSettings, patch: 
     settings = _merge_settings(base, after)
     if after != {group: before.get(group, {}) for group in _GROUPS}:
         body = json.dumps(after, sort_keys=True).encode()
-        change.write(Put(SETTINGS, _SETTINGS_ID, body, None if stored is None else stored.revision))
-        change.audit("settings_changed", "settings", changed={group: patch.given(group) for group in _GROUPS})
+        tx.stage(Put(SETTINGS, _SETTINGS_ID, body, None if stored is None else stored.revision))
+        tx.audit("settings_changed", "settings", changed={group: patch.provided(group) for group in _GROUPS})
     return settings
 
 
 def _merge_settings(base: FleetSettings, stored: dict[str, dict[str, Any]]) -> FleetSettings:
-    told = {group: {**getattr(base, group).model_dump(), **stored.get(group, {})} for group in _GROUPS}
+    merged = {group: {**getattr(base, group).model_dump(), **stored.get(group, {})} for group in _GROUPS}
     try:
-        return FleetSettings.model_validate(told)
+        return FleetSettings.model_validate(merged)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])

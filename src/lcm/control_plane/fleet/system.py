@@ -1,13 +1,22 @@
-"""The manager itself: what controllers last reported, how the control plane is, what is suspended."""
+"""LCM itself: its installation id, its health, and the metrics of the mirrors and the event stream.
+
+Health combines the last reports of controllers, the control plane's own state, holds and breakers.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from lcm.control_plane.records.kinds import CONTROLLER_REPORTS
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.records.kinds import CONTROLLER_REPORTS, INSTALLATION
 from lcm.control_plane.store.port import Put, StoreError
 from lcm.core import clock
+from lcm.model.fleet.state import Installation
+from lcm.model.problems import ProblemCode
 from lcm.model.system import (
     ControllerHealth,
     ControlPlaneHealth,
@@ -19,25 +28,28 @@ from lcm.model.system import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
+
+    from prometheus_client.metrics_core import Metric
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.fleet.service import FleetService
     from lcm.control_plane.journal.mirror import MirrorCounters
     from lcm.control_plane.journal.sse import EventStream
-    from lcm.control_plane.records.unit_of_work import Transaction
-    from lcm.control_plane.workers.controller_writes import Leader
+    from lcm.control_plane.records.unit_of_work import Leader, Transaction
+    from lcm.control_plane.store.port import Store
     from lcm.model.fleet.state import LeadershipTerm
     from lcm.model.system import ControllerReport
+
 
 _MAX_LEAKS = 100
 
 
 class MirrorStatus(Protocol):
-    """What is read off the mirror."""
+    """What is read from a mirror."""
 
-    figures: MirrorCounters
+    counters: MirrorCounters
 
     @property
     def lag(self) -> float: ...
@@ -49,8 +61,8 @@ class MirrorStatus(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessDetails:
-    """What is told of the process. `about` may be completed after the start."""
+class ControlPlaneProcess:
+    """What is reported about the process. `about` may be completed after the start."""
 
     about: Mapping[str, object]
     store: str = ""
@@ -58,42 +70,41 @@ class ProcessDetails:
 
 
 class SystemService:
-    """Takes controllers' reports and tells how all is. The last report of each is kept, and no line in the journal."""
+    """Stores controllers' reports and reports system health. The last report of each is stored, not in the journal."""
 
     def __init__(
-        self, plane: ControlPlaneContext, fleet: FleetService, stream: EventStream, process: ProcessDetails
+        self, context: ControlPlaneContext, fleet: FleetService, stream: EventStream, process: ControlPlaneProcess
     ) -> None:
-        self._plane = plane
+        self._context = context
         self._fleet = fleet
         self._stream = stream
         self._process = process
         self._started_at = clock.now()
-        self._latest: dict[str, ReceivedControllerReport] = {}  # also when the store cannot be asked
+        self._latest: dict[str, ReceivedControllerReport] = {}  # also used while the store is unavailable
 
     async def report(self, leader: Leader, report: ControllerReport) -> ReceivedControllerReport:
-        """A controller that leads says how it is."""
+        """Store the report of a leading controller."""
 
-        async def attempt(change: Transaction) -> ReceivedControllerReport:
-            await change.fence(leader.controller, leader.term)
-            stored = await change.store.get(CONTROLLER_REPORTS, leader.controller)
-            seen = ReceivedControllerReport(
-                controller=leader.controller, term=leader.term, received_at=change.now, report=report
+        async def attempt(tx: Transaction) -> ReceivedControllerReport:
+            stored = await tx.store.get(CONTROLLER_REPORTS, leader.controller)
+            received = ReceivedControllerReport(
+                controller=leader.controller, term=leader.term, received_at=tx.now, report=report
             )
             revision = None if stored is None else stored.revision
-            change.write(Put(CONTROLLER_REPORTS, leader.controller, seen.model_dump_json().encode(), revision))
-            return seen
+            tx.stage(Put(CONTROLLER_REPORTS, leader.controller, received.model_dump_json().encode(), revision))
+            return received
 
-        seen = await self._plane.records.change(leader.actor, attempt)
-        self._latest[seen.controller] = seen
-        return seen
+        received = await self._context.unit_of_work.run_fenced(leader, attempt)
+        self._latest[received.controller] = received
+        return received
 
     async def health(self) -> SystemHealth:
-        """How all is now."""
+        """The current health of the system."""
         now = clock.now()
         reports = await self._reports()
         summary = await self._fleet.summary()
         leaders = {leader.controller: leader for leader in summary.leaders}
-        leaks = [leak for _, seen in sorted(reports.items()) for leak in seen.report.leaks]
+        leaks = [leak for _, received in sorted(reports.items()) for leak in received.report.leaks]
         return SystemHealth(
             plane=self._own(now),
             controllers=tuple(
@@ -104,20 +115,20 @@ class SystemService:
             held_workers=summary.held_workers,
             breakers=summary.breakers,
             leaks=tuple(leaks[:_MAX_LEAKS]),
-            leaks_total=sum(seen.report.leaks_total for seen in reports.values()),
+            leaks_total=sum(received.report.leaks_total for received in reports.values()),
         )
 
     async def _reports(self) -> dict[str, ReceivedControllerReport]:
-        known = dict(self._latest)
+        latest = dict(self._latest)
         try:
-            page = await self._plane.store.find(CONTROLLER_REPORTS)
+            page = await self._context.store.find(CONTROLLER_REPORTS)
         except StoreError:
-            return known
+            return latest
         for stored in page.items:
-            seen = ReceivedControllerReport.model_validate_json(stored.body)
-            if seen.controller not in known or known[seen.controller].received_at < seen.received_at:
-                known[seen.controller] = seen  # another control plane took it
-        return known
+            received = ReceivedControllerReport.model_validate_json(stored.body)
+            if received.controller not in latest or latest[received.controller].received_at < received.received_at:
+                latest[received.controller] = received  # another control plane received it
+        return latest
 
     def _own(self, now: datetime) -> ControlPlaneHealth:
         about, mirrors, stream = self._process.about, self._process.mirrors, self._stream
@@ -126,25 +137,25 @@ class SystemService:
             installation_id=str(about.get("installation_id", "")),
             store=self._process.store,
             coordination=str(about.get("coordination", "")),
-            regions=self._plane.regions,
+            regions=self._context.regions,
             started_at=self._started_at,
             uptime_seconds=(now - self._started_at).total_seconds(),
             mirror=_mirror_health(mirrors) if mirrors else None,
             stream=StreamHealth(
                 clients=stream.clients,
-                opened=stream.figures.opened,
-                cut_off=stream.figures.cut_off,
-                resets=stream.figures.resets,
-                events=stream.figures.events,
+                opened=stream.counters.opened,
+                cut_off=stream.counters.cut_off,
+                resets=stream.counters.resets,
+                events=stream.counters.events,
             ),
         )
 
 
 def _mirror_health(mirrors: Sequence[MirrorStatus]) -> MirrorHealth:
-    """All of them as one: nobody can do anything about only one of them."""
+    """All mirrors added up: no operator can act on a single mirror."""
 
     def total(name: str) -> int:
-        return sum(getattr(mirror.figures, name) for mirror in mirrors)
+        return sum(getattr(mirror.counters, name) for mirror in mirrors)
 
     return MirrorHealth(
         lag_seconds=max(mirror.lag for mirror in mirrors),
@@ -154,22 +165,82 @@ def _mirror_health(mirrors: Sequence[MirrorStatus]) -> MirrorHealth:
         mended=total("mended"),
         failed=total("failed"),
         comparisons=total("comparisons"),
-        trouble="; ".join(dict.fromkeys(word for mirror in mirrors for word in mirror.readiness())),
+        trouble="; ".join(dict.fromkeys(reason for mirror in mirrors for reason in mirror.readiness())),
     )
 
 
 def _controller_health(
-    name: str, leader: LeadershipTerm | None, seen: ReceivedControllerReport | None, now: datetime
+    name: str, leader: LeadershipTerm | None, received: ReceivedControllerReport | None, now: datetime
 ) -> ControllerHealth:
-    verdict, said = assess_controller(seen, now)
+    verdict, explanation = assess_controller(received, now)
     return ControllerHealth(
         name=name,
         verdict=verdict,
-        said=said,
+        said=explanation,
         term=leader.term if leader is not None else None,
         leads_since=leader.announced_at if leader is not None else None,
         startup_sweep_done=leader is not None and leader.startup_sweep_done,
-        reported_at=seen.received_at if seen is not None else None,
-        age_seconds=(now - seen.received_at).total_seconds() if seen is not None else None,
-        report=seen.report if seen is not None else None,
+        reported_at=received.received_at if received is not None else None,
+        age_seconds=(now - received.received_at).total_seconds() if received is not None else None,
+        report=received.report if received is not None else None,
     )
+
+
+class ControlPlaneCollector(Collector):
+    """Prometheus metrics of one control plane, read at scrape time. Those of all mirrors are added up."""
+
+    def __init__(self, mirrors: Sequence[MirrorStatus], stream: EventStream) -> None:
+        self._mirrors = mirrors
+        self._stream = stream
+
+    def collect(self) -> Iterator[Metric]:
+        mirror = _mirror_health(self._mirrors)
+        yield GaugeMetricFamily("lcm_mirror_lag_seconds", "How far the mirror is behind", value=mirror.lag_seconds)
+        yield GaugeMetricFamily("lcm_mirror_pending", "Records not yet mirrored", value=mirror.pending)
+        for name in ("written", "deleted", "mended", "failed", "comparisons"):
+            yield CounterMetricFamily(f"lcm_mirror_{name}", f"Mirror: {name}", value=getattr(mirror, name))
+        yield GaugeMetricFamily("lcm_stream_clients", "Clients of the event stream", value=self._stream.clients)
+        for name in ("opened", "cut_off", "resets", "events"):
+            value = getattr(self._stream.counters, name)
+            yield CounterMetricFamily(f"lcm_stream_{name}", f"Event stream: {name}", value=value)
+
+
+class InstallationMismatchError(Exception):
+    """LCM_INSTALLATION_ID differs from the installation that the store belongs to."""
+
+    def __init__(self, configured: str, stored: str) -> None:
+        super().__init__(
+            f'LCM_INSTALLATION_ID="{configured}": the store belongs to the installation {stored}, whose instances would'
+            f" no longer be recognized as ours; unset LCM_INSTALLATION_ID, set it to {stored},"
+            f" or set STORE_URL to the store of {configured}"
+        )
+
+
+async def ensure_installation(tx: Transaction, configured: str | None) -> Installation:
+    """The id of this installation, created and stored at the first start.
+
+    If two processes start at once on one store, the second to commit runs again and finds the id of the first.
+    """
+    stored = await _read_stored(tx.store)
+    if stored is None:
+        installation = Installation(installation_id=configured or clock.new_id("lcm"))
+        tx.stage(Put(INSTALLATION, INSTALLATION.name, installation.model_dump_json().encode(), None))
+        tx.audit("installation_named", installation.installation_id)
+        return installation
+    if configured is not None and configured != stored.installation_id:
+        raise InstallationMismatchError(configured, stored.installation_id)
+    return stored
+
+
+async def read_installation(store: Store) -> Installation:
+    installation = await _read_stored(store)
+    if installation is None:
+        raise ProblemError(
+            ProblemCode.UNAVAILABLE, "the installation has no id yet; it is created when the control plane starts"
+        )
+    return installation
+
+
+async def _read_stored(store: Store) -> Installation | None:
+    stored = await store.get(INSTALLATION, INSTALLATION.name)
+    return None if stored is None else Installation.model_validate_json(stored.body)

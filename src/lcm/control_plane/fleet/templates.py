@@ -1,4 +1,4 @@
-"""Templates: seeded at start-up, changed by admins, asked for by controllers."""
+"""Worker templates: seeded at startup, changed by admins, read by controllers."""
 
 from __future__ import annotations
 
@@ -25,45 +25,44 @@ log = structlog.get_logger(__name__)
 
 
 async def read_template(store: Store, name: str) -> WorkerTemplate:
-    """The template of this name."""
     stored = await store.get(TEMPLATES, name)
     if stored is None:
         raise ProblemError(
-            ProblemCode.NOT_FOUND, f"there is no template {name}; lcm templates list shows those that are"
+            ProblemCode.NOT_FOUND, f"there is no template {name}; lcm templates list shows the existing ones"
         )
     return WorkerTemplate.model_validate_json(stored.body)
 
 
-async def put_template(change: Transaction, template: WorkerTemplate) -> bool:
-    """Make or change a template; says whether it is new."""
-    stored = await change.store.get(TEMPLATES, template.name)
+async def put_template(tx: Transaction, template: WorkerTemplate) -> bool:
+    """Create or change a template; returns whether it is new."""
+    stored = await tx.store.get(TEMPLATES, template.name)
     if stored is not None and WorkerTemplate.model_validate_json(stored.body) == template:
         return False
     revision = None if stored is None else stored.revision
     body = template.model_dump_json().encode()
-    change.write(Put(TEMPLATES, template.name, body, revision, {"enabled": template.enabled}))
-    change.audit("template_created" if stored is None else "template_changed", template.name)
+    tx.stage(Put(TEMPLATES, template.name, body, revision, {"enabled": template.enabled}))
+    tx.audit("template_created" if stored is None else "template_changed", template.name)
     return stored is None
 
 
-async def set_template_enabled(change: Transaction, name: str, *, enabled: bool) -> WorkerTemplate:
-    """Enable or disable a template. Workers that were made from it stay as they are."""
-    template = await read_template(change.store, name)
-    switched = template.model_copy(update={"enabled": enabled})
-    await put_template(change, switched)
-    return switched
+async def set_template_enabled(tx: Transaction, name: str, *, enabled: bool) -> WorkerTemplate:
+    """Enable or disable a template. Existing workers are unaffected."""
+    template = await read_template(tx.store, name)
+    updated = template.model_copy(update={"enabled": enabled})
+    await put_template(tx, updated)
+    return updated
 
 
 def load_templates(path: Path) -> list[WorkerTemplate]:
-    """The templates of a YAML file: a list, or a mapping with `templates`. A bad entry is reported and passed over."""
+    """The templates of a YAML file: a list, or a mapping with `templates`. An invalid entry is logged and skipped."""
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        log.error("templates cannot be read; none are taken from there", path=str(path), error=str(error))
+        log.error("templates file cannot be read; no templates loaded", path=str(path), error=str(error))
         return []
     entries = content.get("templates") if isinstance(content, dict) else content
     if not isinstance(entries, list):
-        log.error("templates cannot be read: the file must hold a list", path=str(path))
+        log.error("templates file cannot be read: it must contain a list", path=str(path))
         return []
     return list(_valid_templates(path, entries))
 
@@ -76,15 +75,17 @@ def _valid_templates(path: Path, entries: list[Any]) -> Iterable[WorkerTemplate]
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])
             name = entry.get("name") if isinstance(entry, dict) else None
-            log.error("template passed over", path=str(path), entry=number, name=name, field=where, error=first["msg"])
+            log.error(
+                "invalid template skipped", path=str(path), entry=number, name=name, field=where, error=first["msg"]
+            )
 
 
-async def seed_templates(change: Transaction, path: Path | None) -> int:
-    """Upsert the templates of the file by name, or the defaults that are missing; says how many were written."""
+async def seed_templates(tx: Transaction, path: Path | None) -> int:
+    """Upsert the templates of the file by name, or add missing defaults; returns the number of new templates."""
     if path is not None:
-        wanted = load_templates(path)
-        return len([template for template in wanted if await put_template(change, template)])
-    missing = [template for template in DEFAULT_TEMPLATES if await change.store.get(TEMPLATES, template.name) is None]
+        loaded = load_templates(path)
+        return len([template for template in loaded if await put_template(tx, template)])
+    missing = [template for template in DEFAULT_TEMPLATES if await tx.store.get(TEMPLATES, template.name) is None]
     for template in missing:
-        await put_template(change, template)
+        await put_template(tx, template)
     return len(missing)

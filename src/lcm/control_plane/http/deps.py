@@ -1,4 +1,4 @@
-"""Who calls: the token, the JWT or the cookie of a request, and the headers of a leader."""
+"""Dependencies of routes: the authenticated caller, the leader of a controller's write, and request headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lcm.control_plane.auth.sessions import SessionService, SignInLinks, check_c
 from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import IdempotencyKey
-from lcm.control_plane.workers.controller_writes import Leader
+from lcm.control_plane.records.unit_of_work import Leader
 from lcm.model.access import Role
 from lcm.model.problems import ProblemCode
 
@@ -30,36 +30,36 @@ _ETAG_PATTERN = r'^(\*|(W/)?"?[0-9]{1,15}"?)$'
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
-    """Everything that can tell who is calling."""
+    """Authenticates requests by token, JWT or session cookie."""
 
     tokens: TokenService
     sessions: SessionService
-    throttle: SignInRateLimiter
+    rate_limiter: SignInRateLimiter
     oidc: OidcVerifier | None = None
     links: SignInLinks = field(default_factory=SignInLinks)
 
-    async def admit(self, request: Request) -> Caller:
-        """The caller, or a refusal. Failed attempts are counted before the next is looked at."""
+    async def authenticate(self, request: Request) -> Caller:
+        """The caller, or `UnauthenticatedError`. A failed attempt is counted before the next one is checked."""
         text = _bearer_token(request)
         if text is None:
             return await self._authenticate_session(request)
         return await self.authenticate_token(request, text)
 
     async def authenticate_token(self, request: Request, text: str) -> Caller:
-        """Who shows this token or JWT."""
+        """The caller that a token or JWT belongs to."""
         address = request.client.host if request.client else ""
         token_id = parse_token_id(text)
         if token_id is None:
-            self.throttle.check(address)  # a token from the settings could be guessed, one that we made cannot
+            self.rate_limiter.check(address)  # a token from the settings can be guessed, a generated one cannot
         try:
             return await self._verify(text)
         except UnauthenticatedError:
-            self.throttle.failed(address, token_id)
-            self.throttle.check(address, token_id)
+            self.rate_limiter.record_failure(address, token_id)
+            self.rate_limiter.check(address, token_id)
             raise
 
     async def _verify(self, text: str) -> Caller:
-        """A token of ours first: one from the settings may look like anything, also like a JWT."""
+        """Try tokens first: a token from the settings can have any form, also that of a JWT."""
         try:
             return await self.tokens.verify(text)
         except UnauthenticatedError:
@@ -82,18 +82,18 @@ def _bearer_token(request: Request) -> str | None:
     if not text:
         return None
     if scheme.lower() != "bearer":
-        raise UnauthenticatedError("Only Authorization: Bearer <token> is understood.")
+        raise UnauthenticatedError("Only Authorization: Bearer <token> is supported.")
     return text.strip()
 
 
 async def any_caller(request: Request) -> Caller:
-    """Whoever is signed in, with whatever role."""
-    gate: Authenticator = request.app.state.parts.gate
-    return await gate.admit(request)
+    """The authenticated caller, whatever its role."""
+    authenticator: Authenticator = request.app.state.services.authenticator
+    return await authenticator.authenticate(request)
 
 
 REQUIRED_ROLES: dict[Callable[[Request], Awaitable[Caller]], Role] = {}
-"""Which role each of the checks below asks for: what the OpenAPI document says is read here."""
+"""The role that each dependency below requires. The OpenAPI document reads it."""
 
 
 def _require_role(role: Role) -> Callable[[Request], Awaitable[Caller]]:
@@ -116,49 +116,54 @@ Controller = Annotated[Caller, Depends(_require_role(Role.CONTROLLER))]
 async def leader_from_headers(
     caller: Controller,
     x_lcm_controller: Annotated[
-        str | None, Header(max_length=64, description="The name of the controller that writes: its service_name")
+        str | None, Header(max_length=64, description="The name of the controller that writes (its service_name).")
     ] = None,
     x_lcm_leader_term: Annotated[
-        str | None, Header(max_length=20, description="The term it leads in; a term older than the newest is refused")
+        str | None,
+        Header(max_length=20, description="Its leadership term. A term older than the newest one is rejected."),
     ] = None,
 ) -> Leader:
-    """The controller and term of a write; without both nothing is written."""
+    """The controller and term of a write. Both headers are required."""
     if not x_lcm_controller or not x_lcm_leader_term or not x_lcm_leader_term.isdecimal():
-        detail = "writes of controllers carry X-LCM-Controller (a name) and X-LCM-Leader-Term (a number)"
+        detail = "writes of controllers require the headers X-LCM-Controller (a name) and X-LCM-Leader-Term (a number)"
         raise ProblemError(ProblemCode.LEADER_HEADERS_MISSING, detail)
     return Leader(x_lcm_controller, int(x_lcm_leader_term))
 
 
-async def idempotency_key(
+async def idempotency_key_from_header(
     request: Request,
     caller: Operator,
     idempotency_key: Annotated[
         str | None,
         Header(
-            max_length=_MAX_KEY_LENGTH, description="The same key with the same request gets the same answer for a day"
+            max_length=_MAX_KEY_LENGTH,
+            description="For one day, a repeated request with the same key gets the same response.",
         ),
     ] = None,
 ) -> IdempotencyKey | None:
-    """The Idempotency-Key of a request, bound to the caller and to what was asked."""
+    """The Idempotency-Key of a request, bound to the caller and to the content of the request."""
     if idempotency_key is None:
         return None
     body = await request.body()
     return IdempotencyKey(caller.name, idempotency_key, f"{request.method} {request.url.path}\n".encode() + body)
 
 
-async def if_match(
+async def version_from_if_match(
     if_match: Annotated[
         str | None,
-        Header(pattern=_ETAG_PATTERN, description="Change it only at this version, as ETag gave it; else 412"),
+        Header(
+            pattern=_ETAG_PATTERN,
+            description="Apply the change only to this version, as returned in ETag; otherwise 412.",
+        ),
         WithJsonSchema({"type": "string", "pattern": _ETAG_PATTERN}),
     ] = None,
 ) -> int | None:
-    """The version of If-Match, with or without quotes; * and nothing mean any."""
+    """The version in If-Match, with or without quotes. `*` or no header means any version."""
     if if_match is None or if_match.strip() == "*":
         return None
     return int(if_match.strip().removeprefix("W/").strip('"'))
 
 
 LeaderDep = Annotated[Leader, Depends(leader_from_headers)]
-IdempotencyKeyDep = Annotated[IdempotencyKey | None, Depends(idempotency_key)]
-IfMatchDep = Annotated[int | None, Depends(if_match)]
+IdempotencyKeyDep = Annotated[IdempotencyKey | None, Depends(idempotency_key_from_header)]
+IfMatchDep = Annotated[int | None, Depends(version_from_if_match)]

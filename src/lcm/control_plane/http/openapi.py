@@ -1,7 +1,10 @@
-"""The OpenAPI document: beside what routes say of themselves, how to sign in, which role is needed, and examples."""
+"""The OpenAPI document: what the routes declare, with authentication, roles, the problem schema and examples."""
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -9,7 +12,7 @@ from fastapi.routing import APIRoute
 
 from lcm.control_plane.auth.sessions import cookie_name
 from lcm.control_plane.http.deps import CSRF_HEADER, REQUIRED_ROLES, any_caller
-from lcm.control_plane.http.examples.workers import worker_examples
+from lcm.model.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,42 +24,67 @@ if TYPE_CHECKING:
 
 BEARER, SESSION = "bearer", "session"
 _JSON = "application/json"
+_REFERENCE = "#/components/schemas/{model}"
 _SCHEMES = {
     BEARER: {
         "type": "http",
         "scheme": "bearer",
-        "description": "A token of ours (lcm_…), one from the settings, or a JWT of the identity provider.",
+        "description": "An LCM token (lcm_…), a token from the settings, or a JWT from the identity provider.",
     },
     SESSION: {
         "type": "apiKey",
         "in": "cookie",
         "name": cookie_name(secure=True),
         "description": (
-            f"What POST /api/session gives a browser; without TLS its name is {cookie_name(secure=False)}."
-            f" Changes carry besides, in {CSRF_HEADER}, what signing in answered with."
+            f"The session cookie from POST /api/session. Without TLS it is named {cookie_name(secure=False)}."
+            f" Requests that change something also send the header {CSRF_HEADER} with the `csrf` value of the sign-in."
         ),
     },
 }
 
 
 class DocumentedApp(FastAPI):
-    """An app whose document is completed when it is first asked for."""
+    """An app that completes its OpenAPI document on first use."""
 
-    documented: Sequence[APIRouter] = ()
+    api_routers: Sequence[APIRouter] = ()
 
     def openapi(self) -> dict[str, Any]:
-        """The document."""
+        """The completed document."""
         if self.openapi_schema is None:
             document = super().openapi()
             document.setdefault("components", {})["securitySchemes"] = _SCHEMES
-            _add_security(document, self.documented)
+            _add_problem_schema(document)
+            _add_security(document, self.api_routers)
             _add_examples(document)
         assert self.openapi_schema is not None
         return self.openapi_schema
 
 
+@cache
+def load_examples() -> dict[str, Any]:
+    """The examples by the name of their model. In the files, {"$example": name} stands for another example."""
+    raw: dict[str, Any] = {}
+    for name in ("workers", "lablets", "fleet", "auth"):
+        raw |= json.loads((files("lcm.control_plane.http") / "examples" / f"{name}.json").read_bytes())
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$example" in value:
+                return resolve(raw[value["$example"]])
+            return {key: resolve(part) for key, part in value.items()}
+        return [resolve(part) for part in value] if isinstance(value, list) else value
+
+    return {name: resolve(value) for name, value in raw.items()}
+
+
+def _add_problem_schema(document: dict[str, Any]) -> None:
+    """Routes refer to Problem by name only, so FastAPI does not add its schemas."""
+    schema = Problem.model_json_schema(ref_template=_REFERENCE)
+    document["components"].setdefault("schemas", {}).update({**schema.pop("$defs", {}), "Problem": schema})
+
+
 def _add_security(document: dict[str, Any], routers: Sequence[APIRouter]) -> None:
-    """Who may call is read off the very dependency that checks it, so that the two cannot differ."""
+    """Read the required role from the dependency that checks it, so that the two cannot differ."""
     for route in (route for router in routers for route in router.routes if isinstance(route, APIRoute)):
         calls = list(_dependency_calls(route.dependant))
         roles: list[Role] = [REQUIRED_ROLES[call] for call in calls if call in REQUIRED_ROLES]
@@ -68,7 +96,7 @@ def _add_security(document: dict[str, Any], routers: Sequence[APIRouter]) -> Non
                 operation["security"] = []
             if roles:
                 operation["x-lcm-role"] = roles[0].value
-                operation["description"] = f"{operation.get('description', '')}\n\nNeeds the role {roles[0].value}."
+                operation["description"] = f"{operation.get('description', '')}\n\nRequires the role {roles[0].value}."
 
 
 def _dependency_calls(dependant: Dependant) -> Iterator[Any]:
@@ -78,19 +106,19 @@ def _dependency_calls(dependant: Dependant) -> Iterator[Any]:
 
 
 def _add_examples(document: dict[str, Any]) -> None:
-    known = worker_examples()
+    examples = load_examples()
     for operation in (each for methods in document["paths"].values() for each in methods.values()):
-        answers = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
-        for part in (operation.get("requestBody", {}), *answers):
+        responses = [response for status, response in operation["responses"].items() if status.startswith("2")]
+        for part in (operation.get("requestBody", {}), *responses):
             content = part.get("content", {}).get(_JSON)
             name = None if content is None else _model_name(content["schema"])
-            if content is not None and name in known:
-                content["example"] = known[name]
+            if content is not None and name in examples:
+                content["example"] = examples[name]
 
 
 def _model_name(schema: dict[str, Any]) -> str | None:
-    """The model behind a schema; that of the first choice where there are several."""
+    """The name of the model that a schema refers to; of the first alternative if there are several."""
     chosen = schema["anyOf"][0] if "anyOf" in schema else schema
     name = str(chosen.get("$ref", "")).rpartition("/")[2]
-    # A model that is both asked for and answered may have two schemas.
+    # A model that is used in requests and in responses may have two schemas.
     return name.removesuffix("-Input").removesuffix("-Output") or None

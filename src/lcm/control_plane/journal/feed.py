@@ -1,7 +1,7 @@
-"""Following the store's journal: what was committed, by whatever process, reaches everybody here in order.
+"""The journal feed: what any process commits reaches all subscribers of this process in order.
 
-The feed holds a place in the journal and no lines of its own, so a slow subscriber costs time, not memory. It is woken
-after a commit of this process and looks by itself now and then for those of others.
+The feed keeps a position in the journal and no entries of its own, so a slow subscriber costs time, not memory. A
+commit of this process wakes it; it also polls, for the commits of other processes.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS = 1.0
 ENTRIES_PER_BATCH = 64
 _SUBSCRIBER_TIMEOUT = 5.0
-_RETRY_BACKOFF = Backoff(base=0.25, longest=15.0)
+_RETRY_BACKOFF = Backoff(base=0.25, max_delay=15.0)
 
 
 class JournalSubscriber(Protocol):
-    """Whoever wants to know what was committed."""
+    """Receives what was committed."""
 
     name: str
 
-    def gap(self) -> None:
-        """Something may have been committed that was not and will not be told: look for yourself.
+    def on_gap(self) -> None:
+        """Entries may have been missed and will not be delivered: read the current state.
 
-        This comes first of all, and again after a turn that failed or a place in the journal that was lost.
+        Called first of all, and again after a failed delivery or a lost position in the journal.
         """
 
-    async def lines(self, batch: Sequence[JournalEntry]) -> None:
-        """The next lines, in order, none twice. Others wait meanwhile, so a turn that takes too long is ended."""
+    async def on_entries(self, batch: Sequence[JournalEntry]) -> None:
+        """The next entries, in order, none twice. Other subscribers wait meanwhile, so a slow call is cancelled."""
 
 
 class JournalFeed(HostedService):
-    """Hands the journal from now on to its subscribers, batch by batch."""
+    """Delivers the journal from now on to its subscribers, in batches."""
 
     def __init__(self, store: Store, *, poll: float = POLL_SECONDS, batch: int = ENTRIES_PER_BATCH) -> None:
         super().__init__("journal")
@@ -55,113 +55,112 @@ class JournalFeed(HostedService):
         self._batch = batch
         self._woken = asyncio.Event()
         self._subscribers: list[JournalSubscriber] = []
-        self._missed: list[JournalSubscriber] = []  # who must be told of a gap before anything else
+        self._need_gap: list[JournalSubscriber] = []  # must be notified of a gap first
         self._failing: set[str] = set()
         self._failures = 0
-        self._trouble: str | None = None
+        self._error: str | None = None
         self._following = False
         self.position: str | None = None
-        """The last line that was handed out; None: none was and the journal was empty, or is not yet followed."""
+        """The cursor of the last delivered entry; None if the journal was empty or is not followed yet."""
 
     def wake(self) -> None:
-        """Look now: something was committed in this process."""
+        """Read the journal now: this process has committed something."""
         self._woken.set()
 
     def subscribe(self, subscriber: JournalSubscriber) -> Callable[[], None]:
-        """Tell it what is committed from now on; returns what ends that."""
+        """Deliver what is committed from now on; returns a function that ends the subscription."""
         self._subscribers.append(subscriber)
         if self._following:
-            self._missed.append(subscriber)
+            self._need_gap.append(subscriber)
             self.wake()
 
-        def leave() -> None:
-            for those in (self._subscribers, self._missed):
-                if subscriber in those:
-                    those.remove(subscriber)
+        def unsubscribe() -> None:
+            for group in (self._subscribers, self._need_gap):
+                if subscriber in group:
+                    group.remove(subscriber)
 
-        return leave
+        return unsubscribe
 
     async def start(self) -> None:
-        """Begin to follow, in the background: a store that is down does not hold up the process."""
+        """Follow the journal in the background: a store that is down does not block the start."""
         self._spawn(keep_running(self.name, self._run, _RETRY_BACKOFF), "follow")
 
     async def stop(self) -> None:
-        """Follow no further."""
         await cancel_and_wait(list(self._background))
 
     def readiness(self) -> list[str]:
-        """Says when the journal cannot be read."""
-        return [f"store: the journal cannot be read: {self._trouble}"] if self._trouble else []
+        """Not ready while the journal cannot be read."""
+        return [f"store: the journal cannot be read: {self._error}"] if self._error else []
 
     async def _run(self) -> None:
         while True:
             try:
-                delay = await self._round()
+                delay = await self._deliver_batch()
             except StoreError as error:
                 if isinstance(error, InvalidCursorError):
-                    self._following = False  # another store answers than before
-                delay = self._note_failure(str(error))
+                    self._following = False  # the store was replaced
+                delay = self._record_failure(str(error))
             if delay:
                 await self._pause(delay)
 
-    async def _round(self) -> float:
-        """Hand out one batch; returns how long there is nothing else to do."""
+    async def _deliver_batch(self) -> float:
+        """Deliver one batch; returns the seconds to wait before the next."""
         if not self._following:
-            await self._find_the_end()
-        # Forgotten before reading: a commit that lands while we read wakes us once more.
+            await self._seek_end()
+        # Cleared before reading: a commit during the read wakes us once more.
         self._woken.clear()
-        batch = await self._store.journal(after=self.position, limit=self._batch)
-        self._note_success()
-        if batch and await self._has_a_hole_before(batch[0]):
-            log.warning("old lines of the journal were forgotten before they were read here")
-            await self._find_the_end()
+        batch = await self._store.read_journal(after=self.position, limit=self._batch)
+        self._record_success()
+        if batch and await self._has_gap_before(batch[0]):
+            log.warning("journal entries expired before they were read here")
+            await self._seek_end()
             return 0.0
-        for subscriber in list(self._missed):
-            self._tell_gap(subscriber)
+        for subscriber in list(self._need_gap):
+            self._notify_gap(subscriber)
         if not batch:
             return self._poll
         self.position = batch[-1].cursor
-        for subscriber in [each for each in self._subscribers if each not in self._missed]:
-            await self._tell(subscriber, batch)
+        for subscriber in [each for each in self._subscribers if each not in self._need_gap]:
+            await self._deliver(subscriber, batch)
         return 0.0
 
-    async def _has_a_hole_before(self, line: JournalEntry) -> bool:
-        """Whether lines that were not handed out are gone: only after a stop for longer than they are kept."""
-        if self.position is None or parse_journal_cursor(line.cursor) == parse_journal_cursor(self.position) + 1:
+    async def _has_gap_before(self, entry: JournalEntry) -> bool:
+        """Whether undelivered entries were deleted: only after a pause longer than the retention period."""
+        if self.position is None or parse_journal_cursor(entry.cursor) == parse_journal_cursor(self.position) + 1:
             return False
         through = await deleted_through(self._store)
         return through is not None and through > self.position
 
-    async def _find_the_end(self) -> None:
-        newest = await self._store.journal(newest_first=True, limit=1)
+    async def _seek_end(self) -> None:
+        newest = await self._store.read_journal(newest_first=True, limit=1)
         self.position = newest[0].cursor if newest else None
         self._following = True
-        self._missed = list(self._subscribers)
+        self._need_gap = list(self._subscribers)
 
-    async def _tell(self, subscriber: JournalSubscriber, batch: Sequence[JournalEntry]) -> None:
+    async def _deliver(self, subscriber: JournalSubscriber, batch: Sequence[JournalEntry]) -> None:
         try:
             async with asyncio.timeout(_SUBSCRIBER_TIMEOUT):
-                await subscriber.lines(batch)
-        except Exception as error:  # noqa: BLE001 - one that fails must not keep the lines from the others
-            self._note_failing(subscriber, error)
+                await subscriber.on_entries(batch)
+        except Exception as error:  # noqa: BLE001 - a failing subscriber must not block the others
+            self._log_failing(subscriber, error)
             if subscriber in self._subscribers:
-                self._missed.append(subscriber)
+                self._need_gap.append(subscriber)
         else:
             self._failing.discard(subscriber.name)
 
-    def _tell_gap(self, subscriber: JournalSubscriber) -> None:
+    def _notify_gap(self, subscriber: JournalSubscriber) -> None:
         try:
-            subscriber.gap()
+            subscriber.on_gap()
         except Exception as error:  # noqa: BLE001 - as above
-            self._note_failing(subscriber, error)
+            self._log_failing(subscriber, error)
         else:
-            self._missed.remove(subscriber)
+            self._need_gap.remove(subscriber)
 
-    def _note_failing(self, subscriber: JournalSubscriber, error: Exception) -> None:
+    def _log_failing(self, subscriber: JournalSubscriber, error: Exception) -> None:
         if subscriber.name not in self._failing:
             self._failing.add(subscriber.name)
             log.error(
-                "subscriber of the journal failed and will be told to look for itself",
+                "journal subscriber failed; it will be notified of a gap",
                 subscriber=subscriber.name,
                 exc_info=error,
             )
@@ -173,14 +172,14 @@ class JournalFeed(HostedService):
         except TimeoutError:
             return
 
-    def _note_failure(self, error: str) -> float:
-        if self._trouble is None:
-            log.warning("the journal cannot be read; trying again", error=error)
-        self._trouble = error
+    def _record_failure(self, error: str) -> float:
+        if self._error is None:
+            log.warning("journal cannot be read; retrying", error=error)
+        self._error = error
         self._failures += 1
         return _RETRY_BACKOFF.delay(self._failures - 1)
 
-    def _note_success(self) -> None:
-        if self._trouble is not None:
-            log.info("the journal is read again", after_attempts=self._failures)
-        self._trouble, self._failures = None, 0
+    def _record_success(self) -> None:
+        if self._error is not None:
+            log.info("journal can be read again", after_attempts=self._failures)
+        self._error, self._failures = None, 0

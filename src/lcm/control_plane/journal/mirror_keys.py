@@ -1,4 +1,4 @@
-"""What of a record stands in coordination, and changing such a key only while it is as it was last seen."""
+"""Which fields of a record are mirrored to coordination, and compare-and-swap writes of those keys."""
 
 from __future__ import annotations
 
@@ -26,37 +26,38 @@ _LABLET_FIELDS = ("id", "status", "wanted", "worker_id", "generation", "version"
 
 @dataclass(frozen=True, slots=True)
 class MirrorSpec:
-    """What of a kind is mirrored: under which prefix, and which facts of a document; None for one that has no key."""
+    """How a kind is mirrored: its prefix, and the facts of a document; None for a document without a key."""
 
     kind: Kind
-    topic: str  # of the journal's lines that carry a changed document
+    topic: str  # of the journal entries that carry a changed document
     prefix: str
-    facts: Callable[[bytes], Mapping[str, object] | None]  # with a `version` that moves whenever another one does
-    where: Where = field(default_factory=Where)  # leaves out documents that have no key, as many as can be told
+    facts: Callable[[bytes], Mapping[str, object] | None]  # with a `version` that changes whenever another fact does
+    where: Where = field(default_factory=Where)  # excludes most documents that have no key
 
     def value(self, body: bytes) -> bytes | None:
-        """What the key of a document must hold; None: there must be none."""
+        """The value that the key of a document must have; None if there must be no key."""
         facts = self.facts(body)
         return None if facts is None else json.dumps(facts, separators=(",", ":")).encode()
 
 
-def _spec_of(kind: Kind, topic: str, prefix: str, names: Sequence[str], over: Collection[str]) -> MirrorSpec:
-    """Mirror these facts of each document whose status is none in which all is over."""
-    ended = sorted(str(status) for status in over)
+def _spec_of(kind: Kind, topic: str, prefix: str, names: Sequence[str], final_statuses: Collection[str]) -> MirrorSpec:
+    """Mirror these fields of each document that is not in a final status."""
+    final = sorted(str(status) for status in final_statuses)
 
     def facts(body: bytes) -> dict[str, object] | None:
-        document = from_json(body)  # each changed record is read here twice: half the time of the standard library
-        return None if document["status"] in ended else {name: document[name] for name in names}
+        document = from_json(body)  # runs twice per changed record; takes half the time of the standard library
+        return None if document["status"] in final else {name: document[name] for name in names}
 
-    return MirrorSpec(kind, topic, prefix, facts, Where(none_of={"status": ended}))
+    return MirrorSpec(kind, topic, prefix, facts, Where(none_of={"status": final}))
 
 
 WORKER_MIRROR = _spec_of(WORKERS, WORKER_CHANGED, "/workers/", _WORKER_FIELDS, (WorkerStatus.TERMINATED,))
+# Lablets are mirrored under /instances/, not /lablets/: the prefix is part of the contract with controllers.
 LABLET_MIRROR = _spec_of(LABLETS, LABLET_CHANGED, "/instances/", _LABLET_FIELDS, FINAL_LABLET_STATUSES)
 
 
 def mirrored_version(value: bytes) -> int | None:
-    """The version that a key's value carries; None: whoever wrote this, it was no mirror."""
+    """The version in a key's value; None if a mirror did not write it."""
     try:
         version = json.loads(value)["version"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -65,7 +66,7 @@ def mirrored_version(value: bytes) -> int | None:
 
 
 class MirrorKeys:
-    """The keys under a prefix as they were last seen."""
+    """A cache of the keys under a prefix, as last seen, with compare-and-swap writes."""
 
     def __init__(self, coordination: Coordination, prefix: str) -> None:
         self._coordination = coordination
@@ -73,26 +74,26 @@ class MirrorKeys:
         self._seen: dict[str, KeyValue] = {}
 
     def ids(self) -> set[str]:
-        """Whose keys are known."""
+        """The ids of records whose keys are cached."""
         return set(self._seen)
 
     def value(self, record_id: str) -> bytes | None:
-        """What the key held when it was last seen; None: there was none, or it was never looked at."""
+        """The value of the key when last seen; None if there was none or it was never read."""
         seen = self._seen.get(record_id)
         return seen.value if seen else None
 
-    async def seen(self, record_id: str) -> KeyValue | None:
-        """The key as it was last seen, or as it is; whoever writes it finds out whether it still is so."""
-        return self._seen.get(record_id) or await self.look(record_id)
+    async def last_seen(self, record_id: str) -> KeyValue | None:
+        """The key as last seen, read if it was never seen. A write finds out whether it has changed since."""
+        return self._seen.get(record_id) or await self.refresh(record_id)
 
-    async def look(self, record_id: str) -> KeyValue | None:
-        """The key as it is."""
-        found = await self._coordination.get(self._prefix + record_id)
-        self._remember(record_id, found)
-        return found
+    async def refresh(self, record_id: str) -> KeyValue | None:
+        """Read the key."""
+        item = await self._coordination.get(self._prefix + record_id)
+        self._remember(record_id, item)
+        return item
 
-    async def change(self, record_id: str, seen: KeyValue | None, value: bytes | None) -> bool:
-        """Change the key if it still is as it was seen, and see what is there then; says whether this did it."""
+    async def write(self, record_id: str, seen: KeyValue | None, value: bytes | None) -> bool:
+        """Write the key if it has not changed since it was seen, and cache the result; returns whether it did."""
         key = self._prefix + record_id
         try:
             if value is None:
@@ -106,18 +107,18 @@ class MirrorKeys:
                 self._remember(record_id, swap.current)
                 return swap.succeeded
         except CoordinationOutcomeUnknownError:
-            pass  # it may have happened: look
-        await self.look(record_id)
+            pass  # the write may have happened: read the key
+        await self.refresh(record_id)
         return False
 
     async def refresh_all(self) -> None:
-        """See all keys as they are at one moment."""
+        """Read all keys at one revision."""
         before = dict(self._seen)
         listing = await self._coordination.list_prefix(self._prefix)
         listed = {item.key.removeprefix(self._prefix): item for item in listing.items}
         for record_id in before.keys() | listed.keys():
-            # A key that was written while the list was on its way is known better than the list knows it. Revisions
-            # cannot tell, because an etcd that was replaced counts from the beginning.
+            # The cache is newer than the list for a key that was written while the list was read. Revisions cannot be
+            # compared, because an etcd that was replaced counts from the beginning.
             if self._seen.get(record_id) is before.get(record_id):
                 self._remember(record_id, listed.get(record_id))
 

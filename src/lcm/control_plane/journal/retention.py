@@ -1,15 +1,18 @@
-"""Forgetting old lines of the journal, and knowing afterwards how far they were forgotten.
+"""Journal retention: deletes old entries, and records how far. Also the service that runs such tasks periodically.
 
-How far is stored before a single line goes: whoever finds lines missing finds out that they are. Of a topic only what
-stands before all younger lines is forgotten, so that a line with the time of a wrong clock takes no other along.
+The marker is stored before the first entry is deleted, so a reader can tell that it missed entries. An entry is
+deleted only if no younger one comes before it, so a wrong clock does not cause other entries to be deleted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
 
 from lcm.control_plane.records.kinds import (
     AUDIT,
@@ -21,13 +24,20 @@ from lcm.control_plane.records.kinds import (
 )
 from lcm.control_plane.store.port import Put, RevisionConflictError
 from lcm.core import clock
+from lcm.core.hosting import HostedService, cancel_and_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
     from datetime import datetime
 
     from lcm.control_plane.store.port import JournalEntry, Store
 
+    MaintenanceTask: TypeAlias = Callable[[], Awaitable[int]]
+
+
+log = structlog.get_logger(__name__)
+
+MAINTENANCE_INTERVAL = 600.0
 RETAINED_TOPICS = (AUDIT, WORKER_HISTORY, WORKER_CHANGED, LABLET_HISTORY, LABLET_CHANGED)
 _EVENT_TOPICS = (WORKER_CHANGED, LABLET_CHANGED)
 _BATCH_SIZE = 500
@@ -35,38 +45,38 @@ _BATCH_SIZE = 500
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How long lines are kept. Changes of records are large and serve only those who come back to the stream."""
+    """How long entries are kept. Change events are large, and only serve clients that resume the stream."""
 
-    journal: timedelta | None = timedelta(days=90)  # None: for ever
+    journal: timedelta | None = timedelta(days=90)  # None: forever
     events: timedelta = timedelta(hours=24)
 
-    def of(self, topic: str) -> timedelta | None:
-        """How long lines of a topic are kept; None: for ever."""
+    def for_topic(self, topic: str) -> timedelta | None:
+        """How long entries of a topic are kept; None: forever."""
         return self.events if topic in _EVENT_TOPICS else self.journal
 
 
 async def delete_expired_entries(store: Store, retention: RetentionPolicy) -> int:
-    """Forget what is too old, in small portions; says how many lines went."""
-    gone = 0
+    """Delete expired entries in small batches; returns the number."""
+    deleted = 0
     for topic in RETAINED_TOPICS:
-        kept_for = retention.of(topic)
-        while kept_for is not None and (portion := await _delete_batch(store, topic, clock.now() - kept_for)):
-            gone += portion
-    return gone
+        kept_for = retention.for_topic(topic)
+        while kept_for is not None and (batch := await _delete_batch(store, topic, clock.now() - kept_for)):
+            deleted += batch
+    return deleted
 
 
 async def deleted_through(store: Store, topics: Collection[str] = ()) -> str | None:
-    """The last line of these topics, or of any, that may be gone; None: all that was ever told is there."""
-    asked = [topic for topic in RETAINED_TOPICS if not topics or topic in topics]
-    found = await store.get_many(RETENTION_MARKERS, asked)
-    return max((json.loads(stored.body)["through"] for stored in found.values()), default=None)
+    """The cursor of the last entry of these topics, or of any, that may be deleted; None if none ever was."""
+    selected = [topic for topic in RETAINED_TOPICS if not topics or topic in topics]
+    markers = await store.get_many(RETENTION_MARKERS, selected)
+    return max((json.loads(stored.body)["through"] for stored in markers.values()), default=None)
 
 
 async def _delete_batch(store: Store, topic: str, before: datetime) -> int:
-    """One portion. Another control plane that is at it too does no harm: the mark only moves forward."""
+    """Delete one batch. Another control plane may do the same at once: the marker only moves forward."""
     stored = await store.get(RETENTION_MARKERS, topic)
     marked = None if stored is None else str(json.loads(stored.body)["through"])
-    last = _last_expired(await store.journal(topics=[topic], limit=_BATCH_SIZE), before, clock.now())
+    last = _last_expired(await store.read_journal(topics=[topic], limit=_BATCH_SIZE), before, clock.now())
     if last is None:
         return 0
     if marked is None or last.cursor > marked:
@@ -74,16 +84,45 @@ async def _delete_batch(store: Store, topic: str, before: datetime) -> int:
         try:
             await store.commit([Put(RETENTION_MARKERS, topic, body, None if stored is None else stored.revision)])
         except RevisionConflictError:
-            return 0  # somebody else forgets these; what is left comes next time
-    return await store.forget(topic, through=last.cursor, limit=_BATCH_SIZE)
+            return 0  # another control plane deletes these; the rest follows next time
+    return await store.trim_journal(topic, through=last.cursor, limit=_BATCH_SIZE)
 
 
-def _last_expired(lines: Iterable[JournalEntry], before: datetime, now: datetime) -> JournalEntry | None:
-    """The last line before which all are old. One that claims to come from the future tells nothing, and is passed."""
+def _last_expired(entries: Iterable[JournalEntry], before: datetime, now: datetime) -> JournalEntry | None:
+    """The last entry before which all are expired. An entry dated in the future is skipped."""
     last: JournalEntry | None = None
-    for line in lines:
-        if before <= line.at <= now:
+    for entry in entries:
+        if before <= entry.at <= now:
             break
-        if line.at < before:
-            last = line
+        if entry.at < before:
+            last = entry
     return last
+
+
+class MaintenanceService(HostedService):
+    """Runs all tasks in turn at a fixed interval. A task that failed runs again at the next interval."""
+
+    def __init__(self, tasks: Mapping[str, MaintenanceTask], *, every: float = MAINTENANCE_INTERVAL) -> None:
+        """A task returns the number of items it has removed."""
+        super().__init__("maintenance")
+        self._tasks = tasks
+        self._every = every
+
+    async def start(self) -> None:
+        """The first run is one interval after the start, so that it does not slow the start down."""
+        self._spawn(self._run(), "tasks")
+
+    async def stop(self) -> None:
+        """Cancel a running task: each can be interrupted at any point."""
+        await cancel_and_wait(list(self._background))
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._every)
+            for name, task in self._tasks.items():
+                try:
+                    removed = await task()
+                except Exception:
+                    log.exception("maintenance task failed; will retry", task=name, retry_in_seconds=self._every)
+                else:
+                    log.debug("maintenance task done", task=name, removed=removed)

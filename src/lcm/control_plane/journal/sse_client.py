@@ -1,4 +1,4 @@
-"""One listener of the event stream: what it wants to hear of, what waits for it, and how it looks on the wire."""
+"""One client of the event stream: its filter, its buffer, and the format of events on the wire."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """What a client wants to hear of: all conditions hold, an empty one always does.
+    """Which events a client receives: all conditions must match, an empty one always does.
 
-    With regions only lines about workers are wanted, as nothing else is in one.
+    With regions, only entries about workers match, because nothing else is in a region.
     """
 
     worker_ids: frozenset[str] = frozenset()
@@ -26,73 +26,73 @@ class EventFilter:
 
 
 def format_event(event: str, data: bytes, cursor: str | None = None) -> bytes:
-    """One event as it goes over the wire."""
-    if b"\n" in data or b"\r" in data:  # between the tokens of JSON only, where a space does as well
+    """One event in the wire format."""
+    if b"\n" in data or b"\r" in data:  # only between JSON tokens, where a space is equivalent
         data = data.replace(b"\r", b" ").replace(b"\n", b" ")
-    place = f"id: {cursor}\n" if cursor is not None else ""
-    return f"{place}event: {event}\ndata: ".encode() + data + b"\n\n"
+    event_id = f"id: {cursor}\n" if cursor is not None else ""
+    return f"{event_id}event: {event}\ndata: ".encode() + data + b"\n\n"
 
 
-def format_notice(event: str, reason: str, cursor: str | None = None, **facts: object) -> bytes:
-    return format_event(event, json.dumps({"reason": reason, **facts}, separators=(",", ":")).encode(), cursor)
+def format_notice(event: str, reason: str, cursor: str | None = None, **details: object) -> bytes:
+    """An event of the stream itself, with a reason."""
+    return format_event(event, json.dumps({"reason": reason, **details}, separators=(",", ":")).encode(), cursor)
 
 
 class StreamClient:
-    """One listener: what waits for it, and whether it is over."""
+    """One connected client: its buffered events, and whether it is finished."""
 
-    def __init__(self, wanted: EventFilter, limit: int) -> None:
-        self.wanted = wanted
-        self.place: str | None = None  # everything up to here it has been told, or did not want
+    def __init__(self, event_filter: EventFilter, limit: int) -> None:
+        self.filter = event_filter
+        self.cursor: str | None = None  # everything up to here was sent or filtered out
         self.final: bytes | None = None
         self._limit = limit
-        self._waiting: list[tuple[str | None, bytes]] = []
-        self._pulse = False
+        self._buffer: list[tuple[str | None, bytes]] = []
+        self._heartbeat_due = False
         self._wake = asyncio.Event()
 
     @property
     def half_full(self) -> bool:
-        """Whether it had better take something soon."""
-        return 2 * len(self._waiting) > self._limit
+        """Whether its buffer is more than half full."""
+        return 2 * len(self._buffer) > self._limit
 
-    def wants(self, line: JournalEntry, region: str | None) -> bool:
-        """Whether to tell it of a line, which is about a worker in this region."""
-        wanted = self.wanted
+    def matches(self, entry: JournalEntry, region: str | None) -> bool:
+        """Whether to send it this entry, which is about a worker in this region."""
         return (
-            (self.place is None or line.cursor > self.place)
-            and (not wanted.topics or line.topic in wanted.topics)
-            and (not wanted.worker_ids or line.subject in wanted.worker_ids)
-            and (not wanted.regions or region in wanted.regions)
+            (self.cursor is None or entry.cursor > self.cursor)
+            and (not self.filter.topics or entry.topic in self.filter.topics)
+            and (not self.filter.worker_ids or entry.subject in self.filter.worker_ids)
+            and (not self.filter.regions or region in self.filter.regions)
         )
 
     def offer(self, cursor: str | None, event: bytes) -> bool:
-        """Have the event told; False: there is no room for it."""
-        if len(self._waiting) >= self._limit:
+        """Buffer an event; returns False if the buffer is full."""
+        if len(self._buffer) >= self._limit:
             return False
-        self._waiting.append((cursor, event))
+        self._buffer.append((cursor, event))
         self._wake.set()
         return True
 
     def caught_up(self) -> None:
-        """Forget what waits but was told already from the journal."""
-        self._waiting = [each for each in self._waiting if not (each[0] and self.place and each[0] <= self.place)]
+        """Drop buffered events that were already sent from the journal."""
+        self._buffer = [each for each in self._buffer if not (each[0] and self.cursor and each[0] <= self.cursor)]
 
-    def pulse(self) -> None:
-        """Have a sign of life sent if there is nothing else to send."""
-        self._pulse = True
+    def request_heartbeat(self) -> None:
+        """Send a heartbeat if there is nothing else to send."""
+        self._heartbeat_due = True
         self._wake.set()
 
     def end(self, last: bytes) -> None:
-        """Let it go with a last word. What still waits it is told when it comes back."""
-        self._waiting.clear()
+        """Disconnect it with a final event. Buffered events are sent when it resumes."""
+        self._buffer.clear()
         self.final = self.final or last
         self._wake.set()
 
     async def chunk(self, heartbeat: Callable[[], bytes]) -> bytes:
-        """What there is to send, as soon as there is something."""
+        """Wait until there is something to send, and return it."""
         await self._wake.wait()
         self._wake.clear()
-        waiting, self._waiting = self._waiting, []
-        pulse, self._pulse = self._pulse, False
-        if pulse and not waiting and self.final is None:
+        buffer, self._buffer = self._buffer, []
+        heartbeat_due, self._heartbeat_due = self._heartbeat_due, False
+        if heartbeat_due and not buffer and self.final is None:
             return heartbeat()
-        return b"".join([event for _, event in waiting])
+        return b"".join([event for _, event in buffer])

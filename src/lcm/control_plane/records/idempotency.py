@@ -1,4 +1,4 @@
-"""Idempotent requests: the answer to a key is kept in the same commit as what was done, and given again."""
+"""Idempotent requests: the response for a key is stored in the commit of the change, and returned for a repeat."""
 
 from __future__ import annotations
 
@@ -28,68 +28,68 @@ RESPONSE_TTL = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """An Idempotency-Key as one caller gave it with one request."""
+    """An Idempotency-Key of one caller, with the request it came with."""
 
     caller: str
     key: str
-    request: bytes  # method, path and body: the same key with another request is a mistake
+    request: bytes  # method, path and body: the same key with a different request is an error
 
     @property
     def id(self) -> str:
-        """Where its answer is kept."""
+        """The id under which its response is stored."""
         return hashlib.sha256(f"{self.caller}\0{self.key}".encode()).hexdigest()
 
     @property
     def fingerprint(self) -> str:
-        """What the request was, without keeping it: it may hold a secret."""
+        """A hash of the request. The request itself is not stored: it may contain a secret."""
         return hashlib.sha256(self.request).hexdigest()
 
 
-async def find_response(change: Transaction, key: IdempotencyKey | None) -> bytes | None:
-    """The answer that was given to this key before; refused if it was another request."""
-    stored = None if key is None else await change.store.get(IDEMPOTENT_RESPONSES, key.id)
+async def find_response(tx: Transaction, key: IdempotencyKey | None) -> bytes | None:
+    """The stored response for this key; rejected if it was stored for a different request."""
+    stored = None if key is None else await tx.store.get(IDEMPOTENT_RESPONSES, key.id)
     if key is None or stored is None:
         return None
-    kept = json.loads(stored.body)
-    if kept["request"] != key.fingerprint:
-        detail = "this Idempotency-Key was used with another request; use a new one"
+    saved = json.loads(stored.body)
+    if saved["request"] != key.fingerprint:
+        detail = "this Idempotency-Key was used with a different request; use a new one"
         raise ProblemError(ProblemCode.IDEMPOTENCY_MISMATCH, detail)
-    return str(kept["answer"]).encode()
+    return str(saved["answer"]).encode()
 
 
 async def delete_expired_responses(store: Store, now: datetime) -> int:
-    """Forget answers that nobody will ask for again, in small portions; says how many."""
-    old, gone = Where(below={"at": (now - RESPONSE_TTL).isoformat()}), 0
-    while items := (await store.find(IDEMPOTENT_RESPONSES, old, limit=500)).items:
+    """Delete expired responses in small batches; returns the number."""
+    expired, deleted = Where(below={"at": (now - RESPONSE_TTL).isoformat()}), 0
+    while items := (await store.find(IDEMPOTENT_RESPONSES, expired, limit=500)).items:
         try:
             await store.commit([Delete(IDEMPOTENT_RESPONSES, item.id, item.revision) for item in items])
         except RevisionConflictError:
-            break  # another control plane is at it too
-        gone += len(items)
-    return gone
+            break  # another control plane is deleting them too
+        deleted += len(items)
+    return deleted
 
 
 async def run_idempotent(
-    records: UnitOfWork,
+    unit_of_work: UnitOfWork,
     actor: Actor,
     key: IdempotencyKey | None,
     attempt: Callable[[Transaction], Awaitable[BaseModel]],
 ) -> bytes:
-    """Run a change that answers with a record, or give the answer that this key was given before."""
+    """Run an attempt that returns a record, or return the stored response for this key."""
 
-    async def once(change: Transaction) -> bytes:
-        former = await find_response(change, key)
-        if former is not None:
-            return former
-        answer = (await attempt(change)).model_dump_json().encode()
-        store_response(change, key, answer)
-        return answer
+    async def once(tx: Transaction) -> bytes:
+        stored = await find_response(tx, key)
+        if stored is not None:
+            return stored
+        response = (await attempt(tx)).model_dump_json().encode()
+        store_response(tx, key, response)
+        return response
 
-    return await records.change(actor, once)
+    return await unit_of_work.run(actor, once)
 
 
-def store_response(change: Transaction, key: IdempotencyKey | None, answer: bytes) -> None:
-    """Keep the answer with what is committed; of two requests with one key that run at once the second runs again."""
+def store_response(tx: Transaction, key: IdempotencyKey | None, response: bytes) -> None:
+    """Stage the response with the change. If two requests with one key run at once, the second to commit runs again."""
     if key is not None:
-        body = json.dumps({"request": key.fingerprint, "answer": answer.decode()}).encode()
-        change.write(Put(IDEMPOTENT_RESPONSES, key.id, body, None, {"at": change.now.isoformat()}))
+        body = json.dumps({"request": key.fingerprint, "answer": response.decode()}).encode()
+        tx.stage(Put(IDEMPOTENT_RESPONSES, key.id, body, None, {"at": tx.now.isoformat()}))

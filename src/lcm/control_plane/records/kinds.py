@@ -1,19 +1,34 @@
-"""The kinds of documents that the control plane keeps, and what can be asked of each."""
+"""The kinds of documents that the control plane stores, and the fields by which each can be queried.
+
+Query fields are stored beside each document. A field that is new in this version is empty for older documents, which
+would then be missing from lists that are sorted or filtered by it: `backfill_fields` writes it at the start.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.port import Kind
+import structlog
+
+from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Where
+from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.lablet.urgency import lablet_urgency, shown_until
+from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.urgency import worker_urgency
 
 if TYPE_CHECKING:
-    from lcm.control_plane.store.port import FieldValue
-    from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
-    from lcm.model.worker.record import Worker
+    from collections.abc import AsyncIterator, Callable
+
+    from lcm.control_plane.store.port import FieldValue, Store, StoredDocument
+    from lcm.model.lablet.record import LabletDefinitionSummary
+
+
+log = structlog.get_logger(__name__)
+
+_NEWEST_FIELD = "urgency"
+_PAGE = 100
 
 WORKERS = Kind(
     "workers",
@@ -84,7 +99,7 @@ DECISIONS = Kind("decisions")
 CONTROLLER_REPORTS = Kind("controller_reports")
 WORKER_SECRETS = Kind("worker_secrets")
 INSTALLATION = Kind("installation")
-RETENTION_MARKERS = Kind("forgotten")
+RETENTION_MARKERS = Kind("forgotten")  # stored names do not change
 IDEMPOTENT_RESPONSES = Kind("answers", fields=("at",))
 
 ALL_KINDS = (
@@ -112,7 +127,7 @@ LABLET_CHANGED = "lablet"
 
 
 def worker_fields(worker: Worker) -> dict[str, FieldValue]:
-    """What workers can be filtered, sorted and summed by."""
+    """The fields by which workers can be filtered, sorted and summed."""
     size = worker.capacity
     cost = worker.cost_per_hour_usd or 0.0
     stopped = worker.status is WorkerStatus.STOPPED
@@ -133,30 +148,30 @@ def worker_fields(worker: Worker) -> dict[str, FieldValue]:
         "memory_gb": size.memory_gb if size else None,
         "storage_gb": size.storage_gb if size else None,
         "max_nodes": size.max_nodes if size else None,
-        # What former stops have saved, and for a present one its beginning weighed by the price: from the sums of both
-        # the savings of the whole fleet follow at any moment, without looking at a single record.
+        # The savings of finished stops, and for a current stop its start time multiplied by the price. From the sums of
+        # both, the savings of the whole fleet at any time follow without reading a single record.
         "saved_usd": cost * worker.stopped_seconds / 3600,
         "stopped_since": cost * worker.status_since.timestamp() / 3600 if stopped else 0.0,
         "stopped_by_policy": worker.stopped_by_policy,
         "urgency": int(urgency),
-        "attention": f"{int(urgency)} {worker.name}",  # problems first, and among equals by name
+        "attention": f"{int(urgency)} {worker.name}",  # problems first, then by name
     }
 
 
 def worker_unique_keys(worker: Worker) -> dict[str, str]:
-    """What no two workers may share as long as neither is TERMINATED."""
+    """The values that no two workers may share unless one of them is TERMINATED."""
     if worker.status is WorkerStatus.TERMINATED:
         return {}
-    taken = {"name": worker.name}
+    keys = {"name": worker.name}
     if worker.instance_id is not None:
-        taken["instance_id"] = worker.instance_id
+        keys["instance_id"] = worker.instance_id
     if worker.requested_for is not None:
-        taken["requested_for"] = worker.requested_for
-    return taken
+        keys["requested_for"] = worker.requested_for
+    return keys
 
 
 def lablet_fields(lablet: Lablet) -> dict[str, FieldValue]:
-    """What lablets can be filtered and sorted by."""
+    """The fields by which lablets can be filtered and sorted."""
     urgency = int(lablet_urgency(lablet))
     return {
         "name": lablet.name,
@@ -169,20 +184,70 @@ def lablet_fields(lablet: Lablet) -> dict[str, FieldValue]:
         "created_at": lablet.created_at.isoformat(),
         "updated_at": lablet.updated_at.isoformat(),
         "urgency": urgency,
-        "attention": f"{urgency} {lablet.name}",  # problems first, and among equals by name
+        "attention": f"{urgency} {lablet.name}",  # problems first, then by name
         "shown_until": shown_until(lablet),
     }
 
 
 def lablet_unique_keys(lablet: Lablet) -> dict[str, str]:
-    """What no two lablets may share as long as neither has ended."""
+    """The values that no two lablets may share unless one of them has ended."""
     return {} if lablet.status in FINAL_LABLET_STATUSES else {"name": lablet.name}
 
 
 def definition_fields(definition: LabletDefinitionSummary) -> dict[str, FieldValue]:
-    """What definitions can be filtered and sorted by."""
+    """The fields by which definitions can be filtered and sorted."""
     return {
         "name": definition.name,
         "enabled": definition.enabled,
         "created_at": definition.created_at.isoformat(),
     }
+
+
+async def find_all(store: Store, kind: Kind, where: Where | None = None) -> AsyncIterator[StoredDocument]:
+    """All matching documents, read page by page."""
+    after: str | None = None
+    while True:
+        page = await store.find(kind, where, after=after, limit=_PAGE)
+        for stored in page.items:
+            yield stored
+        after = page.next_cursor
+        if after is None:
+            return
+
+
+async def backfill_fields(store: Store) -> int:
+    """Write the fields of records that lack the newest field; returns the number. Bodies and versions do not change."""
+    workers = await _backfill_kind(store, WORKERS, _worker_put)
+    lablets = await _backfill_kind(store, LABLETS, _lablet_put)
+    if workers or lablets:
+        log.info("backfilled new query fields", workers=workers, lablets=lablets)
+    return workers + lablets
+
+
+async def _backfill_kind(store: Store, kind: Kind, rebuild: Callable[[StoredDocument], Put]) -> int:
+    written = 0
+    missing = Where(any_of={_NEWEST_FIELD: [None]})
+    while True:
+        page = await store.find(kind, missing, limit=_PAGE)
+        if not page.items:
+            return written
+        for stored in page.items:
+            written += await _try_commit(store, rebuild(stored))
+
+
+def _worker_put(stored: StoredDocument) -> Put:
+    worker = Worker.model_validate_json(stored.body)
+    return Put(WORKERS, stored.id, stored.body, stored.revision, worker_fields(worker), worker_unique_keys(worker))
+
+
+def _lablet_put(stored: StoredDocument) -> Put:
+    lablet = Lablet.model_validate_json(stored.body)
+    return Put(LABLETS, stored.id, stored.body, stored.revision, lablet_fields(lablet), lablet_unique_keys(lablet))
+
+
+async def _try_commit(store: Store, put: Put) -> bool:
+    try:
+        await store.commit([put])
+    except RevisionConflictError:
+        return False  # another writer wrote the record meanwhile, and the fields with it
+    return True

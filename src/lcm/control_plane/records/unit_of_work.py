@@ -1,15 +1,16 @@
-"""Changing records: what is read, decided and written in one change is committed together or not at all.
+"""Transactions on records: what is read, decided and staged in one transaction is committed together or not at all.
 
-A change is a function that reads, decides and stages writes. If somebody else changed what it was decided from, it is
-run again from the beginning, so it must do nothing but read and stage.
+An attempt is a function that reads, decides and stages writes. If what it read has changed before the commit, it runs
+again from the beginning with a new transaction, so it must do nothing but read and stage.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.errors import PreconditionFailedError, ProblemError
 from lcm.control_plane.records.kinds import (
     AUDIT,
     FLEET,
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _MAX_ATTEMPTS = 20
-_RETRY_BACKOFF = Backoff(base=0.002, longest=0.1, jitter=0.5)
+_RETRY_BACKOFF = Backoff(base=0.002, max_delay=0.1, jitter=0.5)
 
 
 class Transaction:
-    """One attempt of a change by somebody, at one moment."""
+    """One attempt by one actor, at one time."""
 
     def __init__(self, store: Store, actor: Actor) -> None:
         self.store = store
@@ -63,21 +64,23 @@ class Transaction:
         self._entries: list[NewJournalEntry] = []
         self._guards: dict[tuple[str, str], Guard] = {}
 
-    async def worker(self, worker_id: str) -> Worker:
-        """The worker as it is now."""
+    async def worker(self, worker_id: str, *, if_match: int | None = None) -> Worker:
+        """Read a worker; with `if_match` it must be at this version."""
         stored = await self.store.get(WORKERS, worker_id)
         if stored is None:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no worker {worker_id}")
         worker = Worker.model_validate_json(stored.body)
+        if if_match is not None and if_match != worker.version:
+            raise PreconditionFailedError("worker", worker.version, if_match)
         self._read[worker_id] = (worker, stored.revision)
         return worker
 
-    def by_policy(self, name: str) -> None:
-        """From here on it is a policy that acts, whoever carried its question here."""
+    def act_as_policy(self, name: str) -> None:
+        """Record what follows as done by a policy, not by the caller who made the request."""
         self.actor = Actor(kind=ActorKind.POLICY, name=name)
 
-    def save(self, worker: Worker, action: str, reason: str = "", **details: Any) -> Worker:
-        """Write a worker that was read in this change, or a new one; one that did not change is not written."""
+    def save_worker(self, worker: Worker, action: str, reason: str = "", **details: Any) -> Worker:
+        """Stage a worker that was read in this transaction, or a new one. An unchanged worker is not written."""
         before, revision = self._read.get(worker.id, (None, None))
         if before is not None and worker == before:
             return worker
@@ -101,27 +104,29 @@ class Transaction:
         return worker
 
     def save_without_event(self, worker: Worker) -> None:
-        """Write what lives beside the record, such as activity: no version moves and nobody is told."""
+        """Stage fields that are not part of the contract, such as activity: no new version, no event."""
         before, revision = self._read[worker.id]
         if worker != before:
             assert (worker.version, worker.generation) == (before.version, before.generation)
             self._put(worker, revision)
 
     async def lablets(self, lablet_ids: Sequence[str]) -> dict[str, Lablet]:
-        """Those of the lablets that exist, as they are now."""
+        """Read lablets; those that do not exist are left out."""
         for lablet_id, stored in (await self.store.get_many(LABLETS, lablet_ids)).items():
             self._lablets[lablet_id] = (Lablet.model_validate_json(stored.body), stored.revision)
         return {lablet_id: self._lablets[lablet_id][0] for lablet_id in lablet_ids if lablet_id in self._lablets}
 
-    async def lablet(self, lablet_id: str) -> Lablet:
-        """The lablet as it is now."""
-        found = await self.lablets([lablet_id])
-        if lablet_id not in found:
+    async def lablet(self, lablet_id: str, *, if_match: int | None = None) -> Lablet:
+        """Read a lablet; with `if_match` it must be at this version."""
+        lablet = (await self.lablets([lablet_id])).get(lablet_id)
+        if lablet is None:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no lablet {lablet_id}")
-        return found[lablet_id]
+        if if_match is not None and if_match != lablet.version:
+            raise PreconditionFailedError("lablet", lablet.version, if_match)
+        return lablet
 
     def save_lablet(self, lablet: Lablet, action: str, reason: str = "", **details: Any) -> Lablet:
-        """Write a lablet that was read in this change, or a new one; one that did not change is not written."""
+        """Stage a lablet that was read in this transaction, or a new one. An unchanged lablet is not written."""
         before, revision = self._lablets.get(lablet.id, (None, None))
         if before is not None and lablet == before:
             return lablet
@@ -145,14 +150,14 @@ class Transaction:
         return lablet
 
     def audit(self, action: str, subject: str, reason: str = "", **details: Any) -> None:
-        """Keep who did what and why."""
+        """Stage an audit entry: who did what, and why."""
         entry = AuditEntry(
             at=self.now, actor=self.actor, action=action, subject=subject, reason=reason, details=details
         )
         self._entry(AUDIT, subject, entry.model_dump_json())
 
     async def fleet(self) -> FleetState:
-        """What holds for the fleet. Reading it makes the commit depend on it."""
+        """Read the fleet state. Reading it makes the commit depend on it."""
         if self._fleet is None:
             stored = await self.store.get(FLEET, FLEET.name)
             state = FleetState() if stored is None else FleetState.model_validate_json(stored.body)
@@ -160,57 +165,57 @@ class Transaction:
         return self._fleet_after or self._fleet[0]
 
     def save_fleet(self, state: FleetState) -> None:
-        """Write what holds for the fleet; it must have been read in this change."""
+        """Stage the fleet state; it must have been read in this transaction."""
         assert self._fleet is not None
         self._fleet_after = state
 
-    def write(self, put: Put | Delete) -> None:
+    def stage(self, put: Put | Delete) -> None:
         """Stage a document of another kind."""
         self._writes.append(put)
 
     async def fence(self, controller: str, term: int, *, announce: bool = False, swept: bool = False) -> LeadershipTerm:
-        """Refuse a term that is older than the newest known, and remember the newest for good.
+        """Reject a term that is older than the newest known one, and store the newest.
 
-        What is known is part of the commit: of an old and a new leader that write at once the old one cannot slip in.
+        The newest term is part of the commit: if an old and a new leader write at once, the old one's commit fails.
         """
         stored = await self.store.get(LEADERSHIPS, controller)
-        known = None if stored is None else LeadershipTerm.model_validate_json(stored.body)
-        if known is not None and term < known.term:
+        newest = None if stored is None else LeadershipTerm.model_validate_json(stored.body)
+        if newest is not None and term < newest.term:
             raise ProblemError(
                 ProblemCode.STALE_LEADER,
-                f"term {term} of {controller} is older than {known.term}, which is known; if etcd was replaced: "
+                f"term {term} of {controller} is older than the newest term, {newest.term}; if etcd was replaced, run: "
                 f"lcm leadership reset {controller}",
-                current={"term": known.term},
+                current={"term": newest.term},
             )
-        swept = swept or (known is not None and known.term == term and known.startup_sweep_done)
-        seen = LeadershipTerm(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
-        if known is not None and (known.term, known.startup_sweep_done) == (term, swept):
+        swept = swept or (newest is not None and newest.term == term and newest.startup_sweep_done)
+        leadership = LeadershipTerm(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
+        if newest is not None and (newest.term, newest.startup_sweep_done) == (term, swept):
             self._guard(LEADERSHIPS, controller, stored.revision if stored else None)
-            return known
+            return newest
         revision = None if stored is None else stored.revision
-        self._writes.append(Put(LEADERSHIPS, controller, seen.model_dump_json().encode(), revision))
+        self._writes.append(Put(LEADERSHIPS, controller, leadership.model_dump_json().encode(), revision))
         if announce:
             self.audit("leadership_swept" if swept else "leadership_announced", controller, term=term)
-        return seen
+        return leadership
 
-    async def swept(self, controller: str) -> bool:
-        """Whether the present leader of a controller has reported its start-up sweep done; the commit depends on it."""
+    async def startup_sweep_done(self, controller: str) -> bool:
+        """Whether a controller's current leader has finished its startup sweep; the commit depends on it."""
         stored = await self.store.get(LEADERSHIPS, controller)
         self._guard(LEADERSHIPS, controller, None if stored is None else stored.revision)
         return stored is not None and LeadershipTerm.model_validate_json(stored.body).startup_sweep_done
 
     async def reset_leadership(self, controller: str) -> None:
-        """Forget the newest term of a controller, for an etcd that was replaced and counts from the beginning."""
+        """Reset the newest term of a controller, for an etcd that was replaced and counts from the beginning."""
         stored = await self.store.get(LEADERSHIPS, controller)
         if stored is None:
             raise ProblemError(ProblemCode.NOT_FOUND, f"no controller {controller} has announced a term")
         was = LeadershipTerm.model_validate_json(stored.body)
         fresh = was.model_copy(update={"term": 0, "announced_at": self.now, "startup_sweep_done": False})
         self._writes.append(Put(LEADERSHIPS, controller, fresh.model_dump_json().encode(), stored.revision))
-        self.audit("leadership_reset", controller, f"term {was.term} is forgotten")
+        self.audit("leadership_reset", controller, f"term {was.term} was reset")
 
     async def commit(self) -> Sequence[str]:
-        """Write what was staged; without anything staged only the guards are not asked either."""
+        """Commit what was staged. If nothing was staged, guards are not checked either."""
         if self._leaving:
             state = await self.fleet()
             self.save_fleet(state.model_copy(update={"departures": state.departures + self._leaving}))
@@ -231,7 +236,7 @@ class Transaction:
             self._writes.append(Put(FLEET, FLEET.name, self._fleet_after.model_dump_json().encode(), revision))
 
     def _guard(self, kind: Kind, document_id: str, revision: int | None) -> None:
-        """Have the commit depend on a document; what is written in it depends on it already."""
+        """Make the commit depend on a document. A document that is written in the commit is checked anyway."""
         if not any(write.kind is kind and write.id == document_id for write in self._writes):
             self._guards.setdefault((kind.name, document_id), Guard(kind, document_id, revision))
 
@@ -239,29 +244,51 @@ class Transaction:
         self._entries.append(NewJournalEntry(topic, subject, body.encode(), self.now))
 
 
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A controller that leads, and its term."""
+
+    controller: str
+    term: int
+
+    @property
+    def actor(self) -> Actor:
+        """The controller as recorded in the audit."""
+        return Actor(kind=ActorKind.CONTROLLER, name=self.controller)
+
+
 class UnitOfWork:
-    """Runs changes. `committed` is told when something was written."""
+    """Runs transactions. `committed` is called after something was written."""
 
     def __init__(self, store: Store, committed: Callable[[], None] = lambda: None) -> None:
         self.store = store
         self._committed = committed
 
-    async def change(self, actor: Actor, attempt: Callable[[Transaction], Awaitable[R]]) -> R:
-        """Run a change until it is committed; what it gives is given back."""
+    async def run(self, actor: Actor, attempt: Callable[[Transaction], Awaitable[R]]) -> R:
+        """Run an attempt until it is committed, and return its result."""
         for number in range(_MAX_ATTEMPTS):
-            change = Transaction(self.store, actor)
-            result = await attempt(change)
+            tx = Transaction(self.store, actor)
+            result = await attempt(tx)
             try:
-                if await change.commit():
+                if await tx.commit():
                     self._committed()
                 return result
             except RevisionConflictError:
                 await asyncio.sleep(_RETRY_BACKOFF.delay(number))
-            except UniqueViolationError as taken:
-                if taken.field != "requested_for":
-                    raise _unique_violation_problem(taken) from None
-                # Somebody answered the same need a moment before: run again, and find their worker.
-        raise ProblemError(ProblemCode.VERSION_CONFLICT, "too many others change this at the same time; try again")
+            except UniqueViolationError as violation:
+                if violation.field != "requested_for":
+                    raise _unique_violation_problem(violation) from None
+                # Another scale-up for the same request committed first: run again and find its worker.
+        raise ProblemError(ProblemCode.VERSION_CONFLICT, "too many concurrent changes; try again")
+
+    async def run_fenced(self, leader: Leader, attempt: Callable[[Transaction], Awaitable[R]]) -> R:
+        """Run a leader's attempt. A term older than the newest known one is rejected and changes nothing."""
+
+        async def attempt_in_term(tx: Transaction) -> R:
+            await tx.fence(leader.controller, leader.term)
+            return await attempt(tx)
+
+        return await self.run(leader.actor, attempt_in_term)
 
 
 def _stopped_by_policy(before: Worker | None, after: Worker) -> bool | None:
@@ -273,10 +300,10 @@ def _in_service(worker: Worker) -> bool:
     return worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING
 
 
-def _unique_violation_problem(taken: UniqueViolationError) -> ProblemError:
-    if taken.field == "name":
-        what = "lablet" if taken.kind == LABLETS.name else "worker"
-        detail = f"name: {taken.value} belongs to {what} {taken.owner} already; choose another"
-        return ProblemError(ProblemCode.NAME_TAKEN, detail, current={f"{what}_id": taken.owner})
-    detail = f"instance {taken.value} belongs to worker {taken.owner} already"
-    return ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": taken.owner})
+def _unique_violation_problem(violation: UniqueViolationError) -> ProblemError:
+    if violation.field == "name":
+        what = "lablet" if violation.kind == LABLETS.name else "worker"
+        detail = f"name: {violation.value} is already used by {what} {violation.owner}; choose another"
+        return ProblemError(ProblemCode.NAME_TAKEN, detail, current={f"{what}_id": violation.owner})
+    detail = f"instance {violation.value} already belongs to worker {violation.owner}"
+    return ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail, current={"worker_id": violation.owner})

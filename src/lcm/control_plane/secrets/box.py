@@ -1,7 +1,7 @@
-"""Secrets at rest: licence tokens and CML passwords are stored only as ciphertext.
+"""Secrets at rest: license tokens and CML passwords are stored only as ciphertext.
 
-AES-256-GCM. A ciphertext names the key it was made with, and is bound to its place: copied to another record or field
-it does not decrypt. It reads `lcm1.<key id>.<nonce, ciphertext and tag in base64>`.
+AES-256-GCM. A ciphertext names its key and is bound to its location: copied to another record or field, it does not
+decrypt. Its format is `lcm1.<key id>.<nonce, ciphertext and tag in base64>`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MASK = "***"
 
 
 class Secret:
-    """Text that shows itself only by `reveal`; printed, formatted or logged it is masked, and nothing serialises it."""
+    """Text that only `reveal` returns. It is masked when printed, formatted or logged, and cannot be serialized."""
 
     __slots__ = ("_text",)
 
@@ -39,7 +39,6 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself."""
         return self._text
 
     def __repr__(self) -> str:
@@ -56,7 +55,7 @@ class Secret:
             return NotImplemented
         return hmac.compare_digest(self._text.encode(), other._text.encode())
 
-    __hash__ = None  # type: ignore[assignment]  # a hash of it would be a trace of it
+    __hash__ = None  # type: ignore[assignment]  # a hash would leak information about it
 
     def __copy__(self) -> Secret:
         return self
@@ -65,18 +64,18 @@ class Secret:
         return self
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("a secret cannot be serialised")
+        raise TypeError("a secret cannot be serialized")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> core_schema.CoreSchema:
         def check(value: object) -> Secret:
             if isinstance(value, Secret):
                 return value
-            # Not a ValueError: pydantic would make a message of it that repeats the value.
+            # Not a ValueError: pydantic would turn it into a message that contains the value.
             raise TypeError("must be a Secret")
 
         def refuse(_: Secret) -> NoReturn:
-            raise TypeError("a secret cannot be serialised")
+            raise TypeError("a secret cannot be serialized")
 
         serialization = core_schema.plain_serializer_function_ser_schema(refuse, when_used="json")
         return core_schema.no_info_plain_validator_function(check, serialization=serialization)
@@ -88,7 +87,7 @@ class DecryptionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SecretLocation:
-    """Where a secret belongs: the kind and id of its record, and the field."""
+    """Where a secret is stored: the kind and id of its record, and the field."""
 
     kind: str
     id: str
@@ -98,12 +97,12 @@ class SecretLocation:
         return f"{self.field} of {self.kind} {self.id}"
 
     def bound(self, key_id: str) -> bytes:
-        """The associated data: a list, so that no two places read the same when they are joined."""
+        """The associated data: a JSON list, so that no two locations encode to the same bytes."""
         return json.dumps([_VERSION, key_id, self.kind, self.id, self.field]).encode()
 
 
 class SecretBox:
-    """Encrypts with the first key and decrypts with any: a new key in front rotates."""
+    """Encrypts with the first key and decrypts with any key. To rotate, put a new key first."""
 
     def __init__(self, keys: Sequence[SecretKey]) -> None:
         if not keys:
@@ -113,49 +112,49 @@ class SecretBox:
 
     @property
     def key_id(self) -> str:
-        """The id of the key that encrypts."""
+        """The id of the encrypting key."""
         return self._first
 
-    def encrypt(self, secret: Secret, place: SecretLocation) -> str:
-        """The ciphertext of a secret, good for this place only."""
-        # Random nonces of 96 bits: one key may encrypt four thousand million secrets before a repetition matters.
+    def encrypt(self, secret: Secret, location: SecretLocation) -> str:
+        """The ciphertext of a secret, valid for this location only."""
+        # Random 96-bit nonces: one key may encrypt four billion secrets before a collision matters.
         nonce = clock.rng().randbytes(_NONCE_BYTES)
-        sealed = self._ciphers[self._first].encrypt(nonce, secret.reveal().encode(), place.bound(self._first))
+        sealed = self._ciphers[self._first].encrypt(nonce, secret.reveal().encode(), location.bound(self._first))
         return f"{_VERSION}.{self._first}.{base64.urlsafe_b64encode(nonce + sealed).decode()}"
 
-    def decrypt(self, ciphertext: str, place: SecretLocation) -> Secret:
+    def decrypt(self, ciphertext: str, location: SecretLocation) -> Secret:
         """The secret; raises `DecryptionError`."""
-        key_id, sealed = _split_ciphertext(ciphertext, place)
+        key_id, sealed = _split_ciphertext(ciphertext, location)
         cipher = self._ciphers.get(key_id)
         if cipher is None:
             raise DecryptionError(
-                f"{place} was encrypted with the key {key_id}, which is not among those given"
-                f" ({', '.join(self._ciphers)}). Add that key to LCM_SECRET_KEY_FILE, after the first line,"
-                " or enter the secret anew."
+                f"{location} was encrypted with the key {key_id}, which is not configured"
+                f" (configured: {', '.join(self._ciphers)}). Add that key to LCM_SECRET_KEY_FILE, after the first line,"
+                " or enter the secret again."
             )
         try:
-            text = cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], place.bound(key_id))
+            text = cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], location.bound(key_id))
         except InvalidTag:
             raise DecryptionError(
-                f"{place} was altered or moved since it was encrypted with the key {key_id}. Enter the secret anew."
+                f"{location} was altered or moved since it was encrypted with the key {key_id}. Enter the secret again."
             ) from None
         return Secret(text.decode())
 
     def needs_rotation(self, ciphertext: str) -> bool:
-        """Whether a ciphertext was made with another key than the first."""
+        """Whether a ciphertext was encrypted with a key other than the first."""
         return not ciphertext.startswith(f"{_VERSION}.{self._first}.")
 
-    def rotate(self, ciphertext: str, place: SecretLocation) -> str:
+    def rotate(self, ciphertext: str, location: SecretLocation) -> str:
         """The same secret, encrypted with the first key; raises `DecryptionError`."""
-        return self.encrypt(self.decrypt(ciphertext, place), place)
+        return self.encrypt(self.decrypt(ciphertext, location), location)
 
 
-def _split_ciphertext(ciphertext: str, place: SecretLocation) -> tuple[str, bytes]:
+def _split_ciphertext(ciphertext: str, location: SecretLocation) -> tuple[str, bytes]:
     try:
         version, key_id, encoded = ciphertext.split(".")
         sealed = base64.b64decode(encoded, altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
         version, key_id, sealed = "", "", b""
     if version != _VERSION or len(sealed) < _NONCE_BYTES + _TAG_BYTES:
-        raise DecryptionError(f"{place} is not a ciphertext of this version. Enter the secret anew.")
+        raise DecryptionError(f"{location} is not a ciphertext of this version. Enter the secret again.")
     return key_id, sealed

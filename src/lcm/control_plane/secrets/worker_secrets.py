@@ -1,4 +1,4 @@
-"""A worker's secrets: the licence token and the CML credentials, encrypted, apart from the record."""
+"""Worker secrets: the license token and the CML credentials, encrypted and stored apart from the record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Transaction
-    from lcm.control_plane.secrets.box import SecretBox
     from lcm.control_plane.store.port import Store, StoredDocument
     from lcm.model.audit import Actor
 
@@ -26,39 +25,37 @@ if TYPE_CHECKING:
 LICENSE_TOKEN = "license_token"  # noqa: S105 - the name of a field
 CML_USERNAME = "cml_username"
 CML_PASSWORD = "cml_password"  # noqa: S105 - the name of a field
+_PAGE = 100
+_MAX_LISTED = 100
 
 
-async def store_secrets(change: Transaction, box: SecretBox, worker_id: str, given: Mapping[str, str | None]) -> None:
-    """Keep these, forget those that are None, leave the rest; in the same commit as the record."""
-    if not given:
+async def store_secrets(tx: Transaction, box: SecretBox, worker_id: str, changes: Mapping[str, str | None]) -> None:
+    """Stage these secrets, delete those that are None, keep the rest; in the same commit as the record."""
+    if not changes:
         return
-    stored = await change.store.get(WORKER_SECRETS, worker_id)
-    kept: dict[str, str] = {} if stored is None else json.loads(stored.body)
-    for name, text in given.items():
+    stored = await tx.store.get(WORKER_SECRETS, worker_id)
+    ciphertexts: dict[str, str] = {} if stored is None else json.loads(stored.body)
+    for name, text in changes.items():
         if text is None:
-            kept.pop(name, None)
+            ciphertexts.pop(name, None)
         else:
-            kept[name] = box.encrypt(Secret(text), secret_location(worker_id, name))
-    body = json.dumps(kept, sort_keys=True).encode()
-    change.write(Put(WORKER_SECRETS, worker_id, body, None if stored is None else stored.revision))
+            ciphertexts[name] = box.encrypt(Secret(text), secret_location(worker_id, name))
+    body = json.dumps(ciphertexts, sort_keys=True).encode()
+    tx.stage(Put(WORKER_SECRETS, worker_id, body, None if stored is None else stored.revision))
 
 
 async def read_secret(store: Store, box: SecretBox, worker_id: str, name: str) -> Secret:
-    """One secret in clear, for the controller alone."""
+    """One secret in plaintext, for the controller only."""
     stored = await store.get(WORKER_SECRETS, worker_id)
-    kept: dict[str, str] = {} if stored is None else json.loads(stored.body)
-    if name not in kept:
+    ciphertexts: dict[str, str] = {} if stored is None else json.loads(stored.body)
+    if name not in ciphertexts:
         raise ProblemError(ProblemCode.NOT_FOUND, f"worker {worker_id} has no {name.replace('_', ' ')}")
-    return box.decrypt(kept[name], secret_location(worker_id, name))
+    return box.decrypt(ciphertexts[name], secret_location(worker_id, name))
 
 
 def secret_location(worker_id: str, name: str) -> SecretLocation:
-    """Where a worker's secret belongs."""
+    """The location of a worker's secret."""
     return SecretLocation(WORKER_SECRETS.name, worker_id, name)
-
-
-_PAGE = 100
-_MAX_LISTED = 100
 
 
 @dataclass(slots=True)
@@ -73,16 +70,16 @@ class _RotationCounts:
         self.unreadable += other.unreadable
 
 
-async def rotate_secrets(plane: ControlPlaneContext, actor: Actor) -> SecretRotationResult:
-    """Go through all secrets, page by page; asked again it finds nothing left to do.
+async def rotate_secrets(context: ControlPlaneContext, actor: Actor) -> SecretRotationResult:
+    """Re-encrypt all stored secrets with the first key, page by page. A repeated call finds nothing left to do.
 
-    A page is one commit, guarded by the revisions it was read with: if somebody enters a secret meanwhile, the page is
-    read again, and if theirs is the later commit it is they who read again. Nobody's secret is lost.
+    A page is one commit, guarded by the revisions it was read with. If a secret is entered meanwhile, the page is read
+    again; if that write commits later, the writer reads again. No secret is lost.
     """
     total, after = _RotationCounts(), None
     while True:
-        page = await plane.store.find(WORKER_SECRETS, after=after, limit=_PAGE)
-        total.add(await _rotate_page(plane, actor, [stored.id for stored in page.items]))
+        page = await context.store.find(WORKER_SECRETS, after=after, limit=_PAGE)
+        total.add(await _rotate_page(context, actor, [stored.id for stored in page.items]))
         after = page.next_cursor
         if after is None:
             return SecretRotationResult(
@@ -90,32 +87,32 @@ async def rotate_secrets(plane: ControlPlaneContext, actor: Actor) -> SecretRota
             )
 
 
-async def _rotate_page(plane: ControlPlaneContext, actor: Actor, ids: Sequence[str]) -> _RotationCounts:
-    async def attempt(change: Transaction) -> _RotationCounts:
-        tally = _RotationCounts()
-        for stored in (await change.store.get_many(WORKER_SECRETS, ids)).values():
-            _rotate_document(change, plane.box, stored, tally)
-        if tally.rotated:
-            change.audit("secrets_rotated", "secrets", rotated=tally.rotated, key=plane.box.key_id)
-        return tally
+async def _rotate_page(context: ControlPlaneContext, actor: Actor, ids: Sequence[str]) -> _RotationCounts:
+    async def attempt(tx: Transaction) -> _RotationCounts:
+        counts = _RotationCounts()
+        for stored in (await tx.store.get_many(WORKER_SECRETS, ids)).values():
+            _rotate_document(tx, context.secret_box, stored, counts)
+        if counts.rotated:
+            tx.audit("secrets_rotated", "secrets", rotated=counts.rotated, key=context.secret_box.key_id)
+        return counts
 
-    return await plane.records.change(actor, attempt)
+    return await context.unit_of_work.run(actor, attempt)
 
 
-def _rotate_document(change: Transaction, box: SecretBox, stored: StoredDocument, tally: _RotationCounts) -> None:
-    kept: dict[str, str] = json.loads(stored.body)
-    after = dict(kept)
-    for name, ciphertext in kept.items():
+def _rotate_document(tx: Transaction, box: SecretBox, stored: StoredDocument, counts: _RotationCounts) -> None:
+    ciphertexts: dict[str, str] = json.loads(stored.body)
+    after = dict(ciphertexts)
+    for name, ciphertext in ciphertexts.items():
         if not box.needs_rotation(ciphertext):
-            tally.already += 1
+            counts.already += 1
             continue
-        place = secret_location(stored.id, name)
+        location = secret_location(stored.id, name)
         try:
-            after[name] = box.rotate(ciphertext, place)
+            after[name] = box.rotate(ciphertext, location)
         except DecryptionError:
-            tally.unreadable.append(str(place))
+            counts.unreadable.append(str(location))
         else:
-            tally.rotated += 1
-    if after != kept:
+            counts.rotated += 1
+    if after != ciphertexts:
         body = json.dumps(after, sort_keys=True).encode()
-        change.write(Put(WORKER_SECRETS, stored.id, body, stored.revision))
+        tx.stage(Put(WORKER_SECRETS, stored.id, body, stored.revision))

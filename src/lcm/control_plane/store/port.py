@@ -1,16 +1,17 @@
-"""The store port: documents with revisions, changed together or not at all.
+"""The store port: documents with revisions that are committed together or not at all.
 
-A change is decided outside (read, compute, commit) and committed with the revisions it was computed from. Everything in
-a commit becomes visible and durable at once, or nothing does; of two commits that saw the same revision one gets
+Callers read documents, compute a change, and commit it with the revisions it was computed from. A commit becomes
+visible and durable as a whole, or not at all. Of two commits based on the same revision, one fails with
 `RevisionConflictError`. There are no other transactions, so three very different adapters can keep the same promise.
 
-The revision is the store's own, moves with every write and never comes back, not even for a document that is deleted
-and made again; a record's `version` is in its body and moves as its owner says.
+The revision belongs to the store. It changes with every write and is never reused, not even for a document that is
+deleted and created again. A record's `version` is part of its body and changes as its owner decides.
 
-What no adapter could keep (an undeclared field, a document named twice in a commit, text with NUL) is a `ValueError`.
+Input that some adapter could not store (an undeclared field, a document twice in one commit, text with NUL) raises
+`ValueError`.
 
-Documents are bytes of JSON: whoever lists them can hand them on without decoding. What can be filtered, sorted or must
-be unique is given beside the document, in fields that the kind declares.
+Documents are JSON bytes, so that lists can be sent without decoding. Values to filter by, to sort by or to keep unique
+are stored beside the document, in fields that the kind declares.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ FieldValue: TypeAlias = "str | int | float | bool | None"
 
 
 class StoreError(Exception):
-    """The store could not do what was asked."""
+    """The store could not carry out a request."""
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot be reached now. Whether a commit that was under way happened is not known."""
+    """The store is not reachable now. A commit in progress may or may not have happened."""
 
 
 class RevisionConflictError(StoreError):
-    """Somebody else changed a document in between; nothing was committed. `current` is its revision, None if gone."""
+    """Another commit changed a document; nothing was committed. `current` is its revision, None if it is deleted."""
 
     def __init__(self, kind: str, document_id: str, current: int | None) -> None:
-        super().__init__(f"{kind} {document_id} was changed meanwhile")
+        super().__init__(f"{kind} {document_id} was changed by another request")
         self.kind = kind
         self.document_id = document_id
         self.current = current
@@ -47,7 +48,7 @@ class UniqueViolationError(StoreError):
     """A value that must be unique belongs to another document; nothing was committed."""
 
     def __init__(self, kind: str, field_name: str, value: str, owner: str) -> None:
-        super().__init__(f"{kind}: {field_name} {value!r} is taken by {owner}")
+        super().__init__(f"{kind}: {field_name} {value!r} is already used by {owner}")
         self.kind = kind
         self.field = field_name
         self.value = value
@@ -55,25 +56,25 @@ class UniqueViolationError(StoreError):
 
 
 class InvalidCursorError(StoreError, ValueError):
-    """A cursor that this store did not give out for this list."""
+    """A cursor that this store did not issue for this list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of document: which fields beside it can be filtered and sorted by, and which counts are asked for.
+    """A kind of document, and the fields beside it to filter and sort by.
 
-    A field that is declared is given with every document, None included, so that "missing" never means two things.
+    Every document has a value for each declared field, possibly None, so that "missing" has one meaning only.
     """
 
     name: str
     fields: tuple[str, ...] = ()
     unique: tuple[str, ...] = ()
-    grouped: tuple[str, ...] = ()  # fields that `count_by` groups by and `sums` adds up: covered by one index
+    grouped: tuple[str, ...] = ()  # fields that `count_by` groups by or sums up; one index covers them
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document as it is."""
+    """A document as it is stored."""
 
     id: str
     revision: int
@@ -82,14 +83,14 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write a document. `expected` is the revision it was computed from; None: it must not exist yet."""
+    """Write a document. `expected` is the revision it was computed from; None means it must not exist yet."""
 
     kind: Kind
     id: str
     body: bytes
     expected: int | None
     fields: Mapping[str, FieldValue] = field(default_factory=dict)
-    unique: Mapping[str, str] = field(default_factory=dict)  # only those that are taken now; leaving one out frees it
+    unique: Mapping[str, str] = field(default_factory=dict)  # the complete set: a value that is left out is released
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Commit only if a document that is not written still has this revision; None: only if it does not exist."""
+    """Commit only if a document that is not written still has this revision; None means it must not exist."""
 
     kind: Kind
     id: str
@@ -112,7 +113,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class NewJournalEntry:
-    """A line of the journal: audit, history and events in one order. `subject` is what it is about."""
+    """An entry to append to the journal, which holds audit, history and events in one order."""
 
     topic: str
     subject: str
@@ -122,7 +123,7 @@ class NewJournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A line of the journal with its place; cursors of later commits are greater as text."""
+    """An entry of the journal with its cursor. Later commits have greater cursors, compared as text."""
 
     cursor: str
     topic: str
@@ -133,21 +134,21 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Conditions that must all hold: a field is one of, is none of, is at least, is below; or its text contains.
+    """Conditions on fields, all of which must be true.
 
-    Numbers, text and booleans are never equal to, above or below one another; None is only equal to None.
+    Numbers, text and booleans are never equal to, above or below one another. None is equal to None only.
     """
 
     any_of: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)
     none_of: Mapping[str, Sequence[FieldValue]] = field(default_factory=dict)
     at_least: Mapping[str, FieldValue] = field(default_factory=dict)
     below: Mapping[str, FieldValue] = field(default_factory=dict)
-    contains: Mapping[str, str] = field(default_factory=dict)  # case does not count
+    contains: Mapping[str, str] = field(default_factory=dict)  # case-insensitive
 
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """By one declared field, then by id; without one by id alone. None comes first, then numbers, text, booleans."""
+    """By one declared field and then by id, or by id alone. None comes first, then numbers, text, booleans."""
 
     by: str | None = None
     descending: bool = False
@@ -155,9 +156,9 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """Some documents in order, and where the next page begins; None at the end.
+    """Documents in order, and the cursor of the next page; None on the last page.
 
-    Stable under change: a document that is there all the while and does not move in the order is on exactly one page.
+    Pages are stable: a document that exists throughout and keeps its place in the order is on exactly one page.
     """
 
     items: Sequence[StoredDocument]
@@ -166,7 +167,7 @@ class DocumentPage:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row of a series, such as a worker's metrics."""
+    """One sample of a series, such as a worker's metrics."""
 
     subject: str
     at: datetime
@@ -174,25 +175,25 @@ class Sample:
 
 
 class Store(Protocol):
-    """See the module's text."""
+    """See the module's docstring."""
 
     async def open(self, kinds: Sequence[Kind]) -> None:
-        """Make ready for these kinds, bring an older schema up to date, refuse a newer one with a clear error."""
+        """Prepare the store for these kinds. An older schema is migrated, a newer one is an error."""
 
     async def close(self) -> None:
-        """Finish commits under way and let go."""
+        """Finish commits in progress and release all resources."""
 
     async def check(self) -> None:
-        """Returns if the store can be read and written now, else raises `StoreUnavailableError`."""
+        """Raise `StoreUnavailableError` unless the store can be read and written now."""
 
     async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         """One document."""
 
     async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
-        """Those of the documents that exist, by id; not necessarily as they were at one moment."""
+        """The documents that exist, by id. They are not necessarily from one point in time."""
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> StoredDocument | None:
-        """The document that holds a unique value."""
+        """The document that has a unique value."""
 
     async def find(
         self,
@@ -208,14 +209,17 @@ class Store(Protocol):
     async def count_by(
         self, kind: Kind, fields: Sequence[str], where: Where | None = None, *, sums: Sequence[str] = ()
     ) -> Sequence[tuple[tuple[FieldValue, ...], int, tuple[float, ...]]]:
-        """For each combination of the fields' values: the values, how many documents, the sums of numeric fields."""
+        """For each combination of field values: the values, the number of documents, the sums of numeric fields."""
 
     async def commit(
         self, writes: Sequence[Put | Delete], *, entries: Sequence[NewJournalEntry] = (), guards: Sequence[Guard] = ()
     ) -> Sequence[str]:
-        """All of it or nothing, durable when this returns; gives the cursors of the entries. `RevisionConflictError` or `UniqueViolationError`."""
+        """Commit everything or nothing, durable on return; returns the cursors of the entries.
 
-    async def journal(
+        Raises `RevisionConflictError` or `UniqueViolationError`.
+        """
+
+    async def read_journal(
         self,
         *,
         after: str | None = None,
@@ -225,19 +229,21 @@ class Store(Protocol):
         newest_first: bool = False,
         limit: int = 100,
     ) -> Sequence[JournalEntry]:
-        """Lines of the journal after (or before) a cursor. Whoever follows by `after` misses only forgotten ones."""
+        """Entries after or before a cursor. A reader that follows by `after` misses trimmed entries only."""
 
-    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
-        """Drop at most so many of a topic's oldest lines, up to and with this cursor; says how many were dropped.
+    async def trim_journal(self, topic: str, *, through: str, limit: int = 1000) -> int:
+        """Delete at most `limit` of a topic's oldest entries, up to and including this cursor; returns the number.
 
-        No cursor is ever given out again. Whoever follows the journal from before that line is not told of the hole.
+        Cursors are never reused. A reader that follows from an older cursor is not notified of the gap.
         """
 
-    async def append(self, series: str, samples: Sequence[Sample]) -> None:
-        """Add rows to a series; durable soon, not necessarily at once."""
+    async def append_samples(self, series: str, samples: Sequence[Sample]) -> None:
+        """Append samples to a series. They become durable soon, not necessarily at once."""
 
-    async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
-        """A subject's rows since a moment, oldest first."""
+    async def read_samples(
+        self, series: str, subject: str, *, since: datetime, limit: int = 10_000
+    ) -> Sequence[Sample]:
+        """A subject's samples since a time, oldest first."""
 
     async def downsample(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
-        """Of rows older than `before` keep the first per span and subject (0: none); says how many were dropped."""
+        """Keep only the first sample per interval and subject before a time (0: none); returns the number dropped."""

@@ -1,4 +1,4 @@
-"""Checks of what callers ask for, the same for every adapter: a mistake is a `ValueError` before anything happens."""
+"""Validation of input, the same for every adapter: a mistake raises `ValueError` before anything happens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 
 class KindRegistry:
-    """The kinds that the store was opened with."""
+    """The kinds that the store was opened with, and the checks against them."""
 
     def __init__(self, kinds: Sequence[Kind] = ()) -> None:
         self._kinds: dict[str, Kind] = {}
@@ -32,21 +32,21 @@ class KindRegistry:
                 raise ValueError(f"kind {kind.name} is declared twice")
 
     def check(self, kind: Kind) -> None:
-        """Raise unless the kind was declared, exactly so."""
+        """Raise unless the kind was declared exactly like this."""
         if self._kinds.get(kind.name) != kind:
-            raise ValueError(f"the store was not opened with kind {kind.name} as it is given")
+            raise ValueError(f"the store was not opened with this declaration of kind {kind.name}")
 
     def check_commit(
         self, writes: Sequence[Put | Delete], entries: Sequence[NewJournalEntry], guards: Sequence[Guard]
     ) -> None:
-        """Raise unless every part can be kept and each document is named once."""
-        named: set[tuple[str, str]] = set()
+        """Raise unless every part can be stored and each document occurs once."""
+        seen: set[tuple[str, str]] = set()
         for part in (*guards, *writes):
             self.check(part.kind)
             check_id(part.id)
-            if (place := (part.kind.name, part.id)) in named:
-                raise ValueError(f"{part.kind.name} {part.id} is named twice in one commit")
-            named.add(place)
+            if (key := (part.kind.name, part.id)) in seen:
+                raise ValueError(f"{part.kind.name} {part.id} occurs twice in one commit")
+            seen.add(key)
             if isinstance(part, Put):
                 _check_put(part)
         for entry in entries:
@@ -71,23 +71,23 @@ class KindRegistry:
             for name, bound in bounds.items():
                 check_value(bound, name)
                 if bound is None:
-                    raise ValueError(f"nothing is above or below None: {name}")
+                    raise ValueError(f"{name}: a bound must not be None")
         check_fields(kind, where.contains)
         for name, text in where.contains.items():
             check_text(text, name)
 
 
 def check_id(document_id: str) -> None:
-    """Raise unless it can be an id."""
+    """Raise unless it is a valid id."""
     check_text(document_id, "an id")
     if not 1 <= len(document_id) <= MAX_ID_LENGTH:
-        raise ValueError(f"an id has 1 to {MAX_ID_LENGTH} characters")
+        raise ValueError(f"an id must have 1 to {MAX_ID_LENGTH} characters")
 
 
 def check_ids(document_ids: Sequence[str]) -> None:
-    """Raise unless all can be ids, and are few enough to be asked for at once."""
+    """Raise unless all ids are valid and not too many for one query."""
     if len(document_ids) > MAX_ROWS:
-        raise ValueError(f"at most {MAX_ROWS} documents can be asked for at once, not {len(document_ids)}")
+        raise ValueError(f"at most {MAX_ROWS} documents can be read at once, not {len(document_ids)}")
     for document_id in document_ids:
         check_id(document_id)
 
@@ -100,35 +100,35 @@ def check_fields(kind: Kind, names: object) -> None:
 
 
 def check_unique(kind: Kind, name: str, value: str) -> None:
-    """Raise unless the kind declares the field as unique and it can have the value."""
+    """Raise unless the kind declares the field as unique and the value is valid."""
     if name not in kind.unique:
         raise ValueError(f"kind {kind.name} declares no unique {name}")
     check_text(value, name)
 
 
 def check_limit(limit: int) -> None:
-    """Raise unless it is a sensible number of rows: without a bound a reader could hold the store for long."""
+    """Raise unless the number of rows is bounded: one long query would block the store for others."""
     if not 1 <= limit <= MAX_ROWS:
-        raise ValueError(f"a limit is 1 to {MAX_ROWS}, not {limit}")
+        raise ValueError(f"a limit must be 1 to {MAX_ROWS}, not {limit}")
 
 
 def check_journal_query(topics: Sequence[str], subjects: Sequence[str], limit: int) -> None:
-    """Raise unless the filter can be served from indexes."""
+    """Raise unless indexes can serve the filter."""
     check_limit(limit)
     if max(len(topics), len(subjects)) > MAX_TOPICS:
-        raise ValueError(f"at most {MAX_TOPICS} topics or subjects can be asked for at once")
+        raise ValueError(f"at most {MAX_TOPICS} topics or subjects can be queried at once")
     for text in (*topics, *subjects):
         check_text(text, "a topic or subject")
 
 
 def check_trim(topic: str, limit: int) -> None:
-    """Raise unless it can be a topic and a sensible number of lines."""
+    """Raise unless topic and limit are valid."""
     check_text(topic, "a topic")
     check_limit(limit)
 
 
 def check_samples(series: str, samples: Sequence[Sample]) -> None:
-    """Raise unless every row can be kept."""
+    """Raise unless every sample can be stored."""
     check_text(series, "a series")
     for sample in samples:
         check_text(sample.subject, "a subject")
@@ -137,23 +137,23 @@ def check_samples(series: str, samples: Sequence[Sample]) -> None:
 
 
 def check_series_query(series: str, subject: str, limit: int) -> None:
-    """Raise unless rows can have these names."""
+    """Raise unless series, subject and limit are valid."""
     check_text(series, "a series")
     check_text(subject, "a subject")
     check_limit(limit)
 
 
 def check_downsample(series: str, keep_every_seconds: int) -> None:
-    """Raise unless it can be a series and a span."""
+    """Raise unless series and interval are valid."""
     check_text(series, "a series")
     if keep_every_seconds < 0:
-        raise ValueError("a span is 0 seconds or more")
+        raise ValueError("an interval must be 0 seconds or more")
 
 
 def _check_kind(kind: Kind) -> None:
     for name in (kind.name, *kind.fields, *kind.unique):
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} cannot be the name of a kind or field")
+            raise ValueError(f"{name!r} is not a valid name of a kind or field")
     if len(set(kind.fields)) < len(kind.fields) or len(set(kind.unique)) < len(kind.unique):
         raise ValueError(f"kind {kind.name} declares a field twice")
     check_fields(kind, kind.grouped)
@@ -163,7 +163,7 @@ def _check_put(put: Put) -> None:
     _check_body(put.body)
     check_fields(put.kind, put.fields)
     if missing := sorted(set(put.kind.fields) - set(put.fields)):
-        raise ValueError(f"{put.kind.name} {put.id} is given without {', '.join(missing)}")
+        raise ValueError(f"{put.kind.name} {put.id} lacks the fields {', '.join(missing)}")
     for name, value in put.fields.items():
         check_value(value, name)
     for name, value in put.unique.items():
@@ -172,4 +172,4 @@ def _check_put(put: Put) -> None:
 
 def _check_body(body: bytes) -> None:
     if len(body) > MAX_BODY_BYTES:
-        raise ValueError(f"a body has at most {MAX_BODY_BYTES} bytes, not {len(body)}")
+        raise ValueError(f"a body must have at most {MAX_BODY_BYTES} bytes, not {len(body)}")

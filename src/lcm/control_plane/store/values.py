@@ -1,6 +1,6 @@
-"""What the adapters agree on about values: which are allowed, how they are ordered, how time and text are kept.
+"""Field values, the same for every adapter: which are allowed, how they are ordered, how times and text are stored.
 
-The order of a field's values is None, numbers, text, booleans; text by code point. No boolean equals a number.
+The order is None, numbers, text, booleans; text by code point. A boolean is never equal to a number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INTEGERS = range(-(2**63), 2**63)
 
 
 def order_key(value: FieldValue) -> OrderKey:
-    """What values are compared by; equal keys mean equal values."""
+    """The sort key of a value. Equal keys mean equal values."""
     if value is None:
         return 0, 0
     if isinstance(value, bool):
@@ -29,22 +29,22 @@ def order_key(value: FieldValue) -> OrderKey:
 
 
 def comparable(value: FieldValue, bound: FieldValue) -> bool:
-    """Whether `at_least` and `below` compare these two: None and values of another sort are neither above nor below."""
+    """Whether `at_least` and `below` apply: values of different types are neither above nor below each other."""
     return order_key(value)[0] == order_key(bound)[0]
 
 
 def is_number(value: FieldValue) -> bool:
-    """Whether sums count the value."""
+    """Whether sums include the value."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def fold(text: str) -> str:
-    """Text as `contains` looks at it."""
+    """Text in the form that `contains` compares."""
     return text.casefold()
 
 
 def check_text(text: object, what: str) -> None:
-    """Raise `ValueError` for text that not every adapter can keep."""
+    """Raise `ValueError` for text that some adapter cannot store."""
     if not isinstance(text, str):
         raise ValueError(f"{what} must be text, not {type(text).__name__}")  # noqa: TRY004 - one error for bad input
     if "\0" in text:
@@ -56,7 +56,7 @@ def check_text(text: object, what: str) -> None:
 
 
 def check_value(value: object, what: str) -> None:
-    """Raise `ValueError` for a value that not every adapter can keep."""
+    """Raise `ValueError` for a value that some adapter cannot store."""
     if value is None or isinstance(value, bool):
         return
     if isinstance(value, int):
@@ -69,13 +69,13 @@ def check_value(value: object, what: str) -> None:
         check_text(value, what)
 
 
-def to_micros(moment: datetime) -> int:
-    """A moment as whole microseconds since 1970."""
-    if moment.tzinfo is None:
-        raise ValueError("a moment needs a time zone")
-    return (moment - _EPOCH) // _MICROSECOND
+def to_micros(time: datetime) -> int:
+    """A time as whole microseconds since 1970."""
+    if time.tzinfo is None:
+        raise ValueError("a time must have a time zone")
+    return (time - _EPOCH) // _MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
-    """The moment, in UTC."""
+    """The time, in UTC."""
     return _EPOCH + micros * _MICROSECOND

@@ -1,1 +1,1 @@
-"""Pages for people, rendered here and kept up to date by the event stream."""
+"""The web pages, rendered on the server and kept up to date by the event stream."""

@@ -1,4 +1,4 @@
-"""Scripts and styles, read once and kept in memory. Their addresses carry a digest: browsers keep them for good."""
+"""Scripts and styles, read once and served from memory. Their URLs carry a digest, so that browsers may cache them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DIGEST_LENGTH = 12
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file as it is served."""
+    """One file and its media type."""
 
     path: str
     media_type: str
@@ -35,31 +35,27 @@ class Assets:
     """All files below `static`."""
 
     def __init__(self) -> None:
-        self._by_address: dict[str, Asset] = {}
-        self._addresses: dict[str, str] = {}
+        self._by_path: dict[str, Asset] = {}
+        self._urls: dict[str, str] = {}
         root = files("lcm.control_plane.web") / "static"
         digest = hashlib.sha256()
-        found = sorted(_walk(root, ""), key=lambda each: each[0])
-        for name, body in found:
+        static_files = sorted(_walk(root, ""), key=lambda each: each[0])
+        for name, body in static_files:
             digest.update(name.encode() + b"\0" + body + b"\0")
-        # One digest for all: scripts that import one another then always come from the same version.
+        # One digest for all files: scripts that import each other then always come from the same version.
         self.digest = digest.hexdigest()[:_DIGEST_LENGTH]
-        for name, body in found:
-            address = f"{self.digest}/{name}"
-            self._addresses[name] = f"/static/{address}"
-            self._by_address[address] = Asset(name, _MEDIA_TYPES[name[name.rindex(".") :]], body)
+        for name, body in static_files:
+            path = f"{self.digest}/{name}"
+            self._urls[name] = f"/static/{path}"
+            self._by_path[path] = Asset(name, _MEDIA_TYPES[name[name.rindex(".") :]], body)
 
-    def address(self, name: str) -> str:
-        """Where a file is served, such as `app.css`."""
-        return self._addresses[name]
+    def url(self, name: str) -> str:
+        """The URL of a file such as `app.css`."""
+        return self._urls[name]
 
-    def find(self, address: str) -> Asset | None:
-        """What is served there: nothing but these files."""
-        return self._by_address.get(address)
-
-    def script_bytes(self) -> int:
-        """How much script there is in all."""
-        return sum(len(asset.body) for asset in self._by_address.values() if asset.path.endswith(".js"))
+    def find(self, path: str) -> Asset | None:
+        """The file at a path below `/static/`, if there is one."""
+        return self._by_path.get(path)
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:
@@ -76,10 +72,10 @@ ASSETS = Assets()
 router = APIRouter(include_in_schema=False)
 
 
-@router.get("/static/{address:path}")
-async def asset(address: str) -> Response:
+@router.get("/static/{path:path}")
+async def asset(path: str) -> Response:
     """One file."""
-    found = ASSETS.find(address)
+    found = ASSETS.find(path)
     if found is None:
         return Response("There is no such file.", 404, media_type="text/plain")
     return Response(found.body, headers={"Cache-Control": IMMUTABLE_CACHE}, media_type=found.media_type)
@@ -87,7 +83,7 @@ async def asset(address: str) -> Response:
 
 @router.get("/favicon.ico")
 async def favicon() -> Response:
-    """Browsers ask here whatever the page says."""
+    """Browsers request this path whatever the page says."""
     found = ASSETS.find(f"{ASSETS.digest}/icon.svg")
     assert found is not None
     return Response(found.body, headers={"Cache-Control": "public, max-age=86400"}, media_type=found.media_type)

@@ -1,12 +1,12 @@
-"""Changes of several records at once: what becomes of each is shown first, then each is changed on its own."""
+"""Actions on several records: a dialog shows what would happen to each, then each is changed on its own."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.http.api.workers import split_values
-from lcm.control_plane.web.auth import query_ids
+from lcm.control_plane.http.query_params import split_values
+from lcm.control_plane.web.forms import query_ids
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.status import IllegalWorkerTransitionError
@@ -26,56 +26,55 @@ _MAX_PLANS_SHOWN = 20
 
 
 def selected_ids(request: Request, noun: str) -> list[str]:
-    """The records that somebody chose, which are some."""
+    """The IDs of the selected records, at least one."""
     ids = query_ids(request, MAX_BULK_TARGETS)
     if not ids:
-        raise ProblemError(ProblemCode.INVALID, f"ids: choose at least one {noun}, and what to do")
+        raise ProblemError(ProblemCode.INVALID, f"ids: select at least one {noun} and an action")
     return ids
 
 
 def render_bulk_confirmation(
-    foreseen: Sequence[tuple[Worker | Lablet, ActionPreview]],
+    previews: Sequence[tuple[Worker | Lablet, ActionPreview]],
     *,
-    place: str,
+    action_url: str,
     name: str,
     noun: str,
     lost: str = "",
-    price: float = 0,
-    added: float = 0,
+    cost_changes: Sequence[float] = (),
 ) -> HTMLResponse:
-    """What would happen to each, and which are left alone. `place` is where a yes is sent to.
+    """The dialog: what would happen to each record, and which are skipped. A confirmation is sent to `action_url`.
 
-    `lost` is what nobody gets back, `price` and `added` are what all of it saves and costs an hour.
+    `lost` says what cannot be recovered; `cost_changes` are the changes of the hourly cost.
     """
-    doing = [(record, found) for record, found in foreseen if found.changes]
+    changing = [(record, preview) for record, preview in previews if preview.changes]
     return render_fragment(
         "shared/_confirm_bulk.html",
-        place=place,
+        action_url=action_url,
         name=name,
         noun=noun,
-        plans=_group_by_effect(doing[:_MAX_PLANS_SHOWN]),
-        more=max(0, len(doing) - _MAX_PLANS_SHOWN),
-        count=len(doing),
-        left=[(record, found) for record, found in foreseen if not found.changes],
-        targets=",".join(f"{record.id}:{record.version}" for record, _ in doing),
+        plans=_group_by_effect(changing[:_MAX_PLANS_SHOWN]),
+        more=max(0, len(changing) - _MAX_PLANS_SHOWN),
+        count=len(changing),
+        skipped=[(record, preview) for record, preview in previews if not preview.changes],
+        targets=",".join(f"{record.id}:{record.version}" for record, _ in changing),
         lost=lost,
-        price=price,
-        added=added,
+        saved=-sum(change for change in cost_changes if change < 0),
+        added=sum(change for change in cost_changes if change > 0),
     )
 
 
-def _group_by_effect(doing: Sequence[tuple[Worker | Lablet, ActionPreview]]) -> list[tuple[list[str], str, str]]:
-    """Names, status and what happens: those to whom the same happens are told of together."""
-    together: dict[tuple[str, str], list[str]] = {}
-    for record, found in doing:
-        together.setdefault((record.status.replace("_", " "), found.happens), []).append(record.name)
-    return [(names, status, happens) for (status, happens), names in together.items()]
+def _group_by_effect(changing: Sequence[tuple[Worker | Lablet, ActionPreview]]) -> list[tuple[list[str], str, str]]:
+    """Names, status and effect; records with the same status and effect share one line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for record, preview in changing:
+        groups.setdefault((record.status.replace("_", " "), preview.effect), []).append(record.name)
+    return [(names, status, effect) for (status, effect), names in groups.items()]
 
 
 async def apply_to_each(
-    form: dict[str, list[str]], said: str, change: Callable[[str, int | None], Awaitable[object]]
+    form: dict[str, list[str]], result_text: str, change: Callable[[str, int | None], Awaitable[object]]
 ) -> HTMLResponse:
-    """Change each on its own: one that refuses does not keep the others."""
+    """Change each record on its own; a refusal does not affect the others."""
     done, refused = 0, []
     for target in split_values(form.get("targets", []))[:MAX_BULK_TARGETS]:
         record_id, _, version = target.partition(":")
@@ -84,7 +83,7 @@ async def apply_to_each(
             done += 1
         except (ProblemError, IllegalWorkerTransitionError) as error:
             refused.append(f"{record_id}: {getattr(error, 'detail', error)}")
-    words = f"{said}: {done} of {done + len(refused)}"
+    message = f"{result_text}: {done} of {done + len(refused)}"
     if refused:
-        return render_toast(f"{words}. {'; '.join(refused[:3])}", kind="bad", triggers=DONE_EVENT)
-    return render_toast(words, triggers=DONE_EVENT)
+        return render_toast(f"{message}. {'; '.join(refused[:3])}", kind="bad", triggers=DONE_EVENT)
+    return render_toast(message, triggers=DONE_EVENT)

@@ -1,34 +1,73 @@
-"""Forms: text that was typed, turned into values; what is wrong stands at its field, and what was typed stays."""
+"""Reading forms: fields of a request, numbers, and problems by field. What a user typed is kept when it is invalid."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.http.query_params import split_values
+from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fastapi import Request
     from pydantic import ValidationError
+
+WHOLE_FORM = "form"
+"""Stands for the whole form among its problems by field."""
+NAME_HINT = "letters, digits, dots, dashes and underscores, 63 at most; the first and the last are a letter or a digit"
+MAX_IDS = 100
+_MAX_FORM_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """What somebody typed, by field, and what is wrong with it."""
+    """The text in the fields of a form, and the problem of each invalid field."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
-    def value(self, name: str, otherwise: str = "") -> str:
-        """What was typed, or what stands there."""
-        return self.values.get(name, otherwise)
+    def value(self, name: str, default: str = "") -> str:
+        """The text of a field."""
+        return self.values.get(name, default)
 
     def problem(self, name: str) -> str:
-        """What is wrong with a field; nothing if nothing is."""
+        """The problem of a field; empty if it is valid."""
         return self.problems.get(name, "")
 
 
+async def read_form(request: Request) -> dict[str, list[str]]:
+    """The fields of a submitted form."""
+    body = await request.body()
+    if len(body) > _MAX_FORM_BYTES:
+        raise ProblemError(ProblemCode.INVALID, "body: the form is too large")
+    fields: dict[str, list[str]] = {}
+    for name, value in parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=2000):
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+def form_field(form: dict[str, list[str]], name: str) -> str:
+    """One field, without surrounding spaces; empty if it is missing."""
+    return form.get(name, [""])[-1].strip()
+
+
+def form_version(form: dict[str, list[str]]) -> int | None:
+    """The version of the record that the user saw before requesting the change."""
+    version = form_field(form, "version")
+    return int(version) if version.isdecimal() else None
+
+
+def query_ids(request: Request, limit: int = MAX_IDS) -> list[str]:
+    """The record IDs in the URL."""
+    return split_values(request.query_params.getlist("ids"))[:limit]
+
+
 def parse_number(text: str) -> Any:
-    """The number that was typed, or the text: whoever checks it says that it is none."""
+    """The number that was typed. Other text is returned unchanged, for the validation to reject."""
     plain = text.strip().replace(",", ".") if text.count(",") == 1 and "." not in text else text.strip()
     try:
         number = float(plain)
@@ -37,18 +76,26 @@ def parse_number(text: str) -> Any:
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
-def field_problems(error: ValidationError, *, below: tuple[str, ...] = ()) -> dict[str, str]:
-    """What is wrong with each field, the first word on each; `below` is where the fields lie."""
+def field_problems(
+    error: ValidationError, hints: Mapping[str, str] | None = None, *, below: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """The first problem of each field; a hint replaces its text. `below` is the path to the fields."""
     problems: dict[str, str] = {}
     for each in error.errors(include_input=False, include_url=False):
-        place = [str(part) for part in each["loc"]]
-        if tuple(place[: len(below)]) == below:
-            place = place[len(below) :]
-        names = [part for part in place if not part.startswith(("function-", "constrained-", "literal", "nullable"))]
-        problems.setdefault(
-            ".".join(names) or "form", _problem_text(each["type"], str(each["msg"]), each.get("ctx", {}))
-        )
+        path = [str(part) for part in each["loc"]]
+        if tuple(path[: len(below)]) == below:
+            path = path[len(below) :]
+        names = [part for part in path if not part.startswith(("function-", "constrained-", "literal", "nullable"))]
+        name = ".".join(names) or WHOLE_FORM
+        text = _problem_text(each["type"], str(each["msg"]), each.get("ctx", {}))
+        problems.setdefault(name, (hints or {}).get(name, text))
     return problems
+
+
+def problem_by_field(error: ProblemError, fields: tuple[str, ...]) -> dict[str, str]:
+    """The problem of the field that the message starts with, or else of the whole form."""
+    name, separator, text = error.detail.partition(": ")
+    return {name: text} if separator and name in fields else {WHOLE_FORM: error.detail}
 
 
 def _problem_text(kind: str, message: str, context: Mapping[str, Any]) -> str:
@@ -59,5 +106,5 @@ def _problem_text(kind: str, message: str, context: Mapping[str, Any]) -> str:
     if kind in ("too_long", "string_too_long"):
         return f"must have at most {context.get('max_length')} characters"
     if kind == "string_pattern_mismatch":
-        return "is not of the right form"
+        return "has an invalid format"
     return message.removeprefix("Value error, ").replace("Input should be", "must be").replace("String should", "must")

@@ -1,9 +1,9 @@
-"""Pages from templates. Everything that comes from records is escaped; only our own markup is not."""
+"""Pages and fragments from templates. All values are escaped; only our own markup is not."""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -30,24 +30,24 @@ NAVIGATION = (
     ("system", "System", "/system"),
     ("settings", "Settings", "/settings"),
 )
-"""The pages that are linked from everywhere: id, title, address."""
+"""The pages in the navigation: id, title, URL."""
 PLACEHOLDER = "\N{EN DASH}"
 DONE_EVENT = "lcm:done"
-"""The event by which scripts hear that a change was made."""
+"""The event that informs scripts of a successful change."""
 
 
-def time_tag(moment: datetime | None, otherwise: str = PLACEHOLDER) -> Markup:
-    """How long ago or ahead, with the exact time when pointed at; scripts keep it going."""
-    if moment is None:
-        return Markup("<span class=muted>{}</span>").format(otherwise)
+def time_tag(time: datetime | None, default: str = PLACEHOLDER) -> Markup:
+    """A relative time, with the exact time as its title. Scripts keep it up to date."""
+    if time is None:
+        return Markup("<span class=muted>{}</span>").format(default)
     now = clock.now()
-    words = f"{humanize_duration(now - moment)} ago" if moment <= now else f"in {humanize_duration(moment - now)}"
-    exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.astimezone(UTC).isoformat(), exact, words)
+    text = f"{humanize_duration(now - time)} ago" if time <= now else f"in {humanize_duration(time - now)}"
+    exact = time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(time.astimezone(UTC).isoformat(), exact, text)
 
 
 def usd(amount: float | None, digits: int = 2) -> str:
-    """`$3.96`; a dash where there is none. Small prices keep the digits that matter."""
+    """A price such as `$3.96`; a dash for None. Small prices keep their significant digits."""
     if amount is None:
         return PLACEHOLDER
     shown = digits if amount == 0 or abs(amount) >= 1 else max(digits, 4)
@@ -55,22 +55,27 @@ def usd(amount: float | None, digits: int = 2) -> str:
 
 
 def dollars(amount: float) -> str:
-    """A sum, to the cent."""
+    """An amount, to the cent."""
     return f"${amount:,.2f}"
 
 
 def number(amount: float | None, digits: int = 0) -> str:
-    """`12,345`."""
+    """A number such as `12,345`."""
     return PLACEHOLDER if amount is None else f"{amount:,.{digits}f}"
 
 
+def minutes(amount: float) -> str:
+    """A duration in minutes as text, such as `1 hour 30 minutes`."""
+    return humanize_duration(timedelta(minutes=amount))
+
+
 def as_json(value: Any) -> str:
-    """For a data attribute; the template escapes it."""
+    """JSON for a data attribute; the template escapes it."""
     return json.dumps(value, separators=(",", ":"), default=str)
 
 
 def sparkline(points: list[float] | None, width: int = 96, height: int = 24) -> Markup:
-    """A little line of shares between 0 and 100, newest at the right."""
+    """A small line chart of percentages, newest at the right."""
     if not points:
         return Markup('<span class="muted">{}</span>').format(PLACEHOLDER)
     step = width / max(1, len(points) - 1)
@@ -87,38 +92,39 @@ def sparkline(points: list[float] | None, width: int = 96, height: int = 24) -> 
 
 @lru_cache(maxsize=1)
 def template_environment() -> Environment:
-    """Made once: compiled templates are kept."""
-    made = Environment(
+    """The Jinja environment. There is one, which keeps the compiled templates."""
+    jinja = Environment(
         loader=PackageLoader("lcm.control_plane.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    jinja.filters |= {
         "time": time_tag,
         "usd": usd,
         "dollars": dollars,
         "number": number,
+        "minutes": minutes,
         "json": as_json,
-        "spark": sparkline,
+        "sparkline": sparkline,
         "e": escape,
     }
-    made.globals |= {"static": ASSETS.address, "navigation": NAVIGATION}
-    return made
+    jinja.globals |= {"static": ASSETS.url, "navigation": NAVIGATION}
+    return jinja
 
 
 def render_fragment(
     template: str, *, status: int = 200, headers: dict[str, str] | None = None, **values: Any
 ) -> HTMLResponse:
-    """A part of a page."""
+    """Render a part of a page."""
     text = template_environment().get_template(template).render(now=clock.now(), **values)
     return HTMLResponse(text, status, headers)
 
 
 async def render_page(
     request: Request,
-    who: WebUser,
+    user: WebUser,
     template: str,
     *,
     here: str,
@@ -126,24 +132,24 @@ async def render_page(
     status: int = 200,
     **values: Any,
 ) -> HTMLResponse:
-    """A whole page with its frame: who is signed in, whether the fleet is held, what is wrong."""
+    """Render a whole page with its header: the user, the fleet summary, holds and breakers."""
     summary = None if is_fragment(request) else await get_services(request).fleet.summary()
     text = (
         template_environment()
         .get_template(template)
-        .render(now=clock.now(), here=here, title=title, who=who, summary=summary, **values)
+        .render(now=clock.now(), here=here, title=title, user=user, summary=summary, **values)
     )
     return HTMLResponse(text, status)
 
 
-async def render_not_found(request: Request, who: WebUser, *, here: str, noun: str, record_id: str) -> HTMLResponse:
-    """The page of a record that does not exist, which says so."""
+async def render_not_found(request: Request, user: WebUser, *, here: str, noun: str, record_id: str) -> HTMLResponse:
+    """Render the page that says that a record does not exist."""
     return await render_page(
-        request, who, "not_found.html", here=here, title=f"No such {noun}", status=404, noun=noun, record_id=record_id
+        request, user, "not_found.html", here=here, title=f"No such {noun}", status=404, noun=noun, record_id=record_id
     )
 
 
 def render_toast(message: str, *, kind: str = "good", status: int = 200, triggers: str = "") -> HTMLResponse:
-    """A short word at the edge of the page. `triggers` are events that scripts hear of, such as `lcm:done`."""
+    """Render a short message at the edge of the page. `triggers` are events for scripts, such as `lcm:done`."""
     headers = {"HX-Trigger": triggers} if triggers else None
     return render_fragment("shared/_toast.html", status=status, headers=headers, kind=kind, message=message)

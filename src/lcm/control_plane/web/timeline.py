@@ -1,6 +1,7 @@
-"""A worker's timeline: what people asked, what controllers and policies decided, what EC2 and CML did, in one order.
+"""The timeline of a worker or a lablet: requests of people, decisions of controllers and policies, and what happened.
 
-The journal has a line for the step of a status and one for who did what; of one change they are one entry here.
+A change writes up to two kinds of journal entries: the status step, and the audit entry with its actor and reason. The
+timeline shows them as one entry.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 JOURNAL_ENTRIES_PER_PAGE: Final = 40
-"""How many lines of the journal a page of the timeline is made from."""
+"""How many journal entries one page of the timeline is built from."""
 
 _STATUS_REPORTED = "status_reported"
 _LICENSE_REPORTED = "license_reported"
@@ -38,20 +39,20 @@ _POLICY_NAMES = {
 }
 _WORKER_ACTION_TEXT: Final[dict[str, str]] = {
     "created": "created it",
-    "imported": "found its instance and took it over",
-    "start": "asked for it to run",
-    "stop": "asked for it to be stopped",
-    "terminate": "asked for its end",
-    "drain": "asked for it to be drained",
+    "imported": "imported its instance",
+    "start": "requested a start",
+    "stop": "requested a stop",
+    "terminate": "requested termination",
+    "drain": "requested a drain",
     "cancel_drain": "cancelled the drain",
-    "retry": "asked for another try",
+    "retry": "requested a retry",
     "hold": "put it on hold",
     "release": "released it",
-    "license_register": "asked for its licence to be registered",
-    "license_deregister": "asked for its licence to be given back",
-    "license_leaked": "lost its licence: it was not given back",
-    "lablets_reserved": "put lablets on it",
-    "lablet_released": "took a lablet off it",
+    "license_register": "requested license registration",
+    "license_deregister": "requested license deregistration",
+    "license_leaked": "leaked its license: it was not deregistered",
+    "lablets_reserved": "assigned lablets to it",
+    "lablet_released": "released a lablet from it",
     "labs_without_marker": "found labs that belong to no lablet",
     _STATUS_REPORTED: "reported",
 }
@@ -60,47 +61,47 @@ _PLACEHOLDER_REASONS = ("idle_timeout", "manual")
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One entry. `before` and `after` are given where a status changed."""
+    """One entry. `before` and `after` are set if the status changed."""
 
     at: datetime
     kind: ActorKind
-    who: str
-    words: str
+    actor: str
+    text: str
     reason: str = ""
     before: WorkerStatus | LabletStatus | None = None
     after: WorkerStatus | LabletStatus | None = None
-    deed: AutomatedAction | None = None
+    automated_action: AutomatedAction | None = None
     bad: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A page of it, the newest first. `older` is where the next page begins, None at the end."""
+    """One page, newest entries first. `next_cursor` is where the next page starts; None at the end."""
 
-    happenings: Sequence[TimelineEntry]
-    older: str | None
-    version: int  # moves with what is newest: an older answer never replaces a newer one
+    entries: Sequence[TimelineEntry]
+    next_cursor: str | None
+    version: int  # grows with the newest entry, so that an older response never replaces a newer one
 
 
 @dataclass(slots=True)
 class _ChangeGroup:
-    """Lines of one change."""
+    """The journal entries of one change."""
 
     first: str
     audit: AuditEntry | None = None
     step: WorkerHistoryEntry | None = None
-    label: bool = False  # what is known of it is only a label, which comes before the step
+    label: bool = False  # only a label was read so far; it is written before the step
 
     @property
     def open(self) -> bool:
-        """Whether the line that tells who and why is still to come."""
+        """Whether the audit entry with the actor and the reason is still missing."""
         return self.audit is None or self.label
 
 
 async def read_worker_timeline(
     store: Store, worker_id: str, before: str | None = None, limit: int = JOURNAL_ENTRIES_PER_PAGE
 ) -> Timeline:
-    """The entries before a place in the journal; without one the newest."""
+    """The entries before a cursor; without one the newest."""
     lines = await read_journal_entries(store, WORKER_HISTORY, worker_id, before, limit)
     return build_worker_timeline(lines, full=len(lines) == limit)
 
@@ -108,18 +109,21 @@ async def read_worker_timeline(
 async def read_journal_entries(
     store: Store, steps: str, subject: str, before: str | None, limit: int
 ) -> Sequence[JournalEntry]:
-    """Steps of a record and who made them, the newest first. A place that means nothing is the newest, not an error."""
+    """Status steps and audit entries of a record, newest first. An invalid cursor gives the newest, not an error."""
     try:
-        return await store.journal(
+        return await store.read_journal(
             topics=[steps, AUDIT], subjects=[subject], before=before, newest_first=True, limit=limit
         )
     except InvalidCursorError:
-        return await store.journal(topics=[steps, AUDIT], subjects=[subject], newest_first=True, limit=limit)
+        return await store.read_journal(topics=[steps, AUDIT], subjects=[subject], newest_first=True, limit=limit)
 
 
 def build_worker_timeline(lines: Sequence[JournalEntry], *, full: bool) -> Timeline:
-    """Entries of lines that come newest first. `full`: there may be older lines, so that the oldest entry may lack
-    some of its own; it is left to the next page."""
+    """Build the timeline from journal entries, newest first.
+
+    `full` means that there may be older journal entries. The oldest change may then be incomplete and is left to the
+    next page.
+    """
     groups = _group_by_change(list(reversed(lines)))
     if full and len(groups) > 1:
         groups = groups[1:]
@@ -128,7 +132,7 @@ def build_worker_timeline(lines: Sequence[JournalEntry], *, full: bool) -> Timel
 
 
 def _group_by_change(lines: Sequence[JournalEntry]) -> list[_ChangeGroup]:
-    """Lines, the oldest first, by the change that wrote them: labels of a step, the step, who made it and why."""
+    """Group journal entries, oldest first, by change: labels of a step, the step itself, its audit entry."""
     groups: list[_ChangeGroup] = []
     for line in lines:
         last = groups[-1] if groups else None
@@ -165,40 +169,40 @@ def _timeline_entry(group: _ChangeGroup) -> TimelineEntry:
             step.from_status,
             step.to_status,
         )
-    deed = automated_action_of(entry)
-    policy = _POLICY_NAMES.get(deed) if deed is not None else None
+    automated_action = automated_action_of(entry)
+    policy = _POLICY_NAMES.get(automated_action) if automated_action is not None else None
     reason = "" if entry.reason in _PLACEHOLDER_REASONS else entry.reason
     return TimelineEntry(
         at=entry.at,
         kind=entry.actor.kind if policy is None else ActorKind.POLICY,
-        who=policy or entry.actor.name,
-        words=_action_text(entry, deed),
+        actor=policy or entry.actor.name,
+        text=_action_text(entry, automated_action),
         reason=reason,
         before=None if step is None else step.from_status,
         after=None if step is None else step.to_status,
-        deed=deed,
-        bad=deed in PROBLEM_ACTIONS or entry.details.get("status") == "failed",
+        automated_action=automated_action,
+        bad=automated_action in PROBLEM_ACTIONS or entry.details.get("status") == "failed",
     )
 
 
-def _action_text(entry: AuditEntry, deed: AutomatedAction | None) -> str:
-    if deed is not None and entry.action != "imported":
-        return ACTION_LABELS[deed]
+def _action_text(entry: AuditEntry, automated_action: AutomatedAction | None) -> str:
+    if automated_action is not None and entry.action != "imported":
+        return ACTION_LABELS[automated_action]
     if entry.action == "patched":
         fields = [str(each).replace("_", " ") for each in entry.details.get("fields", ())]
         return f"changed {', '.join(fields)}" if fields else "changed it"
     if entry.action == "launch_intended":
-        return f"begins launch attempt {entry.details.get('attempt', '')}".rstrip()
+        return f"started launch attempt {entry.details.get('attempt', '')}".rstrip()
     if entry.action == _LICENSE_REPORTED:
-        return f"licence in CML: {entry.details.get('status', 'unknown')}"
+        return f"license in CML: {entry.details.get('status', 'unknown')}"
     return _WORKER_ACTION_TEXT.get(entry.action, entry.action.replace("_", " "))
 
 
 _LABLET_ACTION_TEXT: Final[dict[str, str]] = {
-    "created": "asked for it",
-    "scheduled": "found a worker for it",
-    "released": "took it off its worker",
-    "terminate": "asked for its end",
+    "created": "requested it",
+    "scheduled": "assigned it to a worker",
+    "released": "released it from its worker",
+    "terminate": "requested its end",
     "status_reported": "reported",
 }
 
@@ -206,17 +210,18 @@ _LABLET_ACTION_TEXT: Final[dict[str, str]] = {
 async def read_lablet_timeline(
     store: Store, lablet_id: str, before: str | None = None, limit: int = JOURNAL_ENTRIES_PER_PAGE
 ) -> Timeline:
-    """The entries before a place in the journal; without one the newest."""
+    """The entries before a cursor; without one the newest."""
     lines = await read_journal_entries(store, LABLET_HISTORY, lablet_id, before, limit)
     return build_lablet_timeline(lines, full=len(lines) == limit)
 
 
 def build_lablet_timeline(lines: Sequence[JournalEntry], *, full: bool) -> Timeline:
-    """Entries of lines that come newest first. A change writes its step and, right after it, who made it and why.
+    """Build the timeline from journal entries, newest first. A change writes its step, then its audit entry.
 
-    `full`: there may be older lines, among them the step of the oldest entry; it is left to the next page.
+    `full` means that there may be older journal entries, among them the step of the oldest change. It is left to the
+    next page.
     """
-    entries: list[tuple[str, TimelineEntry]] = []  # the oldest first, each with the place of its first line
+    entries: list[tuple[str, TimelineEntry]] = []  # oldest first, each with the cursor of its first journal entry
     step: tuple[str, LabletHistoryEntry] | None = None
     for line in reversed(lines):
         if line.topic == LABLET_HISTORY:
@@ -241,7 +246,7 @@ def build_lablet_timeline(lines: Sequence[JournalEntry], *, full: bool) -> Timel
 
 
 def _entry_from_step(step: LabletHistoryEntry) -> TimelineEntry:
-    """A step whose other line is forgotten, or on another page."""
+    """A step whose audit entry was deleted by the retention, or is on another page."""
     actor = step.actor
     return TimelineEntry(step.at, actor.kind, actor.name, "reported", step.reason, step.from_status, step.to_status)
 
@@ -251,8 +256,8 @@ def _entry_from_audit(entry: AuditEntry, step: LabletHistoryEntry | None) -> Tim
     return TimelineEntry(
         at=entry.at,
         kind=entry.actor.kind,
-        who=entry.actor.name,
-        words=_LABLET_ACTION_TEXT.get(entry.action, entry.action.replace("_", " ")),
+        actor=entry.actor.name,
+        text=_LABLET_ACTION_TEXT.get(entry.action, entry.action.replace("_", " ")),
         reason=entry.reason,
         before=None if step is None else step.from_status,
         after=after,

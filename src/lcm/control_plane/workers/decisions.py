@@ -1,4 +1,4 @@
-"""The last decision for each worker: beside the record, without moving it and without anybody being told."""
+"""The last decision for each worker. It is stored apart from the record: no version changes, no event is published."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.records.kinds import DECISIONS, WORKERS
 from lcm.control_plane.store.port import Put
-from lcm.model.decision import DecisionReport
+from lcm.model.audit import DecisionReport
 from lcm.model.worker.metrics import BatchResult
 
 if TYPE_CHECKING:
@@ -18,47 +18,45 @@ if TYPE_CHECKING:
 
 
 async def read_decisions(store: Store, worker_ids: Sequence[str]) -> Mapping[str, DecisionReport]:
-    """The last decisions that controllers reported for these workers; without those for whom there is none."""
+    """The last reported decisions for these workers; a worker without one is left out."""
     stored = await store.get_many(DECISIONS, worker_ids)
     return {worker_id: DecisionReport.model_validate_json(each.body) for worker_id, each in stored.items()}
 
 
 async def read_decision(store: Store, worker_id: str) -> DecisionReport | None:
-    """The last decision that a controller reported for a worker."""
+    """The last reported decision for a worker."""
     return (await read_decisions(store, [worker_id])).get(worker_id)
 
 
-async def store_decision(change: Transaction, worker_id: str, decision: DecisionReport) -> None:
-    """Keep the decision behind a change of the worker's record."""
-    _stage_decision(change, worker_id, await change.store.get(DECISIONS, worker_id), decision)
+async def store_decision(tx: Transaction, worker_id: str, decision: DecisionReport) -> None:
+    """Store the decision behind a change of the worker's record."""
+    _stage_decision(tx, worker_id, await tx.store.get(DECISIONS, worker_id), decision)
 
 
-async def store_decisions(change: Transaction, items: Sequence[WorkerDecision]) -> BatchResult:
-    """Keep the newest decision for each known worker; the rest is counted."""
-    workers = await change.store.get_many(WORKERS, [item.worker_id for item in items])
+async def store_decisions(tx: Transaction, items: Sequence[WorkerDecision]) -> BatchResult:
+    """Store the newest decision for each known worker; the others are counted as dropped."""
+    workers = await tx.store.get_many(WORKERS, [item.worker_id for item in items])
     newest: dict[str, DecisionReport] = {}
     for item in items:
         before = newest.get(item.worker_id)
         if item.worker_id in workers and (before is None or item.decision.decided_at >= before.decided_at):
             newest[item.worker_id] = item.decision
-    stored = await change.store.get_many(DECISIONS, list(newest))
+    stored = await tx.store.get_many(DECISIONS, list(newest))
     kept = sum(
-        _stage_decision(change, worker_id, stored.get(worker_id), decision) for worker_id, decision in newest.items()
+        _stage_decision(tx, worker_id, stored.get(worker_id), decision) for worker_id, decision in newest.items()
     )
     return BatchResult(kept=kept, dropped=len(items) - kept)
 
 
-def _stage_decision(
-    change: Transaction, worker_id: str, stored: StoredDocument | None, decision: DecisionReport
-) -> bool:
-    """Have it written unless a later one is known; says whether it counts.
+def _stage_decision(tx: Transaction, worker_id: str, stored: StoredDocument | None, decision: DecisionReport) -> bool:
+    """Stage the decision unless a newer one is stored; returns whether it is the newest.
 
-    Decisions travel by two ways, alone and with a status, so that an older one can arrive after a newer.
+    Decisions arrive in two ways, alone and with a status write, so an older one can arrive after a newer one.
     """
-    known = None if stored is None else DecisionReport.model_validate_json(stored.body)
-    if known is not None and decision.decided_at < known.decided_at:
+    current = None if stored is None else DecisionReport.model_validate_json(stored.body)
+    if current is not None and decision.decided_at < current.decided_at:
         return False
-    if decision != known:
+    if decision != current:
         revision = None if stored is None else stored.revision
-        change.write(Put(DECISIONS, worker_id, decision.model_dump_json().encode(), revision))
+        tx.stage(Put(DECISIONS, worker_id, decision.model_dump_json().encode(), revision))
     return True

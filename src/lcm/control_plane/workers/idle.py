@@ -1,4 +1,4 @@
-"""Idle detection: take the telemetry, update activity, evaluate, and pause if nothing speaks against it."""
+"""Idle detection: read the telemetry, update the last activity, evaluate, and pause if all checks pass."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
     from lcm.model.worker.requests import IdleDetectionRequest
 
-NO_TELEMETRY = "no telemetry: that is not idleness"
+NO_TELEMETRY = "no telemetry; a worker without telemetry is not considered idle"
 
 
 async def detect_idle(
-    change: Transaction, worker_id: str, request: IdleDetectionRequest, settings: FleetSettings
+    tx: Transaction, worker_id: str, request: IdleDetectionRequest, settings: FleetSettings
 ) -> IdleDetectionResult:
-    """The four steps. A failed fetch, or a list without a single event of any kind, ends it at the first."""
-    worker = await change.worker(worker_id)
-    found = IdleDetectionResult(worker_id=worker_id, checked_at=change.now)
+    """Run the four steps. A failed fetch, or an empty list of events, ends after the first."""
+    worker = await tx.worker(worker_id)
+    result = IdleDetectionResult(worker_id=worker_id, checked_at=tx.now)
     if not request.events:
-        return found.model_copy(update={"error": NO_TELEMETRY})
-    found = found.model_copy(update={"telemetry_fetched": True})
+        return result.model_copy(update={"error": NO_TELEMETRY})
+    result = result.model_copy(update={"telemetry_fetched": True})
     latest = latest_activity(request.events)
     updated = _with_activity(worker, latest)
-    found = found.model_copy(update={"activity_updated": updated is not worker})
-    if _checked_recently(worker, settings, change.now):
-        _save_activity(change, updated)
-        return found
-    running = await count_running_workers(change.store)
-    # The worker is written in this change, so a lablet that is placed on it meanwhile makes the commit conflict.
+    result = result.model_copy(update={"activity_updated": updated is not worker})
+    if _checked_recently(worker, settings, tx.now):
+        _save_activity(tx, updated)
+        return result
+    running = await count_running_workers(tx.store)
+    # The worker is written in this transaction, so a lablet placed on it meanwhile makes the commit conflict.
     lablets = updated.allocation.lablets
-    verdict = assess_idle(updated, settings.idle, settings.scaling, now=change.now, running=running, lablets=lablets)
-    found = found.model_copy(
+    verdict = assess_idle(updated, settings.idle, settings.scaling, now=tx.now, running=running, lablets=lablets)
+    result = result.model_copy(
         update={
             "idle_check_performed": True,
             "is_idle": verdict.is_idle,
@@ -49,16 +49,16 @@ async def detect_idle(
             "in_snooze_period": verdict.in_snooze_period,
         }
     )
-    updated = updated.model_copy(update={"last_idle_check_at": change.now})
+    updated = updated.model_copy(update={"last_idle_check_at": tx.now})
     if not verdict.eligible_for_pause:
-        _save_activity(change, updated)
-        return found
+        _save_activity(tx, updated)
+        return result
     try:
-        await pause_idle_worker(change, updated, settings)
-    except ProblemError as refusal:
-        _save_activity(change, updated)
-        return found.model_copy(update={"error": refusal.detail, "eligible_for_pause": False})
-    return found.model_copy(update={"auto_pause_triggered": True})
+        await pause_idle_worker(tx, updated, settings)
+    except ProblemError as problem:
+        _save_activity(tx, updated)
+        return result.model_copy(update={"error": problem.detail, "eligible_for_pause": False})
+    return result.model_copy(update={"auto_pause_triggered": True})
 
 
 def _with_activity(worker: Worker, latest: datetime | None) -> Worker:
@@ -72,6 +72,6 @@ def _checked_recently(worker: Worker, settings: FleetSettings, now: datetime) ->
     return last is not None and now - last < timedelta(seconds=settings.idle.idle_detection_interval)
 
 
-def _save_activity(change: Transaction, worker: Worker) -> None:
-    """Activity lives beside the record: it moves neither version nor generation, and no event tells of it."""
-    change.save_without_event(worker)
+def _save_activity(tx: Transaction, worker: Worker) -> None:
+    """Save activity only: neither version nor generation changes, and no event is published."""
+    tx.save_without_event(worker)

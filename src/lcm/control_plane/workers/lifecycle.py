@@ -1,38 +1,55 @@
-"""The few ways in which a record changes, used by every command."""
+"""Changes of a worker that people request: commands, holds, edits and license operations.
+
+Each is a pure function that takes a worker and returns the worker as it should be, or raises `ProblemError`. An equal
+worker means that there was nothing to do: nothing is written, and the response is the same as if something had been.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.control_plane.errors import ProblemError
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.record import Hold
-from lcm.model.worker.status import DesiredStatus, WorkerStatus, check_transition
+from lcm.model.worker.record import Hold, PendingLicenseOperation, Worker
+from lcm.model.worker.status import (
+    NO_ADDRESS_STATUSES,
+    DesiredStatus,
+    LicenseOperation,
+    LostInstancePolicy,
+    WorkerOrigin,
+    WorkerStatus,
+    check_transition,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lcm.model.worker.record import Worker
-    from lcm.model.worker.requests import HoldRequest
+    from lcm.model.lablet.record import Lablet
+    from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest, UpdateWorkerRequest
+    from lcm.model.worker.template import WorkerTemplate
 
 
-# Statuses in which an address that people could dial would belong to somebody else by now.
-_NO_PUBLIC_IP_STATUSES = (WorkerStatus.STOPPED, WorkerStatus.PENDING, WorkerStatus.TERMINATED)
+Record = TypeVar("Record", Worker, "Lablet")
 
-# Whoever asks for something else begins anew: how often it was stopped from outside before does not count any more.
+MANUAL_PAUSE_REASON = "manual"
+
+# A new request resets the drift counter: earlier stops from outside no longer count.
 _DRIFT_RESET: dict[str, Any] = {"drifted": False, "drifted_at": ()}
 
 
-def updated_worker(worker: Worker, now: datetime, *, bump_generation: bool = False, **fields: Any) -> Worker:
-    """The worker with these fields. If any differs the version moves; `bump_generation` moves the generation with it."""
-    if all(getattr(worker, name) == value for name, value in fields.items()):
-        return worker
-    moved = {"version": worker.version + 1, "generation": worker.generation + bump_generation, "updated_at": now}
-    return worker.model_copy(update={**fields, **moved})
+def updated_record(record: Record, now: datetime, *, bump_generation: bool = False, **fields: Any) -> Record:
+    """The worker or lablet with these fields.
+
+    If any differs, the version is incremented; `bump_generation` increments the generation too.
+    """
+    if all(getattr(record, name) == value for name, value in fields.items()):
+        return record
+    fields |= {"version": record.version + 1, "generation": record.generation + bump_generation, "updated_at": now}
+    return record.model_copy(update=fields)
 
 
 def on_enter(worker: Worker, status: WorkerStatus, now: datetime) -> dict[str, Any]:
-    """The fields that change with a status; illegal transitions raise, the same status changes nothing."""
+    """The fields that change on entering a status. Illegal transitions raise; the same status changes nothing."""
     check_transition(worker.status, status)
     if status is worker.status:
         return {}
@@ -40,8 +57,8 @@ def on_enter(worker: Worker, status: WorkerStatus, now: datetime) -> dict[str, A
     if worker.status is WorkerStatus.STOPPED:
         fields["stopped_seconds"] = worker.stopped_seconds + (now - worker.status_since).total_seconds()
     if status is WorkerStatus.STOPPED:
-        fields["stopped_by_policy"] = worker.paused_by_policy  # kept when it is resumed, so that savings can be told
-    if status in _NO_PUBLIC_IP_STATUSES:
+        fields["stopped_by_policy"] = worker.paused_by_policy  # kept after a resume, to attribute the savings
+    if status in NO_ADDRESS_STATUSES:
         fields["public_ip"] = None
     if status in (WorkerStatus.STARTING, WorkerStatus.RUNNING):
         fields["drifted"] = False
@@ -51,7 +68,7 @@ def on_enter(worker: Worker, status: WorkerStatus, now: datetime) -> dict[str, A
 
 
 def pause_fields(worker: Worker, now: datetime, reason: str, *, by_policy: bool) -> dict[str, Any]:
-    """The fields that change when a worker that was wanted running is wanted stopped."""
+    """The fields that change when the desired status goes from RUNNING to STOPPED."""
     if worker.desired_status is not DesiredStatus.RUNNING:
         return {"desired_status": DesiredStatus.STOPPED}
     counter = "auto_pause_count" if by_policy else "manual_pause_count"
@@ -66,7 +83,7 @@ def pause_fields(worker: Worker, now: datetime, reason: str, *, by_policy: bool)
 
 
 def resume_fields(worker: Worker, *, by_policy: bool) -> dict[str, Any]:
-    """The fields that change when a worker that was wanted stopped is wanted running."""
+    """The fields that change when the desired status goes from STOPPED to RUNNING."""
     if worker.desired_status is not DesiredStatus.STOPPED:
         return {"desired_status": DesiredStatus.RUNNING}
     counter = "auto_resume_count" if by_policy else "manual_resume_count"
@@ -79,36 +96,33 @@ def resume_fields(worker: Worker, *, by_policy: bool) -> dict[str, Any]:
     }
 
 
-MANUAL_PAUSE_REASON = "manual"
-
-
 def start(worker: Worker, now: datetime) -> Worker:
-    """Want it running; a drain under way is cancelled."""
+    """Set the desired status to RUNNING. A drain in progress is cancelled."""
     _check_commandable(worker, "start")
     fields = resume_fields(worker, by_policy=False)
     if worker.status is WorkerStatus.DRAINING:
         fields |= on_enter(worker, WorkerStatus.RUNNING, now)
-    return updated_worker(worker, now, bump_generation=True, **fields)
+    return updated_record(worker, now, bump_generation=True, **fields)
 
 
 def stop(worker: Worker, now: datetime, reason: str | None = None) -> Worker:
-    """Want it stopped, without waiting for lablets; a drain under way is cut short."""
+    """Set the desired status to STOPPED, without waiting for lablets. A drain in progress ends at once."""
     _check_commandable(worker, "stop")
     fields = pause_fields(worker, now, reason or MANUAL_PAUSE_REASON, by_policy=False)
     if worker.status is WorkerStatus.DRAINING:
         fields |= on_enter(worker, WorkerStatus.STOPPING, now)
-    return updated_worker(worker, now, bump_generation=True, **fields)
+    return updated_record(worker, now, bump_generation=True, **fields)
 
 
 def terminate(worker: Worker, now: datetime) -> Worker:
-    """Want it gone for good."""
+    """Set the desired status to TERMINATED."""
     if worker.status is WorkerStatus.TERMINATED:
         return worker
-    return updated_worker(worker, now, bump_generation=True, desired_status=DesiredStatus.TERMINATED)
+    return updated_record(worker, now, bump_generation=True, desired_status=DesiredStatus.TERMINATED)
 
 
 def drain(worker: Worker, now: datetime, reason: str | None = None, *, by_policy: bool = False) -> Worker:
-    """Take no new lablets, wait for those there, then stop."""
+    """Accept no new lablets, wait for the existing ones to end, then stop."""
     _check_not_terminating(worker, "drain")
     if worker.status is WorkerStatus.DRAINING:
         return worker
@@ -118,30 +132,30 @@ def drain(worker: Worker, now: datetime, reason: str | None = None, *, by_policy
         )
     fields = pause_fields(worker, now, reason or "drain", by_policy=by_policy)
     fields |= on_enter(worker, WorkerStatus.DRAINING, now)
-    return updated_worker(worker, now, bump_generation=True, **fields)
+    return updated_record(worker, now, bump_generation=True, **fields)
 
 
 def cancel_drain(worker: Worker, now: datetime) -> Worker:
-    """Take lablets again."""
+    """Accept lablets again."""
     _check_not_terminating(worker, "cancel-drain")
     if worker.status is not WorkerStatus.DRAINING:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"there is no drain to cancel; the worker is {worker.status}")
     fields = resume_fields(worker, by_policy=False) | on_enter(worker, WorkerStatus.RUNNING, now)
-    return updated_worker(worker, now, bump_generation=True, **fields)
+    return updated_record(worker, now, bump_generation=True, **fields)
 
 
 def retry(worker: Worker, now: datetime) -> Worker:
-    """Try a failed worker again: with its instance if it has one, else with a new attempt to launch."""
+    """Retry a failed worker: with its instance if it has one, otherwise with a new launch attempt."""
     _check_not_terminating(worker, "retry")
     if worker.status is not WorkerStatus.FAILED:
         raise ProblemError(
             ProblemCode.NOT_POSSIBLE_NOW, f"only a FAILED worker can be retried; this one is {worker.status}"
         )
-    following = WorkerStatus.STARTING if worker.instance_id else WorkerStatus.PENDING
-    fields = on_enter(worker, following, now) | {"replaced_at": (), "drifted_at": ()}
-    if following is WorkerStatus.PENDING:
-        fields["launch_intent"] = None  # a settled one: the next attempt has a token and parameters of its own
-    return updated_worker(worker, now, bump_generation=True, **fields)
+    next_status = WorkerStatus.STARTING if worker.instance_id else WorkerStatus.PENDING
+    fields = on_enter(worker, next_status, now) | {"replaced_at": (), "drifted_at": ()}
+    if next_status is WorkerStatus.PENDING:
+        fields["launch_intent"] = None  # it is settled: the next attempt has its own client token and parameters
+    return updated_record(worker, now, bump_generation=True, **fields)
 
 
 def _check_not_terminating(worker: Worker, command: str) -> None:
@@ -150,7 +164,7 @@ def _check_not_terminating(worker: Worker, command: str) -> None:
             ProblemCode.NOT_POSSIBLE_NOW, f"cannot {command}: the worker is TERMINATED; create a new one"
         )
     if worker.desired_status is DesiredStatus.TERMINATED:
-        detail = f"cannot {command}: the worker is to be terminated, and that is final; create a new one"
+        detail = f"cannot {command}: the worker is being terminated, which cannot be undone; create a new one"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
 
 
@@ -163,23 +177,92 @@ def _check_commandable(worker: Worker, command: str) -> None:
 
 
 def make_hold(request: HoldRequest, by: str, now: datetime) -> Hold:
-    """The hold that is asked for; one that would have ended already is refused."""
+    """The requested hold. One whose end is in the past is rejected."""
     if request.until is not None and request.until <= now:
         raise ProblemError(ProblemCode.INVALID, f"until: {request.until.isoformat()} is not in the future")
     return Hold(reason=request.reason, by=by, since=now, until=request.until)
 
 
 def hold(worker: Worker, request: HoldRequest, by: str, now: datetime) -> Worker:
-    """Stop all changes of this worker."""
+    """Put this worker on hold: controllers stop changing it."""
     if worker.status is WorkerStatus.TERMINATED:
-        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the worker is TERMINATED: there is nothing left to hold")
-    wanted = make_hold(request, by, now)
-    present = worker.hold
-    if present is not None and (present.reason, present.until) == (wanted.reason, wanted.until):
-        return worker  # asked again: who held it first and since when stays
-    return updated_worker(worker, now, bump_generation=True, hold=wanted)
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the worker is TERMINATED; there is nothing to hold")
+    requested = make_hold(request, by, now)
+    current = worker.hold
+    if current is not None and (current.reason, current.until) == (requested.reason, requested.until):
+        return worker  # a repeated request: who set the hold first, and when, stays
+    return updated_record(worker, now, bump_generation=True, hold=requested)
 
 
 def release(worker: Worker, now: datetime) -> Worker:
-    """Let changes go on."""
-    return updated_worker(worker, now, bump_generation=True, hold=None)
+    return updated_record(worker, now, bump_generation=True, hold=None)
+
+
+def build_worker(
+    request: CreateWorkerRequest, template: WorkerTemplate, *, worker_id: str, aws_region: str, now: datetime
+) -> Worker:
+    """The record of a new worker."""
+    if not template.enabled:
+        raise ProblemError(
+            ProblemCode.NOT_POSSIBLE_NOW, f"template {template.name} is disabled; enable it or choose another"
+        )
+    return Worker(
+        id=worker_id,
+        name=request.name,
+        template_name=template.name,
+        aws_region=aws_region,
+        status=WorkerStatus.PENDING,
+        status_since=now,
+        desired_status=request.desired_status,
+        instance_type=template.instance_type,
+        origin=WorkerOrigin.CREATED,
+        tags=dict(request.tags),
+        has_license_token=request.license_token is not None,
+        lost_instance_policy=request.lost_instance_policy,
+        idle_detection_enabled=request.idle_detection_enabled,
+        capacity=template.capacity,
+        cost_per_hour_usd=template.cost_per_hour_usd,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def apply_patch(worker: Worker, request: UpdateWorkerRequest, now: datetime) -> Worker:
+    """Change the fields of the request. Tags replace the existing ones as a whole; a null license token deletes it."""
+    if worker.status is WorkerStatus.TERMINATED:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the worker is TERMINATED; its record cannot be changed")
+    set_fields = request.model_fields_set
+    fields: dict[str, Any] = {}
+    for name in ("name", "tags", "idle_detection_enabled", "lost_instance_policy"):
+        if name in set_fields:
+            fields[name] = getattr(request, name)
+    if fields.get("lost_instance_policy") is LostInstancePolicy.REPLACE and worker.template_name is None:
+        detail = "lost_instance_policy: must be terminate; a worker without a template cannot be replaced"
+        raise ProblemError(ProblemCode.INVALID, detail)
+    if "license_token" in set_fields:
+        fields["has_license_token"] = request.license_token is not None
+    bump_generation = "lost_instance_policy" in fields or "license_token" in set_fields
+    after = updated_record(worker, now, bump_generation=bump_generation, **fields)
+    if after is worker and "license_token" in set_fields and request.license_token is not None:
+        # A new token replaces the old one: the record is the same, but the request is a new one.
+        versions = {"version": worker.version + 1, "generation": worker.generation + 1, "updated_at": now}
+        return worker.model_copy(update=versions)
+    return after
+
+
+def apply_license_request(worker: Worker, request: LicenseRequest, by: str, now: datetime) -> Worker:
+    """Request a registration or a deregistration. Deregistering also deletes the token."""
+    if worker.status is WorkerStatus.TERMINATED or worker.desired_status is DesiredStatus.TERMINATED:
+        raise ProblemError(
+            ProblemCode.NOT_POSSIBLE_NOW, "the worker is terminated or being terminated; its license is deregistered"
+        )
+    registers = request.operation is LicenseOperation.REGISTER
+    if registers and request.token is None and not worker.has_license_token:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "the worker has no license token; pass one as token")
+    pending = worker.pending_license_operation
+    if pending is not None and pending.operation is request.operation and request.token is None:
+        return worker
+    operation = PendingLicenseOperation(operation=request.operation, requested_at=now, requested_by=by)
+    return updated_record(
+        worker, now, bump_generation=True, pending_license_operation=operation, has_license_token=registers
+    )

@@ -1,18 +1,18 @@
-"""What controllers write: status, the intent to launch, what became of a licence."""
+"""How a controller's write changes a worker: status, launch intent, license status. Pure functions of a record."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.workers.lifecycle import on_enter, updated_worker
+from lcm.control_plane.errors import ProblemError, check_version
+from lcm.control_plane.workers.lifecycle import on_enter, updated_record
 from lcm.model.fleet.activity_summary import StatusEvent
 from lcm.model.fleet.settings import DriftPolicy
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.record import LaunchIntent
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import NO_ADDRESS_STATUSES, STOP_STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,50 +32,42 @@ _COPIED_FIELDS = (
     "terminated_by",
     "terminated_reason",
 )
-_DRIFT_STATUSES = (WorkerStatus.STOPPING, WorkerStatus.STOPPED)
 _MAX_REMEMBERED = 20
 STOPPED_EXTERNALLY = "stopped from outside"
 
 
-def check_version(worker: Worker, version: int) -> None:
-    """A writer that has not seen the present record must look again."""
-    if version != worker.version:
-        detail = f"the worker is at version {worker.version}, not {version}; read it again"
-        raise ProblemError(ProblemCode.VERSION_CONFLICT, detail, current={"version": worker.version})
-
-
 def apply_status(worker: Worker, write: WorkerStatusUpdate, drift: DriftPolicy, now: datetime) -> Worker:
-    """Take over what a controller found or did; a transition that is not legal raises and changes nothing."""
-    check_version(worker, write.version)
-    given = write.model_fields_set
-    fields: dict[str, Any] = {name: getattr(write, name) for name in _COPIED_FIELDS if name in given}
-    if "conditions" in given:
+    """Apply what a controller observed or did. An illegal transition raises and changes nothing."""
+    check_version("worker", worker.version, write.version)
+    set_fields = write.model_fields_set
+    fields: dict[str, Any] = {name: getattr(write, name) for name in _COPIED_FIELDS if name in set_fields}
+    if "conditions" in set_fields:
         fields["conditions"] = write.conditions or ()
     fields |= on_enter(worker, write.status, now)
     if write.status is WorkerStatus.PENDING and worker.status is not WorkerStatus.PENDING:
         fields["launch_intent"] = None
         fields["replaced_at"] = _within_last_hour(worker.replaced_at, now)
-    if "launch_intent" in given:
+    if "launch_intent" in set_fields:
         _check_intent_settled(worker, write)
         fields["launch_intent"] = None
     if fields.get("instance_id", worker.instance_id) != worker.instance_id:
         fields["instance_since"] = None if write.instance_id is None else now
-        # What is known of one instance's CML says nothing about the next one's.
+        # The CML version of one instance says nothing about the next instance.
         fields = {"cml_version": None, "node_definitions": None} | fields
     if write.drift:
         fields |= {"drifted": True, "drifted_at": _within_last_hour(worker.drifted_at, now)}
     if leaks_license(worker, write):
         fields["license_status"] = LicenseStatus.UNREGISTERED
-    if write.status in (WorkerStatus.STOPPED, WorkerStatus.PENDING, WorkerStatus.TERMINATED):
+    if write.status in NO_ADDRESS_STATUSES:
         fields["public_ip"] = None
     if write.desired_status is not None:
         _check_accepted_drift(worker, write, drift)
         fields |= {"desired_status": DesiredStatus.STOPPED, "last_paused_at": now, "pause_reason": STOPPED_EXTERNALLY}
-    return updated_worker(worker, now, bump_generation="desired_status" in fields, **fields)
+    return updated_record(worker, now, bump_generation="desired_status" in fields, **fields)
 
 
 def leaks_license(worker: Worker, write: WorkerStatusUpdate) -> bool:
-    """Whether an instance ends with this write whose licence was not confirmed to have been given back."""
+    """Whether this write ends an instance whose license was not confirmed as deregistered."""
     if worker.license_status not in (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING):
         return False
     given_up = "instance_id" in write.model_fields_set and write.instance_id != worker.instance_id
@@ -83,7 +75,7 @@ def leaks_license(worker: Worker, write: WorkerStatusUpdate) -> bool:
 
 
 def audit_label(worker: Worker, write: WorkerStatusUpdate) -> str:
-    """Under which label a step of automation is kept besides; none: the empty text. One commit, so none is lost."""
+    """The action of an additional audit entry for this step, or an empty string. It is in the same commit."""
     if (worker.status, write.status) == (WorkerStatus.PENDING, WorkerStatus.PROVISIONING):
         return "provisioned"
     if (worker.status, write.status) == (WorkerStatus.DRAINING, WorkerStatus.STOPPING) and worker.paused_by_policy:
@@ -92,7 +84,7 @@ def audit_label(worker: Worker, write: WorkerStatusUpdate) -> str:
 
 
 def activity_event(worker: Worker, write: WorkerStatusUpdate) -> StatusEvent | None:
-    """What a write amounts to for people who look back; None: one of the usual steps."""
+    """The event that the activity summary shows for this write; None for an ordinary step."""
     entered = write.status is not worker.status
     if entered and write.status is WorkerStatus.FAILED:
         return StatusEvent.FAILED
@@ -112,58 +104,56 @@ def activity_event(worker: Worker, write: WorkerStatusUpdate) -> StatusEvent | N
 
 
 def apply_launch_intent(worker: Worker, write: LaunchIntentRequest, now: datetime) -> Worker:
-    """Store the intent of an attempt before its call; a replay of the stored one is no change."""
-    check_version(worker, write.version)
+    """Store the intent of an attempt before its call. Replaying the stored intent changes nothing."""
+    check_version("worker", worker.version, write.version)
     stored = worker.launch_intent
     if stored is not None and write.attempt == stored.attempt:
         if write.parameters == stored.parameters:
             return worker
-        raise _attempt_mismatch(worker, f"attempt {write.attempt} is stored with other parameters")
+        raise _attempt_mismatch(worker, f"attempt {write.attempt} is stored with different parameters")
     if worker.status is not WorkerStatus.PENDING:
         raise ProblemError(
-            ProblemCode.NOT_POSSIBLE_NOW, f"only a PENDING worker is launched; this one is {worker.status}"
+            ProblemCode.NOT_POSSIBLE_NOW, f"only a PENDING worker can be launched; this one is {worker.status}"
         )
     if write.attempt != worker.launch_attempt + 1:
         raise _attempt_mismatch(worker, f"the next attempt is {worker.launch_attempt + 1}, not {write.attempt}")
     intent = LaunchIntent(attempt=write.attempt, parameters=write.parameters, stored_at=now)
-    return updated_worker(worker, now, launch_intent=intent, launch_attempt=write.attempt)
+    return updated_record(worker, now, launch_intent=intent, launch_attempt=write.attempt)
 
 
 def apply_license_status(worker: Worker, write: LicenseStatusUpdate, now: datetime) -> Worker:
-    """Take over what CML says of the licence."""
+    """Apply the license status that CML reports."""
     if write.version is not None:
-        check_version(worker, write.version)
+        check_version("worker", worker.version, write.version)
     fields: dict[str, Any] = {"license_status": write.status}
     if write.clear_pending:
         fields["pending_license_operation"] = None
     if write.status is LicenseStatus.DEREGISTERED:
         fields["has_license_token"] = False
-    # As long as nobody asks for anything else, what CML refused once it would refuse again.
+    # Until there is a new request, CML would reject the same registration again.
     fields["license_failed_generation"] = worker.generation if write.status is LicenseStatus.FAILED else None
-    return updated_worker(worker, now, **fields)
+    return updated_record(worker, now, **fields)
 
 
 def _check_intent_settled(worker: Worker, write: WorkerStatusUpdate) -> None:
     if write.status is not WorkerStatus.PENDING and write.status is not WorkerStatus.FAILED:
-        detail = (
-            "launch_intent: only the intent of a worker that is PENDING or has FAILED can be settled as not launched"
-        )
+        detail = "launch_intent: only the intent of a PENDING or FAILED worker can be settled as not launched"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
     if worker.instance_id is not None:
-        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "launch_intent: the worker has an instance; it was launched")
+        raise ProblemError(
+            ProblemCode.NOT_POSSIBLE_NOW, "launch_intent: the worker has an instance, so it was launched"
+        )
 
 
 def _within_last_hour(moments: tuple[datetime, ...], now: datetime) -> tuple[datetime, ...]:
-    """The moments of the last hour and this one; more than a few are never of interest."""
+    """The times within the last hour, and now; only the latest few are kept."""
     recent = [moment for moment in moments if now - moment < timedelta(hours=1)]
     return (*recent[-_MAX_REMEMBERED:], now)
 
 
 def _check_accepted_drift(worker: Worker, write: WorkerStatusUpdate, drift: DriftPolicy) -> None:
-    if drift is not DriftPolicy.ACCEPT or write.status not in _DRIFT_STATUSES:
-        detail = (
-            "desired_status: a controller changes it only when a stop from outside is accepted (DRIFT_POLICY=accept)"
-        )
+    if drift is not DriftPolicy.ACCEPT or write.status not in STOP_STATUSES:
+        detail = "desired_status: a controller may change it only to accept a stop from outside (DRIFT_POLICY=accept)"
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, detail)
     if worker.desired_status is DesiredStatus.TERMINATED:
         raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, "desired_status: TERMINATED is final")

@@ -1,1 +1,1 @@
-"""What controllers share: who may ask them, whose word counts, and how they write."""
+"""What all controllers share: the base class, the admin API, status reports and CML accounts."""

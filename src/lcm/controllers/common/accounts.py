@@ -1,4 +1,4 @@
-"""Which account to use on a worker's CML."""
+"""The CML account of each worker."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CACHE_SECONDS: Final = 300.0
 
 
 class CredentialsSource(Protocol):
-    """Where workers' own accounts are kept: the control plane."""
+    """Provides the workers' own accounts: the control plane."""
 
     async def cml_credentials(self, worker_id: str) -> CmlCredentials:
-        """What to sign in to a worker's CML with; `NotFoundError` where it has no account of its own."""
+        """The credentials for a worker's CML; `NotFoundError` if the worker has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,36 +30,36 @@ class _CachedAccount:
 
 
 class CmlAccounts:
-    """Accounts by worker, kept for a short while. A worker without one of its own has the default."""
+    """Accounts by worker, cached for a short time. A worker without its own account uses the default."""
 
     def __init__(self, internal: CredentialsSource, default: Credentials) -> None:
         self._internal = internal
         self._default = default
-        self._known: dict[str, _CachedAccount] = {}
-        self._asking: Singleflight[str, Credentials] = Singleflight()
+        self._cache: dict[str, _CachedAccount] = {}
+        self._requests: Singleflight[str, Credentials] = Singleflight()
 
     async def get(self, worker_id: str) -> Credentials:
-        """The account of a worker; raises what the control plane's client raises when that cannot be told.
+        """The account of a worker; raises the client's error if the control plane cannot be reached.
 
-        No answer is no reason to try the default: it would show a password to a server that does not know it.
+        A missing response is no reason to try the default: that would send a password to a server it is not meant for.
         """
-        known = self._known.get(worker_id)
-        if known is not None and clock.boottime() < known.until:
-            return known.account
-        return await self._asking.ask(worker_id, lambda: self._ask(worker_id), f"cml-account:{worker_id}")
+        cached = self._cache.get(worker_id)
+        if cached is not None and clock.boottime() < cached.until:
+            return cached.account
+        return await self._requests.run(worker_id, lambda: self._fetch(worker_id), f"cml-account:{worker_id}")
 
     def drop(self, worker_id: str) -> None:
-        """Ask anew next time; an answer that is on its way counts only for those who wait for it already."""
-        self._known.pop(worker_id, None)
-        self._asking.part(worker_id)
+        """Fetch the account again next time; a response in flight is used only by callers that already wait for it."""
+        self._cache.pop(worker_id, None)
+        self._requests.forget(worker_id)
 
-    async def _ask(self, worker_id: str) -> Credentials:
-        asked_at = clock.boottime()
+    async def _fetch(self, worker_id: str) -> Credentials:
+        sent_at = clock.boottime()
         try:
-            answer = await self._internal.cml_credentials(worker_id)
-            account = Credentials(answer.username, answer.password.get_secret_value())
+            own = await self._internal.cml_credentials(worker_id)
+            account = Credentials(own.username, own.password.get_secret_value())
         except NotFoundError:
             account = self._default
-        if self._asking.mine(worker_id):
-            self._known[worker_id] = _CachedAccount(account, asked_at + CACHE_SECONDS)
+        if self._requests.is_current(worker_id):
+            self._cache[worker_id] = _CachedAccount(account, sent_at + CACHE_SECONDS)
         return account

@@ -1,4 +1,4 @@
-"""What acting means for every controller: the nature of a step, calls that change the world, and what ends a pass."""
+"""Actions of a controller: their kinds, calls with external effects, and interrupted passes."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 REQUEUE_SOON_SECONDS: Final = 0.2
-"""Seconds until the next pass, where somebody came between."""
+"""Seconds until the next pass after an interruption."""
 
 
 class ActionKind(Enum):
-    """What kind of a step an action is; a hold lets only records pass, an open breaker no losses."""
+    """The kind of an action. A hold allows only RECORD; an open breaker forbids LOSS."""
 
-    RECORD = "record"  # writes down what has happened already
-    INTENT = "intent"  # writes down what we are about to do
-    WORLD = "world"  # changes something outside
+    RECORD = "record"  # records what has already happened
+    INTENT = "intent"  # records what is about to be done
+    WORLD = "world"  # has an external effect
     LOSS = "loss"  # gives up an instance, or a lab that cannot be reached
 
 
 class Effect(Protocol):
-    """Makes a call that changes the world outside, while we lead for the whole of its deadline."""
+    """Makes a call with an external effect, if the lease outlasts its deadline."""
 
     async def __call__(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
-        """Once, and waited for until its deadline."""
+        """Make the call once and wait for it until its deadline."""
 
 
 class PassInterruptedError(Exception):
-    """Something changed or was decided anew while we were about to act: nothing more is done in this pass."""
+    """The record or a decision changed before the action: nothing more is done in this pass."""
 
 
 async def requeue_if_interrupted(steps: Awaitable[R]) -> R | ReconciliationResult:
-    """What comes of these steps; if somebody came between them, another pass soon, which starts from what is then."""
+    """The result of the steps; if they were interrupted, a requeue soon, which starts from the new state."""
     try:
         return await steps
     except VersionConflictError:
-        return ReconciliationResult.requeue("it was changed meanwhile", after=REQUEUE_SOON_SECONDS)
+        return ReconciliationResult.requeue("the record changed meanwhile", after=REQUEUE_SOON_SECONDS)
     except PassInterruptedError as interruption:
         return ReconciliationResult.requeue(str(interruption), after=REQUEUE_SOON_SECONDS)

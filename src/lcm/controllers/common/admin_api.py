@@ -1,4 +1,4 @@
-"""Refusals of a controller's own surface, told as the API tells its own."""
+"""The HTTP API of a controller: health and metrics for everyone, statistics and commands for admins."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from lcm.core.controller.leader_election import LeaderElectedHostedService
     from lcm.core.hosting import HostedService
 
-
 log = structlog.get_logger(__name__)
+
+_MAX_BODY_BYTES = 4096
+_RESOURCE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class AdminRequestError(Exception):
-    """What was asked for is not possible; the text says why."""
+    """The request is rejected; the text says why."""
 
     def __init__(self, code: ProblemCode, detail: str, current: dict[str, Any] | None = None) -> None:
         super().__init__(detail)
@@ -40,32 +42,32 @@ class AdminRequestError(Exception):
 
 
 def install_problem_handlers(app: FastAPI, whose: str) -> None:
-    """Tell every failure as a problem. `whose` log holds what went wrong on our side."""
+    """Return every failure as a problem document. `whose` log has the details of an internal error."""
 
     @app.exception_handler(AdminAuthError)
-    async def kept_out(request: Request, error: AdminAuthError) -> Response:
+    async def auth_error(request: Request, error: AdminAuthError) -> Response:
         headers = {"WWW-Authenticate": "Bearer"} if error.code is ProblemCode.UNAUTHENTICATED else {}
         if error.retry_after is not None:
             headers["Retry-After"] = str(error.retry_after)
         return _problem_response(request, error.code, str(error), headers=headers)
 
     @app.exception_handler(AdminRequestError)
-    async def refused(request: Request, error: AdminRequestError) -> Response:
+    async def request_error(request: Request, error: AdminRequestError) -> Response:
         return _problem_response(request, error.code, str(error), current=error.current)
 
     @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> Response:
+    async def http_error(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
-            detail = f"{request.method} is not possible here"
+            detail = f"{request.method} is not allowed here"
             return _problem_response(request, ProblemCode.METHOD_NOT_ALLOWED, detail, headers=error.headers)
         code = ProblemCode.NOT_FOUND if error.status_code == 404 else ProblemCode.INVALID
         detail = f"there is nothing at {request.url.path}" if error.status_code == 404 else str(error.detail)
         return _problem_response(request, code, detail, headers=error.headers)
 
     @app.exception_handler(Exception)
-    async def our_fault(request: Request, error: Exception) -> Response:
+    async def internal_error(request: Request, error: Exception) -> Response:
         log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
-        detail = f"something went wrong on our side; it is in the {whose}'s log"
+        detail = f"internal error; see the {whose}'s log"
         return _problem_response(request, ProblemCode.INTERNAL, detail)
 
 
@@ -90,83 +92,79 @@ def _problem_response(
     return JSONResponse(content, number, dict(headers or {}), media_type=PROBLEM_MEDIA_TYPE)
 
 
-_MAX_BODY_BYTES = 4096
-_RESOURCE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
-
-
 @dataclass(frozen=True, slots=True)
 class AdminInfo:
-    """What a surface has to be told of its controller."""
+    """The controller that an admin API belongs to."""
 
     title: str
-    """What the controller is called in sentences: `worker controller`."""
+    """The controller's name in sentences: `worker controller`."""
 
     noun: str
-    """What it looks after: `worker`. One of them is named by `worker_id`."""
+    """The resource it manages: `worker`. The field `worker_id` names one."""
 
     stats: Callable[[], dict[str, Any]]
-    """What `/admin/stats` answers."""
+    """The response of `/admin/stats`."""
 
     find: Callable[[str], Awaitable[object]]
-    """Looks one up by its id; `NotFoundError` where there is none."""
+    """Looks up a resource by its id; raises `NotFoundError`."""
 
 
 def make_admin_app(
     controller: LeaderElectedHostedService[Any],
-    doorkeeper: AdminAuthenticator,
+    authenticator: AdminAuthenticator,
     services: Sequence[HostedService],
     info: Mapping[str, object],
-    told: AdminInfo,
+    admin_info: AdminInfo,
     registry: CollectorRegistry = REGISTRY,
 ) -> FastAPI:
-    """The app. `services` are those whose readiness counts, the controller among them."""
+    """The app. `services` are those whose readiness counts, including the controller."""
     app = FastAPI(
-        title=f"LCM {told.title}",
+        title=f"LCM {admin_info.title}",
         version=str(info.get("version", "")),
-        description="Health and metrics for anybody; statistics, a push and a hand-over for admins.",
+        description="Health and metrics for everyone; statistics, triggers and leadership hand-over for admins.",
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
     )
     app.include_router(process_routes(services, info, registry))
-    app.include_router(_admin_routes(controller, doorkeeper, told))
-    install_problem_handlers(app, told.title)
+    app.include_router(_admin_routes(controller, authenticator, admin_info))
+    install_problem_handlers(app, admin_info.title)
     return app
 
 
 def _admin_routes(
-    controller: LeaderElectedHostedService[Any], doorkeeper: AdminAuthenticator, told: AdminInfo
+    controller: LeaderElectedHostedService[Any], authenticator: AdminAuthenticator, admin_info: AdminInfo
 ) -> APIRouter:
-    """What needs the role admin, by a token of the control plane."""
+    """The routes that need a control plane token with the role admin."""
 
     async def admin(request: Request) -> CallerIdentity:
-        return await doorkeeper.admit(request.headers.get("Authorization"))
+        return await authenticator.authenticate(request.headers.get("Authorization"))
 
     router = APIRouter(prefix="/admin", tags=["admin"])
     by_admin = Depends(admin)
 
     @router.get("/stats", dependencies=[by_admin])
     async def stats() -> dict[str, Any]:
-        """Counters since the process began, and how it stands with the rest of its work."""
-        return told.stats()
+        """Counters since the process started, and the state of its work."""
+        return admin_info.stats()
 
-    @router.post("/trigger-reconcile", status_code=202, openapi_extra=_trigger_body_schema(told.noun))
+    @router.post("/trigger-reconcile", status_code=202, openapi_extra=_trigger_body_schema(admin_info.noun))
     async def trigger_reconcile(request: Request, caller: CallerIdentity = by_admin) -> dict[str, Any]:
-        """Look at one, or at all, as soon as possible, whatever backoff it is in."""
-        named = await _read_resource_id(request, f"{told.noun}_id")
+        """Reconcile one resource, or all, as soon as possible, ending any backoff."""
+        named = await _read_resource_id(request, f"{admin_info.noun}_id")
         _require_leader(controller)
         if named is not None:
-            await _require_exists(told, named)
-        log.info("reconcile asked for", **{told.noun: named or "all"}, by=caller.name)
+            await _require_exists(admin_info, named)
+        log.info("reconcile requested", **{admin_info.noun: named or "all"}, by=caller.name)
         controller.trigger(named)
         return {"triggered": named or "all"}
 
     @router.post("/resign-leadership", status_code=202)
     async def resign_leadership(caller: CallerIdentity = by_admin) -> dict[str, Any]:
-        """Finish what is under way, hand leadership over, and stand by."""
+        """Finish running passes, hand leadership over, and become a standby."""
         _require_leader(controller)
         term = controller.term
-        log.warning("hand-over asked for", term=term, by=caller.name)
+        log.warning("hand-over requested", term=term, by=caller.name)
         controller.resign()
         return {"resigned": controller.election.instance_id, "term": term}
 
@@ -179,7 +177,7 @@ def _trigger_body_schema(noun: str) -> dict[str, Any]:
 
 
 async def _read_resource_id(request: Request, field: str) -> str | None:
-    """Read by hand, after the caller was let in: nobody else's body is read at all, and none that is long."""
+    """Read the body by hand, after authentication: no other body is read at all, and none that is long."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -188,14 +186,14 @@ async def _read_resource_id(request: Request, field: str) -> str | None:
     if not body.strip():
         return None
     try:
-        asked = json.loads(bytes(body))
+        content = json.loads(bytes(body))
     except (ValueError, RecursionError):
         raise AdminRequestError(ProblemCode.INVALID, "body: must be JSON") from None
-    if not isinstance(asked, dict):
+    if not isinstance(content, dict):
         raise AdminRequestError(ProblemCode.INVALID, "body: must be an object")
-    if unknown := sorted(set(asked) - {field}):
-        raise AdminRequestError(ProblemCode.INVALID, f"{unknown[0][:64]}: is not known here; only {field} is")
-    named = asked.get(field)
+    if unknown := sorted(set(content) - {field}):
+        raise AdminRequestError(ProblemCode.INVALID, f"{unknown[0][:64]}: is not a known field; only {field} is")
+    named = content.get(field)
     if named is not None and not (isinstance(named, str) and _RESOURCE_ID.fullmatch(named)):
         raise AdminRequestError(ProblemCode.INVALID, f"{field}: must be an id")
     return named
@@ -204,16 +202,16 @@ async def _read_resource_id(request: Request, field: str) -> str | None:
 def _require_leader(controller: LeaderElectedHostedService[Any]) -> None:
     if not controller.is_leader:
         leader = controller.known_leader
-        who = f"{leader} leads: ask there" if leader else "nobody is known to lead now"
+        who = f"send the request to the leader, {leader}" if leader else "there is no known leader now"
         detail = f"{controller.election.instance_id} does not lead; {who}"
         raise AdminRequestError(ProblemCode.NOT_POSSIBLE_NOW, detail, {"leader": leader})
 
 
-async def _require_exists(told: AdminInfo, named: str) -> None:
+async def _require_exists(admin_info: AdminInfo, named: str) -> None:
     try:
-        await told.find(named)
+        await admin_info.find(named)
     except NotFoundError:
-        raise AdminRequestError(ProblemCode.NOT_FOUND, f"there is no {told.noun} {named}") from None
+        raise AdminRequestError(ProblemCode.NOT_FOUND, f"there is no {admin_info.noun} {named}") from None
     except ClientError as error:
-        detail = f"the control plane cannot be asked for the {told.noun}: {error}"
+        detail = f"the control plane cannot look up the {admin_info.noun}: {error}"
         raise AdminRequestError(ProblemCode.UNAVAILABLE, detail) from error

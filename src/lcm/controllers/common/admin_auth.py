@@ -1,7 +1,7 @@
-"""Who may ask a controller for more than its health: the control plane says so, of the token that the caller shows.
+"""Authentication for a controller's admin API: the control plane identifies the caller by the token.
 
-The control plane counts failed sign-ins by address, and all of ours come from one: somebody who guesses tokens here
-must not have the controller itself turned away there. So only a few guesses a minute are passed on.
+The control plane counts failed sign-ins per address, and all requests of this controller come from one address: guessed
+tokens must not block the controller itself. So only a few failed attempts per minute are passed on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_WAITING: Final = 32
 
 
 class AdminAuthError(Exception):
-    """Somebody is not let in; the text says what to do, and holds no secret."""
+    """The caller is rejected; the text says what to do and contains no secret."""
 
     def __init__(self, code: ProblemCode, detail: str, *, retry_after: int | None = None) -> None:
         super().__init__(detail)
@@ -38,17 +38,17 @@ class AdminAuthError(Exception):
 
 
 class AdminAuthenticator:
-    """Lets in who has a role. `whoami` asks the control plane whose a token is."""
+    """Accepts callers with a role. `whoami` returns the owner of a token, from the control plane."""
 
     def __init__(self, whoami: Callable[[str], Awaitable[CallerIdentity]]) -> None:
         self._whoami = whoami
-        self._known: dict[str, tuple[float, CallerIdentity]] = {}  # by a hash of the token: until when, and who
+        self._cache: dict[str, tuple[float, CallerIdentity]] = {}  # by a hash of the token: until when, and who
         self._failed_attempts: deque[float] = deque(maxlen=MAX_FAILED_ATTEMPTS)
         self._one_at_a_time = asyncio.Lock()
         self._waiting = 0
 
-    async def admit(self, authorization: str | None, needed: Role = Role.ADMIN) -> CallerIdentity:
-        """Who shows this header, if they have the role."""
+    async def authenticate(self, authorization: str | None, needed: Role = Role.ADMIN) -> CallerIdentity:
+        """The caller with this header, if they have the role."""
         caller = await self._identify(_bearer_token(authorization))
         if caller.role is not needed:
             detail = f"This needs the role {needed}; {caller.name} has the role {caller.role}."
@@ -57,40 +57,40 @@ class AdminAuthenticator:
 
     async def _identify(self, token: str) -> CallerIdentity:
         key = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-        known = self._cached(key)
-        if known is not None:
-            return known
+        caller = self._cached(key)
+        if caller is not None:
+            return caller
         if self._waiting >= _MAX_WAITING:
-            raise AdminAuthError(ProblemCode.UNAVAILABLE, "Too many wait to be let in. Try again.", retry_after=1)
+            raise AdminAuthError(ProblemCode.UNAVAILABLE, "Too many pending sign-ins. Try again.", retry_after=1)
         self._waiting += 1
         try:
-            # One after the other: else any number of guesses would be under way before the first has failed.
+            # One at a time: otherwise any number of guesses could be sent before the first has failed.
             async with self._one_at_a_time:
-                known = self._cached(key)
-                if known is None:
+                caller = self._cached(key)
+                if caller is None:
                     self._check_failed_attempts()
-                    known = await self._ask(token)
-                    self._remember(key, known)
-                return known
+                    caller = await self._fetch(token)
+                    self._remember(key, caller)
+                return caller
         finally:
             self._waiting -= 1
 
-    async def _ask(self, token: str) -> CallerIdentity:
+    async def _fetch(self, token: str) -> CallerIdentity:
         try:
             async with asyncio.timeout(WHOAMI_TIMEOUT):
                 return await self._whoami(token)
         except ValueError:
             detail = "A token is printable ASCII without spaces."
             raise AdminAuthError(ProblemCode.UNAUTHENTICATED, detail) from None
-        except UnauthenticatedError as refusal:
+        except UnauthenticatedError as error:
             self._failed_attempts.append(asyncio.get_running_loop().time())
-            raise AdminAuthError(ProblemCode.UNAUTHENTICATED, refusal.detail) from refusal
-        except TooManyAttemptsError as refusal:
-            wait = max(1, math.ceil(refusal.retry_after or 1))
-            raise AdminAuthError(ProblemCode.TOO_MANY_ATTEMPTS, refusal.detail, retry_after=wait) from refusal
+            raise AdminAuthError(ProblemCode.UNAUTHENTICATED, error.detail) from error
+        except TooManyAttemptsError as error:
+            wait = max(1, math.ceil(error.retry_after or 1))
+            raise AdminAuthError(ProblemCode.TOO_MANY_ATTEMPTS, error.detail, retry_after=wait) from error
         except (ClientError, TimeoutError) as error:
-            why = str(error) or f"no answer within {WHOAMI_TIMEOUT:g} s"
-            detail = f"The control plane cannot be asked who you are: {why}"
+            why = str(error) or f"no response within {WHOAMI_TIMEOUT:g} s"
+            detail = f"The control plane cannot verify the token: {why}"
             raise AdminAuthError(ProblemCode.UNAVAILABLE, detail, retry_after=5) from error
 
     def _check_failed_attempts(self) -> None:
@@ -104,16 +104,16 @@ class AdminAuthenticator:
             raise AdminAuthError(ProblemCode.TOO_MANY_ATTEMPTS, detail, retry_after=wait)
 
     def _cached(self, key: str) -> CallerIdentity | None:
-        until, caller = self._known.get(key, (0.0, None))
+        until, caller = self._cache.get(key, (0.0, None))
         return caller if asyncio.get_running_loop().time() < until else None
 
     def _remember(self, key: str, caller: CallerIdentity) -> None:
-        """For a few seconds, and no longer than the token is good: one that is revoked must not go on for long."""
+        """Cache for a few seconds, and not beyond the token's expiry: a revoked token must not stay valid for long."""
         left = math.inf if caller.expires_at is None else (caller.expires_at - clock.now()).total_seconds()
-        self._known.pop(key, None)
-        while len(self._known) >= MAX_CACHED_IDENTITIES:
-            del self._known[next(iter(self._known))]
-        self._known[key] = (asyncio.get_running_loop().time() + min(IDENTITY_CACHE_SECONDS, left), caller)
+        self._cache.pop(key, None)
+        while len(self._cache) >= MAX_CACHED_IDENTITIES:
+            del self._cache[next(iter(self._cache))]
+        self._cache[key] = (asyncio.get_running_loop().time() + min(IDENTITY_CACHE_SECONDS, left), caller)
 
 
 def _bearer_token(authorization: str | None) -> str:
@@ -121,5 +121,5 @@ def _bearer_token(authorization: str | None) -> str:
     if not token.strip():
         raise AdminAuthError(ProblemCode.UNAUTHENTICATED, "Sign in: send Authorization: Bearer <token>.")
     if scheme.lower() != "bearer":
-        raise AdminAuthError(ProblemCode.UNAUTHENTICATED, "Only Authorization: Bearer <token> is understood.")
+        raise AdminAuthError(ProblemCode.UNAUTHENTICATED, "Only Authorization: Bearer <token> is supported.")
     return token.strip()

@@ -1,4 +1,4 @@
-"""Telling the control plane how a controller is, every few seconds while it leads."""
+"""What a controller reports about itself: to the control plane, to Prometheus and at /admin/stats."""
 
 from __future__ import annotations
 
@@ -7,26 +7,30 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import UntypedMetricFamily
+from prometheus_client.registry import Collector
 
 from lcm.client.errors import ClientError
-from lcm.controllers.common.base import as_stale_term
 from lcm.core import clock
 from lcm.model.system import REPORT_INTERVAL_SECONDS, ControllerReport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
 
     from lcm.client.base import Leader
     from lcm.client.resources.internal import InternalApi
     from lcm.core.controller.watch import WatchTriggeredHostedService
 
+
 log = structlog.get_logger(__name__)
 
-_VERSION = version("lcm")  # to look it up reads a file
+_VERSION = version("lcm")  # read once: it is read from a file
 
-# What is read off the registry: who is called, and under which names the calls and the throttled ones are counted.
+# Called service → the names of its metrics for all calls and for throttled calls.
 _CALL_METRICS = {
     "aws": ("lcm_aws_calls_total", "lcm_aws_throttled_total"),
     "cml": ("lcm_cml_calls_total", ""),
@@ -35,10 +39,11 @@ _CALL_METRICS = {
 
 
 class StatusReporter:
-    """Makes reports and sends them. One that cannot be sent is dropped: the next is newer.
+    """Sends a status report to the control plane every few seconds while the controller leads.
 
-    `details` are fields of the report that only this kind of controller knows. `called`: whom it calls; where several
-    controllers share a process their calls are counted together. `otherwise` tells of calls that nobody counts.
+    A report that cannot be sent is dropped: the next one is newer. `details` are the fields that only this kind of
+    controller has. `called` names the services it calls; controllers that share a process are counted together.
+    `uncounted_calls` provides calls that no metric counts.
     """
 
     def __init__(
@@ -49,7 +54,7 @@ class StatusReporter:
         registry: CollectorRegistry,
         details: Callable[[], Mapping[str, Any]],
         called: Iterable[str] = ("control-plane",),
-        otherwise: Mapping[str, Callable[[], dict[str, dict[str, int]]]] | None = None,
+        uncounted_calls: Mapping[str, Callable[[], dict[str, dict[str, int]]]] | None = None,
     ) -> None:
         self._internal = internal
         self._leader = leader
@@ -57,28 +62,28 @@ class StatusReporter:
         self._registry = registry
         self._details = details
         self._called = {who: _CALL_METRICS[who] for who in called}
-        self._uncounted_calls = otherwise or {}
+        self._uncounted_calls = uncounted_calls or {}
         self._started_at = clock.now()
-        self._served = (0, 0.0)  # keys that were served until the last report, and how long they had waited
+        self._served = (0, 0.0)  # keys served until the last report, and their total waiting time
 
     async def run(self) -> None:
-        """Report for ever. A leader that was overtaken ends it."""
+        """Report until cancelled; raises `StaleTermError` if there is a newer leader."""
         silent = False
         while True:
             try:
-                await as_stale_term(self._internal.report_controller(self._leader(), self.report()))
+                await self._internal.report_controller(self._leader(), self.report())
                 silent = False
             except ClientError as error:
                 if not silent:
-                    log.info("a report on this controller cannot be sent now", error=str(error))
+                    log.info("status report cannot be sent", error=str(error))
                 silent = True
             await asyncio.sleep(REPORT_INTERVAL_SECONDS)
 
     def report(self) -> ControllerReport:
-        """How it is now."""
+        """The current status."""
         controller, queue = self._controller, self._controller.queue
         calls, throttled = self._calls()
-        facts: dict[str, Any] = {"calls": calls, "throttled": throttled, **self._details()}
+        fields: dict[str, Any] = {"calls": calls, "throttled": throttled, **self._details()}
         return ControllerReport(
             instance_id=controller.election.instance_id,
             version=_VERSION,
@@ -91,11 +96,11 @@ class StatusReporter:
             resync_seconds=controller.listing_seconds,
             resync_every_seconds=controller.config.interval_seconds if controller.config.polling_enabled else None,
             watching=controller.watching or not controller.watch.enabled,
-            **facts,
+            **fields,
         )
 
     def _wait(self) -> float | None:
-        """How long those had waited for their turn that were served since the last report, on average."""
+        """The average waiting time of the keys served since the last report."""
         queue, (count, total) = self._controller.queue, self._served
         self._served = (sum(queue.wait_counts), queue.wait_total)
         served = self._served[0] - count
@@ -121,3 +126,34 @@ def _calls_by_operation(samples: Iterable[tuple[dict[str, str], float]]) -> dict
         if value:
             made.setdefault(labels["operation"], {})[labels["outcome"]] = int(value)
     return dict(sorted(made.items()))
+
+
+class CounterCollector(Collector):
+    """Exports plain counters, read at scrape time. Untyped: a counter's name would have to end in `_total`."""
+
+    def __init__(
+        self, prefix: str, read: Callable[[], Mapping[str, int]], registry: CollectorRegistry = REGISTRY
+    ) -> None:
+        self._prefix = prefix
+        self._read = read
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        for name, value in self._read().items():
+            text = name.removesuffix("_count").replace("_", " ").capitalize()
+            yield UntypedMetricFamily(f"{self._prefix}_{name}", text, value=value)
+
+
+def leadership_and_queue_stats(controller: WatchTriggeredHostedService[Any]) -> dict[str, Any]:
+    """The leadership and queue sections of /admin/stats."""
+    queue = controller.queue
+    return {
+        "leadership": {
+            "is_leader": controller.is_leader,
+            "term": controller.term,
+            "instance_id": controller.election.instance_id,
+            "leader": controller.known_leader,
+            "watching": controller.watching,
+        },
+        "queue": {"depth": len(queue), "busy": queue.busy, "delayed": queue.delayed},
+    }

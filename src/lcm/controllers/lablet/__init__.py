@@ -1,1 +1,1 @@
-"""The lablet controller: labs on CML servers, made, started, watched and removed as lablets say."""
+"""The lablet controller: creates, starts, observes and deletes labs on CML servers as the lablets require."""

@@ -1,4 +1,4 @@
-"""Carrying out decisions: writes to the control plane and calls to CML, in the order in which they were decided."""
+"""Executes decisions: writes to the control plane and calls to CML, in the order of the actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from lcm.controllers.common.actions import (
     PassInterruptedError,
     requeue_if_interrupted,
 )
-from lcm.controllers.common.base import as_stale_term
 from lcm.controllers.lablet.decide.decision import ChangeLab, ImportLab, LabOperation, ReleaseReservation, WriteStatus
 from lcm.controllers.lablet.decide.instantiating import import_rejected, lab_imported
 from lcm.controllers.lablet.decide.predicates import is_reachable, worker_lost_reason
@@ -51,55 +50,53 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _MAX_REASON, _MAX_MESSAGE = 500, 1000
-_OUTCOME_UNKNOWN_ERRORS = (
-    CMLOutcomeUnknownError,
-    CMLProtocolError,
-)  # the request may have taken effect, or its answer says nothing
+# After these errors the request may have taken effect.
+_OUTCOME_UNKNOWN_ERRORS = (CMLOutcomeUnknownError, CMLProtocolError)
 
 
 @dataclass(slots=True)
 class LabletReconcilePass:
-    """One pass: the lablet as it is now, its worker, and what is remembered of it."""
+    """One pass: the current lablet, its worker, and the memory about it."""
 
     lablet: Lablet
     worker: Worker | None
-    note: LabletMemory
+    memory: LabletMemory
 
 
 class LabletActionExecutor:
-    """The hands of the controller."""
+    """Executes the actions of a decision."""
 
     def __init__(
         self,
         *,
         internal: InternalApi,
         leader: Callable[[], Leader],
-        servers: WorkerLabClient,
+        lab_client: WorkerLabClient,
         effect: Effect,
         counters: LabletCounters,
-        heard: Callable[[FleetState, Worker], None],
+        on_refreshed: Callable[[FleetState, Worker], None],
     ) -> None:
         self._internal = internal
         self._leader = leader
-        self._servers = servers
+        self._labs = lab_client
         self._effect = effect
         self._counters = counters
-        self._heard = heard  # whoever decides next must know what was heard here, or it would be decided again
+        self._on_refreshed = on_refreshed  # the next decision must see what was read here, or it would repeat this one
 
-    async def carry_out(self, work: LabletReconcilePass, decision: Decision) -> ReconciliationResult | None:
-        """Do what was decided; None: what follows may be decided at once."""
+    async def execute(self, work: LabletReconcilePass, decision: Decision) -> ReconciliationResult | None:
+        """Execute a decision. None means that the next decision may follow at once."""
         return await requeue_if_interrupted(self._run(work, decision))
 
     async def _run(self, work: LabletReconcilePass, decision: Decision) -> ReconciliationResult | None:
-        told_by = _last_status_write(decision)
-        if told_by is None:
-            await self._say(work, decision.message)
+        last_write = _last_status_write(decision)
+        if last_write is None:
+            await self._write_message(work, decision.message)
         for action in decision.actions:
-            if action.nature is not ActionKind.RECORD:
-                await self._make_sure(work, dials=action.nature is ActionKind.WORLD)
+            if action.kind is not ActionKind.RECORD:
+                await self._check_unchanged(work, calls_cml=action.kind is ActionKind.WORLD)
             match action:
                 case WriteStatus():
-                    await self._write(work, action, decision.message if action is told_by else None)
+                    await self._write(work, action, decision.message if action is last_write else None)
                 case ReleaseReservation():
                     await self._release(work, action)
                 case ImportLab():
@@ -112,7 +109,7 @@ class LabletActionExecutor:
             return None
         return ReconciliationResult(decision.outcome, decision.reason, decision.after)
 
-    # The record
+    # Writes to the record
 
     async def _write(self, work: LabletReconcilePass, action: WriteStatus, message: str | None) -> None:
         before = work.lablet
@@ -122,11 +119,11 @@ class LabletActionExecutor:
         body = LabletStatusUpdate(
             status=action.status, version=before.version, reason=single_line(action.reason, _MAX_REASON), **fields
         )
-        work.lablet = await as_stale_term(self._internal.lablet_status(self._leader(), before.id, body))
+        work.lablet = await self._internal.lablet_status(self._leader(), before.id, body)
         if "lab_id" in fields:
-            work.note.refusal = ""  # whatever was said of the import: the lab is there
+            work.memory.last_error = ""  # errors of the import are obsolete: the lab exists
         if work.lablet.status is not before.status:
-            self._note_step(before, work.lablet, action.reason)
+            self._log_transition(before, work.lablet, action.reason)
 
     async def _release(self, work: LabletReconcilePass, action: ReleaseReservation) -> None:
         before = work.lablet
@@ -136,19 +133,19 @@ class LabletActionExecutor:
             reason=single_line(action.reason, _MAX_REASON),
             left_behind=action.left_behind,
         )
-        work.lablet = await as_stale_term(self._internal.release_lablet(self._leader(), before.id, body))
-        self._note_step(before, work.lablet, action.reason)
+        work.lablet = await self._internal.release_lablet(self._leader(), before.id, body)
+        self._log_transition(before, work.lablet, action.reason)
 
-    async def _say(self, work: LabletReconcilePass, message: str | None) -> None:
-        """What stands in the way, for people; only when it is news."""
+    async def _write_message(self, work: LabletReconcilePass, message: str | None) -> None:
+        """Write the message for people, if it has changed."""
         if message is None or work.lablet.status in FINAL_LABLET_STATUSES:
             return
         text = single_line(message, _MAX_MESSAGE)
         if text != work.lablet.message:
-            await self._write(work, WriteStatus(work.lablet.status, text or "nothing stands in the way"), text)
+            await self._write(work, WriteStatus(work.lablet.status, text or "no obstacle"), text)
 
-    def _note_step(self, before: Lablet, after: Lablet, reason: str) -> None:
-        self._counters.became(before.status, after.status)
+    def _log_transition(self, before: Lablet, after: Lablet, reason: str) -> None:
+        self._counters.record_transition(before.status, after.status)
         log.info(
             "lablet status written",
             lablet=before.id,
@@ -158,60 +155,60 @@ class LabletActionExecutor:
             reason=reason,
         )
 
-    # The world
+    # Calls to CML
 
-    async def _make_sure(self, work: LabletReconcilePass, *, dials: bool) -> None:
-        """Up to a moment ago nobody has asked for anything else, and what is dialled is still to be dialled."""
+    async def _check_unchanged(self, work: LabletReconcilePass, *, calls_cml: bool) -> None:
+        """Check right before a call that there is no new hold or change, and that the worker is still usable."""
         fleet = await self._internal.fleet()
         if work.worker is None:
             return
         worker = await self._internal.worker(work.worker.id)
-        self._heard(fleet, worker)
+        self._on_refreshed(fleet, worker)
         now = clock.now()
         for hold in (fleet.hold, worker.hold):
             if hold is not None and hold.active(now):
                 raise PassInterruptedError(f"{HELD_PREFIX}{hold.by}: {hold.reason}")
-        if not dials:
+        if not calls_cml:
             return
         stopping = work.lablet.status is LabletStatus.STOPPING
         if worker_lost_reason(work.lablet, worker) or not (is_reachable(worker) if stopping else worker.ready):
-            raise PassInterruptedError(f"worker {worker.name} is not to be dialled any more")
+            raise PassInterruptedError(f"worker {worker.name} is no longer usable")
         current = await self._internal.lablet(work.lablet.id)
         if current.version != work.lablet.version:
-            raise PassInterruptedError("it was changed meanwhile")
+            raise PassInterruptedError("it was changed in the meantime")
         work.worker = worker
 
     async def _import(self, work: LabletReconcilePass, action: ImportLab) -> ReconciliationResult | None:
-        """Make the lab and remember which one it is, in the same pass. An answer that is lost is looked for later."""
-        worker, note = work.worker, work.note
+        """Create the lab and record its id in the same pass. A lab whose response was lost is searched for later."""
+        worker, memory = work.worker, work.memory
         assert worker is not None
-        before = note.unsure
+        before = memory.import_uncertain
 
-        async def make() -> str:
-            note.import_ended = float("inf")
+        async def import_lab() -> str:
+            memory.import_ended = float("inf")
             try:
-                made = await self._servers.import_lab(worker, action.topology, title=action.title, marker=action.marker)
+                lab = await self._labs.import_lab(worker, action.topology, title=action.title, marker=action.marker)
             finally:
-                note.import_ended = clock.boottime()
-            for warning in made.warnings[:5]:
-                log.warning("CML warns of a lab", lablet=work.lablet.id, lab=made.id, warning=single_line(warning, 300))
-            return made.id
+                memory.import_ended = clock.boottime()
+            for warning in lab.warnings[:5]:
+                log.warning("CML lab warning", lablet=work.lablet.id, lab=lab.id, warning=single_line(warning, 300))
+            return lab.id
 
-        note.unsure = True  # until an answer says otherwise: this pass may be cut off before it hears one
+        memory.import_uncertain = True  # until the response arrives: this pass may be aborted before that
         try:
-            lab_id = await self._effect(make)
+            lab_id = await self._effect(import_lab)
         except NotLeaderError:
-            note.unsure = before
+            memory.import_uncertain = before
             raise
         except EffectTimeoutError as error:
-            return self._refused(work, "import", str(error))
+            return self._record_error(work, "import", str(error))
         except CMLError as error:
             if not isinstance(error, _OUTCOME_UNKNOWN_ERRORS):
-                note.unsure = before
+                memory.import_uncertain = before
             if isinstance(error, CMLInvalidRequestError):
                 return await self._run(work, import_rejected(work.lablet, error.cause))
-            return self._refused(work, "import", error.cause)
-        note.unsure, note.refusal = False, ""
+            return self._record_error(work, "import", error.cause)
+        memory.import_uncertain, memory.last_error = False, ""
         self._counters.labs_imported_count += 1
         log.info("lab imported", lablet=work.lablet.id, worker=worker.id, lab=lab_id)
         return await self._run(work, lab_imported(work.lablet, worker, lab_id, clock.now()))
@@ -220,31 +217,31 @@ class LabletActionExecutor:
         worker, call = work.worker, action.call
         assert worker is not None
         try:
-            await self._effect(lambda: self._servers.change(worker, call, action.lab_id))
+            await self._effect(lambda: self._labs.change(worker, call, action.lab_id))
         except NotLeaderError:
             raise
         except EffectTimeoutError as error:
-            return self._refused(work, call.value, str(error))
+            return self._record_error(work, call.value, str(error))
         except CMLNotFoundError:
-            return ReconciliationResult.requeue("the lab is not there any more", after=REQUEUE_SOON_SECONDS)
+            return ReconciliationResult.requeue("the lab no longer exists", after=REQUEUE_SOON_SECONDS)
         except (CMLInvalidRequestError, CMLConflictError) as error:
-            self._refused(work, call.value, error.cause)
-            return ReconciliationResult.retry(f"CML does not {call.value} the lab now: {error.cause}")
+            self._record_error(work, call.value, error.cause)
+            return ReconciliationResult.retry(f"CML cannot {call.value} the lab now: {error.cause}")
         except CMLError as error:
-            return self._refused(work, call.value, error.cause)
-        work.note.took(call)
+            return self._record_error(work, call.value, error.cause)
+        work.memory.record_operation(call)
         if call is LabOperation.DELETE:
             self._counters.labs_deleted_count += 1
-        log.info("lab told", lablet=work.lablet.id, worker=worker.id, call=call.value, lab=action.lab_id)
+        log.info("lab operation accepted", lablet=work.lablet.id, worker=worker.id, call=call.value, lab=action.lab_id)
         return None
 
-    def _refused(self, work: LabletReconcilePass, call: str, cause: str) -> ReconciliationResult:
-        work.note.refusal = single_line(cause, 300)
-        log.warning("call to CML failed", lablet=work.lablet.id, call=call, error=work.note.refusal)
-        return ReconciliationResult.retry(work.note.refusal)
+    def _record_error(self, work: LabletReconcilePass, call: str, cause: str) -> ReconciliationResult:
+        work.memory.last_error = single_line(cause, 300)
+        log.warning("call to CML failed", lablet=work.lablet.id, call=call, error=work.memory.last_error)
+        return ReconciliationResult.retry(work.memory.last_error)
 
 
 def _last_status_write(decision: Decision) -> Action | None:
-    """The action whose write tells the message along."""
+    """The action whose write also carries the message."""
     writes = [action for action in decision.actions if isinstance(action, WriteStatus | ReleaseReservation)]
     return writes[-1] if writes else None

@@ -1,4 +1,4 @@
-"""The lablet reconciler: it leads or stands by, and while it leads it looks, decides and acts for each lablet."""
+"""The lablet reconciler: leads or stands by. While it leads, it observes, decides and acts for each lablet."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from lcm.client.errors import NotFoundError
 from lcm.controllers.common.accounts import CmlAccounts
+from lcm.controllers.common.admin_api import AdminInfo
 from lcm.controllers.common.base import Controller
-from lcm.controllers.common.stats import CounterCollector
-from lcm.controllers.common.status_report import StatusReporter
+from lcm.controllers.common.status_report import CounterCollector, StatusReporter
 from lcm.controllers.lablet.act import LabletActionExecutor, LabletReconcilePass
 from lcm.controllers.lablet.decide import decide
 from lcm.controllers.lablet.decide.predicates import worker_lost_reason
 from lcm.controllers.lablet.fleet_cache import FleetCache
 from lcm.controllers.lablet.lab_client import WorkerLabClient
 from lcm.controllers.lablet.memory import LabletMemories
-from lcm.controllers.lablet.metrics import METRIC_PREFIX, LabletCounters
+from lcm.controllers.lablet.metrics import METRIC_PREFIX, LabletCounters, lablet_stats
 from lcm.controllers.lablet.observe import LabObserver, TopologyCache
 from lcm.controllers.lablet.stray_labs import StrayLabSweeper
 from lcm.core import clock
@@ -44,12 +44,12 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 MAX_STEPS_PER_PASS: Final = 8
-"""Steps in one pass: from SCHEDULED to a started lab, or from STOPPING to the end, there are fewer."""
+"""An upper bound: the way from SCHEDULED to a started lab, or from STOPPING to the end, takes fewer steps."""
 _UNMANAGED_STATUSES: Final = (*sorted(FINAL_LABLET_STATUSES), LabletStatus.PENDING_SCHEDULING)
 
 
 class LabletReconciler(Controller["Lablet"]):
-    """Watches `/instances/`, lists through the control plane, and keeps the lab of every lablet as it is wanted."""
+    """Watches `/instances/`, lists through the control plane, and keeps every lablet's lab in its desired state."""
 
     def __init__(
         self,
@@ -57,41 +57,41 @@ class LabletReconciler(Controller["Lablet"]):
         election: LeaderElectionConfig,
         watch: WatchConfig,
         config: ReconciliationConfig,
-        outside: LabletDependencies,
-        rules: LabletControllerConfig,
+        deps: LabletDependencies,
+        lablet_config: LabletControllerConfig,
         *,
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
-        super().__init__(coordination, election, watch, config, outside.control, registry)
+        super().__init__(coordination, election, watch, config, deps.control, registry)
         self.counters = LabletCounters()
         self.records: dict[str, Lablet] = {}
-        self._rules = rules
-        self._notes = LabletMemories()
-        self._workers = FleetCache(self.internal)
-        servers = WorkerLabClient(
-            outside.session, CmlAccounts(self.internal, rules.account), rules.address_of, outside.forget
+        self._lablet_config = lablet_config
+        self._memories = LabletMemories()
+        self._fleet = FleetCache(self.internal)
+        lab_client = WorkerLabClient(
+            deps.session, CmlAccounts(self.internal, lablet_config.account), lablet_config.address_of, deps.forget
         )
-        self._observing = LabObserver(servers, TopologyCache(self.internal))
-        self._acting = LabletActionExecutor(
+        self._observer = LabObserver(lab_client, TopologyCache(self.internal))
+        self._executor = LabletActionExecutor(
             internal=self.internal,
             leader=self._leader,
-            servers=servers,
+            lab_client=lab_client,
             effect=self.effect,
             counters=self.counters,
-            heard=self._workers.heard,
+            on_refreshed=self._fleet.put,
         )
         self.strays = StrayLabSweeper(
-            servers=servers,
+            lab_client=lab_client,
             internal=self.internal,
             leader=self._leader,
-            workers=self._workers.all,
+            workers=self._fleet.all,
             policy=self._policy,
             effect=self._effect_outside_pass,
             counters=self.counters,
-            every=rules.sweep_interval,
+            interval=lablet_config.sweep_interval,
         )
         CounterCollector(METRIC_PREFIX, self.stats, registry)
-        self._reporting = StatusReporter(
+        self._reporter = StatusReporter(
             self.internal,
             self._leader,
             self,
@@ -100,18 +100,18 @@ class LabletReconciler(Controller["Lablet"]):
             ("cml", "control-plane"),
         )
 
-    # What is reconciled
+    # Resources
 
     async def list_resources(self) -> Sequence[Lablet]:
         """All lablets that have a worker."""
         lablets = [lablet async for lablet in self.internal.lablets(exclude_statuses=_UNMANAGED_STATUSES)]
-        await self._workers.read()
+        await self._fleet.read()
         self.records = {lablet.id: lablet for lablet in lablets}
-        self._notes.keep_only(self.records)
+        self._memories.keep_only(self.records)
         return lablets
 
     async def fetch_single_resource(self, resource_id: str) -> Lablet | None:
-        """One lablet as it is now."""
+        """The current record of one lablet."""
         try:
             lablet = await self.internal.lablet(resource_id)
         except NotFoundError:
@@ -121,62 +121,62 @@ class LabletReconciler(Controller["Lablet"]):
         return lablet
 
     def get_resource_id(self, resource: Lablet) -> str:
-        """Its id."""
+        """The id of the lablet."""
         return resource.id
 
     def get_generation(self, resource: Lablet) -> int:
-        """Moves when somebody asks for something else."""
+        """Changes whenever the desired state changes."""
         return resource.generation
 
     async def reconcile_resource(self, resource: Lablet) -> ReconciliationResult:
-        """Observe, decide, act, and once more as long as one step follows from the other."""
+        """Observe, decide and act, and repeat while the next step can follow at once."""
         if resource.status not in ASSIGNED_LABLET_STATUSES:
-            return ReconciliationResult.success(f"nothing is done for a lablet that is {resource.status}")
-        work = LabletReconcilePass(resource, None, self._notes.of(resource))
+            return ReconciliationResult.success(f"no action for a lablet that is {resource.status}")
+        current = LabletReconcilePass(resource, None, self._memories.get(resource))
         for _ in range(MAX_STEPS_PER_PASS):
-            result = await self._step(work)
-            self._remember(work.lablet)
+            result = await self._step(current)
+            self._remember(current.lablet)
             if result is not None:
                 return result
-        return ReconciliationResult.requeue("there is more to do", after=0.0)
+        return ReconciliationResult.requeue("more steps to do", after=0.0)
 
-    async def _step(self, work: LabletReconcilePass) -> ReconciliationResult | None:
-        lablet = work.lablet
+    async def _step(self, current: LabletReconcilePass) -> ReconciliationResult | None:
+        lablet = current.lablet
         policy = await self._policy()
-        work.worker = await self._worker_of(lablet)
-        seen = await self._observing.observe(lablet, work.worker, work.note, policy)
-        decision = decide(lablet, seen, policy, clock.now())
+        current.worker = await self._worker_of(lablet)
+        observed = await self._observer.observe(lablet, current.worker, current.memory, policy)
+        decision = decide(lablet, observed, policy, clock.now())
         log.debug("decided", lablet=lablet.id, rule=decision.rule, reason=decision.reason)
         if decision.outcome is Outcome.SKIP:
             return ReconciliationResult.skip(decision.reason)
-        return await self._acting.carry_out(work, decision)
+        return await self._executor.execute(current, decision)
 
     async def _worker_of(self, lablet: Lablet) -> Worker | None:
-        """Its worker. One that seems lost is looked up anew: nothing is given up by a record that may be outdated."""
+        """The worker of the lablet. One that seems lost is read again: a stale record must not release a lablet."""
         if lablet.worker_id is None:
             return None
-        worker = await self._workers.get(lablet.worker_id)
-        return await self._workers.get(lablet.worker_id, max_age=0.0) if worker_lost_reason(lablet, worker) else worker
+        worker = await self._fleet.get(lablet.worker_id)
+        return await self._fleet.get(lablet.worker_id, max_age=0.0) if worker_lost_reason(lablet, worker) else worker
 
     async def _policy(self) -> LabletPolicy:
-        verified = await self._workers.verified()
-        return replace(self._rules.policy, fleet_hold=await self._workers.hold(), workers_verified=verified)
+        verified = await self._fleet.verified()
+        return replace(self._lablet_config.policy, fleet_hold=await self._fleet.hold(), workers_verified=verified)
 
-    # Leading
+    # Leadership
 
     async def announce_leadership(self, term: int) -> None:
-        """Announce the term, and begin with a clean memory: what was seen before may be outdated."""
+        """Announce the term and start with an empty memory: older observations may be stale."""
         await super().announce_leadership(term)
-        await self._workers.read()
-        self._notes = LabletMemories()
+        await self._fleet.read()
+        self._memories = LabletMemories()
         self.strays.forget()
 
     def start_leader_loops(self) -> None:
-        """The look for labs that no lablet has, and reports, beside the passes."""
+        """Start the sweep for stray labs and the status reports, which run beside the passes."""
         self._spawn_loop("strays", partial(self._step_down_if_stale, self.strays.run))
-        self._spawn_loop("report", partial(self._step_down_if_stale, self._reporting.run))
+        self._spawn_loop("report", partial(self._step_down_if_stale, self._reporter.run))
 
-    # What is known
+    # State
 
     def _remember(self, lablet: Lablet) -> None:
         if lablet.assigned:
@@ -185,18 +185,22 @@ class LabletReconciler(Controller["Lablet"]):
             self.records.pop(lablet.id, None)
 
     def by_status(self) -> Mapping[LabletStatus, int]:
-        """How many lablets are in each status in which they have a worker."""
+        """The number of lablets in each status that has a worker."""
         return Counter(
             dict.fromkeys(sorted(ASSIGNED_LABLET_STATUSES), 0) | Counter(r.status for r in self.records.values())
         )
 
     def stuck(self) -> int:
-        """How many lablets have a lab that is not removed in time."""
+        """The number of lablets whose lab was not removed in time."""
         return sum(1 for lablet in self.records.values() if lablet.message.startswith(STUCK_PREFIX))
 
     def health(self) -> dict[str, object]:
-        """What the machinery says, and how many lablets are looked after: by a standby, none."""
+        """The base health, and the number of managed lablets (0 on a standby)."""
         return {**super().health(), "lablets_managed": len(self.records) if self.is_leader else 0}
+
+    def admin_info(self) -> AdminInfo:
+        """What the admin API needs to know about this controller."""
+        return AdminInfo("lablet controller", "lablet", lambda: lablet_stats(self), self.internal.lablet)
 
     def stats(self) -> dict[str, int]:
         """The counters."""

@@ -1,4 +1,4 @@
-"""What is known of workers and of the fleet: read with the lists, and again when it is too old to act by."""
+"""A cache of the workers and the fleet state: filled by lists, and refreshed when it is too old to act on."""
 
 from __future__ import annotations
 
@@ -24,60 +24,62 @@ class FleetCache:
 
     def __init__(self, internal: InternalApi) -> None:
         self._internal = internal
-        self._known: dict[str, tuple[Worker, float]] = {}
+        self._workers: dict[str, tuple[Worker, float]] = {}
         self._verified = (False, float("-inf"))
         self._hold: Hold | None = None
-        self._heard_at = self._listed_at = float("-inf")
+        self._fleet_read_at = self._listed_at = float("-inf")
 
     async def all(self) -> list[Worker]:
-        """All of them, by a list that is not too old: those that come with the polls may be switched off."""
+        """All workers, from a list that is not too old. Polling may be switched off, so this lists by itself."""
         if clock.boottime() - self._listed_at > MAX_LIST_AGE_SECONDS:
             await self.read()
-        return [worker for worker, _ in self._known.values()]
+        return [worker for worker, _ in self._workers.values()]
 
     async def read(self) -> None:
-        """Read all of them, and the fleet."""
+        """Read all workers and the fleet state."""
         began = clock.boottime()
-        listed = [worker async for worker in self._internal.workers(exclude_statuses=[WorkerStatus.TERMINATED])]
+        workers = [worker async for worker in self._internal.workers(exclude_statuses=[WorkerStatus.TERMINATED])]
         fleet = await self._internal.fleet()
-        self._known = {worker.id: (worker, began) for worker in listed}
+        self._workers = {worker.id: (worker, began) for worker in workers}
         self._listed_at = began
-        self._hear(fleet)
+        self._put_fleet(fleet)
 
     async def hold(self) -> Hold | None:
-        """The fleet's hold. One that was heard of a while ago may be over, and lists may be switched off."""
-        if self._hold is not None and clock.boottime() - self._heard_at > MAX_WORKER_AGE_SECONDS:
-            self._hear(await self._internal.fleet())
+        """The fleet's hold. An old one is read again: it may be over, and polling may be switched off."""
+        if self._hold is not None and clock.boottime() - self._fleet_read_at > MAX_WORKER_AGE_SECONDS:
+            self._put_fleet(await self._internal.fleet())
         return self._hold
 
     async def get(self, worker_id: str, *, max_age: float = MAX_WORKER_AGE_SECONDS) -> Worker | None:
-        """One worker, as it was at most so many seconds ago; None: there is none."""
-        known = self._known.get(worker_id)
+        """One worker, at most `max_age` seconds old; None if it does not exist."""
+        cached = self._workers.get(worker_id)
         began = clock.boottime()
-        if known is not None and began - known[1] < max_age:
-            return known[0]
+        if cached is not None and began - cached[1] < max_age:
+            return cached[0]
         try:
             worker = await self._internal.worker(worker_id)
         except NotFoundError:
-            self._known.pop(worker_id, None)
+            self._workers.pop(worker_id, None)
             return None
-        self._known[worker_id] = (worker, began)
+        self._workers[worker_id] = (worker, began)
         return worker
 
-    def heard(self, fleet: FleetState, worker: Worker) -> None:
-        """What was read elsewhere."""
-        self._hear(fleet)
-        self._known[worker.id] = (worker, clock.boottime())
+    def put(self, fleet: FleetState, worker: Worker) -> None:
+        """Store what was read elsewhere."""
+        self._put_fleet(fleet)
+        self._workers[worker.id] = (worker, clock.boottime())
 
     async def verified(self) -> bool:
-        """Whether the worker controller's present leader has verified all workers: only then records count."""
-        done, at = self._verified
+        """Whether the worker controller's current leader has verified all workers. Only then are records reliable."""
+        is_verified, at = self._verified
         now = clock.boottime()
         if now - at > MAX_VERIFIED_AGE_SECONDS:
             leaders = await self._internal.leaders()
-            done = any(leader.controller == WORKER_CONTROLLER and leader.startup_sweep_done for leader in leaders)
-            self._verified = (done, now)
-        return done
+            is_verified = any(
+                leader.controller == WORKER_CONTROLLER and leader.startup_sweep_done for leader in leaders
+            )
+            self._verified = (is_verified, now)
+        return is_verified
 
-    def _hear(self, fleet: FleetState) -> None:
-        self._hold, self._heard_at = fleet.hold, clock.boottime()
+    def _put_fleet(self, fleet: FleetState) -> None:
+        self._hold, self._fleet_read_at = fleet.hold, clock.boottime()

@@ -1,4 +1,4 @@
-"""What a leader remembers of lablets between passes. It is only memory: losing it costs a look, never correctness."""
+"""What a leader remembers about lablets between passes. Losing it costs an extra query, never correctness."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 IMPORT_GRACE_SECONDS: Final = IMPORT_TIMEOUT + 30.0
-"""For how long an import whose answer nobody heard may still make a lab, after its caller gave up or died."""
+"""How long an import whose response was lost may still create a lab after its caller gave up or died."""
 REPEAT_DELAY_SECONDS: Final = 30.0
-"""For how long a call that CML took is not repeated, while its effect does not show."""
+"""How long an accepted operation is not repeated while its effect does not show."""
 
 _MAY_HAVE_IMPORTED = (LabletStatus.INSTANTIATING, LabletStatus.STOPPING)
 
 
 @dataclass(slots=True)
 class LabletMemory:
-    """One lablet's memory. Moments are of the boot-time clock where nothing else is said."""
+    """The memory about one lablet. Times are of the boot-time clock unless noted."""
 
     attempt: int
-    unsure: bool  # whether an import may have made a lab without anybody having heard of it
-    import_ended: float  # when the last import that anybody can have asked for was certainly given up
-    asked: dict[LabOperation, float] = field(default_factory=dict)
-    refusal: str = ""
-    looked: float = -math.inf
+    import_uncertain: bool  # whether an import may have created a lab whose response was lost
+    import_ended: float  # when the last possible import had certainly been given up
+    operations: dict[LabOperation, float] = field(default_factory=dict)
+    last_error: str = ""
+    last_observed: float = -math.inf
     unready_since: datetime | None = None
 
     @property
     def import_may_complete(self) -> bool:
-        """Whether a lab may still appear that nobody knows of."""
-        return self.unsure and clock.boottime() < self.import_ended + IMPORT_GRACE_SECONDS
+        """Whether an import with a lost response may still create a lab."""
+        return self.import_uncertain and clock.boottime() < self.import_ended + IMPORT_GRACE_SECONDS
 
     @property
     def recent_operations(self) -> frozenset[str]:
-        """Calls that CML took a moment ago."""
+        """Operations that CML accepted recently."""
         earliest = clock.boottime() - REPEAT_DELAY_SECONDS
-        return frozenset(call.value for call, at in self.asked.items() if at >= earliest)
+        return frozenset(call.value for call, at in self.operations.items() if at >= earliest)
 
-    def took(self, call: LabOperation) -> None:
-        """CML took a call."""
-        self.asked[call] = clock.boottime()
-        self.refusal = ""
+    def record_operation(self, call: LabOperation) -> None:
+        """Record that CML accepted an operation."""
+        self.operations[call] = clock.boottime()
+        self.last_error = ""
 
     def update_unready_since(self, worker: Worker | None, now: datetime) -> datetime | None:
-        """Since when its worker cannot be used. A worker that goes from one trouble to the next stays in trouble."""
+        """Since when the worker is not ready. A worker that goes from one problem to the next stays not ready."""
         if worker is None or worker.ready:
             self.unready_since = None
         elif self.unready_since is None:
@@ -66,30 +66,30 @@ class LabletMemory:
 
 
 class LabletMemories:
-    """The memory of one term. `began` is when it began: whatever earlier leaders asked was asked before."""
+    """The memory of one term. `began` is its start: all requests of earlier leaders were sent before."""
 
     def __init__(self) -> None:
         self.began = clock.boottime()
-        self._notes: dict[str, LabletMemory] = {}
+        self._memories: dict[str, LabletMemory] = {}
 
-    def of(self, lablet: Lablet) -> LabletMemory:
-        """The note on a lablet, a new one for each worker that it is given."""
-        note = self._notes.get(lablet.id)
-        if note is None or note.attempt != lablet.placement_attempt:
-            # Without memory of the attempt, and past its beginning, another leader may have asked for the import.
-            unsure = lablet.status in _MAY_HAVE_IMPORTED and lablet.lab_id is None
-            note = self._notes[lablet.id] = LabletMemory(lablet.placement_attempt, unsure, self.began)
-        return note
+    def get(self, lablet: Lablet) -> LabletMemory:
+        """The memory about a lablet; a new one for each placement."""
+        memory = self._memories.get(lablet.id)
+        if memory is None or memory.attempt != lablet.placement_attempt:
+            # Without a memory of this placement, and after its start, another leader may have sent the import.
+            import_uncertain = lablet.status in _MAY_HAVE_IMPORTED and lablet.lab_id is None
+            memory = self._memories[lablet.id] = LabletMemory(lablet.placement_attempt, import_uncertain, self.began)
+        return memory
 
     def keep_only(self, lablet_ids: Iterable[str]) -> None:
-        """Forget lablets that have ended."""
+        """Drop the memory about all other lablets."""
         present = set(lablet_ids)
-        for gone in self._notes.keys() - present:
-            del self._notes[gone]
+        for gone in self._memories.keys() - present:
+            del self._memories[gone]
 
 
 def _not_ready_since(worker: Worker) -> datetime:
-    """When the record first says so: a new leader must not begin to count anew."""
+    """The time from the record: a new leader must not restart the timeout."""
     if worker.status is not WorkerStatus.RUNNING:
         return worker.status_since
     condition = find_condition(worker.conditions, ConditionType.CML_READY)

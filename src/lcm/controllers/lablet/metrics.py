@@ -1,4 +1,4 @@
-"""What a lablet controller counts: for people at /admin/stats, for Prometheus under the same names."""
+"""The metrics of the lablet controller, for /admin/stats and for Prometheus under the same names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from lcm.controllers.common.stats import leadership_and_queue_stats
+from lcm.controllers.common.status_report import leadership_and_queue_stats
 from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ METRIC_PREFIX: Final = "lcm_lablet_controller"
 
 @dataclass(slots=True)
 class LabletCounters:
-    """Since the process began."""
+    """Counters since the start of the process."""
 
     labs_imported_count: int = 0
     labs_deleted_count: int = 0
@@ -38,8 +38,8 @@ class LabletCounters:
     sweeps_count: int = 0
     strays_removed_count: int = 0
 
-    def became(self, before: Status, after: Status) -> None:
-        """A lablet went from one status to another."""
+    def record_transition(self, before: Status, after: Status) -> None:
+        """Count a change of status."""
         if after is before:
             return
         match after:
@@ -55,12 +55,12 @@ class LabletCounters:
                 self.lablets_rescheduled_count += 1
 
     def as_dict(self) -> dict[str, int]:
-        """By name."""
+        """The counters by name."""
         return asdict(self)
 
 
 def lablet_stats(reconciler: LabletReconciler) -> dict[str, Any]:
-    """The counters, and beside them how it stands with leading, queue, lablets and labs that no lablet has."""
+    """The content of /admin/stats: counters, leadership, queue, lablets by status and stray labs."""
     return {
         **reconciler.stats(),
         **leadership_and_queue_stats(reconciler),
@@ -70,7 +70,7 @@ def lablet_stats(reconciler: LabletReconciler) -> dict[str, Any]:
 
 
 class LabletGauges(Collector):
-    """Lablets by status, those that are stuck, and labs that no lablet has; a standby shows none."""
+    """Gauges: lablets by status, stuck lablets, and stray labs. A standby exports none."""
 
     def __init__(self, reconciler: LabletReconciler, registry: CollectorRegistry = REGISTRY) -> None:
         self._reconciler = reconciler
@@ -87,13 +87,13 @@ class LabletGauges(Collector):
         yield from (lablets, stuck, strays)
 
     def describe(self) -> Iterator[Metric]:
-        """The names alone, so that registering does not have to collect."""
+        """The names only, so that registration does not need to collect."""
         yield from _metric_families()
 
 
 def _metric_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
     return (
         GaugeMetricFamily("lcm_lablets_assigned", "Lablets that have a worker", labels=["status"]),
-        GaugeMetricFamily("lcm_lablets_stuck", "Lablets whose lab is not removed in time"),
-        GaugeMetricFamily("lcm_stray_labs", "Labs on workers that no lablet has", labels=["kind"]),
+        GaugeMetricFamily("lcm_lablets_stuck", "Lablets whose lab was not removed in time"),
+        GaugeMetricFamily("lcm_stray_labs", "Labs on workers that belong to no lablet", labels=["kind"]),
     )

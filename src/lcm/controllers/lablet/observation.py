@@ -1,4 +1,4 @@
-"""What was seen of a lablet's lab when it was decided what to do with it, as plain data."""
+"""What was observed about a lablet's lab, as plain data for the decision."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ LAB_STOPPED: Final = "STOPPED"
 
 
 class Visibility(Enum):
-    """How much is known of the lab. Only ABSENT allows to conclude that there is none."""
+    """How much is known about the lab. Only ABSENT means that the lab does not exist."""
 
-    NO_LOOK = "no look"  # nobody could look, or did not have to
+    NOT_OBSERVED = "not observed"  # CML could not be queried, or did not have to be
     SEEN = "seen"
-    ABSENT = "absent"  # the server answered, and has no such lab
+    ABSENT = "absent"  # the server responded and does not have the lab
 
 
 @dataclass(frozen=True, slots=True)
 class LabObservation:
-    """What CML shows of the lab. What was not asked is None."""
+    """The lab as CML reports it. Values that were not queried are None."""
 
     visibility: Visibility
     id: str | None = None
     state: str = ""
-    nodes: int | None = None  # how many it consists of
-    booted: int | None = None  # how many of them are up
+    nodes: int | None = None  # number of nodes
+    booted: int | None = None  # number of booted nodes
     converged: bool | None = None
     endpoints: tuple[NodeEndpoint, ...] | None = None
-    trouble: str = ""
+    error: str = ""
 
     @property
     def up(self) -> bool:
-        """Whether nothing is on its way and every node has booted."""
+        """Whether the lab has converged and all nodes have booted."""
         return self.nodes == 0 or (self.converged is True and self.nodes is not None and self.booted == self.nodes)
 
     @property
     def progress(self) -> str:
-        """How far it is, in words."""
+        """The progress, as text."""
         if self.state != LAB_STARTED or self.nodes is None or self.booted is None:
             return f"the lab is {self.state}"
         return f"{self.booted} of {self.nodes} nodes have booted"
@@ -53,21 +53,21 @@ class LabObservation:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTopology:
-    """What the lab would be made of, or why that cannot be told. Lasting: trying again changes nothing."""
+    """The topology for the lab, or why it is not available. `is_permanent`: a retry would fail again."""
 
-    topology: str = ""
-    trouble: str = ""
-    lasting: bool = False
+    text: str = ""
+    error: str = ""
+    is_permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that a decision is made from besides the lablet, the policy and the time."""
+    """The input of a decision besides the lablet, the policy and the time."""
 
-    worker: Worker | None  # None: there is no such worker
-    lab: LabObservation = LabObservation(Visibility.NO_LOOK)
-    recipe: ResolvedTopology | None = None
-    unready_since: datetime | None = None  # since when the worker cannot be used, as far as is known
-    import_may_complete: bool = False  # whether an import whose answer nobody heard may still make a lab
-    refusal: str = ""  # what CML said last to a call of ours, as long as nothing has worked since
-    recent_operations: frozenset[str] = frozenset()  # calls that CML took a moment ago and may still be busy with
+    worker: Worker | None  # None if the worker does not exist
+    lab: LabObservation = LabObservation(Visibility.NOT_OBSERVED)
+    topology: ResolvedTopology | None = None
+    unready_since: datetime | None = None  # since when the worker is not ready, as far as known
+    import_may_complete: bool = False  # whether an import with a lost response may still create a lab
+    last_error: str = ""  # the last error of CML, unless an operation has succeeded since
+    recent_operations: frozenset[str] = frozenset()  # operations that CML accepted recently and may still be executing

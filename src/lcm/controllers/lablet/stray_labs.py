@@ -1,8 +1,8 @@
-"""Labs on workers that are not a lablet's present one: our own leftovers are removed, all others are only told of.
+"""Stray labs: labs on workers that belong to no current lablet. Our own leftovers are removed, others only reported.
 
-A lab is a leftover of ours when its lablet has written down that it left it behind, because its worker was out of
-reach. Whatever else there is belongs to somebody: a copy that a person made of ours, a lab of another installation, a
-lab without a marker. Nobody but its owner removes it.
+A lab is a leftover if its lablet has recorded that it left the lab behind because its worker was unreachable. Any
+other stray lab has an owner: it is a user's copy of one of our labs, a lab of another installation, or a lab without
+a marker. Only its owner removes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import structlog
 
 from lcm.client.errors import ClientError, NotFoundError
 from lcm.cml.errors import CMLError
-from lcm.controllers.common.base import as_stale_term
 from lcm.controllers.lablet.decide.decision import LabOperation
 from lcm.controllers.lablet.decide.predicates import is_reachable, lab_marker
 from lcm.controllers.lablet.decide.stopping import next_removal_operation
@@ -53,75 +52,75 @@ _MAX_NAMED_LABS: Final = 5
 
 
 class StrayKind(Enum):
-    """Whose a lab is that no lablet has at present. The values are what the audit calls it."""
+    """The kinds of stray labs. The values are audit actions."""
 
     UNMARKED = "labs_without_marker"
     UNKNOWN = "labs_of_unknown_lablets"
-    UNRECORDED = "labs_not_recorded"  # of a lablet that we know and that knows nothing of it: a copy
+    UNRECORDED = "labs_not_recorded"  # its lablet exists but has not recorded it: a copy
     LEFTOVER = "labs_left_behind"
 
 
 @dataclass(slots=True)
 class _SweepState:
-    """What is remembered of one worker."""
+    """The state of the sweep of one worker."""
 
     due: float = 0.0
     strays: dict[StrayKind, tuple[str, ...]] = field(default_factory=dict)
-    asked: dict[tuple[str, LabOperation], float] = field(default_factory=dict)
+    requested: dict[tuple[str, LabOperation], float] = field(default_factory=dict)
 
 
 class StrayLabSweeper:
-    """Looks at all labs of each worker now and then, and at once when a worker becomes ready."""
+    """Checks all labs of each worker at intervals, and at once when a worker becomes ready."""
 
     def __init__(
         self,
         *,
-        servers: WorkerLabClient,
+        lab_client: WorkerLabClient,
         internal: InternalApi,
         leader: Callable[[], Leader],
         workers: Callable[[], Awaitable[Iterable[Worker]]],
         policy: Callable[[], Awaitable[LabletPolicy]],
         effect: Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]],
         counters: LabletCounters,
-        every: float,
+        interval: float,
     ) -> None:
-        self._servers = servers
+        self._labs = lab_client
         self._internal = internal
         self._leader = leader
         self._workers = workers
         self._policy = policy
         self._effect = effect
         self._counters = counters
-        self._every = every
-        self._seen: dict[str, _SweepState] = {}
+        self._interval = interval
+        self._states: dict[str, _SweepState] = {}
 
     def counts(self) -> Mapping[str, int]:
-        """How many there are of each kind, as far as the last looks showed."""
+        """The number of stray labs of each kind, according to the last sweeps."""
         found = Counter({kind.value: 0 for kind in StrayKind})
-        for seen in self._seen.values():
-            found.update({kind.value: len(labs) for kind, labs in seen.strays.items()})
+        for state in self._states.values():
+            found.update({kind.value: len(labs) for kind, labs in state.strays.items()})
         return found
 
     def forget(self) -> None:
-        """Another leader has looked meanwhile: begin anew."""
-        self._seen.clear()
+        """Drop all state: another leader has swept in the meantime."""
+        self._states.clear()
 
     async def run(self) -> None:
-        """Look at those that are due, again and again."""
+        """Sweep the workers that are due, forever."""
         while True:
             await asyncio.sleep(SWEEP_POLL_SECONDS)
             try:
                 await self.round()
             except ClientError as error:
-                log.info("labs cannot be compared with lablets now", error=str(error))
+                log.info("cannot compare labs with lablets", error=str(error))
 
     async def round(self) -> None:
-        """One look at each worker that is due, some at a time."""
+        """Sweep each worker that is due, a few at a time."""
         ready = {worker.id: worker for worker in await self._workers() if is_reachable(worker)}
-        for gone in self._seen.keys() - ready.keys():
-            del self._seen[gone]  # it is looked at as soon as it is back
+        for gone in self._states.keys() - ready.keys():
+            del self._states[gone]  # it is swept as soon as it is back
         now = clock.boottime()
-        due = [w for w in ready.values() if self._seen.setdefault(w.id, _SweepState()).due <= now][
+        due = [w for w in ready.values() if self._states.setdefault(w.id, _SweepState()).due <= now][
             :MAX_SWEEPS_PER_ROUND
         ]
         if not due:
@@ -129,54 +128,54 @@ class StrayLabSweeper:
         policy = await self._policy()
         if not policy.workers_verified:
             return
-        gate = asyncio.Semaphore(MAX_CONCURRENT_SWEEPS)
+        semaphore = asyncio.Semaphore(MAX_CONCURRENT_SWEEPS)
 
-        async def look(worker: Worker) -> None:
-            async with gate:
-                await self._sweep(worker.id, self._seen[worker.id], policy)
+        async def sweep(worker: Worker) -> None:
+            async with semaphore:
+                await self._sweep(worker.id, self._states[worker.id], policy)
 
-        await asyncio.gather(*(look(worker) for worker in due))
+        await asyncio.gather(*(sweep(worker) for worker in due))
 
-    async def _sweep(self, worker_id: str, seen: _SweepState, policy: LabletPolicy) -> None:
-        seen.due = clock.boottime() + self._every
+    async def _sweep(self, worker_id: str, state: _SweepState, policy: LabletPolicy) -> None:
+        state.due = clock.boottime() + self._interval
         try:
             async with asyncio.timeout(SWEEP_TIMEOUT):
                 worker = await self._internal.worker(worker_id)
                 if not is_reachable(worker):
                     return
-                busy = await self._look(worker, seen, policy)
+                busy = await self._check(worker, state, policy)
         except NotLeaderError:
             return
         except (CMLError, ClientError, EffectTimeoutError, TimeoutError) as error:
-            log.info("labs of a worker cannot be looked through now", worker=worker_id, error=str(error))
-            seen.due = clock.boottime() + min(RETRY_AFTER_ERROR_SECONDS, self._every)
+            log.info("cannot sweep the labs of a worker", worker=worker_id, error=str(error))
+            state.due = clock.boottime() + min(RETRY_AFTER_ERROR_SECONDS, self._interval)
             return
         self._counters.sweeps_count += 1
         if busy:
-            seen.due = clock.boottime()
+            state.due = clock.boottime()
 
-    async def _look(self, worker: Worker, seen: _SweepState, policy: LabletPolicy) -> bool:
-        """Says whether something is being removed, so that it is looked at again soon."""
-        labs = await self._servers.labs(worker)
+    async def _check(self, worker: Worker, state: _SweepState, policy: LabletPolicy) -> bool:
+        """Sweep one worker. True if a lab is being removed, so that the next sweep follows soon."""
+        labs = await self._labs.labs(worker)
         strays: dict[StrayKind, list[LabState]] = {}
         for lab in labs:
-            # The lablet is read after the list: what it says of a marker now can only have become truer.
-            kind = await self._judge(worker, lab, labs)
+            # The lablet is read after the list, so its record is never older than the list.
+            kind = await self._classify(worker, lab, labs)
             if kind is not None:
                 strays.setdefault(kind, []).append(lab)
-        await self._report(worker, seen, strays)
+        await self._report(worker, state, strays)
         leftovers = strays.get(StrayKind.LEFTOVER, [])
         if not leftovers:
             return False
-        policy = replace(policy, fleet_hold=(await self._internal.fleet()).hold)  # it may be newer than our look
+        policy = replace(policy, fleet_hold=(await self._internal.fleet()).hold)  # it may be newer than the policy
         if policy.hold_on(worker, clock.now()) is not None:
             return False
         for lab in leftovers:
-            await self._remove(worker, lab, seen)
+            await self._remove(worker, lab, state)
         return True
 
-    async def _judge(self, worker: Worker, lab: LabState, labs: Iterable[LabState]) -> StrayKind | None:
-        """None: a lablet has it, or is about to find it."""
+    async def _classify(self, worker: Worker, lab: LabState, labs: Iterable[LabState]) -> StrayKind | None:
+        """The kind of a stray lab; None if it belongs to a lablet, or a lablet is about to find it."""
         if lab.marker is None:
             return StrayKind.UNMARKED
         marker = _MARKER_PATTERN.fullmatch(lab.marker)
@@ -187,11 +186,11 @@ class StrayLabSweeper:
             return None if lablet.lab_id in (None, lab.id) else StrayKind.UNRECORDED
         for left in lablet.left_behind:
             if (left.worker_id, left.marker) == (worker.id, lab.marker):
-                # Where only the marker is known, nobody can say of two labs which one is ours.
-                alone = sum(other.marker == lab.marker for other in labs) == 1
+                # If only the marker is known, two labs with it are indistinguishable.
+                is_only_one = sum(other.marker == lab.marker for other in labs) == 1
                 return (
                     StrayKind.LEFTOVER
-                    if left.lab_id == lab.id or (left.lab_id is None and alone)
+                    if left.lab_id == lab.id or (left.lab_id is None and is_only_one)
                     else StrayKind.UNRECORDED
                 )
         return StrayKind.UNRECORDED
@@ -202,29 +201,29 @@ class StrayLabSweeper:
         except NotFoundError:
             return None
 
-    async def _remove(self, worker: Worker, lab: LabState, seen: _SweepState) -> None:
+    async def _remove(self, worker: Worker, lab: LabState, state: _SweepState) -> None:
         call = next_removal_operation(lab.state)
-        asked = seen.asked.get((lab.id, call), float("-inf"))
-        if clock.boottime() - asked < REPEAT_DELAY_SECONDS:
+        requested_at = state.requested.get((lab.id, call), float("-inf"))
+        if clock.boottime() - requested_at < REPEAT_DELAY_SECONDS:
             return
-        await self._effect(f"lab {lab.id}", lambda: self._servers.change(worker, call, lab.id))
-        seen.asked[lab.id, call] = clock.boottime()
-        log.info("leftover lab told", worker=worker.id, lab=lab.id, marker=lab.marker, call=call.value)
+        await self._effect(f"lab {lab.id}", lambda: self._labs.change(worker, call, lab.id))
+        state.requested[lab.id, call] = clock.boottime()
+        log.info("leftover lab operation accepted", worker=worker.id, lab=lab.id, marker=lab.marker, call=call.value)
         if call is LabOperation.DELETE:
             self._counters.strays_removed_count += 1
-            seen.asked = {known: at for known, at in seen.asked.items() if known[0] != lab.id}
+            state.requested = {key: at for key, at in state.requested.items() if key[0] != lab.id}
             reason = single_line(f"lab {lab.id} ({lab.title}) was left behind by a lablet", _MAX_MESSAGE)
-            await as_stale_term(self._internal.audit(self._leader(), "lab_removed", worker.id, reason))
+            await self._internal.audit(self._leader(), "lab_removed", worker.id, reason)
 
-    async def _report(self, worker: Worker, seen: _SweepState, strays: Mapping[StrayKind, list[LabState]]) -> None:
-        """Tell of what is new. What was told once is not told at every look."""
+    async def _report(self, worker: Worker, state: _SweepState, strays: Mapping[StrayKind, list[LabState]]) -> None:
+        """Report new stray labs. Each one is reported only once."""
         for kind, labs in strays.items():
-            fresh = [lab for lab in labs if lab.id not in seen.strays.get(kind, ())]
+            fresh = [lab for lab in labs if lab.id not in state.strays.get(kind, ())]
             if not fresh:
                 continue
             some = ", ".join(f"{lab.title!r} ({lab.id})" for lab in fresh[:_MAX_NAMED_LABS])
             more = f" and {len(fresh) - _MAX_NAMED_LABS} more" if len(fresh) > _MAX_NAMED_LABS else ""
             line = single_line(f"{len(fresh)} on {worker.name}: {some}{more}", _MAX_MESSAGE)
-            log.warning("labs that no lablet has", worker=worker.id, kind=kind.value, labs=line)
-            await as_stale_term(self._internal.audit(self._leader(), kind.value, worker.id, line))
-        seen.strays = {kind: tuple(lab.id for lab in labs) for kind, labs in strays.items()}
+            log.warning("stray labs found", worker=worker.id, kind=kind.value, labs=line)
+            await self._internal.audit(self._leader(), kind.value, worker.id, line)
+        state.strays = {kind: tuple(lab.id for lab in labs) for kind, labs in strays.items()}

@@ -1,1 +1,1 @@
-"""The resource scheduler: it finds a worker for each lablet, asks for more where none has room, and says why."""
+"""The resource scheduler: finds a worker for each lablet, requests more if none has capacity, and records why."""

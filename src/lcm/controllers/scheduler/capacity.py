@@ -1,9 +1,10 @@
-"""What is left on a worker, or on one that is only planned, after what was planned so far."""
+"""Free capacity during planning: on ready workers, on workers that are starting, and on paused ones."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from lcm.model.lablet.placement import (
     check_capacity,
@@ -12,64 +13,60 @@ from lcm.model.lablet.placement import (
     check_license,
     check_node_definitions,
     check_ports,
+    check_ready,
     check_region,
     placement_score,
+    rejection_reason,
     with_lablet,
 )
+from lcm.model.lablet.record import LabletRequirements, Rejection
 from lcm.model.worker.conditions import ConditionType, is_condition_true
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import LAUNCHING_STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from datetime import datetime
 
     from lcm.model.lablet.ports import PortRange
-    from lcm.model.lablet.record import LabletRequirements
+    from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
-    from lcm.model.worker.template import Allocation, Capacity
+    from lcm.model.worker.template import Capacity
 
 
 @dataclass(slots=True)
 class FreeCapacity:
-    """In the course of one plan it only gets fuller: what did not fit once need not be tried again."""
+    """The capacity of an existing or planned worker. During one plan it only gets fuller."""
 
     capacity: Capacity
     taken: Allocation
 
     @property
     def score(self) -> float:
-        """How full it is: the fullest that fits is the best."""
+        """How full it is. The fullest worker that fits is the best."""
         return placement_score(self.capacity, self.taken)
 
     def fits(self, requirements: LabletRequirements, ports: PortRange) -> bool:
-        """Whether there is enough left of everything."""
-        return self.lacks(requirements, ports) is None
+        """Whether the requirements fit."""
+        return self.missing(requirements, ports) is None
 
-    def lacks(self, requirements: LabletRequirements, ports: PortRange) -> str | None:
-        """What there is not enough of."""
+    def missing(self, requirements: LabletRequirements, ports: PortRange) -> str | None:
+        """What is missing; None if the requirements fit."""
         return check_capacity(self.capacity, self.taken, requirements) or check_ports(self.taken, requirements, ports)
 
     def take(self, requirements: LabletRequirements, ports: PortRange) -> None:
-        """Plan one more lablet. Whoever reserves gives it its ports; here only their count matters."""
-        numbers = ports.give(requirements.ports, self.taken.ports)
-        assert numbers is not None, "too few ports: ask whether it fits first"
+        """Plan one more lablet. The reservation assigns the real ports; here only their number matters."""
+        numbers = ports.allocate(requirements.ports, self.taken.ports)
+        assert numbers is not None, "too few ports: check whether it fits first"
         self.taken = with_lablet(self.taken, requirements, numbers.values())
 
 
-_ARRIVING_STATUSES = frozenset(
-    {
-        WorkerStatus.PENDING,
-        WorkerStatus.PROVISIONING,
-        WorkerStatus.STARTING,
-        WorkerStatus.RUNNING,
-        WorkerStatus.STOPPING,
-        WorkerStatus.STOPPED,
-    }
-)
+_ARRIVING_STATUSES = frozenset({*LAUNCHING_STATUSES, WorkerStatus.RUNNING, WorkerStatus.STOPPING, WorkerStatus.STOPPED})
 _LICENSE_LOST = frozenset({LicenseStatus.FAILED, LicenseStatus.DEREGISTERED})
 
 
 def is_arriving(worker: Worker, now: datetime) -> bool:
-    """Whether it is wanted running and nothing is known that keeps it from becoming ready."""
+    """Whether it is expected to become ready: its desired status is RUNNING and nothing known prevents it."""
     return (
         worker.desired_status is DesiredStatus.RUNNING
         and worker.status in _ARRIVING_STATUSES
@@ -79,7 +76,7 @@ def is_arriving(worker: Worker, now: datetime) -> bool:
 
 
 def is_resumable(worker: Worker, now: datetime) -> bool:
-    """Whether a policy stopped it, so that a policy may start it again."""
+    """Whether a policy stopped it, so that it may be started again automatically."""
     return (
         worker.status is WorkerStatus.STOPPED
         and worker.desired_status is DesiredStatus.STOPPED
@@ -92,9 +89,9 @@ def is_resumable(worker: Worker, now: datetime) -> bool:
 def future_rejection_reason(
     worker: Worker, requirements: LabletRequirements, *, taken: Allocation, aws_region: str | None, ports: PortRange
 ) -> str | None:
-    """Why the lablet cannot be placed on the worker once it is ready, as far as can be known; None: it will fit.
+    """Why the lablet will not fit on the worker once it is ready, as far as known; None if it will fit.
 
-    What a worker that has not come up yet does not tell (version, node definitions, licence) is taken to be right.
+    What a worker does not report before it is ready (version, node definitions, license) is assumed to match.
     """
     return (
         _license_rejection_reason(worker, requirements)
@@ -107,9 +104,165 @@ def future_rejection_reason(
 
 
 def _license_rejection_reason(worker: Worker, requirements: LabletRequirements) -> str | None:
-    """A registration takes a while after CML has come up; without a token none will follow."""
-    lacking = check_license(worker, requirements)
-    if lacking is None or worker.license_status is LicenseStatus.REGISTERING:
+    """A registration takes a while after CML is ready; without a token there will be none."""
+    missing = check_license(worker, requirements)
+    if missing is None or worker.license_status is LicenseStatus.REGISTERING:
         return None
     expected = worker.has_license_token or not worker.ready
-    return None if expected and worker.license_status not in _LICENSE_LOST else lacking
+    return None if expected and worker.license_status not in _LICENSE_LOST else missing
+
+
+_MAX_REASON = 300
+
+
+class LabletShape(NamedTuple):
+    """The requirements and the region of a lablet: everything that matters for its placement."""
+
+    requirements: LabletRequirements
+    aws_region: str | None
+
+
+def shape_of(lablet: Lablet) -> LabletShape:
+    """The shape of a lablet."""
+    return LabletShape(lablet.requirements, lablet.aws_region)
+
+
+@dataclass(slots=True)
+class _ShapeCandidates:
+    """The candidates for one shape. Outdated heap entries of a worker are skipped: a newer entry exists."""
+
+    heap: list[tuple[float, str]] = field(default_factory=list)
+    arriving: list[str] = field(default_factory=list)
+    rejections: list[Rejection] = field(default_factory=list)
+    eligible: set[str] = field(default_factory=set)  # candidates that have not been rejected
+
+
+class CandidateIndex:
+    """All workers, as the plan fills them."""
+
+    def __init__(
+        self, workers: Iterable[Worker], now: datetime, ports: PortRange, launchable: Collection[str] = ()
+    ) -> None:
+        self._now = now
+        self._ports = ports
+        self.workers = {worker.id: worker for worker in sorted(workers, key=lambda each: each.id)}
+        self.free_capacity = {
+            worker.id: FreeCapacity(worker.capacity, worker.allocation)
+            for worker in self.workers.values()
+            if worker.capacity is not None
+        }
+        self._unavailable = {
+            id_: check_ready(worker) or check_hold(worker, now) for id_, worker in self.workers.items()
+        }
+        arriving = [worker for worker in self.workers.values() if is_arriving(worker, now)]
+        self._arriving = sorted(arriving, key=lambda each: (each.created_at, each.id))
+        self._paused = sorted(
+            (each for each in self.workers.values() if each.template_name in launchable and is_resumable(each, now)),
+            key=lambda each: (each.cost_per_hour_usd or 0.0, each.id),
+        )
+        self._shapes: dict[LabletShape, _ShapeCandidates] = {}
+        self._none_paused: set[LabletShape] = set()  # paused workers only get fuller: no later search finds one
+
+    def best_worker(self, shape: LabletShape) -> tuple[Worker, float] | None:
+        """The ready worker with the highest score on which the shape fits, and its score. Ties are broken by id."""
+        candidates = self._of(shape)
+        while candidates.heap:
+            negative, worker_id = candidates.heap[0]
+            free = self.free_capacity[worker_id]
+            if worker_id not in candidates.eligible or free.score != -negative:
+                heapq.heappop(candidates.heap)
+                continue
+            missing = free.missing(shape.requirements, self._ports)
+            if missing is None:
+                return self.workers[worker_id], free.score
+            heapq.heappop(candidates.heap)
+            candidates.eligible.discard(worker_id)
+            candidates.rejections.append(self._rejection(worker_id, missing))
+        return None
+
+    def arriving_worker(self, shape: LabletShape, own: str | None) -> Worker | None:
+        """A starting worker on which the shape will fit: the lablet's own first, then the oldest."""
+        arriving = self._of(shape).arriving
+        requirements = shape.requirements
+        if own in arriving and self.free_capacity[own].fits(requirements, self._ports):
+            return self.workers[own]
+        for place, worker_id in enumerate(arriving):
+            if self.free_capacity[worker_id].fits(requirements, self._ports):
+                del arriving[:place]  # they only get fuller: no lablet of this shape needs to check them again
+                return self.workers[worker_id]
+        arriving.clear()
+        return None
+
+    def paused_worker(self, shape: LabletShape, excluding: Iterable[str]) -> Worker | None:
+        """The cheapest worker stopped by a policy on which the shape would fit, except for those in `excluding`."""
+        if shape in self._none_paused:
+            return None
+        excluded = set(excluding)
+        for worker in self._paused:
+            if worker.id not in excluded and self.would_fit(worker.id, shape):
+                return worker
+        self._none_paused.add(shape)
+        return None
+
+    def would_fit(self, worker_id: str, shape: LabletShape) -> bool:
+        """Whether the shape would fit on the worker once that is ready."""
+        free = self.free_capacity.get(worker_id)
+        return free is not None and self._future_rejection(self.workers[worker_id], shape, free.taken) is None
+
+    def can_ever_fit(self, shape: LabletShape) -> bool:
+        """Whether the shape would fit on any starting worker if that were empty."""
+        return any(self._future_rejection(worker, shape, Allocation()) is None for worker in self._arriving)
+
+    def take(self, worker_id: str, shape: LabletShape) -> None:
+        """Plan a lablet of this shape on the worker."""
+        free = self.free_capacity[worker_id]
+        free.take(shape.requirements, self._ports)
+        priority = -free.score
+        for candidates in self._shapes.values():
+            if worker_id in candidates.eligible:
+                heapq.heappush(candidates.heap, (priority, worker_id))
+
+    def rejections(self, shape: LabletShape) -> list[Rejection]:
+        """The rejections so far. The last ones were candidates that became too full."""
+        return self._of(shape).rejections
+
+    def _of(self, shape: LabletShape) -> _ShapeCandidates:
+        found = self._shapes.get(shape)
+        if found is None:
+            found = self._shapes[shape] = self._build(shape)
+        return found
+
+    def _build(self, shape: LabletShape) -> _ShapeCandidates:
+        candidates = _ShapeCandidates()
+        for worker_id, worker in self.workers.items():
+            reason = self._unavailable[worker_id] or self._rejection_reason(worker, shape)
+            if reason is not None:
+                candidates.rejections.append(self._rejection(worker_id, reason))
+                continue
+            candidates.heap.append((-self.free_capacity[worker_id].score, worker_id))
+            candidates.eligible.add(worker_id)
+        heapq.heapify(candidates.heap)
+        for worker in self._arriving:
+            if worker.id not in candidates.eligible and self.would_fit(worker.id, shape):
+                candidates.arriving.append(worker.id)
+        return candidates
+
+    def _rejection_reason(self, worker: Worker, shape: LabletShape) -> str | None:
+        free = self.free_capacity.get(worker.id)
+        return rejection_reason(
+            worker,
+            shape.requirements,
+            now=self._now,
+            aws_region=shape.aws_region,
+            ports=self._ports,
+            taken=None if free is None else free.taken,
+        )
+
+    def _future_rejection(self, worker: Worker, shape: LabletShape, taken: Allocation) -> str | None:
+        return future_rejection_reason(
+            worker, shape.requirements, taken=taken, aws_region=shape.aws_region, ports=self._ports
+        )
+
+    def _rejection(self, worker_id: str, reason: str) -> Rejection:
+        name = self.workers[worker_id].name
+        return Rejection.model_construct(worker_id=worker_id, worker_name=name, reason=reason[:_MAX_REASON])

@@ -1,18 +1,18 @@
-"""What a resource scheduler counts: for people at /admin/stats, for Prometheus under the same names."""
+"""The resource scheduler: leads or stands by. While it leads, it assigns workers to lablets."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from lcm.controllers.common.admin_api import AdminInfo
 from lcm.controllers.common.base import Controller
-from lcm.controllers.common.stats import CounterCollector
-from lcm.controllers.common.status_report import StatusReporter
+from lcm.controllers.common.status_report import CounterCollector, StatusReporter, leadership_and_queue_stats
 from lcm.controllers.scheduler.cycle import SchedulingCycle
 from lcm.core.controller.leader_election import StaleTermError
 from lcm.core.controller.resources import ReconciliationResult
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lcm.client.client import Client
-    from lcm.controllers.scheduler.plan import SchedulerConfig
+    from lcm.controllers.scheduler.planner import SchedulerConfig
     from lcm.core.controller.leader_election import LeaderElectionConfig
     from lcm.core.controller.resources import ReconciliationConfig
     from lcm.core.controller.watch import WatchConfig
@@ -35,7 +35,7 @@ METRIC_PREFIX = "lcm_resource_scheduler"
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Since the process began; `pending_lablet_count` is of the last round."""
+    """Counters since the start of the process; `pending_lablet_count` is from the last cycle."""
 
     rounds_count: int = 0
     placed_count: int = 0
@@ -48,18 +48,18 @@ class SchedulerCounters:
     pending_lablet_count: int = 0
 
     def as_dict(self) -> dict[str, int]:
-        """By name."""
+        """The counters by name."""
         return asdict(self)
 
 
 log = structlog.get_logger(__name__)
 
 PENDING_LABLETS = "pending"
-"""The one resource of this controller: all lablets that wait. They compete for room, so one plan serves them all."""
+"""The only resource of this controller: all pending lablets. They compete for capacity, so one plan covers them all."""
 
 
 class SchedulerHostedService(Controller[str]):
-    """Watches `/instances/`; whatever happens there to a lablet that waits begins a round, and rounds never overlap."""
+    """Watches `/instances/`: every change of a pending lablet triggers a cycle. Cycles never overlap."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class SchedulerHostedService(Controller[str]):
         watch: WatchConfig,
         config: ReconciliationConfig,
         control: Client,
-        rules: SchedulerConfig,
+        scheduler_config: SchedulerConfig,
         *,
         registry: CollectorRegistry = REGISTRY,
     ) -> None:
         super().__init__(coordination, election, watch, config, control, registry)
         self.counters = SchedulerCounters()
-        self.rounds = SchedulingCycle(self.internal, self._leader, rules, self.counters)
+        self.cycle = SchedulingCycle(self.internal, self._leader, scheduler_config, self.counters)
         CounterCollector(METRIC_PREFIX, self.counters.as_dict, registry)
-        self._reporting = StatusReporter(
+        self._reporter = StatusReporter(
             self.internal,
             self._leader,
             self,
@@ -84,24 +84,24 @@ class SchedulerHostedService(Controller[str]):
             lambda: {"resources": self.counters.pending_lablet_count, "counters": self.counters.as_dict()},
         )
 
-    # What is reconciled
+    # Resources
 
     async def list_resources(self) -> Sequence[str]:
-        """Always the same one."""
+        """Always the same resource."""
         return [PENDING_LABLETS]
 
     async def fetch_single_resource(self, resource_id: str) -> str | None:
-        """A round reads for itself what waits."""
+        """A cycle reads the pending lablets by itself."""
         return resource_id
 
     def get_resource_id(self, resource: str) -> str:
-        """Its name."""
+        """The name of the resource."""
         return resource
 
     async def reconcile_resource(self, resource: str) -> ReconciliationResult:
-        """One round."""
+        """Run one cycle."""
         try:
-            after = await self.rounds.run()
+            after = await self.cycle.run()
         except ExceptionGroup as group:
             raise _first_error(group) from group
         if after is None:
@@ -109,22 +109,22 @@ class SchedulerHostedService(Controller[str]):
         return ReconciliationResult.requeue(after=after)
 
     def trigger(self, resource_id: str | None = None) -> None:
-        """A round as soon as possible, whichever lablet it was asked for."""
+        """Run a cycle as soon as possible, whichever lablet was named."""
         super().trigger(PENDING_LABLETS)
 
     # Events
 
     def parse_watch_key(self, key: str) -> str | None:
-        """Whichever lablet it is about: a round is due."""
+        """A change of any lablet triggers a cycle."""
         return None if super().parse_watch_key(key) is None else PENDING_LABLETS
 
     def accept_event(self, event: WatchEvent) -> bool:
-        """Lablets that wait, but not what we ourselves have written of them; and while some wait, each that ends."""
+        """Accept changes of pending lablets except our own writes, and deletions while any lablet is pending."""
         lablet_id = super().parse_watch_key(event.key)
         if lablet_id is None:
             return False
         if event.kind is EventKind.DELETE:
-            return self.rounds.on_lablet_deleted()
+            return self.cycle.on_lablet_deleted()
         try:
             told_of = json.loads(event.value)
             status, version = told_of["status"], told_of["version"]
@@ -132,33 +132,45 @@ class SchedulerHostedService(Controller[str]):
             return True
         if status != LabletStatus.PENDING_SCHEDULING.value:
             return False
-        return not isinstance(version, int) or self.rounds.is_external_change(lablet_id, version)
+        return not isinstance(version, int) or self.cycle.is_external_change(lablet_id, version)
 
     def event_generation(self, event: WatchEvent) -> int | None:
-        """A generation is of one lablet; whatever happens to any of them is a reason to look."""
+        """A generation belongs to one lablet, but a change of any lablet triggers a cycle."""
         return None
 
-    # Leading
+    # Leadership
 
     async def announce_leadership(self, term: int) -> None:
-        """Announce the term, and begin with a clean memory."""
+        """Announce the term and start with an empty memory."""
         await super().announce_leadership(term)
-        self.rounds.start_term()
+        self.cycle.start_term()
 
     def start_leader_loops(self) -> None:
-        """Reports, beside the rounds."""
-        self._spawn_loop("report", partial(self._step_down_if_stale, self._reporting.run))
+        """Start the status reports, which run beside the cycles."""
+        self._spawn_loop("report", partial(self._step_down_if_stale, self._reporter.run))
 
-    # What is told
+    # Status
+
+    def admin_info(self) -> AdminInfo:
+        """What the admin API needs to know about this controller."""
+        return AdminInfo("resource scheduler", "lablet", self.stats, self.internal.lablet)
+
+    def stats(self) -> dict[str, Any]:
+        """The content of /admin/stats: counters, leadership, queue, and why placement is blocked."""
+        return {
+            **self.counters.as_dict(),
+            **leadership_and_queue_stats(self),
+            "standing_still": self.cycle.blocked_reason or None,
+        }
 
     def health(self) -> dict[str, object]:
-        """What the machinery says, and how many lablets wait: a standby knows of none."""
+        """The base health, and the number of pending lablets (0 on a standby)."""
         waiting = self.counters.pending_lablet_count if self.is_leader else 0
         return {**super().health(), "lablets_pending": waiting, "lablets_placed": self.counters.placed_count}
 
 
 def _first_error(group: ExceptionGroup[Exception]) -> Exception:
-    """What went wrong, of several writes at once: a newer leader above all."""
+    """One error out of several concurrent writes; a stale term takes precedence."""
     stale, others = group.split(StaleTermError)
     found: Exception = stale if stale is not None else others or group
     while isinstance(found, ExceptionGroup):

@@ -1,27 +1,26 @@
-"""One round: all lablets that wait, one plan for them, and what follows from it."""
+"""One scheduling cycle: reads all pending lablets, makes one plan for them, and executes it."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
 from lcm.client.errors import ConflictError, NotFoundError
-from lcm.controllers.common.base import as_stale_term
 from lcm.controllers.scheduler.placement_status import (
     ending_write,
     make_schedule_batch,
     reservation_batches,
     waiting_write,
 )
-from lcm.controllers.scheduler.plan import SchedulingPlan, WaitingLablet
-from lcm.controllers.scheduler.planner import make_plan, split_pending
-from lcm.controllers.scheduler.preconditions import find_placement_block
+from lcm.controllers.scheduler.planner import SchedulingPlan, WaitingLablet, make_plan, split_pending
 from lcm.controllers.scheduler.scale_up import ScaleUpRequester
 from lcm.controllers.scheduler.worker_cache import WorkerCache
 from lcm.core import clock
 from lcm.core.backoff import Backoff
+from lcm.model.formatting import as_clause
 from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
@@ -30,161 +29,182 @@ if TYPE_CHECKING:
     from lcm.client.base import Leader
     from lcm.client.resources.internal import InternalApi
     from lcm.controllers.scheduler.controller import SchedulerCounters
-    from lcm.controllers.scheduler.plan import PlannedPlacement, SchedulerConfig
-    from lcm.controllers.scheduler.preconditions import PlacementBlocked
+    from lcm.controllers.scheduler.planner import PlannedPlacement, SchedulerConfig
     from lcm.model.lablet.record import Lablet, LabletStatusUpdate, PlacementResult
+
 
 log = structlog.get_logger(__name__)
 
 UNFINISHED_WRITES_SECONDS = 1.0
 WAITING_RECHECK_SECONDS = 120.0
-"""So often those that wait are looked at again whatever happens: what is in their way may end by time alone."""
+"""Waiting lablets are checked again after this time in any case: some obstacles end without an event."""
 
 MIN_DELAY_SECONDS = 0.01
-"""A moment that is not quite reached is waited for, not spun for."""
+"""The shortest delay between two cycles, so that rounding does not cause a busy loop."""
 
 ARRIVING_RECHECK_SECONDS = 5.0
-"""Workers are not watched: while one is on its way somebody has to look whether it has come up."""
+"""Workers are not watched, so a worker that is starting has to be polled."""
 
 BLOCK_REPORT_DELAY_SECONDS = 10.0
-"""For so long nothing is said of a gate that opens by itself."""
+"""A transient block is reported only after this time."""
 
-_CONFLICT_BACKOFF = Backoff(base=0.2, longest=30.0)
-"""Somebody else was faster: look again at once. Who is refused time and again takes longer."""
+_CONFLICT_BACKOFF = Backoff(base=0.2, max_delay=30.0)
+"""After a conflict the cycle is repeated at once; repeated conflicts take longer."""
 
 BLOCK_RECHECK_SECONDS = 0.25
-"""For a gate that opens by itself is looked so often, without reading anything else."""
+"""A transient block is checked this often, without reading anything else."""
 
 _BATCH_SIZE = 100
 _MAX_CONCURRENT_BATCHES = 2
 _MAX_WRITES_PER_CYCLE = 200
 _MAX_CONCURRENT_WRITES = 8
 _NOT_PENDING_STATUSES = tuple(status for status in LabletStatus if status is not LabletStatus.PENDING_SCHEDULING)
+WORKER_CONTROLLER = "worker-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementBlock:
+    """Placement is blocked. `is_transient`: expected to end within seconds, so it is not reported at once."""
+
+    reason: str
+    is_transient: bool = False
+
+
+async def find_placement_block(internal: InternalApi) -> PlacementBlock | None:
+    """Why placement is blocked; None if it is allowed."""
+    hold = (await internal.fleet()).hold
+    if hold is not None and hold.active(clock.now()):
+        return PlacementBlock(f"the fleet is on hold by {hold.by}: {as_clause(hold.reason)}")
+    leaders = {leader.controller: leader for leader in await internal.leaders()}
+    verifier = leaders.get(WORKER_CONTROLLER)
+    if verifier is None or not verifier.startup_sweep_done:
+        return PlacementBlock("placement waits until the worker controller has verified all workers", is_transient=True)
+    return None
 
 
 class SchedulingCycle:
-    """The rounds of one scheduler. One at a time: whoever calls sees to that."""
+    """The cycles of one scheduler. The caller makes sure that only one runs at a time."""
 
     def __init__(
-        self, internal: InternalApi, leader: Callable[[], Leader], rules: SchedulerConfig, counters: SchedulerCounters
+        self, internal: InternalApi, leader: Callable[[], Leader], config: SchedulerConfig, counters: SchedulerCounters
     ) -> None:
         self._internal = internal
         self._leader = leader
-        self._rules = rules
+        self._config = config
         self._counters = counters
-        self._view = WorkerCache(internal)
-        self._growth = ScaleUpRequester(internal, leader, self._view, counters, rules.scale_up_cooldown)
-        self._written: dict[str, int] = {}  # the version of a lablet that our own last write made
-        self._refusals = 0  # rounds in a row in which a reservation was refused
-        self._closed_since: float | None = None
-        self.closed: str = ""
+        self._workers = WorkerCache(internal)
+        self._scale_up = ScaleUpRequester(internal, leader, self._workers, counters, config.scale_up_cooldown)
+        self._own_versions: dict[str, int] = {}  # the version of each lablet after our own last write
+        self._conflicts = 0  # consecutive cycles with a rejected reservation
+        self._blocked_since: float | None = None
+        self.blocked_reason: str = ""
 
     def start_term(self) -> None:
-        """What was known before may be outdated."""
-        self._view.invalidate()
-        self._growth.forget()
-        self._written.clear()
-        self._closed_since = None
+        """Drop all state: it may be stale."""
+        self._workers.invalidate()
+        self._scale_up.forget()
+        self._own_versions.clear()
+        self._blocked_since = None
 
     def is_external_change(self, lablet_id: str, version: int) -> bool:
-        """Whether a change of a lablet is another's than our own."""
-        return version > self._written.get(lablet_id, 0)
+        """Whether a change of a lablet is not one of our own writes."""
+        return version > self._own_versions.get(lablet_id, 0)
 
     def on_lablet_deleted(self) -> bool:
-        """A lablet has left its worker, which has room now; says whether anybody waits for that."""
-        self._view.invalidate()
+        """A lablet has left its worker, which now has capacity. Returns whether any lablet is waiting for it."""
+        self._workers.invalidate()
         return self._counters.pending_lablet_count > 0
 
     async def run(self) -> float | None:
-        """One round; in how many seconds another is due, None: when somebody changes something, or at the next poll."""
-        if self._closed_since is not None:
-            silence = self._silence(await find_placement_block(self._internal))
-            if silence > 0:
-                return min(silence, BLOCK_RECHECK_SECONDS)
+        """Run one cycle. Returns the seconds until the next one; None to wait for a change or the next poll."""
+        if self._blocked_since is not None:
+            delay = self._report_delay(await find_placement_block(self._internal))
+            if delay > 0:
+                return min(delay, BLOCK_RECHECK_SECONDS)
         listing = self._internal.lablets(exclude_statuses=_NOT_PENDING_STATUSES)
         pending = [lablet async for lablet in listing]
         self._counters.rounds_count += 1
         self._counters.pending_lablet_count = len(pending)
         waiting_ids = {lablet.id for lablet in pending}
-        self._written = {key: version for key, version in self._written.items() if key in waiting_ids}
+        self._own_versions = {key: version for key, version in self._own_versions.items() if key in waiting_ids}
         if not pending:
             return None
-        closed = await find_placement_block(self._internal)
-        self._note_gate(closed)
-        if closed is not None:
-            return await self._stand_still(pending, closed)
-        workers = await self._view.workers()
+        block = await find_placement_block(self._internal)
+        self._log_block(block)
+        if block is not None:
+            return await self._handle_block(pending, block)
+        workers = await self._workers.workers()
         templates = [template async for template in self._internal.templates()]
-        made = make_plan(pending, workers, templates, now=clock.now(), rules=self._rules)
-        return await self._carry_out(made)
+        plan = make_plan(pending, workers, templates, now=clock.now(), config=self._config)
+        return await self._execute(plan)
 
-    # Doing it
+    # Execution
 
-    async def _carry_out(self, made: SchedulingPlan) -> float | None:
-        refused = await self._reserve(made.placed)
-        asked, ask_in = await self._growth.ask(made.needs)
-        waiting = [*made.waiting, *asked]
-        left = await self._end(made)
+    async def _execute(self, plan: SchedulingPlan) -> float | None:
+        rejected = await self._reserve(plan.placed)
+        requested, request_in = await self._scale_up.request(plan.needs)
+        waiting = [*plan.waiting, *requested]
+        left = await self._end(plan)
         left += await self._explain(waiting)
-        coming = any(each.worker_id is not None for each in waiting)
-        self._refusals = self._refusals + 1 if refused else 0
+        arriving = any(each.worker_id is not None for each in waiting)
+        self._conflicts = self._conflicts + 1 if rejected else 0
         dues = [
-            _CONFLICT_BACKOFF.exact(self._refusals - 1) if refused else None,
+            _CONFLICT_BACKOFF.delay_without_jitter(self._conflicts - 1) if rejected else None,
             UNFINISHED_WRITES_SECONDS if left else None,
-            ARRIVING_RECHECK_SECONDS if coming else None,
-            ask_in,
-            made.next_look,
+            ARRIVING_RECHECK_SECONDS if arriving else None,
+            request_in,
+            plan.next_check_in,
             WAITING_RECHECK_SECONDS if waiting else None,
         ]
         due = min((each for each in dues if each is not None), default=None)
         return None if due is None else max(due, MIN_DELAY_SECONDS)
 
     async def _reserve(self, placed: Sequence[PlannedPlacement]) -> int:
-        """Reserve what was planned; says how many were refused, because something has changed since it was read.
+        """Reserve the planned placements. Returns how many were rejected because something has changed.
 
-        While the control plane works on one batch the next is on its way.
+        The next batch is sent while the control plane processes the previous one.
         """
         slots = asyncio.Semaphore(_MAX_CONCURRENT_BATCHES)
 
         async def one(part: Sequence[PlannedPlacement]) -> int:
             async with slots:
                 batch = make_schedule_batch(part, clock.now())
-                return self._take_in(part, await as_stale_term(self._internal.schedule(self._leader(), batch)))
+                return self._apply_results(part, await self._internal.schedule(self._leader(), batch))
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(part)) for part in reservation_batches(placed, _BATCH_SIZE)]
         return sum(task.result() for task in tasks)
 
-    def _take_in(self, part: Sequence[PlannedPlacement], answers: Sequence[PlacementResult]) -> int:
+    def _apply_results(self, part: Sequence[PlannedPlacement], results: Sequence[PlacementResult]) -> int:
         by_id = {each.lablet.id: each for each in part}
-        refused = 0
-        for answer in answers:
-            planned = by_id[answer.lablet_id]
-            if answer.placed:
-                self._view.reserve(planned.worker_id, planned.lablet.requirements, answer.ports.values())
+        rejected = 0
+        for result in results:
+            planned = by_id[result.lablet_id]
+            if result.placed:
+                self._workers.reserve(planned.worker_id, planned.lablet.requirements, result.ports.values())
                 continue
-            refused += 1
-            log.info("reservation refused", lablet=answer.lablet_id, worker=planned.worker_id, why=answer.detail)
-        self._counters.placed_count += len(answers) - refused
-        self._counters.reservation_refused_count += refused
-        self._counters.pending_lablet_count -= len(answers) - refused
-        if refused:
-            self._view.invalidate()
-        return refused
+            rejected += 1
+            log.info("reservation rejected", lablet=result.lablet_id, worker=planned.worker_id, why=result.detail)
+        self._counters.placed_count += len(results) - rejected
+        self._counters.reservation_refused_count += rejected
+        self._counters.pending_lablet_count -= len(results) - rejected
+        if rejected:
+            self._workers.invalidate()
+        return rejected
 
-    async def _end(self, made: SchedulingPlan) -> int:
+    async def _end(self, plan: SchedulingPlan) -> int:
         now = clock.now()
-        writes = [(each.lablet.id, ending_write(each, LabletStatus.EXPIRED, now)) for each in made.expired]
+        writes = [(each.lablet.id, ending_write(each, LabletStatus.EXPIRED, now)) for each in plan.expired]
         expired = await self._write(writes[:_MAX_WRITES_PER_CYCLE])
         self._counters.expired_count += expired
-        hopeless = [(each.lablet.id, ending_write(each, LabletStatus.FAILED, now)) for each in made.hopeless]
-        failed = await self._write(hopeless[:_MAX_WRITES_PER_CYCLE])
+        unplaceable = [(each.lablet.id, ending_write(each, LabletStatus.FAILED, now)) for each in plan.unplaceable]
+        failed = await self._write(unplaceable[:_MAX_WRITES_PER_CYCLE])
         self._counters.failed_count += failed
         self._counters.pending_lablet_count -= expired + failed
-        return len(writes[_MAX_WRITES_PER_CYCLE:]) + len(hopeless[_MAX_WRITES_PER_CYCLE:])
+        return len(writes[_MAX_WRITES_PER_CYCLE:]) + len(unplaceable[_MAX_WRITES_PER_CYCLE:])
 
     async def _explain(self, waiting: Sequence[WaitingLablet]) -> int:
-        """Keep with each lablet what it waits for; says how many are left for the next round."""
+        """Record with each lablet what it waits for. Returns how many are left for the next cycle."""
         now = clock.now()
         writes = []
         for each in waiting:
@@ -195,50 +215,50 @@ class SchedulingCycle:
         return len(writes[_MAX_WRITES_PER_CYCLE:])
 
     async def _write(self, writes: Sequence[tuple[str, LabletStatusUpdate]]) -> int:
-        """Write some at a time; says how many were written. Whoever was changed meanwhile is left to the next round."""
+        """Write a few at a time. Returns how many were written. Changed lablets are left for the next cycle."""
         slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
 
         async def one(lablet_id: str, body: LabletStatusUpdate) -> bool:
             async with slots:
                 try:
-                    after = await as_stale_term(self._internal.lablet_status(self._leader(), lablet_id, body))
-                except (ConflictError, NotFoundError) as refusal:
-                    log.info("lablet has changed meanwhile", lablet=lablet_id, why=str(refusal))
+                    after = await self._internal.lablet_status(self._leader(), lablet_id, body)
+                except (ConflictError, NotFoundError) as error:
+                    log.info("lablet has changed in the meantime", lablet=lablet_id, why=str(error))
                     return False
-            self._written[lablet_id] = after.version
+            self._own_versions[lablet_id] = after.version
             return True
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(*write)) for write in writes]
         return sum(task.result() for task in tasks)
 
-    # Standing still
+    # Blocked placement
 
-    async def _stand_still(self, pending: Sequence[Lablet], closed: PlacementBlocked) -> float | None:
-        """Nothing is placed and nothing asked for; what is over is recorded, and what is waited for is said."""
-        made, _ = split_pending(pending, clock.now(), self._rules)
-        left = await self._end(made)
-        silence = self._silence(closed)
-        if silence > 0:
-            return min(silence, BLOCK_RECHECK_SECONDS)
-        over = {each.lablet.id for each in made.expired}
+    async def _handle_block(self, pending: Sequence[Lablet], block: PlacementBlock) -> float | None:
+        """Place nothing and request nothing. Expired lablets are recorded, and the block is reported to the others."""
+        plan, _ = split_pending(pending, clock.now(), self._config)
+        left = await self._end(plan)
+        delay = self._report_delay(block)
+        if delay > 0:
+            return min(delay, BLOCK_RECHECK_SECONDS)
+        over = {each.lablet.id for each in plan.expired}
         left += await self._explain(
-            [WaitingLablet(lablet, closed.reason) for lablet in pending if lablet.id not in over]
+            [WaitingLablet(lablet, block.reason) for lablet in pending if lablet.id not in over]
         )
-        return UNFINISHED_WRITES_SECONDS if left or closed.passing else ARRIVING_RECHECK_SECONDS
+        return UNFINISHED_WRITES_SECONDS if left or block.is_transient else ARRIVING_RECHECK_SECONDS
 
-    def _silence(self, closed: PlacementBlocked | None) -> float:
-        """For how many seconds more nothing is said of a gate that is closed."""
-        if closed is None or not closed.passing or self._closed_since is None:
+    def _report_delay(self, block: PlacementBlock | None) -> float:
+        """The seconds during which a block is not reported yet."""
+        if block is None or not block.is_transient or self._blocked_since is None:
             return 0.0
-        return self._closed_since + BLOCK_REPORT_DELAY_SECONDS - asyncio.get_running_loop().time()
+        return self._blocked_since + BLOCK_REPORT_DELAY_SECONDS - asyncio.get_running_loop().time()
 
-    def _note_gate(self, closed: PlacementBlocked | None) -> None:
-        reason = "" if closed is None else closed.reason
-        if reason != self.closed:
-            log.info("placement stands still" if reason else "placement goes on", reason=reason or None)
-        self.closed = reason
-        if closed is None:
-            self._closed_since = None
-        elif self._closed_since is None:
-            self._closed_since = asyncio.get_running_loop().time()
+    def _log_block(self, block: PlacementBlock | None) -> None:
+        reason = "" if block is None else block.reason
+        if reason != self.blocked_reason:
+            log.info("placement is blocked" if reason else "placement resumes", reason=reason or None)
+        self.blocked_reason = reason
+        if block is None:
+            self._blocked_since = None
+        elif self._blocked_since is None:
+            self._blocked_since = asyncio.get_running_loop().time()

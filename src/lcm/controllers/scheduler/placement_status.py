@@ -1,4 +1,4 @@
-"""What is kept with a lablet about the search for its worker. What is there already is not written again."""
+"""What is written to the control plane about placements: batched reservations, and reasons for waiting or ending."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from lcm.controllers.scheduler.plan import PlannedPlacement, UnplaceableLablet, WaitingLablet
+    from lcm.controllers.scheduler.planner import PlannedPlacement, UnplaceableLablet, WaitingLablet
     from lcm.model.lablet.record import Rejection
 
 
 _MAX_REASON, _MAX_PLACEMENT_REASON = 500, 1000
 _REFRESH_INTERVAL = timedelta(minutes=5)
-"""While the reason stays, the rejections behind it are brought up to date no more often than this."""
+"""While the reason stays the same, the rejections are refreshed at most this often."""
 
 
 def placement_record(placed: PlannedPlacement, now: datetime) -> Placement:
-    """How a worker was found."""
+    """How the worker was selected."""
     before = placed.lablet.placement
     return Placement(
         at=now,
@@ -37,11 +37,11 @@ def placement_record(placed: PlannedPlacement, now: datetime) -> Placement:
 
 
 def waiting_write(waiting: WaitingLablet, now: datetime) -> LabletStatusUpdate | None:
-    """What to write of a lablet that waits; None: it is written already."""
+    """The status write for a waiting lablet; None if the record already says the same."""
     before = waiting.lablet.placement
     own = waiting.worker_id
     if own is None and before is not None:
-        own = before.scale_up_worker_id  # it names the need, until a worker has come of it
+        own = before.scale_up_worker_id  # it is part of the key of the need until a worker has been launched for it
     reason = single_line(waiting.reason, _MAX_PLACEMENT_REASON)
     if before is not None and before.worker_id is None and (before.reason, before.scale_up_worker_id) == (reason, own):
         old = now - before.at >= _REFRESH_INTERVAL
@@ -63,9 +63,9 @@ def waiting_write(waiting: WaitingLablet, now: datetime) -> LabletStatusUpdate |
 
 
 def ending_write(ended: UnplaceableLablet, status: LabletStatus, now: datetime) -> LabletStatusUpdate:
-    """What to write of a lablet that no worker will have."""
+    """The status write for a lablet that cannot be placed."""
     reason = single_line(ended.reason, _MAX_REASON)
-    if status is LabletStatus.EXPIRED:  # what it waited for last stays with it
+    if status is LabletStatus.EXPIRED:  # the last reason for waiting stays in the record
         return LabletStatusUpdate(status=status, version=ended.lablet.version, reason=reason)
     placement = Placement(at=now, reason=reason)
     return LabletStatusUpdate(status=status, version=ended.lablet.version, reason=reason, placement=placement)
@@ -76,9 +76,9 @@ def _same_rejections(one: Sequence[Rejection], other: Sequence[Rejection]) -> bo
 
 
 def reservation_batches(placed: Sequence[PlannedPlacement], size: int) -> list[list[PlannedPlacement]]:
-    """Batches of about this size, first come first served among workers.
+    """Batches of about this size, with all placements on one worker in the same batch.
 
-    Batches that are under way at once would else change the same worker, and one of them would have to begin anew.
+    Otherwise concurrent batches would change the same worker, and one of them would have to be repeated.
     """
     by_worker: dict[str, list[PlannedPlacement]] = {}
     for each in placed:
@@ -95,7 +95,7 @@ def reservation_batches(placed: Sequence[PlannedPlacement], size: int) -> list[l
 
 
 def make_schedule_batch(part: Sequence[PlannedPlacement], now: datetime) -> PlacementBatch:
-    """What is asked of the control plane. It is checked there, so it is not checked here too."""
+    """The request to the control plane. It is validated there, so it is not validated here."""
     items = tuple(
         PlacementRequest.model_construct(
             lablet_id=each.lablet.id,

@@ -1,4 +1,7 @@
-"""A place for each lablet that waits: pure. Filter, score, select; else capacity on its way; else one more worker."""
+"""Plans a worker for each pending lablet; a pure function.
+
+Filter, score and select a ready worker; otherwise use a worker that is starting; otherwise request one more.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.controllers.scheduler.candidates import CandidateIndex, LabletShape, shape_of
-from lcm.controllers.scheduler.capacity import FreeCapacity
-from lcm.controllers.scheduler.plan import (
-    CapacityNeed,
-    PlannedPlacement,
-    SchedulerConfig,
-    SchedulingPlan,
-    UnplaceableLablet,
-    WaitingLablet,
-)
+from lcm.controllers.scheduler.capacity import CandidateIndex, FreeCapacity, LabletShape, shape_of
 from lcm.controllers.scheduler.template_choice import TemplateChoice, TemplateSelector
+from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
 from lcm.model.worker.template import Allocation
+from lcm.settings import ResourceSchedulerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,11 +23,94 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import Capacity, WorkerTemplate
 
+
 MAX_REJECTIONS_WHEN_PLACED = 10
 MAX_REJECTIONS_WHEN_WAITING = 50
-"""How many rejections are kept with a lablet; how many there were is always told."""
+"""How many rejections are recorded with a lablet; their total number is always recorded."""
 
-NO_CAPACITY = "no worker has room for it"
+NO_CAPACITY = "no worker has enough capacity"
+
+
+_DEFAULTS = ResourceSchedulerSettings()  # defaults are declared once, with the settings
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Configuration of the scheduler, fixed at startup."""
+
+    ports: PortRange = DEFAULT_PORTS
+    lead_time: float = _DEFAULTS.lablet_lead_time
+    """A worker is searched for this many seconds before the lablet starts."""
+
+    scale_up_cooldown: float = _DEFAULTS.scale_up_cooldown_seconds
+    """Seconds between two scale-up requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPlacement:
+    """A lablet that fits on a ready worker."""
+
+    lablet: Lablet
+    worker_id: str
+    score: float
+    reason: str
+    rejections: Sequence[Rejection]
+    rejected: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLablet:
+    """A lablet that has to wait, the reason, and why each worker was rejected."""
+
+    lablet: Lablet
+    reason: str
+    rejections: Sequence[Rejection] = ()
+    rejected: int = 0
+    worker_id: str | None = None
+    """The starting worker that will have capacity for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnplaceableLablet:
+    """A lablet that can never be placed: it has expired, or no instance type is large enough."""
+
+    lablet: Lablet
+    reason: str
+
+
+@dataclass(slots=True)
+class CapacityNeed:
+    """A need for one more worker: for the lablet that caused it and for others that fit beside it."""
+
+    key: str
+    template: str
+    aws_region: str | None
+    reason: str
+    lablets: list[WaitingLablet] = field(default_factory=list)
+
+    @property
+    def licensed(self) -> bool:
+        """Whether the lablet that caused it requires a licensed worker."""
+        return bool(self.lablets) and self.lablets[0].lablet.requirements.license
+
+
+@dataclass(slots=True)
+class SchedulingPlan:
+    """What to do with all pending lablets."""
+
+    placed: list[PlannedPlacement] = field(default_factory=list)
+    waiting: list[WaitingLablet] = field(default_factory=list)
+    needs: list[CapacityNeed] = field(default_factory=list)
+    expired: list[UnplaceableLablet] = field(default_factory=list)
+    unplaceable: list[UnplaceableLablet] = field(default_factory=list)
+    next_check_in: float | None = None
+    """Seconds until time alone changes something: a start that comes near, or an end."""
+
+    def wake_at(self, moment: datetime | None, now: datetime) -> None:
+        """Run the next cycle at this time at the latest."""
+        if moment is not None:
+            seconds = (moment - now).total_seconds()
+            self.next_check_in = seconds if self.next_check_in is None else min(seconds, self.next_check_in)
 
 
 def make_plan(
@@ -40,145 +119,147 @@ def make_plan(
     templates: Sequence[WorkerTemplate],
     *,
     now: datetime,
-    rules: SchedulerConfig,
+    config: SchedulerConfig,
 ) -> SchedulingPlan:
-    """What to do with all lablets that wait, as things are now."""
-    made, due = split_pending(pending, now, rules)
-    planner = _Planner(made, workers, templates, now, rules)
+    """Make a plan for all pending lablets."""
+    plan, due = split_pending(pending, now, config)
+    planner = _Planner(plan, workers, templates, now, config)
     for lablet in planner.in_order(due):
         planner.place_lablet(lablet)
-    return made
+    return plan
 
 
 def split_pending(
-    pending: Sequence[Lablet], now: datetime, rules: SchedulerConfig
+    pending: Sequence[Lablet], now: datetime, config: SchedulerConfig
 ) -> tuple[SchedulingPlan, list[Lablet]]:
-    """Those for which a worker is looked for now, and what is to be said of the rest: over, or too far ahead."""
-    made, due = SchedulingPlan(), []
+    """The lablets that need a worker now, and a plan that covers the others: expired, or not due yet."""
+    plan, due = SchedulingPlan(), []
     for lablet in pending:
         if lablet.ends_at is not None and lablet.ends_at <= now:
-            text = f"its end, {lablet.ends_at:%Y-%m-%d %H:%M} UTC, came before a worker was found"
-            made.expired.append(UnplaceableLablet(lablet, text))
+            text = f"it expired at {lablet.ends_at:%Y-%m-%d %H:%M} UTC before a worker was found"
+            plan.expired.append(UnplaceableLablet(lablet, text))
             continue
-        made.wake_at(lablet.ends_at, now)
-        looked_for = None if lablet.starts_at is None else lablet.starts_at - timedelta(seconds=rules.lead_time)
-        if looked_for is not None and looked_for > now:
-            text = f"it starts later: a worker is looked for from {looked_for:%Y-%m-%d %H:%M} UTC on"
-            made.waiting.append(WaitingLablet(lablet, text))
-            made.wake_at(looked_for, now)
+        plan.wake_at(lablet.ends_at, now)
+        search_from = None if lablet.starts_at is None else lablet.starts_at - timedelta(seconds=config.lead_time)
+        if search_from is not None and search_from > now:
+            text = f"it starts later; the search for a worker begins at {search_from:%Y-%m-%d %H:%M} UTC"
+            plan.waiting.append(WaitingLablet(lablet, text))
+            plan.wake_at(search_from, now)
             continue
         due.append(lablet)
-    return made, due
+    return plan, due
 
 
 @dataclass(slots=True)
 class _RequestedWorker:
-    """A worker that the plan asks for: resumed, or new."""
+    """A worker that the plan requests: a resumed or a new one."""
 
     need: CapacityNeed
-    room: FreeCapacity
+    capacity: FreeCapacity
     aws_region: str | None
     resumed: str | None = None
-    shapes: set[LabletShape] = field(default_factory=set)  # those that no longer fit
+    shapes: set[LabletShape] = field(default_factory=set)  # shapes that no longer fit
 
 
 class _Planner:
     def __init__(
         self,
-        made: SchedulingPlan,
+        plan: SchedulingPlan,
         workers: Sequence[Worker],
         templates: Sequence[WorkerTemplate],
         now: datetime,
-        rules: SchedulerConfig,
+        config: SchedulerConfig,
     ) -> None:
         present = sorted(workers, key=lambda each: each.id)
-        self.plan = made
-        self._rules = rules
-        self._launchable = TemplateSelector(templates, present, now, rules.ports)
-        self._outlooks = CandidateIndex(present, now, rules.ports, [each.name for each in self._launchable.enabled])
+        self.plan = plan
+        self._config = config
+        self._templates = TemplateSelector(templates, present, now, config.ports)
+        self._candidates = CandidateIndex(present, now, config.ports, [each.name for each in self._templates.enabled])
         self._choices: dict[LabletShape, TemplateChoice] = {}
-        self._opened: list[_RequestedWorker] = []
+        self._requested: list[_RequestedWorker] = []
         self._largest = _largest_capacity(
-            [template.capacity for template in self._launchable.enabled]
+            [template.capacity for template in self._templates.enabled]
             + [worker.capacity for worker in present if worker.capacity is not None]
         )
 
-    # Whose turn it is
+    # Order
 
     def in_order(self, due: Sequence[Lablet]) -> list[Lablet]:
-        """The largest first, which packs well; before all, those whose own worker has come up."""
+        """The largest first, which packs well; but before all, those whose scale-up worker is ready."""
 
         def key(lablet: Lablet) -> tuple[bool, float, datetime, str]:
-            own = self._outlooks.workers.get(_scale_up_worker_id(lablet) or "")
-            return own is None or not own.ready, -self._share(lablet), lablet.created_at, lablet.id
+            own_worker = self._candidates.workers.get(_scale_up_worker_id(lablet) or "")
+            return own_worker is None or not own_worker.ready, -self._share(lablet), lablet.created_at, lablet.id
 
         return sorted(due, key=key)
 
     def _share(self, lablet: Lablet) -> float:
-        """How much of the largest machine it takes, of what it takes most of."""
-        needs, most = lablet.requirements, self._largest
-        if most is None:
+        """Its dominant share of the largest instance."""
+        needs, largest = lablet.requirements, self._largest
+        if largest is None:
             return 0.0
         return max(
-            needs.cpu_cores / most.cpu_cores,
-            needs.memory_gb / most.memory_gb,
-            needs.storage_gb / most.storage_gb,
-            needs.nodes / most.max_nodes,
+            needs.cpu_cores / largest.cpu_cores,
+            needs.memory_gb / largest.memory_gb,
+            needs.storage_gb / largest.storage_gb,
+            needs.nodes / largest.max_nodes,
         )
 
-    # Where it goes
+    # Placement
 
     def place_lablet(self, lablet: Lablet) -> None:
-        """A ready worker; else one on its way; else one that is asked for already; else one more."""
+        """Use a ready worker; else a starting one; else one that is already requested; else request one more."""
         shape = shape_of(lablet)
-        best = self._outlooks.best(shape)
+        best = self._candidates.best_worker(shape)
         if best is not None:
             self._place(lablet, shape, *best)
             return
-        coming = self._outlooks.later(shape, _scale_up_worker_id(lablet))
-        if coming is not None:
-            self._outlooks.take(coming.id, shape)
-            self.plan.waiting.append(self._wait(lablet, shape, arriving_worker_reason(coming.name), coming.id))
+        arriving = self._candidates.arriving_worker(shape, _scale_up_worker_id(lablet))
+        if arriving is not None:
+            self._candidates.take(arriving.id, shape)
+            self.plan.waiting.append(self._wait(lablet, shape, arriving_worker_reason(arriving.name), arriving.id))
             return
-        opened = self._opened_for(shape) or self._open(lablet, shape)
-        if opened is not None:
-            opened.room.take(shape.requirements, self._rules.ports)
-            opened.need.lablets.append(self._wait(lablet, shape, f"{NO_CAPACITY}; another worker is asked for"))
+        requested = self._find_requested(shape) or self._request(lablet, shape)
+        if requested is not None:
+            requested.capacity.take(shape.requirements, self._config.ports)
+            requested.need.lablets.append(self._wait(lablet, shape, f"{NO_CAPACITY}; another worker is requested"))
 
     def _place(self, lablet: Lablet, shape: LabletShape, worker: Worker, score: float) -> None:
-        rejections = self._outlooks.rejections(shape)
-        reason = f"{worker.name} is the fullest worker that has room for it (score {score:.3f})"
-        told = tuple(rejections[: -MAX_REJECTIONS_WHEN_PLACED - 1 : -1])
-        self.plan.placed.append(PlannedPlacement(lablet, worker.id, score, reason, told, len(rejections)))
-        self._outlooks.take(worker.id, shape)
+        rejections = self._candidates.rejections(shape)
+        reason = f"{worker.name} is the fullest worker with enough capacity (score {score:.3f})"
+        shown = tuple(rejections[: -MAX_REJECTIONS_WHEN_PLACED - 1 : -1])
+        self.plan.placed.append(PlannedPlacement(lablet, worker.id, score, reason, shown, len(rejections)))
+        self._candidates.take(worker.id, shape)
 
-    def _opened_for(self, shape: LabletShape) -> _RequestedWorker | None:
-        for opened in self._opened:
-            if shape in opened.shapes:
+    def _find_requested(self, shape: LabletShape) -> _RequestedWorker | None:
+        for requested in self._requested:
+            if shape in requested.shapes:
                 continue
-            suits = opened.resumed is None or self._outlooks.would_fit(opened.resumed, shape)
-            near = shape.aws_region in (None, opened.aws_region)
-            if near and suits and opened.room.fits(shape.requirements, self._rules.ports):
-                return opened
-            opened.shapes.add(shape)
+            suits = requested.resumed is None or self._candidates.would_fit(requested.resumed, shape)
+            near = shape.aws_region in (None, requested.aws_region)
+            if near and suits and requested.capacity.fits(shape.requirements, self._config.ports):
+                return requested
+            requested.shapes.add(shape)
         return None
 
-    def _open(self, lablet: Lablet, shape: LabletShape) -> _RequestedWorker | None:
-        """One more worker: a paused one that would do, or a new one of the cheapest template that would."""
-        paused = self._outlooks.paused(shape, [each.resumed for each in self._opened if each.resumed is not None])
+    def _request(self, lablet: Lablet, shape: LabletShape) -> _RequestedWorker | None:
+        """Request one more worker: a paused one that fits, or a new one from the cheapest template that fits."""
+        paused = self._candidates.paused_worker(
+            shape, [each.resumed for each in self._requested if each.resumed is not None]
+        )
         if paused is not None:
             assert paused.template_name is not None
-            room = self._outlooks.rooms[paused.id]
+            capacity = self._candidates.free_capacity[paused.id]
             need = self._need(lablet, paused.template_name, paused.aws_region)
-            return self._keep(_RequestedWorker(need, room, paused.aws_region, resumed=paused.id))
+            return self._add_request(_RequestedWorker(need, capacity, paused.aws_region, resumed=paused.id))
         choice = self._choice(shape)
         if choice.template is not None:
             need = self._need(lablet, choice.template.name, shape.aws_region)
-            return self._keep(
+            return self._add_request(
                 _RequestedWorker(need, FreeCapacity(choice.template.capacity, Allocation()), shape.aws_region)
             )
-        if choice.hopeless:
-            self.plan.hopeless.append(UnplaceableLablet(lablet, choice.reason))
+        if choice.is_permanent:
+            self.plan.unplaceable.append(UnplaceableLablet(lablet, choice.reason))
         else:
             self.plan.waiting.append(self._wait(lablet, shape, f"{NO_CAPACITY}; {choice.reason}"))
         return None
@@ -186,40 +267,40 @@ class _Planner:
     def _choice(self, shape: LabletShape) -> TemplateChoice:
         choice = self._choices.get(shape)
         if choice is None:
-            choice = self._launchable.choose(shape.requirements, shape.aws_region)
-            if choice.hopeless and self._outlooks.can_ever_fit(shape):
-                choice = replace(choice, hopeless=False)
+            choice = self._templates.choose(shape.requirements, shape.aws_region)
+            if choice.is_permanent and self._candidates.can_ever_fit(shape):
+                choice = replace(choice, is_permanent=False)
             self._choices[shape] = choice
         return choice
 
-    def _keep(self, opened: _RequestedWorker) -> _RequestedWorker:
-        self._opened.append(opened)
-        self.plan.needs.append(opened.need)
-        return opened
+    def _add_request(self, requested: _RequestedWorker) -> _RequestedWorker:
+        self._requested.append(requested)
+        self.plan.needs.append(requested.need)
+        return requested
 
     def _need(self, lablet: Lablet, template: str, aws_region: str | None) -> CapacityNeed:
         return CapacityNeed(
-            capacity_need_key(lablet), template, aws_region, f"lablet {lablet.name} fits on no worker that is there"
+            capacity_need_key(lablet), template, aws_region, f"lablet {lablet.name} fits on no existing worker"
         )
 
     def _wait(self, lablet: Lablet, shape: LabletShape, reason: str, worker_id: str | None = None) -> WaitingLablet:
-        rejections: list[Rejection] = self._outlooks.rejections(shape)
-        told = tuple(rejections[: -MAX_REJECTIONS_WHEN_WAITING - 1 : -1])
-        return WaitingLablet(lablet, reason, told, len(rejections), worker_id)
+        rejections: list[Rejection] = self._candidates.rejections(shape)
+        shown = tuple(rejections[: -MAX_REJECTIONS_WHEN_WAITING - 1 : -1])
+        return WaitingLablet(lablet, reason, shown, len(rejections), worker_id)
 
 
 def arriving_worker_reason(worker_name: str) -> str:
-    """What is said of a lablet whose worker is on its way. It does not change while that comes up."""
-    return f"it waits for worker {worker_name}, which is on its way"
+    """The reason of a lablet whose worker is starting. It stays the same until the worker is ready."""
+    return f"waiting for worker {worker_name} to become ready"
 
 
 def capacity_need_key(lablet: Lablet) -> str:
-    """The name of a need. It stays until a worker has come of it: the same need asked again yields the same worker.
+    """The idempotency key of a need: a repeated request with the same key returns the same worker.
 
-    After a placement, or when that worker was lost or turned out not to do, the need is another.
+    It changes after a placement, and when that worker was lost or turned out to be unsuitable.
     """
-    own = _scale_up_worker_id(lablet)
-    return f"lablet:{lablet.id}:{lablet.placement_attempt}" + (f":{own}" if own else "")
+    own_worker = _scale_up_worker_id(lablet)
+    return f"lablet:{lablet.id}:{lablet.placement_attempt}" + (f":{own_worker}" if own_worker else "")
 
 
 def _scale_up_worker_id(lablet: Lablet) -> str | None:
@@ -227,7 +308,7 @@ def _scale_up_worker_id(lablet: Lablet) -> str | None:
 
 
 def _largest_capacity(capacities: Sequence[Capacity]) -> Capacity | None:
-    """The most there is of each."""
+    """The maximum of each resource."""
     if not capacities:
         return None
     return type(capacities[0]).model_construct(

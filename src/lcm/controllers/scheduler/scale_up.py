@@ -1,4 +1,4 @@
-"""Asking for more workers: one request for one need, in rounds, and not again at once where it was refused."""
+"""Requests more workers: one request per need, with a cooldown, and with a backoff after a rejection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.client.errors import ApiError, OutcomeUnknownError
-from lcm.controllers.common.base import as_stale_term
 from lcm.controllers.scheduler.capacity import is_arriving
 from lcm.controllers.scheduler.planner import NO_CAPACITY, arriving_worker_reason
 from lcm.controllers.scheduler.template_choice import will_be_licensed
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
     from lcm.client.base import Leader
     from lcm.client.resources.internal import InternalApi
     from lcm.controllers.scheduler.controller import SchedulerCounters
-    from lcm.controllers.scheduler.plan import CapacityNeed, WaitingLablet
+    from lcm.controllers.scheduler.planner import CapacityNeed, WaitingLablet
     from lcm.controllers.scheduler.worker_cache import WorkerCache
     from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
 
 BATCH_WINDOW_SECONDS = 1.0
-"""A need waits so long for others that come with it: ten lablets made one after the other need one plan, not ten."""
+"""A need waits this long for others: ten lablets created one after the other should get one plan, not ten."""
 
 _MAX_RETRY_SECONDS = 120.0
 _MAX_REASON = 1000
@@ -40,7 +39,7 @@ _MAX_REASON = 1000
 
 @dataclass(slots=True)
 class _ScaleUpRejection:
-    """A kind of worker that could not be had."""
+    """A rejected request for a template and region."""
 
     reason: str
     again_at: float
@@ -48,105 +47,105 @@ class _ScaleUpRejection:
 
 
 class ScaleUpRequester:
-    """Requests for more workers, of one leader."""
+    """The scale-up requests of one leader."""
 
     def __init__(
         self,
         internal: InternalApi,
         leader: Callable[[], Leader],
-        view: WorkerCache,
+        worker_cache: WorkerCache,
         counters: SchedulerCounters,
         cooldown: float,
     ) -> None:
         self._internal = internal
         self._leader = leader
-        self._view = view
+        self._workers = worker_cache
         self._counters = counters
         self._cooldown = cooldown
-        self._pause = Backoff(max(cooldown, 1.0), longest=max(_MAX_RETRY_SECONDS, cooldown))
+        self._pause = Backoff(max(cooldown, 1.0), max_delay=max(_MAX_RETRY_SECONDS, cooldown))
         self._needed_since: float | None = None
         self._next_round = 0.0
-        self._refusals: dict[tuple[str | None, str], _ScaleUpRejection] = {}
+        self._rejections: dict[tuple[str | None, str], _ScaleUpRejection] = {}
 
     def forget(self) -> None:
-        """A new term begins."""
+        """Drop all state at the start of a term."""
         self._needed_since = None
         self._next_round = 0.0
-        self._refusals.clear()
+        self._rejections.clear()
 
-    async def ask(self, needs: Sequence[CapacityNeed]) -> tuple[list[WaitingLablet], float | None]:
-        """What the lablets of these needs wait for now; and in how many seconds to ask for what is still needed."""
+    async def request(self, needs: Sequence[CapacityNeed]) -> tuple[list[WaitingLablet], float | None]:
+        """Request workers for these needs. Returns what their lablets wait for, and when to request again."""
         time = asyncio.get_running_loop().time()
         if not needs:
             self._needed_since = None
             return [], None
         if self._needed_since is None:
             self._needed_since = time
-        gathered = self._needed_since + BATCH_WINDOW_SECONDS
-        if time < gathered:
-            return [], gathered - time  # not worth a word: they are told in a moment what they wait for
+        batch_ends = self._needed_since + BATCH_WINDOW_SECONDS
+        if time < batch_ends:
+            return [], batch_ends - time  # not reported yet: the reason follows in a moment
         if time < self._next_round:
-            return [waiting for need in needs for waiting in need.lablets], self._next_round - time
-        answers: list[WaitingLablet] = []
-        got: list[Worker] = []
+            return [each for need in needs for each in need.lablets], self._next_round - time
+        waiting: list[WaitingLablet] = []
+        workers: list[Worker] = []
         for need in needs:
-            # The first one told that launched workers get no licence: more of them would stand there for nothing.
-            useless = need.licensed and any(map(_lacks_license, got))
-            worker = None if useless else await self._ask_one(need, time)
+            # The first one showed that launched workers get no license: more of them would be useless.
+            useless = need.licensed and any(map(_lacks_license, workers))
+            worker = None if useless else await self._request_one(need, time)
             if worker is not None:
-                got.append(worker)
-            answers.extend(self._answer(need, worker))
-        if got:
+                workers.append(worker)
+            waiting.extend(self._waiting_lablets(need, worker))
+        if workers:
             self._next_round = time + self._cooldown
-        return answers, self._until_next(needs, time)
+        return waiting, self._until_next(needs, time)
 
-    async def _ask_one(self, need: CapacityNeed, time: float) -> Worker | None:
-        """The worker that the request yielded; None: there is none, or nobody knows yet."""
+    async def _request_one(self, need: CapacityNeed, time: float) -> Worker | None:
+        """The worker that was returned; None if there is none, or if the outcome is unknown."""
         kind = (need.aws_region, need.template)
-        known = self._refusals.get(kind)
-        if known is not None and time < known.again_at:
+        previous = self._rejections.get(kind)
+        if previous is not None and time < previous.again_at:
             return None
         fields = {"template": need.template, "aws_region": need.aws_region, "reason": need.reason, "for": need.key}
         try:
-            worker = await as_stale_term(self._internal.scale_up(self._leader(), ScaleUpRequest.model_validate(fields)))
+            worker = await self._internal.scale_up(self._leader(), ScaleUpRequest.model_validate(fields))
         except OutcomeUnknownError as error:
-            log.warning("nobody knows whether a worker was asked for; looking again", need=need.key, error=str(error))
-            self._view.invalidate()
+            log.warning("the outcome of a scale-up request is unknown; checking again", need=need.key, error=str(error))
+            self._workers.invalidate()
             return None
-        except ApiError as refusal:
-            self._refused(kind, refusal, known, time)
+        except ApiError as error:
+            self._record_rejection(kind, error, previous, time)
             return None
-        self._refusals.pop(kind, None)
-        self._view.put(worker)
+        self._rejections.pop(kind, None)
+        self._workers.put(worker)
         self._counters.scale_up_accepted_count += 1
-        log.info("worker asked for", worker=worker.name, template=need.template, lablets=len(need.lablets))
+        log.info("worker requested", worker=worker.name, template=need.template, lablets=len(need.lablets))
         return worker
 
-    def _refused(
-        self, kind: tuple[str | None, str], refusal: ApiError, known: _ScaleUpRejection | None, time: float
+    def _record_rejection(
+        self, kind: tuple[str | None, str], error: ApiError, previous: _ScaleUpRejection | None, time: float
     ) -> None:
-        times = 0 if known is None else known.times + 1
-        if known is None or known.reason != refusal.detail:
-            log.warning("no more workers can be had", region=kind[0], template=kind[1], reason=refusal.detail)
-        self._refusals[kind] = _ScaleUpRejection(refusal.detail, time + self._pause.exact(times), times)
+        times = 0 if previous is None else previous.times + 1
+        if previous is None or previous.reason != error.detail:
+            log.warning("no more workers are available", region=kind[0], template=kind[1], reason=error.detail)
+        self._rejections[kind] = _ScaleUpRejection(error.detail, time + self._pause.delay_without_jitter(times), times)
         self._counters.scale_up_refused_count += 1
 
-    def _answer(self, need: CapacityNeed, worker: Worker | None) -> list[WaitingLablet]:
+    def _waiting_lablets(self, need: CapacityNeed, worker: Worker | None) -> list[WaitingLablet]:
         if worker is not None:
             if is_arriving(worker, clock.now()):
                 reason = arriving_worker_reason(worker.name)
             else:
-                reason = f"{NO_CAPACITY}; worker {worker.name}, which was asked for, is {worker.status}"
-            return [replace(waiting, reason=reason, worker_id=worker.id) for waiting in need.lablets]
-        refusal = self._refusals.get((need.aws_region, need.template))
-        if refusal is None:
+                reason = f"{NO_CAPACITY}; worker {worker.name}, which was requested, is {worker.status}"
+            return [replace(each, reason=reason, worker_id=worker.id) for each in need.lablets]
+        rejection = self._rejections.get((need.aws_region, need.template))
+        if rejection is None:
             return list(need.lablets)
-        reason = single_line(f"{NO_CAPACITY}, and no more can be had: {refusal.reason}", _MAX_REASON)
-        return [replace(waiting, reason=reason) for waiting in need.lablets]
+        reason = single_line(f"{NO_CAPACITY}, and no more workers are available: {rejection.reason}", _MAX_REASON)
+        return [replace(each, reason=reason) for each in need.lablets]
 
     def _until_next(self, needs: Sequence[CapacityNeed], time: float) -> float | None:
-        refused = [self._refusals.get((need.aws_region, need.template)) for need in needs]
-        waits = [refusal.again_at - time for refusal in refused if refusal is not None]
+        rejections = [self._rejections.get((need.aws_region, need.template)) for need in needs]
+        waits = [rejection.again_at - time for rejection in rejections if rejection is not None]
         return min(waits, default=None)
 
 

@@ -1,7 +1,7 @@
-"""Which template a new worker for a lablet is made from, and what speaks against launching one now.
+"""Selects the template for a new worker, or gives the reason not to launch one.
 
-A machine that cannot hold the lablet is never launched. What workers of the same template turned out to be is taken
-as a sign of what the next one would be: else a version that no image has would be launched again and again.
+An instance on which the lablet does not fit is never launched. The newest workers of a template show what the next one
+would be like: otherwise a version that no image has would be launched again and again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from lcm.model.worker.template import WorkerTemplate
 
 FAILED_LAUNCH_WINDOW = timedelta(minutes=10)
-"""For so long a worker that could not be launched speaks against another of the same template."""
+"""A failed launch prevents another launch from the same template for this time."""
 
 
 def will_be_licensed(worker: Worker) -> bool:
-    """Whether its CML is registered, or will be as far as can be known."""
+    """Whether its CML is registered, or is expected to be."""
     if worker.license_status is LicenseStatus.FAILED:
         return False
     return worker.has_license_token or worker.license_status is LicenseStatus.REGISTERED
@@ -41,15 +41,15 @@ def will_be_licensed(worker: Worker) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TemplateChoice:
-    """The template, or why there is none: for good, or only as things are."""
+    """The template, or why there is none: permanently, or only at present."""
 
     template: WorkerTemplate | None
     reason: str = ""
-    hopeless: bool = False
+    is_permanent: bool = False
 
 
 class TemplateSelector:
-    """The enabled templates, cheapest first, with what is known of their workers."""
+    """The enabled templates, cheapest first, and the workers launched from them."""
 
     def __init__(
         self, templates: Iterable[WorkerTemplate], workers: Sequence[Worker], now: datetime, ports: PortRange
@@ -68,53 +68,55 @@ class TemplateSelector:
 
     @property
     def enabled(self) -> Sequence[WorkerTemplate]:
-        """Those that may be launched."""
+        """The enabled templates."""
         return self._enabled
 
     def choose(self, requirements: LabletRequirements, aws_region: str | None) -> TemplateChoice:
-        """The cheapest enabled template that holds the lablet, as far as can be known."""
+        """The cheapest enabled template on which the lablet fits, as far as known."""
         holding = [each for each in self._enabled if check_template(each, requirements, ports=self._ports) is None]
         if not holding:
-            # One that is only disabled may be enabled again; a larger machine than there is does not come by waiting.
+            # A disabled template may be enabled again, but waiting does not provide a larger instance.
             hopeless = all(check_template(each, requirements, ports=self._ports) is not None for each in self._all)
             return TemplateChoice(
-                None, no_template_reason(self._all, requirements, ports=self._ports), hopeless=hopeless
+                None, no_template_reason(self._all, requirements, ports=self._ports), is_permanent=hopeless
             )
-        if (unlicensable := self._no_licence(requirements)) is not None:
-            return TemplateChoice(None, unlicensable)
-        doubts = []
+        if (license_problem := self._license_problem(requirements)) is not None:
+            return TemplateChoice(None, license_problem)
+        problems = []
         for template in holding:
-            doubt = self._doubt(template, requirements, aws_region)
-            if doubt is not None:
-                doubts.append(f"template {template.name}: {doubt}")
+            problem = self._suitability_problem(template, requirements, aws_region)
+            if problem is not None:
+                problems.append(f"template {template.name}: {problem}")
                 continue
             failed = self._failed_launch(template, aws_region)
             return TemplateChoice(template) if failed is None else TemplateChoice(None, failed)
-        return TemplateChoice(None, f"a new worker would not do: {'; '.join(doubts)}"[:800])
+        return TemplateChoice(None, f"a new worker would not be suitable: {'; '.join(problems)}"[:800])
 
-    def _no_licence(self, requirements: LabletRequirements) -> str | None:
-        """The newest that was launched has no licence and gets none: another would not either."""
+    def _license_problem(self, requirements: LabletRequirements) -> str | None:
+        """The newest launched worker has no license and will get none, and neither would another."""
         if not requirements.license or self._newest is None or will_be_licensed(self._newest):
             return None
         name = self._newest.name
         return (
-            f"a new worker would not do: {name} was launched and has no licence; "
-            "set SCALE_UP_LICENSE_TOKEN, or give it a licence token"
+            f"a new worker would not be suitable: {name} was launched and has no license; "
+            "set SCALE_UP_LICENSE_TOKEN, or give it a license token"
         )
 
-    def _doubt(self, template: WorkerTemplate, requirements: LabletRequirements, aws_region: str | None) -> str | None:
-        """What the newest worker of the template that is known turned out to be."""
+    def _suitability_problem(
+        self, template: WorkerTemplate, requirements: LabletRequirements, aws_region: str | None
+    ) -> str | None:
+        """Why the newest known worker of the template would not be suitable."""
         made = [w for w in self._made_from[template.name] if aws_region is None or w.aws_region == aws_region]
         by_version = next((worker for worker in made if worker.cml_version is not None), None)
         if by_version is not None and (wrong := check_cml_version(by_version, requirements)) is not None:
-            return f"{by_version.name} was made from it; {wrong}"
+            return f"{by_version.name} was launched from it; {wrong}"
         by_nodes = next((worker for worker in made if worker.node_definitions is not None), None)
         if by_nodes is not None and (missing := check_node_definitions(by_nodes, requirements)) is not None:
-            return f"{by_nodes.name} was made from it; {missing}"
+            return f"{by_nodes.name} was launched from it; {missing}"
         return None
 
     def _failed_launch(self, template: WorkerTemplate, aws_region: str | None) -> str | None:
-        """A launch that was refused for good would be refused again: somebody has to see to it first."""
+        """A launch that failed permanently would fail again: an operator has to resolve it first."""
         for worker in self._made_from[template.name]:
             if worker.origin is not WorkerOrigin.SCALE_UP or aws_region not in (None, worker.aws_region):
                 continue

@@ -1,4 +1,4 @@
-"""The workers as a scheduler knows them: read anew now and then, and after each thing that it did not expect."""
+"""The scheduler's cache of workers: refreshed periodically and after every unexpected result."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _MIN_FRESH_SECONDS = 1.0
 _READ_TIME_FACTOR = 5.0
-"""A list counts for five times as long as it took: reading a large fleet must not be all that the scheduler does."""
+"""A list is valid for five times the duration of reading it, so that the scheduler does not only read large fleets."""
 
 
 class WorkerCache:
-    """All workers but TERMINATED ones."""
+    """All workers that are not TERMINATED."""
 
     def __init__(self, internal: InternalApi) -> None:
         self._internal = internal
@@ -29,7 +29,7 @@ class WorkerCache:
         self._good_until: float | None = None
 
     async def workers(self) -> list[Worker]:
-        """All of them, no older than a second or so."""
+        """All workers, at most a short time old."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         if self._good_until is None or began >= self._good_until:
@@ -39,15 +39,15 @@ class WorkerCache:
         return list(self._workers.values())
 
     def invalidate(self) -> None:
-        """Something is not as it was thought to be: read again before the next plan."""
+        """Read again before the next plan, because something has changed unexpectedly."""
         self._good_until = None
 
     def put(self, worker: Worker) -> None:
-        """One more, or one that has changed."""
+        """Add or replace a worker."""
         self._workers[worker.id] = worker
 
     def reserve(self, worker_id: str, requirements: LabletRequirements, ports: Iterable[int]) -> None:
-        """A reservation was made."""
+        """Apply a reservation to the cached worker."""
         worker = self._workers.get(worker_id)
         if worker is not None:
             taken = with_lablet(worker.allocation, requirements, ports)

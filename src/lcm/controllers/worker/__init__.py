@@ -1,1 +1,1 @@
-"""The worker controller: it brings each worker's instance and CML to what is wanted, and says why."""
+"""The worker controller: it brings the instance and the CML of each worker to its desired state, and reports why."""

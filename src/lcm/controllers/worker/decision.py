@@ -1,4 +1,4 @@
-"""What is to be done with a worker, and why. A decision is data: it is carried out, told and tested alike."""
+"""A decision about a worker: what to do and why, as data that is executed, reported and tested."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from lcm.controllers.common.actions import ActionKind
-from lcm.core.controller.resources import Outcome
+from lcm.controllers.common.decision import BaseDecision, BaseWriteStatus
+from lcm.model.worker.status import WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from lcm.cloud.types import LaunchParameters
     from lcm.model.worker.conditions import ConditionStatus, ConditionType
-    from lcm.model.worker.status import LicenseStatus, WorkerStatus
+    from lcm.model.worker.status import LicenseStatus
 
 
 class CloudCall(Enum):
@@ -25,24 +26,17 @@ class CloudCall(Enum):
     TERMINATE = "terminate"
 
 
-@dataclass(frozen=True, slots=True)
-class WriteStatus:
-    """Write a status with fields of the record. The same status again only changes fields."""
+class WriteStatus(BaseWriteStatus[WorkerStatus]):
+    """Write the status of a worker."""
 
-    status: WorkerStatus
-    reason: str
-    nature: ActionKind = ActionKind.RECORD
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return f"record {self.status}"
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeInstance:
     """Start, stop or terminate the worker's instance."""
 
-    nature: ClassVar[ActionKind] = ActionKind.WORLD
+    kind: ClassVar[ActionKind] = ActionKind.WORLD
     call: CloudCall
 
     def __str__(self) -> str:
@@ -51,9 +45,9 @@ class ChangeInstance:
 
 @dataclass(frozen=True, slots=True)
 class StoreLaunchIntent:
-    """Keep what is about to be launched, before the call."""
+    """Store the launch parameters before the call."""
 
-    nature: ClassVar[ActionKind] = ActionKind.INTENT
+    kind: ClassVar[ActionKind] = ActionKind.INTENT
     attempt: int
     parameters: LaunchParameters
 
@@ -63,9 +57,9 @@ class StoreLaunchIntent:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Launch with exactly the stored parameters."""
+    """Launch with exactly the stored parameters, so that a replay has the same effect."""
 
-    nature: ClassVar[ActionKind] = ActionKind.WORLD
+    kind: ClassVar[ActionKind] = ActionKind.WORLD
     attempt: int
     parameters: LaunchParameters
 
@@ -75,43 +69,43 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class RegisterLicense:
-    """Ask CML to register with the stored token."""
+    """Register CML with the stored license token."""
 
-    nature: ClassVar[ActionKind] = ActionKind.WORLD
+    kind: ClassVar[ActionKind] = ActionKind.WORLD
 
     def __str__(self) -> str:
-        return "register the licence"
+        return "register the license"
 
 
 @dataclass(frozen=True, slots=True)
 class DeregisterLicense:
-    """Give the licence back."""
+    """Deregister CML from Cisco's license server."""
 
-    nature: ClassVar[ActionKind] = ActionKind.WORLD
+    kind: ClassVar[ActionKind] = ActionKind.WORLD
 
     def __str__(self) -> str:
-        return "give the licence back"
+        return "deregister the license"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteLicenseStatus:
-    """Write down where the licence stands."""
+    """Record the license status."""
 
     status: LicenseStatus
     message: str = ""
     clear_pending: bool = False
     leaked: bool = False
-    nature: ActionKind = ActionKind.RECORD
+    kind: ActionKind = ActionKind.RECORD
 
     def __str__(self) -> str:
-        return f"record licence {self.status}"
+        return f"record license {self.status}"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckIdle:
-    """Send the activity of the worker, and let the control plane judge it."""
+    """Send the worker's activity to the control plane, which decides whether it is idle."""
 
-    nature: ClassVar[ActionKind] = ActionKind.RECORD
+    kind: ClassVar[ActionKind] = ActionKind.RECORD
 
     def __str__(self) -> str:
         return "check for idleness"
@@ -119,25 +113,25 @@ class CheckIdle:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Scale-down takes the worker out of service."""
+    """Drain the worker for scale-down."""
 
-    nature: ClassVar[ActionKind] = ActionKind.WORLD
+    kind: ClassVar[ActionKind] = ActionKind.WORLD
     reason: str
 
     def __str__(self) -> str:
-        return "drain it"
+        return "drain the worker"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteAuditEntry:
-    """Keep a decision that changes no record."""
+    """Write a decision that changes no record to the audit log."""
 
-    nature: ClassVar[ActionKind] = ActionKind.RECORD
+    kind: ClassVar[ActionKind] = ActionKind.RECORD
     label: str
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"note {self.label}"
+        return f"record {self.label}"
 
 
 Action: TypeAlias = (
@@ -156,7 +150,7 @@ Action: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ConditionUpdate:
-    """What is to be said of a worker; no status: nothing any more."""
+    """Set a condition of a worker; without a status the condition is removed."""
 
     type: ConditionType
     status: ConditionStatus | None
@@ -165,43 +159,21 @@ class ConditionUpdate:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """The rule that applied, why, what is done, and when to look again."""
+class Decision(BaseDecision[Action]):
+    """A decision about a worker, with the conditions that it sets and the inputs that it was made from."""
 
-    rule: str
-    reason: str
-    actions: tuple[Action, ...] = ()
     conditions: tuple[ConditionUpdate, ...] = ()
-    outcome: Outcome = Outcome.SUCCESS
-    after: float | None = None  # seconds until the next look, with REQUEUE
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    drift: str = ""  # how reality differs from the record: an EC2 state, or "missing"
+    drift: str = ""  # how the instance differs from the record: an EC2 state, or "missing"
 
-    def adding(self, *actions: Action, conditions: Iterable[ConditionUpdate] = ()) -> Decision:
-        """The same with more to do or to say; what is said later of a condition counts."""
-        said = {condition.type: condition for condition in (*self.conditions, *conditions)}
-        return replace(self, actions=(*self.actions, *actions), conditions=tuple(said.values()))
+    def with_added(self, *actions: Action, conditions: Iterable[ConditionUpdate] = ()) -> Decision:
+        """A copy with more actions and conditions. A later condition replaces an earlier one of the same type."""
+        by_type = {condition.type: condition for condition in (*self.conditions, *conditions)}
+        return replace(self, actions=(*self.actions, *actions), conditions=tuple(by_type.values()))
 
     def without(self, done: Action) -> Decision:
-        """What is left after one action was done on its own."""
+        """The rest, after one action was executed separately."""
         return replace(self, actions=tuple(action for action in self.actions if action is not done), conditions=())
 
 
-def success(rule: str, reason: str, *actions: Action, **more: Any) -> Decision:
-    """It is as it should be, or will be by these actions."""
-    return Decision(rule, reason, actions, **more)
-
-
-def wait(rule: str, reason: str, *actions: Action, after: float | None = None, **more: Any) -> Decision:
-    """Not there yet, and that is in order."""
-    return Decision(rule, reason, actions, outcome=Outcome.REQUEUE, after=after, **more)
-
-
-def retry(rule: str, reason: str, *actions: Action, **more: Any) -> Decision:
-    """Something failed that may work later."""
-    return Decision(rule, reason, actions, outcome=Outcome.RETRY, **more)
-
-
-def skip(rule: str, reason: str) -> Decision:
-    """Nothing here for us to do."""
-    return Decision(rule, reason, outcome=Outcome.SKIP)
+success, wait, retry, skip = Decision.success, Decision.wait, Decision.retry, Decision.skip

@@ -1,4 +1,4 @@
-"""What a leader knows of the fleet between two looks: its workers, its settings, and what holds for all of it."""
+"""What a leader keeps of the fleet between two lists: its workers, its settings and its holds."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ log = structlog.get_logger(__name__)
 
 
 class FleetCache:
-    """All workers that are not TERMINATED, and the fleet."""
+    """All workers that are not TERMINATED, and the state of the fleet."""
 
     def __init__(self, internal: InternalApi) -> None:
         self._internal = internal
         self.records: dict[str, Worker] = {}
         self.settings: FleetSettings | None = None
         self.fleet: FleetState | None = None
-        self.local_hold: Hold | None = None  # until it is lifted here, all is looked at and decided and nothing done
+        self.local_hold: Hold | None = None  # set by this process: everything is observed and decided, but not executed
         self._by_instance: dict[str, str] = {}
 
     # Workers
 
-    def take_in(self, workers: Sequence[Worker]) -> set[str]:
-        """These are all; says whose ids were known and are no more."""
+    def replace_all(self, workers: Sequence[Worker]) -> set[str]:
+        """Replace all workers. Returns the ids of those that no longer exist."""
         gone = self.records.keys() - {worker.id for worker in workers}
         self.records = {worker.id: worker for worker in workers}
         self._by_instance = {worker.instance_id: worker.id for worker in workers if worker.instance_id}
         return gone
 
-    def remember(self, worker: Worker) -> bool:
-        """One of them as it is now; says whether it is one still."""
+    def update(self, worker: Worker) -> bool:
+        """Store one worker. Returns False if it is TERMINATED."""
         if worker.status is WorkerStatus.TERMINATED:
             self.records.pop(worker.id, None)
             return False
@@ -51,15 +51,15 @@ class FleetCache:
         return True
 
     def worker_id_on_instance(self, instance_id: str) -> str | None:
-        """The id of the worker whose instance this is."""
+        """The id of the worker that has this instance."""
         return self._by_instance.get(instance_id)
 
     def in_region(self, region: str) -> list[Worker]:
-        """All workers of a region, as far as is known."""
+        """All cached workers of a region."""
         return [worker for worker in self.records.values() if worker.aws_region == region]
 
     def count_in_service(self) -> int:
-        """How many run and are to run."""
+        """The number of workers that run and should run."""
         return sum(
             1
             for worker in self.records.values()
@@ -69,22 +69,18 @@ class FleetCache:
     # The fleet
 
     async def read_fleet(self) -> None:
-        """Settings and what holds for the fleet. What cannot be read stays as it was; never read is never assumed."""
+        """Read the settings and the fleet state. On failure the old values stay; None means never read."""
         try:
             self.settings = await self._internal.settings()
             self.fleet = await self._internal.fleet()
         except ClientError as error:
-            log.warning("settings cannot be read", error=str(error), known=self.settings is not None)
-
-    def hear(self, state: FleetState) -> None:
-        """Somebody has just read what holds for the fleet."""
-        self.fleet = state
+            log.warning("settings cannot be read", error=str(error), cached=self.settings is not None)
 
     @property
     def hold(self) -> Hold | None:
-        """What keeps the whole fleet as it is."""
+        """The hold on the whole fleet."""
         return self.local_hold or (None if self.fleet is None else self.fleet.hold)
 
     def settings_unless_held(self) -> FleetSettings | None:
-        """None during a standstill: as long as nobody has read what is wanted, nobody is paused, imported or marked."""
+        """None during a local hold, so that no worker is paused, imported or marked as lost."""
         return self.settings if self.local_hold is None else None

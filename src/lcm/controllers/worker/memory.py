@@ -1,4 +1,4 @@
-"""What a leader remembers of workers between passes. It is only memory: losing it costs a look, never correctness."""
+"""What a leader remembers of workers between passes. Losing it costs a read, never correctness."""
 
 from __future__ import annotations
 
@@ -23,83 +23,83 @@ _STARTED_STATES = (InstanceState.PENDING, InstanceState.RUNNING)
 
 @dataclass(slots=True)
 class AttemptCalls:
-    """The launch calls of one attempt. Without memory of an attempt it must be assumed that a call was made."""
+    """The launch calls of one attempt. Without it a call must be assumed to have been made."""
 
     attempt: int
     deadline: float
-    unsure: bool
+    uncertain: bool
     refusal: CloudError | None = None
 
     @property
-    def known(self) -> LaunchCalls:
-        """For a decision."""
-        return LaunchCalls(self.deadline, self.unsure, self.refusal)
+    def as_observed(self) -> LaunchCalls:
+        """As part of an observation."""
+        return LaunchCalls(self.deadline, self.uncertain, self.refusal)
 
 
 @dataclass(slots=True)
 class WorkerMemory:
-    """One worker's memory. Moments are of the boot-time clock."""
+    """What is remembered of one worker. Times are of the boot-time clock."""
 
-    touched: float  # an observation that began earlier decides nothing
+    changed_at: float  # an observation that began earlier does not count
     status: WorkerStatus
     since: datetime
-    moved: bool = False
+    has_started: bool = False
     calls: AttemptCalls | None = None
     idle_checked_at: float = float("-inf")
     drift: str = ""
-    unseen: bool = False  # whether the cloud could not be asked for its instance in the last pass
-    reported: tuple[str, ...] = field(default=())
+    not_observed: bool = False  # whether its instance could not be read in the last pass
+    reported_key: tuple[str, ...] = field(default=())
 
 
-class LeaderMemory:
-    """The memory of one term. `began` is when it began: whatever earlier leaders did was over by then."""
+class WorkerMemories:
+    """The memories of one term. `began` is its start: all calls of earlier leaders had ended by then."""
 
     def __init__(self) -> None:
         self.began = clock.boottime()
-        self._notes: dict[str, WorkerMemory] = {}
+        self._memories: dict[str, WorkerMemory] = {}
 
-    def of(self, worker: Worker, at: float | None = None) -> WorkerMemory:
-        """The note on a worker. A status that somebody else wrote outdates what was seen before `at`."""
+    def get(self, worker: Worker, at: float | None = None) -> WorkerMemory:
+        """The memory of a worker. A status written by another process outdates observations from before `at`."""
         moment = clock.boottime() if at is None else at
-        note = self._notes.get(worker.id)
-        if note is None:
-            note = self._notes[worker.id] = WorkerMemory(moment, worker.status, worker.status_since)
-        elif (note.status, note.since) != (worker.status, worker.status_since):
-            self.entered(note, worker, moment)
-        return note
+        memory = self._memories.get(worker.id)
+        if memory is None:
+            memory = self._memories[worker.id] = WorkerMemory(moment, worker.status, worker.status_since)
+        elif (memory.status, memory.since) != (worker.status, worker.status_since):
+            self.enter_status(memory, worker, moment)
+        return memory
 
-    def take_in(self, workers: Iterable[Worker], at: float) -> None:
-        """Note all workers of a list that was asked for at a moment, and forget those that are no more."""
+    def refresh(self, workers: Iterable[Worker], at: float) -> None:
+        """Update from a list of all workers that was requested at `at`, and drop workers that no longer exist."""
         present = set()
         for worker in workers:
             present.add(worker.id)
-            self.of(worker, at)
-        for worker_id in self._notes.keys() - present:
-            del self._notes[worker_id]
+            self.get(worker, at)
+        for worker_id in self._memories.keys() - present:
+            del self._memories[worker_id]
 
     @staticmethod
-    def entered(note: WorkerMemory, worker: Worker, at: float) -> None:
-        """The worker is in another status than before."""
-        note.status, note.since, note.moved = worker.status, worker.status_since, False
-        note.touched = max(note.touched, at)
+    def enter_status(memory: WorkerMemory, worker: Worker, at: float) -> None:
+        """The worker has entered another status."""
+        memory.status, memory.since, memory.has_started = worker.status, worker.status_since, False
+        memory.changed_at = max(memory.changed_at, at)
 
-    def saw(self, note: WorkerMemory, sight: InstanceObservation) -> None:
-        """Remember what matters of a sight later on."""
-        if sight.state in _STARTED_STATES:
-            note.moved = True
+    def record_observation(self, memory: WorkerMemory, instance: InstanceObservation) -> None:
+        """Remember what later passes need of an observation."""
+        if instance.state in _STARTED_STATES:
+            memory.has_started = True
 
-    def calls(self, worker: Worker, note: WorkerMemory) -> LaunchCalls:
-        """What is known of the launch calls of the worker's current attempt."""
+    def calls(self, worker: Worker, memory: WorkerMemory) -> LaunchCalls:
+        """The launch calls of the worker's current attempt, as far as this leader knows them."""
         intent = worker.launch_intent
-        if intent is not None and note.calls is not None and note.calls.attempt == intent.attempt:
-            return note.calls.known
-        return LaunchCalls(self.began, unsure=True)
+        if intent is not None and memory.calls is not None and memory.calls.attempt == intent.attempt:
+            return memory.calls.as_observed
+        return LaunchCalls(self.began, uncertain=True)
 
-    def verified(self, worker_id: str) -> bool:
-        """Whether the last pass over a worker saw what the cloud shows of it, if there is anything to see."""
-        note = self._notes.get(worker_id)
-        return note is None or not note.unseen
+    def is_verified(self, worker_id: str) -> bool:
+        """Whether the last pass could read the worker's instance, if it has one."""
+        memory = self._memories.get(worker_id)
+        return memory is None or not memory.not_observed
 
-    def drifting(self) -> int:
-        """How many workers' last pass found drift that is not undone yet."""
-        return sum(1 for note in self._notes.values() if note.drift)
+    def drift_count(self) -> int:
+        """The number of workers whose last pass found drift that is not resolved yet."""
+        return sum(1 for memory in self._memories.values() if memory.drift)

@@ -1,4 +1,4 @@
-"""Coordination on etcd: the port's calls, put into etcd's."""
+"""The coordination port on etcd."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MAX_LISTING_ATTEMPTS = 3
 
 
 class EtcdCoordination:
-    """A client of one etcd cluster. It connects when first used, inside the running loop."""
+    """A client of one etcd cluster. It connects on first use, inside the running loop."""
 
     def __init__(self, config: EtcdConfig) -> None:
         self._config = config
@@ -54,7 +54,7 @@ class EtcdCoordination:
 
     @property
     def reconnects(self) -> int:
-        """How many connections had to be made anew so far."""
+        """How many times a connection was made again."""
         return self._caller.endpoints.reconnects
 
     async def get(self, key: str) -> KeyValue | None:
@@ -66,9 +66,11 @@ class EtcdCoordination:
             try:
                 return await self._list(prefix)
             except CompactedError:
-                # Compaction passed our revision between two pages: begin again at a newer one.
+                # The revision was compacted between two pages: start again at a newer one.
                 continue
-        raise CoordinationUnavailableError(f"{self.description}: listing {prefix} was outrun by compaction each time")
+        raise CoordinationUnavailableError(
+            f"{self.description}: listing {prefix} was interrupted by compaction each time"
+        )
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         request = new_message("PutRequest", key=key_to_bytes(key), value=value, lease=lease_id)
@@ -117,7 +119,7 @@ class EtcdCoordination:
         request = new_message("LeaseKeepAliveRequest", ID=lease_id)
         reply = await self._caller.exchange("LeaseKeepAlive", request, lease_id=lease_id)
         if reply is None:
-            raise CoordinationUnavailableError(f"{self.description}: the server ended a keepalive without an answer")
+            raise CoordinationUnavailableError(f"{self.description}: the server ended a keepalive without a response")
         if reply.TTL <= 0:
             raise LeaseNotFoundError(lease_id)
         return float(reply.TTL)
@@ -143,7 +145,7 @@ class EtcdCoordination:
         try:
             await self._read(new_message("RangeRequest", key=b"lcm", count_only=True))
         except CoordinationDeniedError as denied:
-            # The quorum has been asked before the permission to read this very key is looked up.
+            # etcd consults the quorum before it checks the permission to read this key.
             if "permission denied" not in str(denied):
                 raise
 
@@ -167,7 +169,7 @@ class EtcdCoordination:
                 limit = max(1, limit // 10)
                 continue
             items.extend(map(to_key_value, page.kvs))
-            # All further pages are read as of the first one's revision.
+            # All further pages are read at the revision of the first one.
             revision = revision or page.header.revision
             if not page.more:
                 return Listing(tuple(items), revision)
@@ -179,16 +181,17 @@ class EtcdCoordination:
             await stream.open(key, range_end, revision, timeout=timeout)
             return stream
 
-        sign_in = self._caller.sign_in
-        token = sign_in.token
+        auth = self._caller.auth
+        token = auth.token
         try:
             return await self._caller.visit(visit, repeat=RetryPolicy.SAFE)
         except CoordinationDeniedError:
-            if not sign_in.possible:
+            if not auth.enabled:
                 raise
-            # Servers call a forgotten token "permission denied" on a watch. A read tells the two apart, and signs in.
+            # On a watch, servers report an expired token as "permission denied". A read tells the two apart, and
+            # signs in.
             await self._read(new_message("RangeRequest", key=key, range_end=range_end, count_only=True))
-            if sign_in.token == token:
+            if auth.token == token:
                 raise
         return await self._caller.visit(visit, repeat=RetryPolicy.SAFE)
 

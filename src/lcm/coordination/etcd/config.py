@@ -1,4 +1,4 @@
-"""Where etcd is and how to be let in."""
+"""The settings of an etcd connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class EndpointAddress:
-    """One endpoint: `text` is host and port as people write them."""
+    """One endpoint: `text` is `host:port` as written in the settings."""
 
     text: str
     tls: bool
@@ -24,8 +24,8 @@ class EndpointAddress:
 class EtcdConfig:
     """Settings of one etcd cluster.
 
-    An endpoint is `host:port`, with a name, an IPv4 address or an IPv6 address in brackets. `https://` before it asks
-    for TLS and `http://` for none; without either there is TLS if a certificate or CA is given.
+    An endpoint is `host:port`, with a name, an IPv4 address or an IPv6 address in brackets. The prefix `https://`
+    selects TLS and `http://` plain text; without a prefix, TLS is used if a certificate or CA is configured.
     """
 
     endpoints: tuple[str, ...]
@@ -51,12 +51,12 @@ class EtcdConfig:
 
     @property
     def addresses(self) -> tuple[EndpointAddress, ...]:
-        """The endpoints, checked."""
+        """The validated endpoints."""
         return tuple(self._address(endpoint) for endpoint in self.endpoints)
 
     @property
-    def longest_call(self) -> float:
-        """Seconds within which every call has ended, whatever the network does; a list takes this for each page."""
+    def max_call_seconds(self) -> float:
+        """The bound of every call, whatever the network does; a list takes up to this for each page."""
         return 2 * self.call_timeout
 
     def _address(self, endpoint: str) -> EndpointAddress:

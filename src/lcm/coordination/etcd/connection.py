@@ -1,4 +1,4 @@
-"""One connection to one etcd server: making it, calling through it, giving it up."""
+"""One connection to one etcd server: connecting, calling and closing."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Metadata = Sequence[tuple[str, str]]
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
-# One channel makes one attempt to connect: the next is ours to time, not gRPC's.
+# A channel makes one attempt to connect: we schedule the next one, not gRPC.
 _NO_AUTOMATIC_RECONNECT_MS = 3_600_000
 
 _CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # etcd takes pings on an idle connection for an attack and closes it after the third.
+    # etcd treats pings on an idle connection as an attack and closes it after the third.
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
-    # Without this one a dead peer is noticed after a minute, whatever the keepalive timeout says.
+    # Without this a dead peer is detected only after a minute, whatever the keepalive timeout is.
     ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # gRPC would repeat a write whose fate it does not know.
+    # gRPC would repeat a write whose outcome is unknown.
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
@@ -62,7 +62,7 @@ _STREAM_METHODS = {
 
 
 class Connection:
-    """A channel that was ready once. A call is started on it only while it still is."""
+    """A channel that was ready once. Calls are started only while it still is."""
 
     def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
         self.lost: str | None = None
@@ -77,7 +77,7 @@ class Connection:
 
     @property
     def ready(self) -> bool:
-        """Whether a call started now would go out on the wire at once."""
+        """Whether a call started now would be sent at once."""
         return self.lost is None and self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def unary(self, method: str, request: Any, *, metadata: Metadata, timeout: float) -> Any:
@@ -91,11 +91,11 @@ class Connection:
         return reply
 
     async def exchange(self, method: str, request: Any, *, metadata: Metadata, timeout: float) -> Any:
-        """One request and one reply on a method that is a stream; None if it ended without a reply."""
+        """One request and one reply of a streaming method; None if the stream ended without a reply."""
         self._begin_call()
         call = self._method(method)(metadata=metadata, timeout=timeout, wait_for_ready=False)
         try:
-            # If the call is over already, reading tells why.
+            # If the call has already ended, reading reports why.
             with suppress(asyncio.InvalidStateError):
                 await call.write(request)
             reply = await call.read()
@@ -106,37 +106,37 @@ class Connection:
         return None if reply is grpc.aio.EOF else reply
 
     def stream(self, method: str, *, metadata: Metadata, on_loss: Callable[[], object]) -> Any:
-        """A stream without an end; `on_loss` is called if the connection is given up. `release` it when done."""
+        """An open-ended stream; `on_loss` is called if the connection is given up. Call `release` when done."""
         self._begin_call()
         self._on_loss[on_loss] = None
         return self._method(method)(metadata=metadata, wait_for_ready=False)
 
     def release(self, on_loss: Callable[[], object]) -> None:
-        """The stream opened with `on_loss` is over."""
+        """The stream opened with `on_loss` has ended."""
         del self._on_loss[on_loss]
         self._end_call()
 
     def heard(self) -> None:
-        """The server has said something."""
+        """Record that something was received from the server."""
         self.last_heard_at = asyncio.get_running_loop().time()
 
     def give_up(self, why: str) -> None:
-        """Start no more calls and end the streams; `close` does the rest."""
+        """Start no more calls and end the streams; `close` closes the channel."""
         if self.lost is None:
             self.lost = why
             for on_loss in list(self._on_loss):
                 on_loss()
 
     async def close(self) -> None:
-        """Let the calls under way meet their deadlines, then close.
+        """Let running calls end or meet their deadlines, then close.
 
-        Closing at once would cancel them, and gRPC shows that to their callers as if these had been cancelled.
+        Closing at once would cancel the calls, and gRPC reports that to their callers as their own cancellation.
         """
         await self._unused.wait()
         await self._channel.close()
 
     def _begin_call(self) -> None:
-        # Given up since the caller got hold of it: a call now would keep it from closing, a stream for ever.
+        # Given up after the caller got it: a new call would delay the closing, a stream would prevent it.
         if self.lost is not None:
             raise NotDoneError(f"etcd {self._address}: {self.lost}")
         self._calls += 1
@@ -159,7 +159,7 @@ class Connection:
 
 
 async def dial(address: EndpointAddress, config: EtcdConfig) -> Connection:
-    """Make exactly one attempt to connect; `NotDoneError` says why it failed."""
+    """Make exactly one attempt to connect; raises `NotDoneError` with the reason if it fails."""
     channel = _new_channel(address, config)
     try:
         async with asyncio.timeout(config.call_timeout):
@@ -177,7 +177,7 @@ async def _wait_until_ready(channel: grpc.aio.Channel, *, tls: bool) -> None:
     state = channel.get_state(try_to_connect=True)
     attempted = False
     while state is not grpc.ChannelConnectivity.READY:
-        # Idle again after the attempt: it connected and was cut off. Asking once more would be a second attempt.
+        # Idle after the attempt: it connected and was closed. Continuing would be a second attempt.
         if attempted and state is not grpc.ChannelConnectivity.CONNECTING:
             raise await _connect_error(channel, state, tls=tls)
         await channel.wait_for_state_change(state)
@@ -186,22 +186,22 @@ async def _wait_until_ready(channel: grpc.aio.Channel, *, tls: bool) -> None:
 
 
 async def _connect_error(channel: grpc.aio.Channel, state: grpc.ChannelConnectivity, *, tls: bool) -> NotDoneError:
-    """gRPC tells the reason only to a call: make one, which fails at once without being sent."""
+    """gRPC reports the reason only to a call: make one, which fails at once without being sent."""
     closed = NotDoneError("the server closed the connection")
     if state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
         return closed
-    ask = channel.unary_unary(
+    probe = channel.unary_unary(
         _UNARY_METHODS["Range"],
         request_serializer=message_class("RangeRequest").SerializeToString,
         response_deserializer=message_class("RangeResponse").FromString,
     )
     try:
-        await ask(new_message("RangeRequest"), timeout=1.0, wait_for_ready=False)
+        await probe(new_message("RangeRequest"), timeout=1.0, wait_for_ready=False)
     except AioRpcError as error:
         why = describe_error(error)
-        # What a server that wants TLS does to a client that speaks without it.
-        hint = " (does it want TLS?)" if why == str(closed) and not tls else ""
-        return NotDoneError(why + hint, refused=is_certificate_error(error))
+        # A server that requires TLS closes a plain-text connection.
+        hint = " (does it require TLS?)" if why == str(closed) and not tls else ""
+        return NotDoneError(why + hint, denied=is_certificate_error(error))
     return closed
 
 
@@ -209,7 +209,7 @@ def _new_channel(address: EndpointAddress, config: EtcdConfig) -> grpc.aio.Chann
     target = f"dns:///{address.text}"
     if not address.tls:
         return grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
-    # Read for every connection, so that renewed certificates are taken up without a restart.
+    # Read for every connection, so that renewed certificates are used without a restart.
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_read_file("CA", config.ca_file),
         private_key=_read_file("client key", config.key_file),
@@ -222,4 +222,4 @@ def _read_file(what: str, path: Path | None) -> bytes | None:
     try:
         return path.read_bytes() if path else None
     except OSError as error:
-        raise NotDoneError(f"cannot read the {what} file {path}: {error.strerror}", refused=True) from error
+        raise NotDoneError(f"cannot read the {what} file {path}: {error.strerror}", denied=True) from error

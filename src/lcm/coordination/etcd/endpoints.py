@@ -1,4 +1,4 @@
-"""The servers of one cluster: which to ask first, when one may be dialled again, and which are known to be down."""
+"""The servers of one cluster: which to try first, when to reconnect, and which are down."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# An endpoint that is down is tried at most this often, whatever the number of callers.
+# Seconds between attempts to connect to an endpoint that is down, whatever the number of callers.
 REDIAL_INTERVAL = 1.0
 
 
@@ -41,7 +41,7 @@ class Endpoint:
         return self._current is not None and self._current.ready
 
     async def connection(self, wait: float) -> Connection:
-        """The connection, made within `wait` seconds if need be; `NotDoneError` at once while it is too early to dial."""
+        """The connection, made within `wait` seconds if needed; `NotDoneError` at once if it is too early to dial."""
         current = self._current
         if current is not None:
             if current.ready:
@@ -53,45 +53,45 @@ class Endpoint:
         if dialling is None:
             self.failed(str(self._last_error))
             raise self._named(self._last_error)
-        # Shared by all who wait; one who is cancelled or out of time does not end it for the others.
+        # Shared by all callers; one that is cancelled or times out does not end it for the others.
         await asyncio.wait({dialling}, timeout=wait)
         if not dialling.done():
             why = f"still connecting after {wait:.3g} s"
             self.failed(why)
-            raise NotDoneError(self.says(why))
+            raise NotDoneError(self.describe(why))
         result = NotDoneError("closed") if dialling.cancelled() else dialling.result()
         if isinstance(result, NotDoneError):
             raise self._named(result)
         return result
 
     def replace(self, connection: Connection, why: str) -> None:
-        """Give up a connection that is no longer answered; the next call dials anew."""
+        """Give up a connection that no longer responds; the next call connects again."""
         self._drop(connection, why)
         self.failed(why)
 
-    def answered(self) -> None:
+    def responded(self) -> None:
         """A call was served."""
         if self.down:
             self.down = False
-            log.info("etcd endpoint answers again", endpoint=self.address)
+            log.info("etcd endpoint responds again", endpoint=self.address)
 
     def failed(self, why: str) -> None:
-        """A call was not served; told once, until it is served again."""
+        """A call was not served; logged once, until a call is served again."""
         if not self.down:
             self.down = True
-            log.warning("etcd endpoint does not answer", endpoint=self.address, error=why)
+            log.warning("etcd endpoint does not respond", endpoint=self.address, error=why)
 
     def note_failed_dial(self, connection: Connection, why: str) -> None:
-        """gRPC has just tried to connect on behalf of a call, and failed: that was this second's attempt."""
+        """gRPC tried to connect for a call and failed: that counts as the attempt of this interval."""
         self._next_attempt = asyncio.get_running_loop().time() + REDIAL_INTERVAL
         self._drop(connection, why)
 
-    def says(self, why: str) -> str:
-        """`why` with the endpoint named."""
+    def describe(self, why: str) -> str:
+        """`why`, prefixed with the endpoint."""
         return f"etcd {self.address}: {why}"
 
     async def close(self) -> None:
-        """End streams, wait for the calls under way, and let go."""
+        """End the streams, wait for running calls, and close."""
         self._closed = True
         if self._dialling is not None:
             self._dialling.cancel()
@@ -122,7 +122,7 @@ class Endpoint:
         return self._current
 
     def _drop(self, connection: Connection, why: str) -> None:
-        # Several streams may find the same connection dead: only the first finding counts.
+        # Several streams may report the same connection as dead: only the first report counts.
         if self._current is connection:
             self._current = None
             self._last_error = NotDoneError(why)
@@ -132,7 +132,7 @@ class Endpoint:
             task.add_done_callback(self._closing.discard)
 
     def _named(self, error: NotDoneError) -> NotDoneError:
-        return NotDoneError(self.says(str(error)), refused=error.refused)
+        return NotDoneError(self.describe(str(error)), denied=error.denied)
 
 
 class Endpoints:
@@ -148,7 +148,7 @@ class Endpoints:
         return sum(max(0, endpoint.connections - 1) for endpoint in self._all)
 
     def in_order(self) -> list[Endpoint]:
-        """Those that answer before those that do not, connected ones first, then round robin."""
+        """Responding endpoints first, connected ones before others, then round robin."""
         rotated = self._all[self._first :] + self._all[: self._first]
         return sorted(rotated, key=lambda endpoint: (endpoint.down, not endpoint.ready))
 

@@ -1,7 +1,7 @@
-"""What an error of gRPC or etcd means for the caller, and how to say it.
+"""What a gRPC or etcd error means for the caller, and its description.
 
-Two kinds of failure matter more than their many causes: `NotDoneError` (the request certainly had no effect) and `MaybeDoneError`
-(it was handed to gRPC and no answer of etcd says what became of it).
+Two kinds of failure matter more than their many causes: `NotDoneError` (the request certainly had no effect) and
+`MaybeDoneError` (it was handed to gRPC and no response tells whether it had an effect).
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 
 
 class NotDoneError(Exception):
-    """One endpoint could not be asked; nothing happened there. `refused` marks certificates and files at fault."""
+    """The request had no effect at this endpoint. `denied` marks a problem with certificates or files."""
 
-    def __init__(self, text: str, *, refused: bool = False) -> None:
+    def __init__(self, text: str, *, denied: bool = False) -> None:
         super().__init__(text)
-        self.refused = refused
+        self.denied = denied
 
 
 class MaybeDoneError(Exception):
-    """One endpoint was asked and its answer is missing."""
+    """The request was sent to this endpoint and its response is missing."""
 
 
 class MessageTooLargeError(CoordinationError):
-    """The request or its answer is longer than a message may be."""
+    """The request or its response exceeds the message size limit."""
 
 
 class FailureKind(Enum):
-    """What an RPC's error says."""
+    """What an RPC error means."""
 
     SIGN_IN_AGAIN = "the token is missing or no longer known"
-    DENIED = "refused, and it would be again"
+    DENIED = "denied, and it would be again"
     COMPACTED = "the revision is gone"
     LEASE_NOT_FOUND = "the lease is gone"
     TOO_LARGE = "a message does not fit"
-    NOT_DONE = "nothing happened here, another endpoint may do it"
-    REFUSED = "etcd understood and said no"
-    UNKNOWN = "no word on what happened"
+    NOT_DONE = "no effect here, another endpoint may serve it"
+    REJECTED = "etcd rejected the request"
+    UNKNOWN = "the outcome is unknown"
 
 
-# etcd's own words; the status code alone often fits several cases.
+# Texts of etcd; the status code alone is often ambiguous.
 _REAUTHENTICATE_DETAILS = ("invalid auth token", "revision of auth store is old", "user name is empty")
 _NOT_DONE_DETAILS = ("etcdserver: no leader", "etcdserver: too many requests")
 _CONNECT_FAILURE_DETAILS = ("failed to connect to all addresses", "DNS resolution failed", "errors resolving")
@@ -62,12 +62,12 @@ _DEFINITE_CODES = {
 
 
 def is_connect_failure(error: AioRpcError) -> bool:
-    """Whether the call died waiting for a connection: gRPC tells this by text alone."""
+    """Whether the call failed while waiting for a connection: only gRPC's text says so."""
     return any(words in (error.details() or "") for words in _CONNECT_FAILURE_DETAILS)
 
 
 def classify_error(error: AioRpcError) -> FailureKind:
-    """Sort an RPC's error."""
+    """What an RPC error means for the caller."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED or any(words in details for words in _REAUTHENTICATE_DETAILS):
         return FailureKind.SIGN_IN_AGAIN
@@ -81,19 +81,19 @@ def classify_error(error: AioRpcError) -> FailureKind:
         return FailureKind.NOT_DONE
     if not details.startswith("etcdserver:") and code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return FailureKind.TOO_LARGE
-    return FailureKind.REFUSED if code in _DEFINITE_CODES else FailureKind.UNKNOWN
+    return FailureKind.REJECTED if code in _DEFINITE_CODES else FailureKind.UNKNOWN
 
 
-# Parts of gRPC's error texts → what to tell the operator; the first that fits.
+# Part of gRPC's error text → description for the operator; the first match counts.
 _DESCRIPTIONS = (
     ("Connection refused", "connection refused"),
-    ("WRONG_VERSION_NUMBER", "TLS mismatch: we speak TLS, the server answers without it"),
-    ("Handshake read failed", "TLS mismatch: the server broke off the handshake (does it speak TLS?)"),
+    ("WRONG_VERSION_NUMBER", "TLS mismatch: we use TLS, the server does not"),
+    ("Handshake read failed", "TLS mismatch: the server aborted the handshake (does it use TLS?)"),
     ("certificate has expired", "TLS: the server's certificate has expired"),
     ("CERTIFICATE_VERIFY_FAILED", "TLS: the server's certificate is not signed by our CA"),
     ("Hostname Verification Check failed", "TLS: the server's certificate is for another host name"),
-    ("CERTIFICATE_REQUIRED", "TLS: the server wants a client certificate"),
-    ("BAD_CERTIFICATE", "TLS: the server wants a client certificate it trusts"),
+    ("CERTIFICATE_REQUIRED", "TLS: the server requires a client certificate"),
+    ("BAD_CERTIFICATE", "TLS: the server requires a client certificate it trusts"),
     ("UNKNOWN_CA", "TLS: the server does not trust the CA of our client certificate"),
     ("handshake failed", "TLS handshake failed"),
     ("create security handshaker", "TLS: the CA, certificate or key file has no usable content"),
@@ -105,14 +105,14 @@ _DESCRIPTIONS = (
     ("Socket closed", "the server closed the connection"),
     ("End of TCP stream", "the server closed the connection"),
     ("no leader", "the etcd cluster has no leader (quorum lost?)"),
-    ("Deadline Exceeded", "no answer in time"),
+    ("Deadline Exceeded", "no response in time"),
 )
 
 _CERTIFICATE_DETAILS = ("CERTIFICATE", "Hostname Verification", "UNKNOWN_CA", "create security handshaker")
 
 
 def describe_error(error: AioRpcError) -> str:
-    """The cause, for a tired operator."""
+    """The cause, for an operator."""
     details = error.details() or ""
     for part, words in _DESCRIPTIONS:
         if part in details:
@@ -122,13 +122,13 @@ def describe_error(error: AioRpcError) -> str:
 
 
 def is_certificate_error(error: AioRpcError) -> bool:
-    """Whether a certificate, theirs or ours, was refused."""
+    """Whether the server's or our certificate was rejected."""
     return any(words in (error.details() or "") for words in _CERTIFICATE_DETAILS)
 
 
 def combine_failures(failures: list[NotDoneError | MaybeDoneError]) -> CoordinationError:
-    """The error to raise when no endpoint did what was asked and nothing has changed."""
+    """The error to raise when no endpoint served the request and nothing was changed."""
     text = "; ".join(str(failure) for failure in failures)
-    if failures and all(isinstance(failure, NotDoneError) and failure.refused for failure in failures):
+    if failures and all(isinstance(failure, NotDoneError) and failure.denied for failure in failures):
         return CoordinationDeniedError(text)
     return CoordinationUnavailableError(text)

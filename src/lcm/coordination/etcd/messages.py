@@ -1,8 +1,8 @@
-"""The part of etcd's wire contract that we use, as a table.
+"""The part of etcd's wire format that we use: protobuf messages, and the conversion of keys.
 
 Field numbers and types are those of etcd's v3 API; fields that we neither send nor read are left out, which protobuf
-allows. Enumerations are declared as numbers. The table is loaded into a pool of its own, so that it never clashes with
-another etcd client in the same process.
+allows. Enumerations are declared as numbers. The messages are loaded into a separate pool, so that they never clash
+with another etcd client in the same process.
 """
 
 from __future__ import annotations
@@ -106,19 +106,19 @@ def new_message(message: str, /, **fields: Any) -> Any:
 # A single zero byte means "from the first key" as a start and "to the last key" as an end.
 _UNBOUNDED = b"\0"
 
-# Others may have written keys that are not UTF-8: they survive the way to text and back.
+# Other clients may have written keys that are not UTF-8: they survive the conversion to text and back.
 _NON_UTF8 = "surrogateescape"
 
 
 def key_to_bytes(key: str) -> bytes:
-    """The key as etcd has it."""
+    """The key as bytes, as etcd stores it."""
     if not key:
         raise ValueError("a key must not be empty")
     return key.encode(errors=_NON_UTF8)
 
 
 def key_to_text(key: bytes) -> str:
-    """The key as we have it."""
+    """The key as text."""
     return key.decode(errors=_NON_UTF8)
 
 
@@ -130,5 +130,5 @@ def prefix_range(prefix: str) -> tuple[bytes, bytes]:
 
 
 def to_key_value(kv: Any) -> KeyValue:
-    """etcd's record as ours."""
+    """The port's `KeyValue` for etcd's message."""
     return KeyValue(key_to_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.lease)

@@ -1,4 +1,4 @@
-"""Where a watch stands: turns the server's messages into batches in order, without gaps or repeats."""
+"""One watch stream: its messages become batches in order, without gaps or repeats, until the stream ends."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _DENIED_REASONS = (
 )
 
 
-def raise_if_cancelled(message: Any, says: Callable[[str], str]) -> None:
-    """A cancelled watch ends with the reason the server gives."""
+def raise_if_cancelled(message: Any, describe: Callable[[str], str]) -> None:
+    """Raise the error for a watch that the server cancelled."""
     if not message.canceled:
         return
     if message.compact_revision:
         raise CompactedError(message.compact_revision)
     reason = message.cancel_reason or "no reason given"
     if any(words in reason for words in _DENIED_REASONS):
-        raise CoordinationDeniedError(says(f"watch refused: {reason}"))
-    raise WatchLostError(says(f"the server cancelled the watch: {reason}"))
+        raise CoordinationDeniedError(describe(f"watch denied: {reason}"))
+    raise WatchLostError(describe(f"the server cancelled the watch: {reason}"))
 
 
 class WatchCursor:
-    """The next revision to deliver. It never goes back, and only the watch's own messages move it."""
+    """The next revision to deliver. It never goes back, and only messages of this watch advance it."""
 
     def __init__(self, next_revision: int) -> None:
         self._next = next_revision
@@ -59,12 +59,12 @@ class WatchCursor:
         self._fragments: list[WatchEvent] = []
 
     def created(self, watch_id: int) -> None:
-        """The server has given the watch this id."""
+        """The server assigned this id to the watch."""
         self._watch_id = watch_id
 
     def take(self, message: Any) -> WatchBatch | None:
-        """The batch that this message completes, if it does."""
-        # Answers to a request for progress carry no id of a watch, and old servers send them ahead of older events.
+        """The batch that this message completes, if any."""
+        # Responses to a progress request carry no watch id, and old servers send them ahead of older events.
         if message.watch_id != self._watch_id:
             return None
         if not message.events and not self._fragments and not message.fragment:
@@ -77,7 +77,7 @@ class WatchCursor:
         events, self._fragments = tuple(self._fragments), []
         if not events:
             return None
-        # The header may be ahead of the events in the message, so it does not count here.
+        # The header's revision may be ahead of the events in the message, so it is not used here.
         self._next = events[-1].revision + 1
         return WatchBatch(events, events[-1].revision)
 
@@ -93,20 +93,20 @@ def _to_watch_event(event: Any) -> WatchEvent:
     return WatchEvent(kind, key_to_text(event.kv.key), event.kv.value, event.kv.mod_revision)
 
 
-# Batches held for a slow reader; beyond them we stop reading, and flow control makes the server wait.
+# Batches buffered for a slow reader; beyond that we stop reading, and flow control makes the server wait.
 _MAX_BUFFERED_BATCHES = 16
 
-# So many probes in a row without an answer, and the stream is dead.
+# After so many probes in a row without a response the stream counts as dead.
 _MAX_UNANSWERED_PROBES = 3
 
 _UNREACHABLE_CODES = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 
 
 class WatchStream:
-    """One watch on one connection. Iterating gives its batches; it ends by an exception only.
+    """One watch on one connection. Iterating yields its batches; it ends only with an exception.
 
-    All waiting on gRPC is done by two tasks of its own: gRPC reports a stream cut off by us as a cancellation of
-    whoever waits for it, and that must never be the caller's task.
+    Two tasks of its own do all waiting on gRPC: gRPC reports a stream that we cancel as a cancellation of the task that
+    waits for it, and that must never be the caller's task.
     """
 
     def __init__(self, endpoint: Endpoint, connection: Connection, metadata: Metadata, interval: float) -> None:
@@ -115,9 +115,9 @@ class WatchStream:
         self._metadata = metadata
         self._interval = interval
         self._opened = asyncio.Event()
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._batch_arrived = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
         self._batches: deque[WatchBatch] = deque()
         self._unanswered = 0
         self._end: Exception | None = None
@@ -125,7 +125,7 @@ class WatchStream:
         self._prober: asyncio.Task[None] | None = None
 
     async def open(self, key: bytes, range_end: bytes, revision: int, *, timeout: float) -> None:
-        """Begin, and wait until the server has confirmed."""
+        """Start the watch and wait for the server's confirmation."""
         create = new_message(
             "WatchCreateRequest",
             key=key,
@@ -148,7 +148,7 @@ class WatchStream:
             raise
         if self._end is not None:
             await self.close()
-            # Before the first batch this is no more than an endpoint that does not serve: another may.
+            # Before the first batch this only means that this endpoint does not serve the watch: another may.
             raise NotDoneError(str(self._end)) if isinstance(self._end, WatchLostError) else self._end
 
     async def close(self) -> None:
@@ -164,10 +164,10 @@ class WatchStream:
     async def __anext__(self) -> WatchBatch:
         while not self._batches:
             if self._end is not None:
-                raise self._in_our_words(self._end)
-            self._news.clear()
-            await self._news.wait()
-        self._room.set()
+                raise self._to_port_error(self._end)
+            self._batch_arrived.clear()
+            await self._batch_arrived.wait()
+        self._has_room.set()
         return self._batches.popleft()
 
     async def _read(self, create: Any, revision: int) -> None:
@@ -179,17 +179,17 @@ class WatchStream:
             return
         cursor = WatchCursor(revision)
         try:
-            # If the call is over already, reading tells why.
+            # If the call has already ended, reading reports why.
             with suppress(asyncio.InvalidStateError):
                 await call.write(new_message("WatchRequest", create_request=create))
             while True:
                 message = await call.read()
                 if message is grpc.aio.EOF:
-                    raise WatchLostError(self._endpoint.says("the server ended the watch"))
+                    raise WatchLostError(self._endpoint.describe("the server ended the watch"))
                 self._unanswered = 0
                 self._connection.heard()
-                # Before `created`: a refused watch is both created and cancelled.
-                raise_if_cancelled(message, self._endpoint.says)
+                # Before `created`: a denied watch is both created and cancelled.
+                raise_if_cancelled(message, self._endpoint.describe)
                 if message.created:
                     cursor.created(message.watch_id)
                     self._prober = asyncio.get_running_loop().create_task(self._probe(call, create.key))
@@ -197,29 +197,29 @@ class WatchStream:
                 elif batch := cursor.take(message):
                     await self._hand_over(batch)
         except asyncio.CancelledError:
-            self._end = WatchLostError(self._endpoint.says(self._connection.lost or "the watch was closed"))
+            self._end = WatchLostError(self._endpoint.describe(self._connection.lost or "the watch was closed"))
         except (AioRpcError, CoordinationError) as end:
             self._end = end
         finally:
-            self._wind_up(call)
+            self._finish(call)
 
     async def _hand_over(self, batch: WatchBatch) -> None:
         while len(self._batches) >= _MAX_BUFFERED_BATCHES:
-            self._room.clear()
-            await self._room.wait()
+            self._has_room.clear()
+            await self._has_room.wait()
         self._batches.append(batch)
-        self._news.set()
+        self._batch_arrived.set()
 
-    def _wind_up(self, call: Any) -> None:
-        # Cancelling tells the server at once, and it drops its side of the watch.
+    def _finish(self, call: Any) -> None:
+        # Cancelling notifies the server at once, and it drops its side of the watch.
         call.cancel()
         self._connection.release(self._cut)
         if self._prober is not None:
             self._prober.cancel()
-        # Whatever happened, nobody may be left waiting.
-        self._end = self._end or WatchLostError(self._endpoint.says("the watch failed"))
+        # Whatever happened, no caller may be left waiting.
+        self._end = self._end or WatchLostError(self._endpoint.describe("the watch failed"))
         self._opened.set()
-        self._news.set()
+        self._batch_arrived.set()
 
     def _cut(self) -> None:
         """The connection was given up."""
@@ -227,15 +227,15 @@ class WatchStream:
             self._reader.cancel()
 
     async def _probe(self, call: Any, key: bytes) -> None:
-        """Make the server say something now and then; if it does not, give up the connection."""
+        """Make the server respond periodically; if it does not, give up the connection."""
         loop = asyncio.get_running_loop()
         while True:
             tick = loop.time() + self._interval
             if self._unanswered:
                 await self._probe_by_read(key)
             await asyncio.sleep(tick - loop.time())
-            if not self._room.is_set():
-                # We are the silent one: our reader is behind.
+            if not self._has_room.is_set():
+                # The silence is ours: our reader is behind.
                 self._unanswered = 0
             elif self._unanswered >= _MAX_UNANSWERED_PROBES or not await self._request_progress(call):
                 silence = loop.time() - self._connection.last_heard_at
@@ -250,14 +250,14 @@ class WatchStream:
         except TimeoutError:
             return False
         except (AioRpcError, asyncio.InvalidStateError):
-            # The stream is over; the reader says how.
+            # The stream has ended; the reader reports why.
             return True
         return True
 
     async def _probe_by_read(self, key: bytes) -> None:
-        """Ask by a read of the server's own copy.
+        """Probe with a read of the server's local data.
 
-        Newer servers answer no request for progress while a watch is still before its first revision, as every watch
+        Newer servers do not respond to a progress request while a watch is before its first revision, as every watch
         from a fresh listing is until the next write.
         """
         request = new_message("RangeRequest", key=key, serializable=True, count_only=True)
@@ -271,15 +271,15 @@ class WatchStream:
         self._unanswered = 0
 
     def _unanswered_since(self, started: float) -> NotDoneError:
-        why = "no answer to a watch in time"
+        why = "no response to a watch in time"
         if self._connection.last_heard_at < started:
             self._endpoint.replace(self._connection, why)
         else:
             self._endpoint.failed(why)
-        return NotDoneError(self._endpoint.says(why))
+        return NotDoneError(self._endpoint.describe(why))
 
-    def _in_our_words(self, end: Exception) -> Exception:
+    def _to_port_error(self, end: Exception) -> Exception:
         if not isinstance(end, AioRpcError):
             return end
-        text = self._endpoint.says(describe_error(end))
+        text = self._endpoint.describe(describe_error(end))
         return CoordinationDeniedError(text) if classify_error(end) is FailureKind.DENIED else WatchLostError(text)

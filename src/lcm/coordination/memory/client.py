@@ -1,7 +1,7 @@
-"""Coordination inside one process: what etcd does, without etcd.
+"""Coordination inside one process, without etcd.
 
-`MemoryServer` is the shared state, `MemoryCoordination` a client's handle on it. An operation happens at one instant,
-after giving other tasks one turn.
+`MemoryServer` holds the shared state, `MemoryCoordination` is a client of it. An operation is atomic and happens after
+other tasks had one turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["MemoryCoordination", "MemoryServer"]
 
 
 class MemoryCoordination:
-    """One client's handle on a `MemoryServer`; several handles may share one server."""
+    """A client of a `MemoryServer`; several clients may share one server."""
 
     def __init__(self, server: MemoryServer | None = None) -> None:
         self._server = server or MemoryServer()
@@ -109,7 +109,7 @@ class MemoryCoordination:
             watch.end("coordination was closed")
 
     async def _turn(self, key: str | None = None) -> None:
-        """Let others run first, as a network would; nothing has happened yet if the caller is cancelled here."""
+        """Let other tasks run first, as a network would; a caller cancelled here has changed nothing."""
         if key == "":
             raise ValueError("a key must not be empty")
         await asyncio.sleep(0)
@@ -118,7 +118,7 @@ class MemoryCoordination:
 
 
 class _MemoryWatch:
-    """A place in the server's history: it holds no events of its own, so it cannot grow behind a slow reader."""
+    """A position in the server's history. It buffers no events, so it cannot grow behind a slow reader."""
 
     def __init__(self, server: MemoryServer, prefix: str, revision: int) -> None:
         self._server = server
@@ -128,7 +128,7 @@ class _MemoryWatch:
         self.changed = asyncio.Event()
 
     def end(self, why: str) -> None:
-        """Whoever reads on gets `WatchLostError`."""
+        """Further reads raise `WatchLostError`."""
         self._server.detach(self)
         self._ended = self._ended or why
         self.changed.set()

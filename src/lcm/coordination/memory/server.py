@@ -1,6 +1,6 @@
-"""What stands in for etcd inside one process: keys, leases and history at one place.
+"""The in-memory replacement of etcd: keys, leases and history.
 
-It runs on timers of the event loop and does everything at one instant, so a simulation can own its time.
+It uses timers of the event loop and every operation is atomic, so that a simulation can control its time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lcm.core.coordination import (
 
 _revision_of = attrgetter("revision")
 
-# Seconds within which a lease counts as due: sums of floats may put its timer a hair before its end.
+# Seconds within which a lease counts as expired: rounding may fire its timer slightly before its end.
 _EXPIRY_TOLERANCE = 1e-6
 
 _MAX_EVENTS_PER_BATCH = 1000
 
 
 class ChangeListener(Protocol):
-    """Whoever wants to know that something has changed."""
+    """Is notified of every change."""
 
     changed: asyncio.Event
 
@@ -49,7 +49,7 @@ class _Lease:
 class MemoryServer:
     """Keys, leases and the history that watches read.
 
-    Only the last `history_limit` events (or a few more) are kept; older ones are compacted away, as etcd's are.
+    At least the last `history_limit` events are kept; older ones are compacted, as in etcd.
     """
 
     def __init__(self, *, revision: int = 1, history_limit: int = 10_000) -> None:
@@ -63,11 +63,11 @@ class MemoryServer:
         self._leases: dict[int, _Lease] = {}
         self._next_lease = 1
         self._watches: dict[ChangeListener, None] = {}
-        # Leases are measured by the server's own clock, not by that of whichever client happens to call.
+        # Leases are measured by the server's own clock, not by that of the calling client.
         self._context = copy_context()
 
     def skip_to(self, revision: int) -> None:
-        """Go on from a later revision, so that what is written from now on is newer than anything anybody remembers."""
+        """Continue from a later revision, so that all new writes are newer than those of an earlier process."""
         self.revision = max(self.revision, revision)
 
     def get(self, key: str) -> KeyValue | None:
@@ -103,21 +103,21 @@ class MemoryServer:
         self._commit([WatchEvent(EventKind.DELETE, key, b"", revision) for key in keys])
 
     def compact(self, revision: int) -> None:
-        """Forget the history before `revision`; keys stay as they are."""
+        """Drop the history before `revision`; keys are unaffected."""
         if not self._compacted < revision <= self.revision:
             raise ValueError(f"can compact revisions {self._compacted + 1} to {self.revision}, not {revision}")
         self._compacted = revision
         del self._history[: bisect_left(self._history, revision, key=_revision_of)]
 
     def grant(self, ttl: int) -> LeaseGrant:
-        """A new lease that starts to run now."""
+        """A new lease that starts now."""
         lease_id, self._next_lease = self._next_lease, self._next_lease + 1
         self._leases[lease_id] = _Lease(ttl)
         self._renew(lease_id)
         return LeaseGrant(lease_id, float(ttl))
 
     def keep_alive(self, lease_id: int) -> float:
-        """Let the lease run anew from now."""
+        """Renew the lease from now."""
         self._expire()
         if lease_id not in self._leases:
             raise LeaseNotFoundError(lease_id)
@@ -125,7 +125,7 @@ class MemoryServer:
         return float(self._leases[lease_id].ttl)
 
     def revoke(self, lease_id: int) -> None:
-        """End the lease, if there is one, and delete its keys."""
+        """End the lease, if it exists, and delete its keys."""
         lease = self._leases.pop(lease_id, None)
         if lease is None:
             return
@@ -135,7 +135,7 @@ class MemoryServer:
             self.delete(*sorted(lease.keys))
 
     def events_since(self, revision: int, prefix: str) -> WatchBatch:
-        """What happened under `prefix` from `revision` on, cut between revisions where it is long."""
+        """Changes under `prefix` from `revision` on; a long batch is split between two revisions."""
         if revision < self._compacted:
             raise CompactedError(self._compacted)
         events: list[WatchEvent] = []
@@ -148,17 +148,17 @@ class MemoryServer:
         return WatchBatch(tuple(events), self.revision)
 
     def attach(self, watch: ChangeListener) -> None:
-        """Wake the watch at every change."""
+        """Notify the watch of every change."""
         self._watches[watch] = None
 
     def detach(self, watch: ChangeListener) -> None:
-        """Forget the watch."""
+        """Stop notifying the watch."""
         self._watches.pop(watch, None)
 
     def _commit(self, events: list[WatchEvent]) -> None:
         self.revision += 1
         self._history.extend(events)
-        # Trimmed by halves, so that the cost of moving the list is spread over many writes.
+        # Trimmed by half, so that the cost of moving the list is spread over many writes.
         if len(self._history) > 2 * self._history_limit:
             self.compact(self._history[-self._history_limit].revision)
         for watch in self._watches:
@@ -170,7 +170,7 @@ class MemoryServer:
             lease.keys.pop(item.key, None)
 
     def _now(self) -> float:
-        # A copy, because a timer already runs inside a context and none can be entered twice.
+        # A copy, because a timer already runs inside a context and a context cannot be entered twice.
         return self._context.copy().run(clock.boottime)
 
     def _renew(self, lease_id: int) -> None:
@@ -186,12 +186,12 @@ class MemoryServer:
 
     def _timer_fired(self, lease_id: int) -> None:
         self._expire()
-        # The server's clock may run slower than the loop's timers: then there is time left.
+        # The server's clock may run slower than the loop's timers: then the lease has time left.
         if lease_id in self._leases:
             self._arm(lease_id)
 
     def _expire(self) -> None:
-        """End what is due: after a suspend the clock is past a lease's end before its timer has fired."""
+        """End expired leases: after a suspend the clock may be past a lease's end before its timer has fired."""
         now = self._now()
         for lease_id in [i for i, lease in self._leases.items() if lease.expires_at - now <= _EXPIRY_TOLERANCE]:
             self.revoke(lease_id)

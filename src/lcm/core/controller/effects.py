@@ -1,8 +1,8 @@
-"""Calls that change the world outside.
+"""Calls with external effects.
 
-Such a call cannot be taken back once it is sent, so it is never cancelled: whoever waits for it may give up, but the
-key on whose behalf it runs stays busy until it has really ended. Otherwise a second pass would act on what the first
-one is still changing.
+Such a call cannot be undone once it is sent, so it is never cancelled: the caller may stop waiting for it, but the key
+it runs for stays busy until it has really ended. Otherwise a second pass would act on what the first one is still
+changing.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ log = structlog.get_logger(__name__)
 
 
 class EffectTimeoutError(TimeoutError):
-    """The call did not end in time. It may still take effect: look before trying again."""
+    """The call did not end in time. It may still take effect: read the current state before retrying."""
 
 
 class EffectTracker:
-    """The calls under way, by key."""
+    """The calls in flight, by key."""
 
     def __init__(self) -> None:
         self._running: dict[str, set[asyncio.Future[Any]]] = {}
 
     async def run(self, key: str, call: Callable[[], Awaitable[R]], limit: float) -> R:
-        """Make the call and wait for it at most `limit` seconds."""
+        """Make the call and wait at most `limit` seconds for it."""
         task = asyncio.ensure_future(call())
         self._running.setdefault(key, set()).add(task)
         task.add_done_callback(lambda ended: self._ended(key, ended))
         done, _ = await asyncio.wait([task], timeout=limit)
         if not done:
-            log.warning("call outlives its deadline", key=key, limit_seconds=limit)
-            raise EffectTimeoutError(f"no answer within {limit:g} s; the call may still take effect")
+            log.warning("call exceeded its deadline", key=key, limit_seconds=limit)
+            raise EffectTimeoutError(f"no response within {limit:g} s; the call may still take effect")
         return task.result()
 
     def pending(self, key: str) -> bool:
-        """Whether a call on behalf of the key is still under way."""
+        """Whether a call for the key is in flight."""
         return key in self._running
 
-    async def settled(self, key: str) -> None:
-        """Returns once no call on behalf of the key is under way."""
+    async def wait_settled(self, key: str) -> None:
+        """Return once no call for the key is in flight."""
         while key in self._running:
             await asyncio.wait(self._running[key])
 
@@ -55,4 +55,4 @@ class EffectTracker:
         if not running:
             del self._running[key]
         if not task.cancelled():
-            task.exception()  # looked at: whoever gave up waiting does not ask any more
+            task.exception()  # retrieved: the caller may have stopped waiting

@@ -1,7 +1,7 @@
-"""Following a prefix for ever: list, watch from that revision, resume, list again when history is gone.
+"""List and watch a prefix: list, watch from that revision, resume, and list again after compaction.
 
-Whoever follows sees every key's latest state and no change twice, across broken streams, restarts of the server and
-compaction. Changes missed while history was compacted are found by comparing the new list with what was known.
+The callbacks see every key's latest state and no change twice, across broken streams, server restarts and compaction.
+Changes missed because of compaction are found by comparing the new list with the previous state.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ log = structlog.get_logger(__name__)
 
 
 class Follower:
-    """Follows one prefix. `listed` gets the first list, `changed` each change after it."""
+    """Follows one prefix. `on_list` gets the first list, `on_change` each change after it."""
 
     def __init__(
         self,
         coordination: Coordination,
         prefix: str,
         *,
-        listed: Callable[[Listing], None],
-        changed: Callable[[WatchEvent], None],
+        on_list: Callable[[Listing], None],
+        on_change: Callable[[WatchEvent], None],
         reconnect_delay: float = 1.0,
         max_reconnect_attempts: int = 10,
-        lost: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._coordination = coordination
         self._prefix = prefix
-        self._listed = listed
-        self._changed = changed
-        self._lost = lost
+        self._on_list = on_list
+        self._on_change = on_change
+        self._on_lost = on_lost
         self._reconnect_delay = reconnect_delay
         self._max_attempts = max_reconnect_attempts
-        self._known: dict[str, int] | None = None  # every key and the revision of its last change
+        self._revisions: dict[str, int] | None = None  # every key and the revision of its last change
         self._next_revision: int | None = None  # None: must list first
         self._attempts = 0
         self.connected = False
@@ -78,29 +78,29 @@ class Follower:
             self.connected = False
 
     def _apply_listing(self, listing: Listing) -> None:
-        fresh = {item.key: item.mod_revision for item in listing.items}
-        known, self._known = self._known, fresh
+        current = {item.key: item.mod_revision for item in listing.items}
+        previous, self._revisions = self._revisions, current
         self._next_revision = listing.revision + 1
-        if known is None:
-            self._listed(listing)
+        if previous is None:
+            self._on_list(listing)
             return
         for item in listing.items:
-            if known.get(item.key) != item.mod_revision:
-                self._changed(WatchEvent(EventKind.PUT, item.key, item.value, item.mod_revision))
-        for key in sorted(known.keys() - fresh.keys()):
-            self._changed(WatchEvent(EventKind.DELETE, key, b"", listing.revision))
+            if previous.get(item.key) != item.mod_revision:
+                self._on_change(WatchEvent(EventKind.PUT, item.key, item.value, item.mod_revision))
+        for key in sorted(previous.keys() - current.keys()):
+            self._on_change(WatchEvent(EventKind.DELETE, key, b"", listing.revision))
 
     def _apply_batch(self, batch: WatchBatch) -> None:
-        assert self._known is not None
+        assert self._revisions is not None
         assert self._next_revision is not None
         for event in batch.events:
             if event.revision < self._next_revision:
                 continue  # a server may repeat what it sent before the stream broke
             if event.kind is EventKind.PUT:
-                self._known[event.key] = event.revision
+                self._revisions[event.key] = event.revision
             else:
-                self._known.pop(event.key, None)
-            self._changed(event)
+                self._revisions.pop(event.key, None)
+            self._on_change(event)
         self._next_revision = max(self._next_revision, batch.revision + 1)
 
     def _log_connected(self) -> None:
@@ -111,13 +111,13 @@ class Follower:
 
     def _log_lost(self, error: str) -> None:
         self._attempts += 1
-        self._lost()
+        self._on_lost()
         if self._attempts == 1:
             log.warning("watch lost; reconnecting", prefix=self._prefix, error=error)
         elif self._attempts == self._max_attempts:
             delay = self._reconnect_delay * self._max_attempts
             log.error(
-                "watch cannot be resumed; polling goes on and it is tried further",
+                "watch cannot be resumed; polling continues and so do the retries",
                 prefix=self._prefix,
                 attempts=self._attempts,
                 every_seconds=delay,

@@ -1,9 +1,9 @@
-"""One process of several acts: the one that holds the election key.
+"""Leader election: of several processes only the one that holds the election key acts.
 
-What this promises: `is_leader` is never true in two processes at once, as far as their clocks run at the same rate,
-because each trusts its lease no longer than the server does. What it cannot promise: that a call sent while leading is
-over before the next leader acts. Therefore calls that change the world start only while the lease outlasts their
-deadline, and every write to the control plane carries the term, so that an older one is refused there.
+What this guarantees: `is_leader` is never true in two processes at once, provided that their clocks run at the same
+rate, because each trusts its lease no longer than the server does. What it does not guarantee: that a call sent while
+leading has ended before the next leader acts. Therefore calls with external effects start only while the lease outlasts
+their deadline, and every write to the control plane carries the term, so that the control plane rejects older ones.
 """
 
 from __future__ import annotations
@@ -48,16 +48,20 @@ _MAX_CAMPAIGN_PAUSE = 60.0
 
 
 class NotLeaderError(Exception):
-    """This process cannot prove that it leads, or not for long enough: the action was not started."""
+    """This process cannot prove that it leads for long enough: the action was not started."""
 
 
 class StaleTermError(Exception):
-    """The control plane knows a newer leader than us; it changed nothing."""
+    """The control plane has seen a newer term than ours; it changed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionConfig:
-    """Where and how to campaign. `etcd_endpoints` is for whoever makes the connection."""
+    """How to campaign.
+
+    Nothing here connects to etcd: a service uses the `Coordination` that it is given. `etcd_endpoints` belongs to the
+    contract of this class and is meant for the code that makes that connection.
+    """
 
     etcd_endpoints: list[str] = field(default_factory=lambda: ["localhost:2379"])
     election_key_prefix: str = "/elections"
@@ -68,7 +72,7 @@ class LeaderElectionConfig:
 
     @property
     def election_key(self) -> str:
-        """The key whose holder leads."""
+        """The key whose holder is the leader."""
         return f"{self.election_key_prefix}/{self.service_name}/leader"
 
 
@@ -79,7 +83,7 @@ class _Leadership:
 
 
 class LeaderElectedHostedService(ReconciliationHostedService[T]):
-    """Reconciles only while it leads; otherwise it stands by and campaigns."""
+    """Reconciles only while it leads; otherwise it is a standby and campaigns."""
 
     def __init__(
         self,
@@ -92,23 +96,23 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
         super().__init__(election.service_name, config, registry=registry)
         self.coordination = coordination
         self.election = election
-        self.known_leader: str | None = None  # who leads, as far as this process knows
+        self.known_leader: str | None = None  # the leader, as far as this process knows
         self._leadership: _Leadership | None = None
-        self._trouble = "has not reached coordination yet"
+        self._unready_reason = "has not reached coordination yet"
         self._unready_logged = False
-        self._leave = asyncio.Event()
+        self._leave_requested = asyncio.Event()
         self._stopping = False
-        self._refusals = 0  # terms in a row that the control plane called stale
+        self._stale_terms = 0  # terms in a row that the control plane rejected as stale
         self._campaign_task: asyncio.Task[None] | None = None
 
     # For subclasses and wiring
 
     async def announce_leadership(self, term: int) -> None:
-        """Tell the owner of the records that this term has begun, before anything is listed."""
+        """Announce the new term to the control plane, before anything is listed."""
 
     @property
     def is_leader(self) -> bool:
-        """True only while the lease can be proven by the local clock, asked anew each time."""
+        """True only while the local clock proves the lease; evaluated on each access."""
         return self._leadership is not None and self._leadership.session.remaining() > 0.0
 
     @property
@@ -118,10 +122,10 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
 
     def readiness(self) -> list[str]:
         """A standby is ready; a process that cannot reach coordination is not."""
-        return [f"{self.name}: {self._trouble}"] if self._trouble else []
+        return [f"{self.name}: {self._unready_reason}"] if self._unready_reason else []
 
     def health(self) -> dict[str, object]:
-        """Who this is, whether it leads, and when it last finished a pass."""
+        """The instance, whether it leads, and when it last finished a pass."""
         last = self.last_reconciliation
         return {
             "is_leader": self.is_leader,
@@ -130,31 +134,31 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
         }
 
     async def start(self) -> None:
-        """Begin to campaign."""
+        """Start to campaign."""
         self._campaign_task = self._spawn(self._campaign_forever(), "election")
 
     async def stop(self) -> None:
-        """Finish what is under way, hand over, and end."""
+        """Finish running passes, hand leadership over, and end."""
         self._stopping = True
-        self._leave.set()
+        self._leave_requested.set()
         if self._campaign_task is not None:
             if self._leadership is None:
                 self._campaign_task.cancel()
             await asyncio.wait([self._campaign_task])
 
     def resign(self) -> bool:
-        """Hand leadership over in good order, then stand by; says whether there was any to hand over."""
+        """Hand leadership over gracefully and become a standby; returns whether this process was leading."""
         if self._leadership is None:
             return False
-        self._leave.set()
+        self._leave_requested.set()
         return True
 
-    def step_down(self, refusal: StaleTermError) -> None:
-        """Stop acting because a write was refused as stale, and campaign for a newer term."""
-        if self._leadership is not None and not self._leave.is_set():
-            log.error("our term is stale; stepping down", controller=self.name, term=self.term, error=str(refusal))
-            self._refusals += 1
-            self._leave.set()
+    def step_down(self, error: StaleTermError) -> None:
+        """Stop acting because a write was rejected as stale, and campaign for a newer term."""
+        if self._leadership is not None and not self._leave_requested.is_set():
+            log.error("our term is stale; stepping down", controller=self.name, term=self.term, error=str(error))
+            self._stale_terms += 1
+            self._leave_requested.set()
 
     def _max_effect_seconds(self) -> float:
         return min(self.election.lease_ttl / 2, self.config.reconcile_timeout)
@@ -178,14 +182,15 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
         while not self._stopping:
             session, term = await self._wait_until_elected()
             await self._lead(session, term)
-            if self._leave.is_set() and not self._stopping:
-                self._leave.clear()
-                # Who resigned lets others go first; who keeps being refused (etcd was replaced) takes its time.
-                pause = Backoff(self.election.retry_interval, longest=_MAX_CAMPAIGN_PAUSE)
-                await asyncio.sleep(pause.exact(max(0, self._refusals - 1)))
+            if self._leave_requested.is_set() and not self._stopping:
+                self._leave_requested.clear()
+                # After a resignation other candidates go first; after repeated stale terms (etcd was replaced) the
+                # pause grows.
+                pause = Backoff(self.election.retry_interval, max_delay=_MAX_CAMPAIGN_PAUSE)
+                await asyncio.sleep(pause.delay_without_jitter(max(0, self._stale_terms - 1)))
 
     async def _wait_until_elected(self) -> tuple[LeaseSession, int]:
-        """Returns once this process holds the election key."""
+        """Return once this process holds the election key."""
         key = self.election.election_key
         while True:
             try:
@@ -216,13 +221,13 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
         try:
             swap = await self.coordination.put_if_absent(key, self.election.instance_id.encode(), lease_id=session.id)
         except CoordinationOutcomeUnknownError:
-            # The answer was lost, the key may be ours: only the lease on it tells, never the name.
+            # The response was lost, so the key may be ours: only its lease proves that, never the instance name.
             current = await self.coordination.get(key)
             swap = SwapResult(current is not None and current.lease_id == session.id, current)
         return swap.current if swap.succeeded else None
 
     async def _wait_for_vacancy(self, holder: KeyValue) -> None:
-        """Returns when the holder's key may be gone: its deletion is watched, asking again is the fallback."""
+        """Return when the holder's key may be gone. Its deletion is watched; reading it again is the fallback."""
         try:
             async with self.coordination.watch(holder.key, from_revision=holder.mod_revision + 1) as batches:
                 await self._wait_for_holder_change(batches, holder)
@@ -250,37 +255,37 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
         self.known_leader = self.election.instance_id
         self._log_leadership_change("leader", "leadership won", term=term)
         keeper = asyncio.create_task(session.keep(), name=f"{self.name}:lease")
-        label = f"{self.name}:take-office"
-        duties = asyncio.create_task(
+        label = f"{self.name}:assume-leadership"
+        assuming = asyncio.create_task(
             keep_running(label, lambda: self._assume_leadership(term), self._backoff), name=label
         )
-        leave = asyncio.create_task(self._leave.wait())
+        leave = asyncio.create_task(self._leave_requested.wait())
         try:
             await asyncio.wait([keeper, leave], return_when=asyncio.FIRST_COMPLETED)
             if leave.done() and not keeper.done():
-                await cancel_and_wait([duties])
+                await cancel_and_wait([assuming])
                 await self._hand_over(keeper)
         finally:
-            self._leadership = None  # from here on nothing starts; only then is anything stopped
+            self._leadership = None  # from here on nothing starts; only then are running tasks stopped
             self.known_leader = None
             lost = keeper.result() if keeper.done() and not keeper.cancelled() else ""
             self._log_leadership_change(
                 "standby", "leadership lost" if lost else "leadership handed over", term=term, why=lost
             )
-            await cancel_and_wait([leave, duties])
+            await cancel_and_wait([leave, assuming])
             await self._abort()
             await cancel_and_wait([keeper])
             if not lost:
                 await session.close()
 
     async def _hand_over(self, keeper: asyncio.Task[str]) -> None:
-        """Finish passes under way while the lease is still kept; if it is lost meanwhile, stop waiting."""
+        """Finish running passes while the lease is kept alive; if it is lost meanwhile, stop waiting."""
         finishing = asyncio.ensure_future(self._drain_and_stop(STOP_GRACE_SECONDS))
         await asyncio.wait([finishing, keeper], return_when=asyncio.FIRST_COMPLETED)
         await cancel_and_wait([finishing])
 
     async def _assume_leadership(self, term: int) -> None:
-        """Announce the term until it is heard, then begin to act."""
+        """Announce the term until that succeeds, then start to act."""
         attempt = 0
         while True:
             try:
@@ -290,24 +295,24 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
             except StaleTermError as error:
                 self.step_down(error)
                 return
-            except Exception as error:  # noqa: BLE001 - whatever it is, the term must be heard before we act
+            except Exception as error:  # noqa: BLE001 - whatever failed, the term must be announced before we act
                 if attempt == 0:
                     log.warning("cannot announce the term yet", controller=self.name, term=term, error=str(error))
             await asyncio.sleep(self._backoff.delay(attempt))
             attempt += 1
-        self._refusals = 0
-        self._begin()
+        self._stale_terms = 0
+        self._start_acting()
 
-    # Saying it, once per change
+    # Logs, one line per change
 
-    def _log_coordination_state(self, trouble: str) -> None:
-        if trouble and not self._unready_logged:
-            log.warning("coordination unavailable: nobody is elected here", controller=self.name, error=trouble)
+    def _log_coordination_state(self, error: str) -> None:
+        if error and not self._unready_logged:
+            log.warning("coordination unavailable: no election possible", controller=self.name, error=error)
             self._unready_logged = True
-        elif not trouble and self._unready_logged:
+        elif not error and self._unready_logged:
             log.info("coordination is back", controller=self.name, at=self.coordination.description)
             self._unready_logged = False
-        self._trouble = trouble
+        self._unready_reason = error
 
     def _log_standby(self, holder: KeyValue) -> None:
         leader = holder.value.decode(errors="replace")
@@ -315,11 +320,11 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
             self.known_leader = leader
             log.info("standing by", controller=self.name, instance=self.election.instance_id, leader=leader)
 
-    def _log_leadership_change(self, to: str, event: str, **facts: object) -> None:
+    def _log_leadership_change(self, to: str, event: str, **fields: object) -> None:
         self._families.leader_changes.labels(self.name, to).inc()
-        facts = {name: value for name, value in facts.items() if value != ""}
-        say = log.warning if "why" in facts else log.info
-        say(event, controller=self.name, instance=self.election.instance_id, **facts)
+        fields = {name: value for name, value in fields.items() if value != ""}
+        write = log.warning if "why" in fields else log.info
+        write(event, controller=self.name, instance=self.election.instance_id, **fields)
 
 
 async def _wait_for_deletion(batches: AsyncIterator[WatchBatch], key: str) -> None:

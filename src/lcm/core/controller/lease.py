@@ -1,7 +1,7 @@
-"""A lease that is kept alive, and how long it can be proven.
+"""A lease that is kept alive, and how long it is provably ours.
 
-The server counts from the receipt of a renewal, we count from its sending: so our end is never later than the server's,
-whatever the network did, and no silence extends it.
+The server counts from the receipt of a renewal, we count from its sending: so our lease never ends later than the
+server's, whatever the network did, and a missing response never extends it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _REVOKE_TIMEOUT = 2.0
 
 
 class LeaseSession:
-    """One lease of ours. `remaining` is the proof; `keep` renews until it can no longer be proven."""
+    """One lease of this process. `remaining` is the proof; `keep` renews it until it can no longer be proven."""
 
     def __init__(self, coordination: Coordination, lease_id: int, ttl: float, sent_at: float) -> None:
         self._coordination = coordination
@@ -28,13 +28,13 @@ class LeaseSession:
 
     @classmethod
     async def open(cls, coordination: Coordination, ttl: int) -> LeaseSession:
-        """Ask for a new lease. If the server grants more than asked, only what was asked counts."""
+        """Request a new lease. If the server grants a longer TTL than requested, the requested one counts."""
         sent_at = clock.boottime()
         grant = await coordination.grant_lease(ttl)
         return cls(coordination, grant.id, min(float(ttl), grant.ttl), sent_at)
 
     def remaining(self) -> float:
-        """Seconds for which the lease is certainly ours; once seen to be 0 it stays 0, whatever answer comes late."""
+        """Seconds for which the lease is certainly ours; once 0 it stays 0, whatever response comes late."""
         left = 0.0 if self._over else self._renewed_at + self.ttl - clock.boottime()
         if left <= 0.0:
             self._over = True
@@ -42,16 +42,16 @@ class LeaseSession:
         return left
 
     async def keep(self) -> str:
-        """Renew every third of the TTL; returns, in words, why the lease is lost."""
-        trouble = "no renewal was acknowledged in time"
+        """Renew every third of the TTL; returns why the lease was lost."""
+        error_text = "no renewal was acknowledged in time"
         retry_after = self.ttl / _RETRIES_PER_TTL
-        next_look = self._renewed_at + self.ttl / RENEWALS_PER_TTL
+        next_renewal = self._renewed_at + self.ttl / RENEWALS_PER_TTL
         while True:
-            # The loop's timers stand still while a machine is suspended; what counts is asked again after each wait.
-            await asyncio.sleep(max(0.0, min(next_look - clock.boottime(), self.remaining())))
+            # The loop's timers stop during suspend, so the remaining time is read again after each wait.
+            await asyncio.sleep(max(0.0, min(next_renewal - clock.boottime(), self.remaining())))
             if self.remaining() <= 0.0:
-                return trouble
-            if clock.boottime() < next_look:
+                return error_text
+            if clock.boottime() < next_renewal:
                 continue
             sent_at = clock.boottime()
             try:
@@ -61,15 +61,15 @@ class LeaseSession:
                 self._over = True
                 return "the server no longer knows the lease"
             except (CoordinationError, TimeoutError) as error:
-                trouble = str(error) or f"no answer within {clock.boottime() - sent_at:.1f} s"
-                next_look = clock.boottime() + retry_after
+                error_text = str(error) or f"no response within {clock.boottime() - sent_at:.1f} s"
+                next_renewal = clock.boottime() + retry_after
             else:
                 self._renewed_at = max(self._renewed_at, sent_at)
                 self.ttl = min(self.ttl, ttl)
-                next_look = sent_at + self.ttl / RENEWALS_PER_TTL
+                next_renewal = sent_at + self.ttl / RENEWALS_PER_TTL
 
     async def close(self) -> None:
-        """Give the lease back, so that others need not wait for its end. Best effort: it ends by itself anyway."""
+        """Revoke the lease, so that other candidates need not wait for its end. Best effort: it expires anyway."""
         self._over = True
         try:
             async with asyncio.timeout(_REVOKE_TIMEOUT):

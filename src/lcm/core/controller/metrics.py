@@ -1,7 +1,7 @@
-"""What the machinery counts, under a prefix of the controller's choice.
+"""Metrics of the controller machinery, under a prefix that the controller chooses.
 
-Several controllers may share a process, a registry and a prefix: they differ by the label `controller`. What can be
-read off the queue or the lease is read when somebody scrapes.
+Several controllers may share a process, a registry and a prefix: the label `controller` tells them apart. Queue and
+lease values are read at scrape time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LABEL = "controller"
 
 
 class ObservedController(Protocol):
-    """What is read off a controller at scrape time."""
+    """What is read from a controller at scrape time."""
 
     name: str
     queue: WorkQueue[str]
@@ -38,7 +38,7 @@ class ObservedController(Protocol):
 
 
 class ControllerMetrics(Collector):
-    """The families of one prefix in one registry, shared by all controllers that use them."""
+    """The metrics of one prefix in one registry, shared by all controllers that use them."""
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         self._prefix = prefix
@@ -62,11 +62,11 @@ class ControllerMetrics(Collector):
         registry.register(self)
 
     def attach(self, controller: ObservedController) -> None:
-        """Show this controller's queue and leadership from now on, as long as it lives."""
+        """Export this controller's queue and leadership for as long as it exists."""
         self._controllers.add(controller)
 
     def collect(self) -> Iterator[Metric]:
-        """Read every gauge off the controllers, in the order of their names."""
+        """Read every gauge from the controllers, sorted by name."""
         controllers = sorted(self._controllers, key=lambda controller: controller.name)
         for name, text, read in _GAUGES:
             family = GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=[_LABEL])
@@ -81,7 +81,7 @@ class ControllerMetrics(Collector):
         yield waits
 
     def describe(self) -> Iterator[Metric]:
-        """The names alone, so that registering does not have to collect."""
+        """The names only, so that registering does not have to collect."""
         for name, text, _ in _GAUGES:
             yield GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=[_LABEL])
         yield HistogramMetricFamily(f"{self._prefix}_queue_wait_seconds", "", labels=[_LABEL])
@@ -103,11 +103,11 @@ _metrics_by_registry: WeakKeyDictionary[CollectorRegistry, dict[str, ControllerM
 
 
 def controller_metrics(prefix: str, registry: CollectorRegistry = REGISTRY) -> ControllerMetrics:
-    """The families of a prefix, made on first use."""
-    known = _metrics_by_registry.setdefault(registry, {})
-    if prefix not in known:
-        known[prefix] = ControllerMetrics(prefix, registry)
-    return known[prefix]
+    """The metrics of a prefix, created on first use."""
+    by_prefix = _metrics_by_registry.setdefault(registry, {})
+    if prefix not in by_prefix:
+        by_prefix[prefix] = ControllerMetrics(prefix, registry)
+    return by_prefix[prefix]
 
 
 def _cumulative_buckets(queue: WorkQueue[str]) -> tuple[list[tuple[str, float]], float]:

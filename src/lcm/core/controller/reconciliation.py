@@ -1,7 +1,7 @@
-"""Bringing resources to what is wanted, one at a time per resource, many side by side.
+"""Reconciling resources towards their desired state: many in parallel, never one resource twice at once.
 
-Whatever wakes a resource (polling, a watch, a timer) only adds its key to the queue; workers take keys, look at the
-resource as it is then, and reconcile it. There is no cycle to wait for: a slow resource delays only itself.
+Every trigger (polling, a watch, a timer) only adds a key to the queue; workers take keys, read the current state of the
+resource and reconcile it. There is no cycle to wait for: a slow resource delays only itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -51,7 +51,10 @@ _current_key: ContextVar[str | None] = ContextVar("lcm_reconciled_key", default=
 
 
 class ReconciliationHostedService(HostedService, Generic[T]):
-    """Polls for resources and reconciles each. Subclasses say what a resource is and what to do with it."""
+    """Polls for resources and reconciles each. Subclasses define the resources and how to reconcile them."""
+
+    expected_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    """Failures of other services: logged in one line, without a traceback, and retried."""
 
     def __init__(
         self, name: str, config: ReconciliationConfig | None = None, *, registry: CollectorRegistry = REGISTRY
@@ -62,17 +65,18 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self.last_reconciliation: datetime | None = None
         self._backoff = self.config.backoff
         self._states: dict[str, ResourceState] = {}
-        self._listed: dict[str, T] = {}  # what the last list showed and nothing has outdated since
-        self._invalidated: set[str] | None = None  # while a list is under way: what has changed since it was asked for
+        self._listed: dict[str, T] = {}  # read by the last list and still current
+        self._invalidated: set[str] | None = None  # while a list is in flight: what changed since it started
         self._next_cycle: set[str] = set()
         self._effects = EffectTracker()
+        self._workers: list[asyncio.Task[None]] = []
         self._loops: list[asyncio.Task[None]] = []
         self._late_finishes: set[asyncio.Task[None]] = set()
         self._poll_now = asyncio.Event()
-        self._polled = False  # whether anything was listed since this process began to act
-        self._epoch = 0  # moves whenever this process stops acting; what belongs to an earlier one decides nothing
+        self._polled = False  # whether a list was started since this process began to act
+        self._epoch = 0  # incremented when this process stops acting; results of an earlier epoch are ignored
         self._list_error = ""
-        self.listed_at: datetime | None = None  # when everything was last listed, and how long that took
+        self.listed_at: datetime | None = None  # when all resources were last listed, and how long that took
         self.listing_seconds: float | None = None
         self._registry = registry
         self._families = controller_metrics(self.config.metric_prefix, registry)
@@ -80,7 +84,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self._duration = self._families.duration.labels(name)
         self._totals = {outcome: self._families.reconciles.labels(name, outcome.value) for outcome in Outcome}
 
-    # What a controller says about its resources
+    # Implemented by a controller
 
     @abstractmethod
     async def list_resources(self) -> Sequence[T]:
@@ -88,33 +92,33 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     @abstractmethod
     async def fetch_single_resource(self, resource_id: str) -> T | None:
-        """One resource as it is now, or None if it is gone."""
+        """The current state of one resource, or None if it is gone."""
 
     @abstractmethod
     async def reconcile_resource(self, resource: T) -> ReconciliationResult:
-        """Bring one resource closer to what is wanted. It may be called again at any time, with nothing changed."""
+        """Bring one resource closer to its desired state. It must be idempotent: it may be called at any time."""
 
     @abstractmethod
     def get_resource_id(self, resource: T) -> str:
         """The key of a resource."""
 
     def get_generation(self, resource: T) -> int | None:
-        """A number that moves when somebody asks for something else; such a change ends a backoff."""
+        """A number that changes with the desired state; such a change ends a backoff."""
         return None
 
-    # Life
+    # Lifecycle
 
     async def start(self) -> None:
-        """Begin to poll and reconcile."""
-        self._begin()
+        """Start to poll and reconcile."""
+        self._start_acting()
 
     async def stop(self) -> None:
-        """Take no more keys, let passes under way finish within the grace, then end."""
+        """Take no more keys, let running passes finish within the grace period, then end."""
         await self._drain_and_stop(STOP_GRACE_SECONDS)
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process may act. Without an election it always may."""
+        """Whether this process may act; always true without an election."""
         return True
 
     @property
@@ -124,27 +128,26 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     @property
     def resource_states(self) -> dict[str, ResourceState]:
-        """What is remembered of each resource, for people to look at."""
+        """The reconciliation state of each resource, for display."""
         return self._states
 
     def trigger(self, resource_id: str | None = None) -> None:
-        """Reconcile one resource, or all, as soon as possible, whatever backoff it is in."""
+        """Reconcile one resource, or all, as soon as possible, ending any backoff."""
         if resource_id is None:
             for state in self._states.values():
                 if self._end_backoff(state):
                     self.queue.add(state.resource_id, Priority.LOW)
             self._poll_now.set()
             return
-        known = self._states.get(resource_id)
-        if known is not None:
-            self._end_backoff(known)
+        if resource_id in self._states:
+            self._end_backoff(self._states[resource_id])
         self._invalidate(resource_id)
         self.queue.add(resource_id, Priority.HIGH)
 
     async def effect(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
-        """Make a call that changes the world outside, once, from within a pass.
+        """Make a call with an external effect, once, from within a pass.
 
-        It starts only while this process may act for the whole of its deadline. The deadline ends the waiting, not the
+        It starts only while this process may act until the call's deadline. The deadline ends the waiting, not the
         call: the key stays busy until the call has really ended.
         """
         key = _current_key.get()
@@ -160,13 +163,13 @@ class ReconciliationHostedService(HostedService, Generic[T]):
     def _check_may_act(self, limit: float) -> None:
         """Raise if this process may not act for the next `limit` seconds."""
 
-    # Waking resources
+    # Queueing resources
 
-    def _wake(self, resource_id: str, generation: int | None, priority: Priority) -> None:
-        """Add a key, unless it waits out a backoff and nobody has asked for anything else since."""
+    def _enqueue(self, resource_id: str, generation: int | None, priority: Priority) -> None:
+        """Queue a key, unless it is in backoff and its desired state has not changed since."""
         state = self._states.get(resource_id)
         if state is not None:
-            state.hear(generation)
+            state.note_generation(generation)
             if state.next_retry_at is not None:
                 if generation is not None and not state.has_new_generation:
                     return
@@ -176,12 +179,12 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self.queue.add(resource_id, priority)
 
     def _end_backoff(self, state: ResourceState) -> bool:
-        """Says whether there was one. Whoever ends it adds the key: nothing else will wake it."""
+        """Returns whether there was one. The caller must queue the key: nothing else will."""
         waiting, state.next_retry_at = state.next_retry_at is not None, None
         return waiting and self.queue.cancel_delayed(state.resource_id)
 
     async def _poll_loop(self) -> None:
-        """List and wake everything, every `interval_seconds`; a failed list is tried again with growing delays."""
+        """List and queue all resources every `interval_seconds`; a failed list is retried with growing delays."""
         loop = asyncio.get_running_loop()
         pause = self._first_poll_delay()
         failures = 0
@@ -197,7 +200,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 pause = self.config.interval_seconds - (loop.time() - began) if self.config.polling_enabled else None
 
     def _first_poll_delay(self) -> float | None:
-        """Seconds until the first list; None: only when somebody asks."""
+        """Seconds until the first list; None: only on request."""
         return self.config.initial_delay if self.config.polling_enabled else None
 
     async def _poll_once(self) -> bool:
@@ -208,7 +211,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             async with asyncio.timeout(self.config.reconcile_timeout):
                 resources = await self.list_resources()
             self.listed_at, self.listing_seconds = clock.now(), clock.boottime() - began
-            self._take_in(resources)
+            self._process_listing(resources)
         except Exception as error:  # noqa: BLE001 - a list may fail in any way; polling goes on
             self._log_list_state(str(error) or type(error).__name__)
             return False
@@ -218,35 +221,35 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         return True
 
     def _invalidate(self, resource_id: str) -> None:
-        """What a list shows, or is just about to show, of this resource may be older than what has happened to it."""
+        """Do not use the listed copy of this resource, nor that of a list in flight: it may be outdated."""
         self._listed.pop(resource_id, None)
         if self._invalidated is not None:
             self._invalidated.add(resource_id)
 
-    def _take_in(self, resources: Sequence[T]) -> None:
+    def _process_listing(self, resources: Sequence[T]) -> None:
         listed = {self.get_resource_id(resource): resource for resource in resources}
-        for resource_id in [known for known in self._states if known not in listed]:
+        for resource_id in [each for each in self._states if each not in listed]:
             self._forget_if_idle(resource_id)
         outdated = self._invalidated or ()
         self._listed = {key: resource for key, resource in listed.items() if key not in outdated}
         for resource_id, resource in listed.items():
-            self._wake(resource_id, self.get_generation(resource), Priority.LOW)
+            self._enqueue(resource_id, self.get_generation(resource), Priority.LOW)
         due, self._next_cycle = sorted(self._next_cycle), set()
         for resource_id in due:
-            self._wake(resource_id, None, Priority.LOW)
+            self._enqueue(resource_id, None, Priority.LOW)
 
     def _forget_if_idle(self, resource_id: str) -> None:
-        """Drop the memory of a resource that is no longer listed, unless something is still to come for it."""
+        """Drop the state of a resource that is no longer listed, unless work is pending for it."""
         state = self._states[resource_id]
         if not self.queue.is_busy(resource_id) and state.next_retry_at is None and resource_id not in self._next_cycle:
             del self._states[resource_id]
 
-    def _log_list_state(self, trouble: str) -> None:
-        if trouble and not self._list_error:
-            log.warning("cannot list resources; trying again", controller=self.name, error=trouble)
-        elif self._list_error and not trouble:
+    def _log_list_state(self, error: str) -> None:
+        if error and not self._list_error:
+            log.warning("cannot list resources; retrying", controller=self.name, error=error)
+        elif self._list_error and not error:
             log.info("resources can be listed again", controller=self.name)
-        self._list_error = trouble
+        self._list_error = error
 
     # Reconciling
 
@@ -257,18 +260,18 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 self.queue.done(key)
                 return
             await self._pass(key)
-            # A pass may find nothing to wait for. A resync of thousands of those must not hold up everybody else, least
-            # of all whoever renews the lease.
+            # A pass may never wait. A resync of thousands of those must not block other tasks, least of all the one
+            # that renews the lease.
             await asyncio.sleep(0)
 
     async def _pass(self, key: str) -> None:
-        """One pass over one resource, from the look at it to the decision when to look again."""
+        """One pass over one resource, from reading it to scheduling the next pass."""
         loop = asyncio.get_running_loop()
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = ResourceState(key)
         state.begin_pass()
-        self.queue.cancel_delayed(key)  # this pass will say anew when to look again
+        self.queue.cancel_delayed(key)  # this pass schedules the next one
         self._next_cycle.discard(key)
         began = loop.time()
         result: ReconciliationResult | None = None
@@ -293,26 +296,27 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 resource = self._listed.pop(key, None)
                 if resource is None:
                     resource = await self.fetch_single_resource(key)
-                    self._invalidate(key)  # a list that is under way may show it as it was before
+                    self._invalidate(key)  # a list in flight may contain an older copy
                 if resource is None:
                     self._states.pop(key, None)
                     return ReconciliationResult.skip("it no longer exists")
                 state.generation = self.get_generation(resource)
                 return await self.reconcile_resource(resource)
         except TimeoutError as error:
-            return ReconciliationResult.retry(str(error) or f"no end within {self.config.reconcile_timeout:g} s")
+            return ReconciliationResult.retry(str(error) or f"not finished within {self.config.reconcile_timeout:g} s")
         except Exception as error:  # noqa: BLE001 - a pass may fail in any way; it is retried
             return self._failed(key, error)
 
     def _failed(self, key: str, error: Exception) -> ReconciliationResult:
         state = self._states.get(key)
         reason = f"{type(error).__name__}: {error}"
-        if state is None or state.last_error != reason:  # said once for each trouble, not once for each retry
-            log.warning("reconcile failed", controller=self.name, resource=key, exc_info=error)
+        if state is None or state.last_error != reason:  # logged once per error, not once per retry
+            details = {"error": reason} if isinstance(error, self.expected_errors) else {"exc_info": error}
+            log.warning("reconcile failed", controller=self.name, resource=key, **details)
         return ReconciliationResult.retry(reason)
 
     def _finish(self, key: str, state: ResourceState, result: ReconciliationResult | None) -> None:
-        """Settle when the key is looked at again. No result: the pass was cut off and nothing follows by itself."""
+        """Schedule the next pass. No result: the pass was aborted and nothing is scheduled."""
         if result is None:
             state.status = ResourceStatus.PENDING
             self.queue.done(key)
@@ -331,12 +335,12 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             else:
                 self.queue.add_after(key, self.config.interval_seconds)
         self.queue.done(key)
-        self._passed(key, result)
+        self._on_pass_done(key, result)
 
     def _finish_retry(self, key: str, state: ResourceState, result: ReconciliationResult) -> None:
         state.status, state.last_error = ResourceStatus.FAILED, result.reason
         if state.has_new_generation:
-            state.retry_count = 0  # somebody asked for something else while this pass failed: that is tried at once
+            state.retry_count = 0  # the desired state changed during the failed pass: try it at once
             self.queue.add(key, Priority.HIGH)
             self.queue.done(key)
             return
@@ -345,58 +349,60 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         state.next_retry_at = clock.after(delay)
         self.queue.done_retry_after(key, delay)
 
-    def _passed(self, key: str, result: ReconciliationResult) -> None:
-        """A pass ended with something else than RETRY."""
+    def _on_pass_done(self, key: str, result: ReconciliationResult) -> None:
+        """Called when a pass ended with another outcome than RETRY."""
 
     def _finish_late(self, key: str, state: ResourceState, result: ReconciliationResult | None) -> None:
         epoch = self._epoch
 
         async def finish() -> None:
-            await self._effects.settled(key)
+            await self._effects.wait_settled(key)
             self._finish(key, state, result if epoch == self._epoch else None)
 
         task = asyncio.create_task(finish(), name=f"{self.name}:late-end:{key}")
         self._late_finishes.add(task)
         task.add_done_callback(self._late_finishes.discard)
 
-    # Beginning and ending to act
+    # Starting and stopping to act
 
-    def _begin(self) -> None:
-        """Start workers and polling. The queue outlives a loss of leadership: calls under way keep their keys busy."""
+    def _start_acting(self) -> None:
+        """Start workers and polling. The queue outlives a loss of leadership: calls in flight keep their keys busy."""
         self._polled = False
         self._poll_now.clear()
         for number in range(self.config.max_concurrent):
-            self._spawn_loop(f"worker-{number}", self._work_loop)
+            self._workers.append(self._run_loop(f"worker-{number}", self._work_loop))
         self._start_loops()
         self._spawn_loop("poll", self._poll_loop)
 
     def _start_loops(self) -> None:
-        """Loops that run beside the workers and are under way before the first list."""
+        """Start the loops that must run before the first list."""
 
     def _spawn_loop(self, name: str, run: Callable[[], Coroutine[object, object, None]]) -> None:
-        """Run a loop for as long as this process acts."""
+        """Run a loop while this process acts."""
+        self._loops.append(self._run_loop(name, run))
+
+    def _run_loop(self, name: str, run: Callable[[], Coroutine[object, object, None]]) -> asyncio.Task[None]:
         label = f"{self.name}:{name}"
-        self._loops.append(asyncio.create_task(keep_running(label, run, self._backoff), name=label))
+        return asyncio.create_task(keep_running(label, run, self._backoff), name=label)
 
     async def _drain_and_stop(self, grace: float) -> None:
-        """Stop in good order: nothing new begins, passes under way get `grace` seconds, the rest is cut off."""
-        if self._loops:
-            others = [duty for duty in self._loops if ":worker-" not in duty.get_name()]
-            await cancel_and_wait(others)
+        """Stop gracefully: nothing new starts, running passes get `grace` seconds, the rest is aborted."""
+        if self._workers:
+            await cancel_and_wait(self._loops)
             self.queue.clear()
             try:
                 async with asyncio.timeout(grace):
-                    await self.queue.drained()
+                    await self.queue.wait_drained()
             except TimeoutError:
-                log.warning("passes cut off", controller=self.name, busy=self.queue.busy)
+                log.warning("passes aborted", controller=self.name, busy=self.queue.busy)
         await self._abort()
 
     async def _abort(self) -> None:
-        """Stop at once: waiting keys are dropped, passes cancelled. Calls already sent go on to their end."""
+        """Stop at once: drop waiting keys and cancel passes. Calls that were sent continue to their end."""
         self._epoch += 1
         self.queue.clear()
-        duties, self._loops = self._loops, []
-        await cancel_and_wait(duties)
+        tasks, self._workers, self._loops = [*self._workers, *self._loops], [], []
+        await cancel_and_wait(tasks)
         self.queue.clear()
         self._next_cycle.clear()
         self._listed.clear()

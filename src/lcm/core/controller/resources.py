@@ -1,4 +1,4 @@
-"""What a controller says of a resource after a pass, and what is remembered of it until the next."""
+"""The result of a reconciliation pass, the state kept between passes, and the configuration of a controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationConfig:
-    """How a controller polls, retries and counts."""
+    """How a controller polls, retries and names its metrics."""
 
     interval_seconds: float = 30.0
     initial_delay: float = 5.0
@@ -36,7 +36,7 @@ class ReconciliationConfig:
 
 
 class Outcome(Enum):
-    """How a pass over a resource ended."""
+    """The outcome of a reconciliation pass."""
 
     SUCCESS = "success"
     REQUEUE = "requeue"
@@ -46,36 +46,36 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationResult:
-    """The outcome of a pass. A reason is for people; `after` is for REQUEUE: None means the next polling cycle."""
+    """The result of a pass. `reason` is for display; `after` is for REQUEUE: None means the next polling cycle."""
 
     outcome: Outcome
     reason: str = ""
     after: float | None = None
-    read_only: bool = False  # nothing was written and nobody called: what others have read of it still holds
+    read_only: bool = False  # nothing was written or called: copies read meanwhile are still valid
 
     @classmethod
     def success(cls, reason: str = "") -> ReconciliationResult:
-        """It is as it should be."""
+        """The resource is in its desired state."""
         return cls(Outcome.SUCCESS, reason)
 
     @classmethod
     def requeue(cls, reason: str = "", *, after: float | None = None) -> ReconciliationResult:
-        """Not there yet, and that is in order: look again."""
+        """In progress as expected: check again."""
         return cls(Outcome.REQUEUE, reason, after)
 
     @classmethod
     def retry(cls, reason: str) -> ReconciliationResult:
-        """Something failed that may work later: try again with growing delays."""
+        """Something failed: retry with growing delays."""
         return cls(Outcome.RETRY, reason)
 
     @classmethod
     def skip(cls, reason: str = "") -> ReconciliationResult:
-        """Nothing here for this controller to do."""
+        """There is nothing for this controller to do."""
         return cls(Outcome.SKIP, reason)
 
 
 class ResourceStatus(Enum):
-    """Where a resource stands with its reconciliation."""
+    """The reconciliation status of a resource."""
 
     PENDING = "PENDING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -85,28 +85,28 @@ class ResourceStatus(Enum):
 
 @dataclass(slots=True)
 class ResourceState:
-    """What is remembered of a resource between passes. It is only memory: losing it costs a pass, never correctness."""
+    """What is kept about a resource between passes. Losing it costs a pass, never correctness."""
 
     resource_id: str
     status: ResourceStatus = ResourceStatus.PENDING
     retry_count: int = 0
-    next_retry_at: datetime | None = None  # set while it waits out a backoff, and only then
+    next_retry_at: datetime | None = None  # set only during a backoff
     last_reconciled_at: datetime | None = None
     generation: int | None = None
     last_error: str = ""
-    latest_generation: int | None = None  # the newest that anybody told us of since the last pass began
+    latest_generation: int | None = None  # the newest generation reported since the last pass began
 
     @property
     def has_new_generation(self) -> bool:
-        """Whether somebody has asked for something else than what the last pass saw."""
+        """Whether the desired state is newer than what the last pass saw."""
         return _is_newer(self.latest_generation, self.generation)
 
     def begin_pass(self) -> None:
-        """What was heard so far is what this pass answers; only what is heard from now on is news."""
+        """This pass handles all generations reported so far; only later ones count as new."""
         self.status, self.next_retry_at, self.latest_generation = ResourceStatus.IN_PROGRESS, None, None
 
-    def hear(self, generation: int | None) -> None:
-        """Take note of a generation; news that come late never take it back."""
+    def note_generation(self, generation: int | None) -> None:
+        """Record a generation; a late report of an older one changes nothing."""
         if self.latest_generation is None or _is_newer(generation, self.latest_generation):
             self.latest_generation = generation
 

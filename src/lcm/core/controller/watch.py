@@ -1,4 +1,4 @@
-"""The first change of a key passes at once; what follows within the window is gathered into one at its end."""
+"""Controllers that react to changes at once, with polling as the fallback."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ V = TypeVar("V")
 
 
 class Debouncer(Generic[V]):
-    """One window per key, so that one busy key does not delay another. Of what is gathered the latest value counts."""
+    """Passes the first change of a key on at once, and the latest of those within the window at its end.
+
+    There is one window per key, so that a busy key does not delay another.
+    """
 
     def __init__(self, window: float, sink: Callable[[str, V], None]) -> None:
         self._window = window
         self._sink = sink
         self._open: dict[str, asyncio.TimerHandle] = {}
-        self._gathered: dict[str, V] = {}
+        self._pending: dict[str, V] = {}
 
     def touch(self, key: str, value: V) -> None:
         """Pass the change on now, or at the end of the window that an earlier one opened."""
         if key in self._open:
-            self._gathered[key] = value
+            self._pending[key] = value
             return
         self._pass_on(key, value)
 
     def cancel(self) -> None:
-        """Forget what was gathered and close all windows."""
+        """Drop pending changes and close all windows."""
         for timer in self._open.values():
             timer.cancel()
         self._open.clear()
-        self._gathered.clear()
+        self._pending.clear()
 
     def _pass_on(self, key: str, value: V) -> None:
         if self._window > 0:
@@ -53,8 +56,8 @@ class Debouncer(Generic[V]):
 
     def _close(self, key: str) -> None:
         del self._open[key]
-        if key in self._gathered:
-            self._pass_on(key, self._gathered.pop(key))
+        if key in self._pending:
+            self._pass_on(key, self._pending.pop(key))
 
 
 log = structlog.get_logger(__name__)
@@ -62,7 +65,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WatchConfig:
-    """What to watch and how to come back when the stream is lost."""
+    """What to watch and how to reconnect when the stream is lost."""
 
     enabled: bool = True
     prefix: str = ""
@@ -72,7 +75,7 @@ class WatchConfig:
 
 
 class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
-    """While it leads, it watches a prefix, verifies everything once, and then polls."""
+    """While it leads, it watches a prefix, reconciles every resource once (start-up sweep), and then polls."""
 
     def __init__(
         self,
@@ -95,16 +98,16 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
     # For subclasses
 
     def parse_watch_key(self, key: str) -> str | None:
-        """The resource a watched key is about, or None for a key that is nobody's."""
+        """The id of the resource that a watched key belongs to, or None."""
         resource_id = key.removeprefix(self.watch.prefix)
         return resource_id if resource_id and "/" not in resource_id else None
 
     def accept_event(self, event: WatchEvent) -> bool:
-        """Whether a change is of interest to this controller."""
+        """Whether a change is relevant for this controller."""
         return True
 
     def event_generation(self, event: WatchEvent) -> int | None:
-        """The generation a change tells of; None (also for a deletion) always wakes the resource."""
+        """The generation in a change; None (also for a deletion) always queues the resource."""
         if event.kind is EventKind.DELETE:
             return None
         try:
@@ -114,17 +117,17 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         return generation if isinstance(generation, int) else None
 
     def start_leader_loops(self) -> None:
-        """Start loops of the controller's own with `_spawn_loop`: they run after the watch, before the start-up sweep."""
+        """Start the controller's own loops with `_spawn_loop`: after the watch, before the start-up sweep."""
 
     async def on_startup_sweep_done(self) -> None:
-        """Every resource has been verified once in this term."""
+        """Called once every resource was verified in this term."""
 
     @property
     def watching(self) -> bool:
-        """Whether changes arrive as they happen; if not, polling finds them."""
+        """Whether the watch is connected; if not, polling finds changes."""
         return self._follower is not None and self._follower.connected
 
-    # The order of taking office: watch, own loops, start-up sweep, then polling
+    # The order when leadership is won: watch, own loops, start-up sweep, then polling
 
     def _start_loops(self) -> None:
         self._sweep_remaining = None
@@ -135,9 +138,9 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
             self._follower = Follower(
                 self.coordination,
                 self.watch.prefix,
-                listed=self._on_first_list,
-                changed=self._on_event,
-                lost=self._families.reconnects.labels(self.name).inc,
+                on_list=self._on_first_list,
+                on_change=self._on_event,
+                on_lost=self._families.reconnects.labels(self.name).inc,
                 reconnect_delay=self.watch.reconnect_delay,
                 max_reconnect_attempts=self.watch.max_reconnect_attempts,
             )
@@ -154,14 +157,14 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
     async def _abort(self) -> None:
         self._debouncer.cancel()
         await super()._abort()
-        self._debouncer.cancel()  # an event may have come in while the watch was being stopped
+        self._debouncer.cancel()  # an event may have arrived while the watch was stopping
         self._follower = None
         self._startup_sweep_active = False
 
     # Events
 
     def _on_first_list(self, _: Listing) -> None:
-        """What changed before this list is found by listing the resources after it; if none is to come, ask for one."""
+        """A list of resources after this one shows all earlier changes; if none is due, request one."""
         if self._polled or self._first_poll_delay() is None:
             self._poll_now.set()
 
@@ -172,32 +175,32 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
             self._debouncer.touch(resource_id, self.event_generation(event))
 
     def _changed(self, resource_id: str, generation: int | None) -> None:
-        self._wake(resource_id, generation, Priority.HIGH)
+        self._enqueue(resource_id, generation, Priority.HIGH)
 
     # The start-up sweep
 
     async def _startup_reconcile_sweep(self) -> None:
-        """Wait until each resource of the term's first list has had a pass that did not fail, then say so."""
+        """Wait until each resource of the term's first list had a pass that did not fail."""
         await self._sweep_listed.wait()
         try:
             async with asyncio.timeout(self.config.startup_sweep_timeout):
                 await self._sweep_passed.wait()
         except TimeoutError:
             left = sorted(self._sweep_remaining or ())
-            log.warning("start-up sweep ends with some unverified", controller=self.name, left=len(left), some=left[:5])
+            log.warning("start-up sweep timed out", controller=self.name, unverified=len(left), examples=left[:5])
         self._startup_sweep_active = False
         await self.on_startup_sweep_done()
         log.info("start-up sweep done", controller=self.name, term=self.term)
 
-    def _take_in(self, resources: Sequence[T]) -> None:
-        super()._take_in(resources)
+    def _process_listing(self, resources: Sequence[T]) -> None:
+        super()._process_listing(resources)
         if self._startup_sweep_active and self._sweep_remaining is None:
             self._sweep_remaining = {self.get_resource_id(resource) for resource in resources}
             self._sweep_listed.set()
             self._check_sweep_done()
 
-    def _passed(self, key: str, result: ReconciliationResult) -> None:
-        super()._passed(key, result)
+    def _on_pass_done(self, key: str, result: ReconciliationResult) -> None:
+        super()._on_pass_done(key, result)
         if self._sweep_remaining is not None:
             self._sweep_remaining.discard(key)
             self._check_sweep_done()

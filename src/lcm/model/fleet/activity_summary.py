@@ -1,4 +1,4 @@
-"""What happened while nobody looked: what automation did, what people did, and what stopped workers saved."""
+"""Activity summary of a period: actions of automation and people, and the savings from stopped workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lcm.model.base import CaseInsensitiveEnum, LenientModel, UtcDatetime
 
 
 class StatusEvent(CaseInsensitiveEnum):
-    """What a controller's report of a status amounts to, where that is worth a word of its own in the audit."""
+    """The meaning of a status update, where the audit log records it."""
 
     FAILED = "failed"
     GONE = "gone"
@@ -22,7 +22,7 @@ class StatusEvent(CaseInsensitiveEnum):
 
 
 class AutomatedAction(CaseInsensitiveEnum):
-    """What automation does that people want to hear of, in the order in which they do."""
+    """Automated actions in the activity summary, in the order of their importance."""
 
     FAILED = "failed"
     STUCK = "stuck"
@@ -45,14 +45,14 @@ class AutomatedAction(CaseInsensitiveEnum):
 
 
 class ActivitySubject(LenientModel):
-    """What something was done to: a worker or a lablet by its id and name, or whatever else the audit names."""
+    """The subject of an action: a worker or lablet by id and name, or any other subject of the audit log."""
 
     id: str
     name: str = ""
 
 
 class ActivityCount(LenientModel):
-    """Something that was done, how often, and to whom: some of them, the last first."""
+    """An action, how often it happened, and some of its subjects, the latest first."""
 
     what: str
     count: Annotated[int, Field(ge=1)]
@@ -60,7 +60,7 @@ class ActivityCount(LenientModel):
 
 
 class WorkerSaving(LenientModel):
-    """A worker that was stopped for a part of the time, and what that saved."""
+    """A worker that was stopped for a part of the period, and what that saved."""
 
     worker_id: str
     name: str
@@ -69,40 +69,43 @@ class WorkerSaving(LenientModel):
 
 
 class ActivitySummary(LenientModel):
-    """A span of time as automation and people filled it. Stops from outside count as people's."""
+    """What automation and people did in a period. Stops outside LCM count as people's."""
 
     since: UtcDatetime
     until: UtcDatetime
-    complete: bool = Field(default=True, description="False: so much happened that `since` was moved to a later time.")
+    complete: bool = Field(
+        default=True,
+        description="False if the period was shortened (a later `since`) because it contained too many entries.",
+    )
     automation: tuple[ActivityCount, ...] = ()
     people: tuple[ActivityCount, ...] = ()
     saved_usd: float = 0.0
     saved_by_policy_usd: float = 0.0
     saved_by_people_usd: float = 0.0
-    stopped_throughout: int = Field(default=0, description="Workers that were stopped all the time.")
+    stopped_throughout: int = Field(default=0, description="Number of workers that were stopped for the whole period.")
     savers: tuple[WorkerSaving, ...] = Field(
-        default=(), description="Those that were stopped for a part; the most first."
+        default=(), description="Workers that were stopped for a part of the period, the largest savings first."
     )
 
 
 ACTION_LABELS = {
     AutomatedAction.FAILED: "failed",
     AutomatedAction.STUCK: "got stuck",
-    AutomatedAction.GONE: "recorded as terminated: its instance was gone",
+    AutomatedAction.GONE: "marked as terminated: its instance was gone",
     AutomatedAction.BREAKER_OPENED: "breaker opened",
-    AutomatedAction.LICENSE_LEAKED: "licence leaked",
+    AutomatedAction.LICENSE_LEAKED: "license leaked",
     AutomatedAction.INSTANCE_LEAKED: "leaked instance found",
     AutomatedAction.REPLACED: "replaced after its instance was lost",
-    AutomatedAction.RESTARTED: "started again after a stop from outside",
-    AutomatedAction.DRIFT_ACCEPTED: "left stopped after a stop from outside",
-    AutomatedAction.AUTO_PAUSED: "paused because nobody used it",
+    AutomatedAction.RESTARTED: "restarted after an external stop",
+    AutomatedAction.DRIFT_ACCEPTED: "left stopped after an external stop",
+    AutomatedAction.AUTO_PAUSED: "paused because it was idle",
     AutomatedAction.DRAINED: "drained by scale-down",
     AutomatedAction.DRAIN_FAILED: "could not be drained",
     AutomatedAction.RESUMED: "resumed by scale-up",
     AutomatedAction.LAUNCHED: "created by scale-up",
-    AutomatedAction.SCALE_UP_REJECTED: "scale-up refused",
-    AutomatedAction.IMPORTED: "found and imported",
-    AutomatedAction.LEAK_ENDED: "leaked instance ended",
+    AutomatedAction.SCALE_UP_REJECTED: "scale-up rejected",
+    AutomatedAction.IMPORTED: "discovered and imported",
+    AutomatedAction.LEAK_ENDED: "leaked instance terminated",
     AutomatedAction.BREAKER_CLOSED: "breaker closed",
 }
 PROBLEM_ACTIONS = (
@@ -115,7 +118,7 @@ PROBLEM_ACTIONS = (
     AutomatedAction.DRAIN_FAILED,
     AutomatedAction.SCALE_UP_REJECTED,
 )
-"""What somebody should look at in the morning."""
+"""Actions that need attention."""
 
 _ACTION_BY_NAME = {deed.value: deed for deed in AutomatedAction}
 _STATUS_REPORTED = "status_reported"
@@ -123,7 +126,7 @@ _SCALE_UP_ACCEPTED = "scale_up_accepted"
 
 
 def automated_action_of(line: AuditEntry) -> AutomatedAction | None:
-    """What automation did by this line of the audit; None for people's lines and for what nobody needs to hear of."""
+    """Return the automated action of an audit entry; None for actions of people and for entries of no interest."""
     if line.actor.kind is ActorKind.PERSON:
         return None
     if line.action == _STATUS_REPORTED:
@@ -134,6 +137,6 @@ def automated_action_of(line: AuditEntry) -> AutomatedAction | None:
 
 
 def action_label(what: str) -> str:
-    """What was done, as people say it; an action of people is its own word."""
+    """Return the label of an action; actions of people are their own label."""
     deed = _ACTION_BY_NAME.get(what)
     return what.replace("_", " ") if deed is None else ACTION_LABELS[deed]

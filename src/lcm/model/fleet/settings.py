@@ -1,4 +1,4 @@
-"""Settings that people change at run time and controllers read: a stored value beats the environment."""
+"""Fleet settings, which can be changed at run time. A stored value overrides the startup configuration."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ SecondsOrZero = Annotated[float, Field(ge=0, le=60 * 60 * 24 * 365, strict=True)
 
 
 class IdleAction(CaseInsensitiveEnum):
-    """Who acts on an idle worker when both auto-pause and scale-down are switched on."""
+    """Which policy handles an idle worker if both auto-pause and scale-down are enabled."""
 
     PAUSE = "pause"
     DRAIN = "drain"
 
 
 class DriftPolicy(CaseInsensitiveEnum):
-    """What follows when somebody stops an instance that should run."""
+    """What happens when an instance that should run is stopped outside LCM."""
 
     RESTORE = "restore"
     ACCEPT = "accept"
 
 
 class IdleSettings(LenientModel):
-    """When a worker counts as idle, and whether it is then paused."""
+    """When a worker is idle, and whether it is then paused."""
 
     worker_idle_timeout_minutes: Minutes = 60
     worker_auto_pause_enabled: StrictBool = True
@@ -39,7 +39,7 @@ class IdleSettings(LenientModel):
 
 
 class DiscoverySettings(LenientModel):
-    """How instances that are not ours yet are found."""
+    """How existing instances are discovered, and how lost and leaked ones are handled."""
 
     worker_discovery_enabled: StrictBool = True
     discovery_interval: Seconds = 300
@@ -51,7 +51,7 @@ class DiscoverySettings(LenientModel):
 
 
 class ScalingSettings(LenientModel):
-    """How the fleet shrinks and grows by itself."""
+    """How the fleet scales down and up automatically."""
 
     scale_down_enabled: StrictBool = False
     min_workers: Annotated[int, Field(ge=0, le=100_000), WHOLE_NUMBER] = 0
@@ -60,7 +60,7 @@ class ScalingSettings(LenientModel):
 
 
 class FleetSettings(LenientModel):
-    """All of them."""
+    """All fleet settings."""
 
     idle: IdleSettings = IdleSettings()
     discovery: DiscoverySettings = DiscoverySettings()
@@ -68,7 +68,7 @@ class FleetSettings(LenientModel):
 
 
 def _make_patch_model(group: type[LenientModel]) -> type[StrictModel]:
-    """The group with every value optional: only what is given counts, and null takes a stored value back."""
+    """Make a model of the group in which every field is optional; null resets a stored value to its default."""
     fields: dict[str, Any] = {}
     for name, info in group.model_fields.items():
         kind: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
@@ -83,13 +83,13 @@ ScalingSettingsPatch = _make_patch_model(ScalingSettings)
 
 
 class FleetSettingsPatch(StrictModel):
-    """Values to store, by group and name; null takes a stored value back."""
+    """Values to store, by group and name; null resets a stored value to its default."""
 
     idle: IdleSettingsPatch = Field(default_factory=IdleSettingsPatch)  # type: ignore[valid-type]
     discovery: DiscoverySettingsPatch = Field(default_factory=DiscoverySettingsPatch)  # type: ignore[valid-type]
     scaling: ScalingSettingsPatch = Field(default_factory=ScalingSettingsPatch)  # type: ignore[valid-type]
 
-    def given(self, group: str) -> dict[str, Any]:
-        """What is given for a group, as it is stored."""
+    def provided(self, group: str) -> dict[str, Any]:
+        """Return the given values of a group, in the form in which they are stored."""
         part: StrictModel = getattr(self, group)
         return part.model_dump(mode="json", include=part.model_fields_set)

@@ -1,4 +1,4 @@
-"""The fleet as a whole."""
+"""The state of the fleet as a whole."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lcm.model.audit import DecisionReport
 from lcm.model.base import LenientModel, UtcDatetime
-from lcm.model.decision import DecisionReport
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 InstallationId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{2,62}$", examples=["lcm-3f9k2m1xq0ab"])]
-"""The value of the tag lcm:installation: 3 to 63 lower-case letters, digits and dashes, the first no dash."""
+"""The value of the tag lcm:installation: 3 to 63 lower-case letters, digits and dashes, not starting with a dash."""
 
 
 class Installation(LenientModel):
-    """Which installation this is. Only instances that carry its id are adopted, called leaked, or ended."""
+    """The id of this installation. Only instances tagged with it are adopted, reported as leaked, or terminated."""
 
     installation_id: InstallationId
 
 
 class FleetCapacity(LenientModel):
-    """What running workers offer together."""
+    """The total capacity of all running workers."""
 
     cpu_cores: int = 0
     memory_gb: float = 0
@@ -32,7 +32,7 @@ class FleetCapacity(LenientModel):
 
 
 class Breaker(LenientModel):
-    """Whether marking workers as lost is suspended in a region, and why."""
+    """The breaker of a region. While it is open, no worker there is marked as lost."""
 
     region: str
     open: bool
@@ -43,10 +43,10 @@ class Breaker(LenientModel):
 
 
 class FleetState(LenientModel):
-    """What holds for the fleet as a whole.
+    """State that applies to the whole fleet.
 
-    It changes with every worker that leaves service, so that whoever counts
-    how many are left and stops one more notices that another was faster.
+    It changes with every worker that leaves service. So a concurrent scale-down, which counted
+    the remaining workers before, gets a version conflict instead of stopping one too many.
     """
 
     hold: Hold | None = None
@@ -56,7 +56,7 @@ class FleetState(LenientModel):
 
 
 class LeadershipTerm(LenientModel):
-    """The newest term that a controller has announced."""
+    """The latest leadership term that a controller has announced."""
 
     controller: str
     term: int
@@ -64,12 +64,18 @@ class LeadershipTerm(LenientModel):
     startup_sweep_done: bool = False
 
 
+class LeadershipReset(LenientModel):
+    """The controller whose latest term was reset."""
+
+    controller: str
+
+
 class FleetSummary(LenientModel):
-    """Counts, capacity and cost; what is suspended; who leads."""
+    """Counts, capacity and cost of the fleet, holds and open breakers, and the current leaders."""
 
     workers: int
     ready: int
-    problems: int = Field(default=0, description="Workers that need somebody's attention.")
+    problems: int = Field(default=0, description="Number of workers with a problem.")
     by_status: dict[WorkerStatus, int] = Field(default_factory=dict)
     by_region: dict[str, dict[WorkerStatus, int]] = Field(default_factory=dict)
     lablets_by_status: dict[LabletStatus, int] = Field(default_factory=dict)
@@ -84,7 +90,7 @@ class FleetSummary(LenientModel):
 
 
 class PlannedWorker(LenientModel):
-    """What would be done now for one worker, and why."""
+    """The planned actions for one worker, and why."""
 
     worker_id: str
     name: str
@@ -94,7 +100,7 @@ class PlannedWorker(LenientModel):
 
 
 class FleetPlan(LenientModel):
-    """What would be done now."""
+    """The actions that controllers would take now."""
 
     items: tuple[PlannedWorker, ...]
     next_cursor: str | None = None

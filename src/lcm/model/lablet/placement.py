@@ -1,7 +1,7 @@
-"""Whether a lablet fits on a worker, which worker is best, and what a reservation changes: pure rules.
+"""Placement rules: whether a lablet fits on a worker, which worker is best, and what a reservation changes.
 
-The scheduler plans by them and the control plane checks them again in the commit that reserves, so that both say
-the same in the same words. A worker that is not `ready` by its own record is never chosen.
+The rules are pure. The scheduler plans with them, and the control plane checks them again in the commit that reserves,
+so that both give the same reasons. A worker that is not `ready` by its own record is never chosen.
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 import operator
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
+
+from lcm.model.base import CaseInsensitiveEnum, LenientModel, SingleLineText
 from lcm.model.formatting import as_clause
 from lcm.model.lablet.ports import DEFAULT_PORTS, PortRange
+from lcm.model.lablet.record import MAX_REJECTIONS, LabletRequirements, Rejection
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
 from lcm.model.worker.template import Allocation
 
@@ -20,13 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from lcm.model.lablet.record import LabletRequirements
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import Capacity, WorkerTemplate
 
 
 _ROUNDING_DIGITS = 9
-"""Sums of shares such as 0.1 are rounded: what is given back leaves exactly what was there before."""
+"""Sums of fractions such as 0.1 are rounded, so that a release restores exactly the previous value."""
 
 _MAX_NAMED = 5
 _MAX_LABLET_BONUS = 0.05
@@ -45,9 +48,9 @@ def rejection_reason(
     ports: PortRange = DEFAULT_PORTS,
     taken: Allocation | None = None,
 ) -> str | None:
-    """Why the lablet cannot be placed on the worker as it is now, as a person would say it; None: it fits.
+    """Return why the lablet cannot be placed on the worker in its current state; None if it fits.
 
-    `taken` is what counts as taken, for whoever plans ahead; by itself it is what the record says.
+    `taken` replaces the allocation in the record when a caller plans ahead.
     """
     used = worker.allocation if taken is None else taken
     return (
@@ -63,34 +66,34 @@ def rejection_reason(
 
 
 def check_ready(worker: Worker) -> str | None:
-    """Not `ready`: running, wanted so, and CML answers."""
+    """The worker must be `ready`."""
     if worker.ready:
         return None
     if worker.status is not WorkerStatus.RUNNING:
         return f"it is {worker.status}"
     if worker.desired_status is not DesiredStatus.RUNNING:
-        return f"it is wanted {worker.desired_status}"
+        return f"its desired status is {worker.desired_status}"
     return "it is running, but its CML is not ready"
 
 
 def check_hold(worker: Worker, now: datetime) -> str | None:
-    """On hold by a person."""
+    """The worker must not be on hold."""
     if worker.hold is None or not worker.hold.active(now):
         return None
     return f"it is on hold by {worker.hold.by}: {as_clause(worker.hold.reason)}"[:300]
 
 
 def check_license(worker: Worker, requirements: LabletRequirements) -> str | None:
-    """A licence is needed, and its CML is not registered."""
+    """Its CML must be registered if the lablet needs a license."""
     if not requirements.license or worker.license_status is LicenseStatus.REGISTERED:
         return None
-    return f"needs a licence, its CML is {worker.license_status}"
+    return f"needs a license, its CML is {worker.license_status}"
 
 
 def check_capacity(capacity: Capacity | None, taken: Allocation, requirements: LabletRequirements) -> str | None:
-    """Which of CPU, memory, storage and nodes is not left in the amount needed; the first of them."""
+    """CPU, memory, storage and nodes must suffice; the first shortage is returned."""
     if capacity is None:
-        return "its capacity is not known: it has no template"
+        return "its capacity is unknown because it has no template"
     if _rounded_sum(taken.cpu_cores, requirements.cpu_cores) > capacity.cpu_cores:
         return _shortage_reason(requirements.cpu_cores, capacity.cpu_cores - taken.cpu_cores, "CPU cores", "CPU core")
     if _rounded_sum(taken.memory_gb, requirements.memory_gb) > capacity.memory_gb:
@@ -103,7 +106,7 @@ def check_capacity(capacity: Capacity | None, taken: Allocation, requirements: L
 
 
 def check_cml_version(worker: Worker, requirements: LabletRequirements) -> str | None:
-    """Its CML is not of a version that was asked for, or nobody knows its version."""
+    """The version of its CML must be known and in the required range."""
     if requirements.cml_version is None:
         return None
     if worker.cml_version is None:
@@ -114,11 +117,11 @@ def check_cml_version(worker: Worker, requirements: LabletRequirements) -> str |
 
 
 def check_node_definitions(worker: Worker, requirements: LabletRequirements) -> str | None:
-    """Its CML does not offer a node definition that the topology uses, or nobody knows what it offers."""
+    """Its CML must be known to offer all node definitions of the topology."""
     if not requirements.node_definitions:
         return None
     if worker.node_definitions is None:
-        return "which node definitions its CML offers is not known yet"
+        return "the node definitions of its CML are not known yet"
     missing = sorted(set(requirements.node_definitions).difference(worker.node_definitions))
     if not missing:
         return None
@@ -127,37 +130,37 @@ def check_node_definitions(worker: Worker, requirements: LabletRequirements) -> 
 
 
 def check_ports(taken: Allocation, requirements: LabletRequirements, ports: PortRange) -> str | None:
-    """Not as many ports are free as are named."""
-    wanted = len(requirements.ports)
-    if wanted and (free := ports.count_free(taken.ports)) < wanted:
-        return _shortage_reason(wanted, free, "ports", "port")
+    """Enough ports must be free."""
+    needed = len(requirements.ports)
+    if needed and (free := ports.count_free(taken.ports)) < needed:
+        return _shortage_reason(needed, free, "ports", "port")
     return None
 
 
 def check_region(worker: Worker, aws_region: str | None) -> str | None:
-    """In another region than was asked for."""
+    """The worker must be in the requested region."""
     if aws_region is None or worker.aws_region == aws_region:
         return None
-    return f"it is in {worker.aws_region}, asked for is {aws_region}"
+    return f"it is in {worker.aws_region}, not in {aws_region}"
 
 
-# The score
+# Score
 
 
 def placement_score(capacity: Capacity, taken: Allocation) -> float:
-    """How full a worker is before the new lablet comes: the fullest that still fits is the best.
+    """Return how full a worker is before the placement: the fullest worker that still fits is the best.
 
-    The mean of what is taken of CPU and memory, and a little for each lablet that is there already.
+    The score is the mean utilization of CPU and memory, plus a small bonus for each lablet on the worker.
     """
     share = (taken.cpu_cores / capacity.cpu_cores + taken.memory_gb / capacity.memory_gb) / 2
     return share + min(_MAX_LABLET_BONUS, _LABLET_BONUS * taken.lablets)
 
 
-# What a reservation changes
+# Reservations
 
 
 def with_lablet(taken: Allocation, requirements: LabletRequirements, ports: Iterable[int] = ()) -> Allocation:
-    """What is taken once the lablet is placed."""
+    """Return the allocation after a placement."""
     return Allocation(
         cpu_cores=_rounded_sum(taken.cpu_cores, requirements.cpu_cores),
         memory_gb=_rounded_sum(taken.memory_gb, requirements.memory_gb),
@@ -169,7 +172,7 @@ def with_lablet(taken: Allocation, requirements: LabletRequirements, ports: Iter
 
 
 def without_lablet(taken: Allocation, requirements: LabletRequirements, ports: Iterable[int] = ()) -> Allocation:
-    """What is taken once the lablet is gone; never less than nothing."""
+    """Return the allocation after a release; no value becomes negative."""
     return Allocation(
         cpu_cores=max(0.0, _rounded_sum(taken.cpu_cores, -requirements.cpu_cores)),
         memory_gb=max(0.0, _rounded_sum(taken.memory_gb, -requirements.memory_gb)),
@@ -186,7 +189,7 @@ def without_lablet(taken: Allocation, requirements: LabletRequirements, ports: I
 def cheapest_template(
     templates: Iterable[WorkerTemplate], requirements: LabletRequirements, *, ports: PortRange = DEFAULT_PORTS
 ) -> WorkerTemplate | None:
-    """The cheapest enabled template whose whole capacity holds the lablet, ties by name; None: there is none."""
+    """Return the cheapest enabled template whose capacity suffices for the lablet, ties by name; None if none does."""
     fitting = [
         template
         for template in templates
@@ -198,7 +201,7 @@ def cheapest_template(
 def check_template(
     template: WorkerTemplate, requirements: LabletRequirements, *, ports: PortRange = DEFAULT_PORTS
 ) -> str | None:
-    """Why an empty worker of the template would not hold the lablet; None: it would."""
+    """Return why an empty worker of the template would not fit the lablet; None if it would."""
     nothing = Allocation()
     return check_capacity(template.capacity, nothing, requirements) or check_ports(nothing, requirements, ports)
 
@@ -206,13 +209,15 @@ def check_template(
 def no_template_reason(
     templates: Iterable[WorkerTemplate], requirements: LabletRequirements, *, ports: PortRange = DEFAULT_PORTS
 ) -> str:
-    """Why no worker that could be launched would ever hold the lablet."""
-    told = []
+    """Return why no worker that could be launched would fit the lablet."""
+    reasons = []
     for template in sorted(templates, key=lambda template: template.name):
         why = "it is disabled" if not template.enabled else check_template(template, requirements, ports=ports)
         if why is not None:
-            told.append(f"{template.name}: {why}")
-    return f"no worker template can hold it ({'; '.join(told)})"[:500] if told else "there is no worker template"
+            reasons.append(f"{template.name}: {why}")
+    return (
+        f"no worker template is large enough ({'; '.join(reasons)})"[:500] if reasons else "no worker template exists"
+    )
 
 
 def _rounded_sum(one: float, other: float) -> float:
@@ -223,6 +228,9 @@ def _shortage_reason(needed: float, left: float, unit: str, one_unit: str | None
     named = one_unit if one_unit is not None and needed == 1 else unit
     left = max(0.0, round(left, 3))
     return f"needs {needed:g} {named}, {left:g} {'is' if left == 1 else 'are'} left"
+
+
+# Version ranges of CML
 
 
 VersionNumbers = tuple[int, ...]
@@ -241,15 +249,15 @@ _OPERATORS: dict[str, Callable[[VersionNumbers, VersionNumbers], bool]] = {
 
 
 @lru_cache(maxsize=1024)
-def version_in_range(version: str, wanted: str) -> bool:
-    """Whether a version that CML tells (`2.7.0+build.4`) meets every comparison; what has no number meets none.
+def version_in_range(version: str, version_range: str) -> bool:
+    """Whether a version reported by CML (`2.7.0+build.4`) is in a range such as `>=2.6,<3`.
 
-    Parts that are not written are nought: 2.6 is 2.6.0. What follows the numbers (a build) is not compared.
+    Missing parts are zero: 2.6 is 2.6.0. A build suffix is not compared. A version without a number is in no range.
     """
     release = _parse_version(version)
     if release is None:
         return False
-    for comparison in wanted.split(","):
+    for comparison in version_range.split(","):
         found = _COMPARISON.fullmatch(comparison)
         if found is None:
             return False
@@ -267,3 +275,47 @@ def _parse_version(version: str) -> VersionNumbers | None:
 def _pad_version(numbers: str) -> VersionNumbers:
     parts = tuple(int(part) for part in numbers.split("."))
     return parts + (0,) * (_VERSION_PARTS - len(parts))
+
+
+# Preview
+
+
+class PreviewOutcome(CaseInsensitiveEnum):
+    """What the scheduler would do with the lablet now."""
+
+    PLACE = "place"
+    WAIT = "wait"
+    RESUME = "resume"
+    LAUNCH = "launch"
+    REFUSE = "refuse"
+
+
+class PlacementCandidate(LenientModel):
+    """A worker that fits the lablet."""
+
+    worker_id: str
+    worker_name: str
+    score: float
+
+
+class LabletPreview(LenientModel):
+    """The result of a dry run: nothing is reserved, launched or written."""
+
+    definition: str = Field(description="name@version")
+    requirements: LabletRequirements
+    outcome: PreviewOutcome
+    reason: Annotated[SingleLineText, Field(max_length=1000)]
+    candidates: Annotated[tuple[PlacementCandidate, ...], Field(max_length=MAX_REJECTIONS)] = Field(
+        default=(), description="Matching workers, the best first."
+    )
+    candidates_in_all: int = 0
+    rejections: Annotated[tuple[Rejection, ...], Field(max_length=MAX_REJECTIONS)] = ()
+    rejected: int = Field(default=0, description="Total number of rejected workers; the list may be truncated.")
+    template: str | None = Field(
+        default=None, description="The template of the worker that would be launched or resumed."
+    )
+    worker_id: str | None = Field(
+        default=None, description="The worker that would get the lablet, be waited for, or be resumed."
+    )
+    aws_region: str | None = None
+    cost_per_hour_usd: float = Field(default=0, description="Additional cost compared to now.")

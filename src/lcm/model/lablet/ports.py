@@ -1,4 +1,4 @@
-"""The ports of a worker that lablets may have, lowest first."""
+"""The port range of a worker from which lablets get their ports, lowest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_PORT = 65_535
 
 @dataclass(frozen=True, slots=True)
 class PortRange:
-    """From the first to the last, both included."""
+    """A range of ports; first and last are included."""
 
     first: int
     last: int
@@ -29,11 +29,11 @@ class PortRange:
         return self.first <= port <= self.last
 
     def count_free(self, taken: Collection[int]) -> int:
-        """How many are not taken."""
+        """Return the number of free ports."""
         return self.last - self.first + 1 - sum(port in self for port in taken)
 
-    def give(self, names: Sequence[str], taken: Collection[int]) -> dict[str, int] | None:
-        """A port for each name, the lowest free ones in the order of the names; None: there are too few."""
+    def allocate(self, names: Sequence[str], taken: Collection[int]) -> dict[str, int] | None:
+        """Return a port for each name, the lowest free ports in the order of the names; None if there are too few."""
         numbers: dict[str, int] = {}
         used = set(taken)
         port = self.first
@@ -51,8 +51,8 @@ DEFAULT_PORTS = PortRange(20_000, 29_999)
 
 
 def parse_port_range(text: str) -> PortRange:
-    """`20000-29999` as a range; ValueError where it is none."""
+    """Parse a range such as `20000-29999`; ValueError if it is invalid."""
     first, dash, last = text.strip().partition("-")
     if not (dash and first.strip().isdecimal() and last.strip().isdecimal()):
-        raise ValueError("must be two ports with a dash between them, such as 20000-29999")
+        raise ValueError("must be two ports separated by a dash, such as 20000-29999")
     return PortRange(int(first), int(last))

@@ -1,4 +1,7 @@
-"""One lab run for one person, what it is made from, and what it takes of a worker."""
+"""Lablets, the definitions that they are created from, and the requests about both.
+
+A lablet is one lab that runs for one person.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,6 @@ from lcm.model.base import (
 )
 from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES, LabletStatus, LostWorkerPolicy
 from lcm.model.worker.requests import InstanceId, RecordVersion
-from lcm.model.worker.template import Allocation as Allocation  # worker.py needs it without this module
 
 MAX_TOPOLOGY_LENGTH = 1_000_000
 MAX_PORTS = 64
@@ -31,7 +33,7 @@ MAX_ABANDONED_LABS = 20
 _VERSION_COMPARISON = re.compile(r"(==|!=|>=|<=|>|<)\s*\d+(\.\d+){0,3}")
 
 PortName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
-"""The name of a port: `${NAME}` in a topology stands for the number that the worker gives it."""
+"""The name of a port: `${NAME}` in a topology is replaced by the port number on the worker."""
 
 PortNumber = Annotated[int, Field(ge=1, le=65535), WHOLE_NUMBER]
 LabletId = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
@@ -41,7 +43,7 @@ DefinitionVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z]([0-9A-Za-z.+-]{0
 def _check_version_range(text: str) -> str:
     parts = [part.strip() for part in text.split(",")]
     if not all(_VERSION_COMPARISON.fullmatch(part) for part in parts):
-        raise ValueError("must be comparisons with commas between them, such as >=2.6,<3")
+        raise ValueError("must be comparisons separated by commas, such as >=2.6,<3")
     return ",".join(parts)
 
 
@@ -61,19 +63,19 @@ VersionRange = Annotated[
 
 def _require_unique(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
-        raise ValueError("each name once")
+        raise ValueError("names must be unique")
     return names
 
 
 class LabletRequirements(LenientModel):
-    """What a lablet takes of a worker."""
+    """The resources that a lablet needs on a worker."""
 
     cpu_cores: Annotated[float, Field(ge=0, le=1024, strict=True)] = 1
     memory_gb: Annotated[float, Field(ge=0, le=65536, strict=True)] = 1
     storage_gb: Annotated[float, Field(ge=0, le=1_000_000, strict=True)] = 1
     nodes: Annotated[int, Field(ge=0, le=10_000), WHOLE_NUMBER] = 1
     license: StrictBool = Field(default=True, description="Whether the worker's CML must be registered.")
-    cml_version: VersionRange | None = Field(default=None, description="Such as >=2.6,<3; None: any.")
+    cml_version: VersionRange | None = Field(default=None, description="Such as >=2.6,<3; null for any version.")
     node_definitions: Annotated[tuple[ResourceName, ...], Field(max_length=MAX_REQUIRED_NODE_DEFINITIONS)] = ()
     ports: Annotated[
         tuple[PortName, ...],
@@ -83,7 +85,7 @@ class LabletRequirements(LenientModel):
 
 
 class LabletDefinitionSummary(LenientModel):
-    """What lablets are made from, as it is listed: all but the topology, which may be large."""
+    """A lablet definition without its topology, which may be large."""
 
     id: str = Field(description="name@version")
     name: ResourceName
@@ -97,20 +99,20 @@ class LabletDefinitionSummary(LenientModel):
 
 
 class LabletDefinition(LabletDefinitionSummary):
-    """What lablets are made from. A version never changes; a change is another version."""
+    """What lablets are created from. A version never changes; a change needs a new version."""
 
     topology: str = Field(max_length=MAX_TOPOLOGY_LENGTH)
 
 
 class NodeEndpoint(LenientModel):
-    """Where a node of a running lablet can be reached."""
+    """The addresses of a node of a running lablet."""
 
     node: Annotated[SingleLineText, Field(max_length=128)]
     addresses: tuple[Annotated[str, Field(max_length=64)], ...] = ()
 
 
 class Rejection(LenientModel):
-    """Why a worker was not chosen."""
+    """Why a worker was rejected."""
 
     worker_id: str
     worker_name: str
@@ -118,27 +120,29 @@ class Rejection(LenientModel):
 
 
 class Placement(LenientModel):
-    """How the last look for a worker went: who was chosen and by what score, or why nobody was."""
+    """The result of the last placement: the chosen worker and its score, or why no worker was chosen."""
 
     at: UtcDatetime
     worker_id: str | None = None
     score: float | None = None
     reason: Annotated[SingleLineText, Field(max_length=1000)]
     rejections: Annotated[tuple[Rejection, ...], Field(max_length=MAX_REJECTIONS)] = ()
-    rejected: int = Field(default=0, description="How many in all; the list may be cut.")
-    scale_up_worker_id: str | None = Field(default=None, description="The worker that was launched or resumed for it.")
+    rejected: int = Field(default=0, description="Total number of rejected workers; the list may be truncated.")
+    scale_up_worker_id: str | None = Field(
+        default=None, description="The worker that was launched or resumed for this lablet."
+    )
 
 
 class AbandonedLab(LenientModel):
-    """A lab that was given up on a worker out of reach: it is removed there once that can be done."""
+    """A lab that was abandoned on an unreachable worker: it is removed once the worker is reachable again."""
 
     worker_id: str
-    marker: str = Field(description="What it is found by: <lablet id>.<placement attempt>")
-    lab_id: str | None = Field(default=None, description="None: it is not known whether it was made.")
+    marker: str = Field(description="Identifies the lab on CML: <lablet id>.<placement attempt>")
+    lab_id: str | None = Field(default=None, description="Null if it is not known whether the lab was created.")
 
 
 class Lablet(LenientModel):
-    """A lablet. `version` moves with each write of the record, `generation` when somebody asks for something else."""
+    """A lablet. `version` changes with each write of the record, `generation` when the desired state changes."""
 
     id: LabletId
     name: ResourceName
@@ -148,20 +152,22 @@ class Lablet(LenientModel):
     aws_region: str | None = None
     status: LabletStatus = LabletStatus.PENDING_SCHEDULING
     status_since: UtcDatetime
-    wanted: StrictBool = Field(default=True, description="False: it is to end. Final once false.")
-    ending: LabletStatus | None = Field(default=None, description="What it becomes once nothing of it is left.")
+    wanted: StrictBool = Field(
+        default=True, description="Whether the lablet should exist. False means that it is to end, and is final."
+    )
+    ending: LabletStatus | None = Field(default=None, description="The final status that it gets after cleanup.")
     ending_reason: str | None = None
     worker_id: str | None = None
     ports: dict[str, int] = Field(default_factory=dict)
-    instance_id: str | None = Field(default=None, description="The worker's instance that its lab is made on.")
-    lab_id: str | None = Field(default=None, description="The lab on CML, once it is known.")
-    lab_started_at: UtcDatetime | None = Field(default=None, description="When its lab was last told to start.")
+    instance_id: str | None = Field(default=None, description="The worker's instance on which its lab was created.")
+    lab_id: str | None = Field(default=None, description="The id of the lab on CML, once known.")
+    lab_started_at: UtcDatetime | None = Field(default=None, description="When its lab was last started.")
     endpoints: tuple[NodeEndpoint, ...] = ()
     lost_worker_policy: LostWorkerPolicy = LostWorkerPolicy.RESCHEDULE
-    left_behind: tuple[AbandonedLab, ...] = Field(
-        default=(), description="Labs on workers that it was moved away from."
+    left_behind: tuple[AbandonedLab, ...] = Field(default=(), description="Labs abandoned on previous workers.")
+    placement_attempt: int = Field(
+        default=0, description="How often it was placed on a worker; part of the marker of its lab."
     )
-    placement_attempt: int = Field(default=0, description="How often it was given a worker: part of its marker.")
     placement: Placement | None = None
     starts_at: UtcDatetime | None = None
     ends_at: UtcDatetime | None = None
@@ -175,30 +181,30 @@ class Lablet(LenientModel):
 
     @property
     def assigned(self) -> bool:
-        """Whether it holds a reservation."""
+        """Whether it has a reservation on a worker."""
         return self.status in ASSIGNED_LABLET_STATUSES
 
     @property
-    def over_at(self) -> datetime | None:
-        """When its time is over: at its end, or when it has lived long enough; None: not by itself."""
+    def expires_at(self) -> datetime | None:
+        """When it expires: at its end time or at the end of its time to live; None: never."""
         ends = [] if self.ends_at is None else [self.ends_at]
         if self.running_since is not None and self.time_to_live_minutes is not None:
             ends.append(self.running_since + timedelta(minutes=self.time_to_live_minutes))
         return min(ends, default=None)
 
 
-# What people ask
+# Requests of people
 
 
 def _reject_unknown_requirements(value: Any) -> Any:
-    """A need that is misspelt would not be met: here it is refused, where records pass over what they do not know."""
+    """Reject misspelled requirements, which would not be met. Records, unlike requests, ignore unknown fields."""
     if isinstance(value, dict) and (unknown := sorted(map(str, value.keys() - LabletRequirements.model_fields.keys()))):
-        raise ValueError(f"{', '.join(unknown)} is not known; there are {', '.join(LabletRequirements.model_fields)}")
+        raise ValueError(f"unknown: {', '.join(unknown)}; allowed are {', '.join(LabletRequirements.model_fields)}")
     return value
 
 
 class CreateDefinitionRequest(StrictModel):
-    """A new version of a definition."""
+    """Create a version of a lablet definition."""
 
     name: ResourceName
     version: DefinitionVersion
@@ -209,7 +215,7 @@ class CreateDefinitionRequest(StrictModel):
 
 
 class CreateLabletRequest(StrictModel):
-    """A new lablet; without a version of the definition the newest that is enabled."""
+    """Create a lablet. Without a version, the newest enabled version of the definition is used."""
 
     name: ResourceName | None = None
     definition: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}(@[0-9A-Za-z.+-]{1,32})?$")]
@@ -221,11 +227,11 @@ class CreateLabletRequest(StrictModel):
     lost_worker_policy: LostWorkerPolicy = LostWorkerPolicy.RESCHEDULE
 
 
-# What controllers ask
+# Requests of controllers
 
 
 class PlacementRequest(StrictModel):
-    """A worker for a lablet: reserved in the commit that writes it, or refused."""
+    """Place a lablet on a worker: reserved in the same commit, or refused."""
 
     lablet_id: LabletId
     version: RecordVersion
@@ -234,29 +240,29 @@ class PlacementRequest(StrictModel):
 
 
 class PlacementBatch(StrictModel):
-    """Workers for many lablets; each is reserved or refused on its own."""
+    """Place many lablets; each placement succeeds or fails on its own."""
 
     items: Annotated[tuple[PlacementRequest, ...], Field(max_length=MAX_PLACEMENTS)]
 
 
 class PlacementResult(LenientModel):
-    """What became of one. Who asked knows the lablet; new to them are its ports."""
+    """The result of one placement. It contains the ports, which are the only values the caller does not know yet."""
 
     lablet_id: str
     placed: bool
     code: str | None = None
     detail: str = ""
-    ports: dict[str, int] = Field(default_factory=dict, description="The worker's ports that it was given, by name.")
+    ports: dict[str, int] = Field(default_factory=dict, description="The allocated ports of the worker, by name.")
 
 
 class PlacementBatchResult(LenientModel):
-    """What became of each, in the order asked."""
+    """The results of a batch, in the order of the requests."""
 
     items: tuple[PlacementResult, ...] = ()
 
 
 class LabletStatusUpdate(StrictModel):
-    """What a controller found or did: only fields that are given change, null clears."""
+    """The result of a reconciliation: only the given fields change; null clears a field."""
 
     status: LabletStatus
     version: RecordVersion
@@ -271,12 +277,12 @@ class LabletStatusUpdate(StrictModel):
 
 
 class ReleaseLabletRequest(StrictModel):
-    """Give the reservation back: the lablet looks for another worker, or ends.
+    """Release the reservation of a lablet, which is then rescheduled or ends.
 
-    Its lab is known to be gone, or is left behind on a worker that is out of reach.
+    Its lab is known to be gone, or is abandoned on an unreachable worker.
     """
 
     status: LabletStatus
     version: RecordVersion
     reason: Reason
-    left_behind: StrictBool = Field(default=False, description="Whether its lab may still be on the worker.")
+    left_behind: StrictBool = Field(default=False, description="Whether its lab may still exist on the worker.")

@@ -1,12 +1,18 @@
-"""Where a lablet is in its life, and which status may follow which."""
+"""Status values of a lablet, and a table of all that follows from a status."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from lcm.model.base import CaseInsensitiveEnum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class LabletStatus(CaseInsensitiveEnum):
-    """Where a lablet is."""
+    """The lifecycle status of a lablet."""
 
     PENDING_SCHEDULING = "PENDING_SCHEDULING"
     SCHEDULED = "SCHEDULED"
@@ -19,7 +25,7 @@ class LabletStatus(CaseInsensitiveEnum):
 
 
 class LostWorkerPolicy(CaseInsensitiveEnum):
-    """What becomes of a lablet whose worker was lost."""
+    """What happens to a lablet whose worker is lost."""
 
     RESCHEDULE = "reschedule"
     FAIL = "fail"
@@ -27,36 +33,50 @@ class LostWorkerPolicy(CaseInsensitiveEnum):
 
 _PENDING, _SCHEDULED = LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED
 _INSTANTIATING, _RUNNING, _STOPPING = LabletStatus.INSTANTIATING, LabletStatus.RUNNING, LabletStatus.STOPPING
+_FINAL = frozenset({LabletStatus.TERMINATED, LabletStatus.FAILED, LabletStatus.EXPIRED})
 
-FINAL_LABLET_STATUSES = frozenset({LabletStatus.TERMINATED, LabletStatus.FAILED, LabletStatus.EXPIRED})
-"""Nothing of it is left on any worker, and nothing is reserved for it."""
 
-ASSIGNED_LABLET_STATUSES = frozenset({_SCHEDULED, _INSTANTIATING, _RUNNING, _STOPPING})
-"""It has a worker, and a reservation there."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabletStatusInfo:
+    """All that follows from the status alone. The sets below are derived from it."""
 
-ALLOWED_LABLET_TRANSITIONS: dict[LabletStatus, frozenset[LabletStatus]] = {
-    _PENDING: frozenset({_SCHEDULED}) | FINAL_LABLET_STATUSES,
-    # Until it is INSTANTIATING nothing was asked of CML: it may end, or look for another worker, at once.
-    _SCHEDULED: frozenset({_INSTANTIATING, _PENDING}) | FINAL_LABLET_STATUSES,
-    # What may have left a lab behind ends by way of STOPPING, unless the whole worker is gone.
-    _INSTANTIATING: frozenset({_RUNNING, _STOPPING, _PENDING}) | FINAL_LABLET_STATUSES,
-    _RUNNING: frozenset({_STOPPING, _PENDING}) | FINAL_LABLET_STATUSES,
-    _STOPPING: frozenset(FINAL_LABLET_STATUSES | {_PENDING}),
-    **{final: frozenset() for final in sorted(FINAL_LABLET_STATUSES)},
+    next: frozenset[LabletStatus] = frozenset()  # allowed transitions; none: the status is final
+    assigned: bool = False
+    has_lab: bool = False  # a lab may exist on the worker
+
+
+LABLET_STATUSES: Mapping[LabletStatus, LabletStatusInfo] = {
+    _PENDING: LabletStatusInfo(next=_FINAL | {_SCHEDULED}),
+    # Before INSTANTIATING nothing was requested from CML: the lablet may end or be rescheduled at once.
+    _SCHEDULED: LabletStatusInfo(next=_FINAL | {_INSTANTIATING, _PENDING}, assigned=True),
+    # A lablet that may have a lab on the worker ends through STOPPING, unless the whole worker is gone.
+    _INSTANTIATING: LabletStatusInfo(next=_FINAL | {_RUNNING, _STOPPING, _PENDING}, assigned=True, has_lab=True),
+    _RUNNING: LabletStatusInfo(next=_FINAL | {_STOPPING, _PENDING}, assigned=True, has_lab=True),
+    _STOPPING: LabletStatusInfo(next=_FINAL | {_PENDING}, assigned=True, has_lab=True),
+    **dict.fromkeys(sorted(_FINAL), LabletStatusInfo()),
 }
+
+FINAL_LABLET_STATUSES = frozenset(status for status, info in LABLET_STATUSES.items() if not info.next)
+"""Nothing of the lablet is left on any worker, and nothing is reserved for it."""
+
+ASSIGNED_LABLET_STATUSES = frozenset(status for status, info in LABLET_STATUSES.items() if info.assigned)
+"""The lablet has a reservation on a worker."""
+
+NOT_ON_CML_STATUSES = frozenset(status for status, info in LABLET_STATUSES.items() if info.next and not info.has_lab)
+"""No lab was requested from CML yet."""
 
 
 class IllegalLabletTransitionError(Exception):
-    """The table has no way from the one to the other."""
+    """The requested status transition is not allowed."""
 
-    def __init__(self, current: LabletStatus, wanted: LabletStatus) -> None:
-        ways = ", ".join(sorted(ALLOWED_LABLET_TRANSITIONS[current])) or "nothing, it is final"
-        super().__init__(f"a lablet that is {current} cannot become {wanted}; from there it can become {ways}")
+    def __init__(self, current: LabletStatus, target: LabletStatus) -> None:
+        allowed = ", ".join(sorted(LABLET_STATUSES[current].next)) or "none, the status is final"
+        super().__init__(f"a lablet cannot go from {current} to {target}; allowed next statuses: {allowed}")
         self.current = current
-        self.wanted = wanted
+        self.target = target
 
 
-def check_lablet_transition(current: LabletStatus, wanted: LabletStatus) -> None:
-    """Raise unless the transition is legal; to stay is always allowed."""
-    if wanted is not current and wanted not in ALLOWED_LABLET_TRANSITIONS[current]:
-        raise IllegalLabletTransitionError(current, wanted)
+def check_lablet_transition(current: LabletStatus, target: LabletStatus) -> None:
+    """Raise unless the transition is allowed; keeping the status is always allowed."""
+    if target is not current and target not in LABLET_STATUSES[current].next:
+        raise IllegalLabletTransitionError(current, target)

@@ -1,4 +1,4 @@
-"""How much a lablet needs somebody's attention: problems first, then what moves, then what is as it should be."""
+"""Sort order of lablets by urgency: problems first, then changes in progress, then healthy lablets."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from lcm.model.lablet.record import Lablet
 
 STUCK_PREFIX: Final = "Stuck: "
-"""How the message of a lablet begins that does not come on, and about which somebody has to do something."""
+"""Prefix of the message of a lablet that makes no progress and needs a person."""
 
 HELD_PREFIX: Final = "on hold by "
-"""How the message of a lablet begins whose lab is left as it is because somebody wants it so: no problem."""
+"""Prefix of the message of a lablet whose lab is unchanged because of a hold, which is not a problem."""
 
 FAILED_SHOWN_FOR: Final = timedelta(hours=24)
-"""For how long a lablet that failed is shown among the present ones."""
+"""How long a failed lablet is listed among the current ones."""
 
-_NEVER, _ALWAYS = "0", "9999"  # before and after every moment of ours
+_NEVER, _ALWAYS = "0", "9999"  # sort before and after every timestamp
 
 
 class LabletUrgency(IntEnum):
-    """The smaller, the more urgent. The numbers stand in stores: whoever changes one has all fields filled in anew."""
+    """The smaller, the more urgent. The numbers are stored: changing one requires a backfill of the stored fields."""
 
     FAILED = 0
     STUCK = 1
-    TROUBLED = 2
+    DEGRADED = 2
     WAITING = 3
-    MOVING = 5
-    FINE = 6
+    IN_PROGRESS = 5
+    HEALTHY = 6
     PLANNED = 7
     ENDED = 9
 
@@ -41,7 +41,7 @@ LAST_LABLET_PROBLEM = LabletUrgency.WAITING
 
 
 def lablet_urgency(lablet: Lablet) -> LabletUrgency:
-    """Where it stands in the order of attention. From the record alone, so that a store can sort by it."""
+    """Return the urgency of a lablet. It depends on the record alone, so that the store can sort by it."""
     if lablet.status is LabletStatus.FAILED:
         return LabletUrgency.FAILED
     if lablet.status in FINAL_LABLET_STATUSES:
@@ -49,21 +49,21 @@ def lablet_urgency(lablet: Lablet) -> LabletUrgency:
     if lablet.message.startswith(STUCK_PREFIX):
         return LabletUrgency.STUCK
     if lablet.status is LabletStatus.RUNNING:
-        troubled = lablet.message and not lablet.message.startswith(HELD_PREFIX)
-        return LabletUrgency.TROUBLED if troubled else LabletUrgency.FINE
+        degraded = lablet.message and not lablet.message.startswith(HELD_PREFIX)
+        return LabletUrgency.DEGRADED if degraded else LabletUrgency.HEALTHY
     if lablet.status is LabletStatus.PENDING_SCHEDULING:
         return _pending_urgency(lablet)
-    return LabletUrgency.MOVING
+    return LabletUrgency.IN_PROGRESS
 
 
 def lablet_problem(lablet: Lablet) -> str | None:
-    """What is wrong with it, in a few words; None: nothing is."""
+    """Return a short description of what is wrong with the lablet, or None."""
     urgency = lablet_urgency(lablet)
-    return lablet_reason(lablet) or "it failed" if urgency <= LAST_LABLET_PROBLEM else None
+    return lablet_reason(lablet) or "failed" if urgency <= LAST_LABLET_PROBLEM else None
 
 
 def lablet_reason(lablet: Lablet) -> str:
-    """Why it is as it is, as a controller told it last."""
+    """Return the reason for the current status, as last reported by a controller."""
     if lablet.status in FINAL_LABLET_STATUSES:
         return as_clause(lablet.ending_reason or lablet.message)
     if lablet.status is LabletStatus.PENDING_SCHEDULING:
@@ -72,16 +72,16 @@ def lablet_reason(lablet: Lablet) -> str:
 
 
 def shown_until(lablet: Lablet) -> str:
-    """Until when it belongs to the present, as a text that sorts: one that failed is remembered for a while."""
+    """Return until when it is listed as current, as a sortable text: a failed lablet is listed for a while."""
     if lablet.status is LabletStatus.FAILED:
         return (lablet.status_since + FAILED_SHOWN_FOR).isoformat()
     return _NEVER if lablet.status in FINAL_LABLET_STATUSES else _ALWAYS
 
 
 def _pending_urgency(lablet: Lablet) -> LabletUrgency:
-    looked = lablet.placement
-    if lablet.starts_at is not None and (looked is None or looked.at < lablet.starts_at):
+    placement = lablet.placement
+    if lablet.starts_at is not None and (placement is None or placement.at < lablet.starts_at):
         return LabletUrgency.PLANNED
-    if looked is None or looked.worker_id is not None or looked.scale_up_worker_id is not None:
-        return LabletUrgency.MOVING  # nobody has looked yet, or a worker is on its way
+    if placement is None or placement.worker_id is not None or placement.scale_up_worker_id is not None:
+        return LabletUrgency.IN_PROGRESS  # not evaluated yet, or a worker is being started for it
     return LabletUrgency.WAITING

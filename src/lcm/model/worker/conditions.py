@@ -1,4 +1,4 @@
-"""Running is not ready: what else is true of a worker, since when and why."""
+"""Conditions of a worker: what is true of it besides its status, since when and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ConditionType(CaseInsensitiveEnum):
-    """What can be said of a worker beside its status."""
+    """The type of a condition."""
 
     INSTANCE_READY = "InstanceReady"
     CML_READY = "CmlReady"
@@ -25,7 +25,7 @@ class ConditionType(CaseInsensitiveEnum):
 
 
 class ConditionStatus(CaseInsensitiveEnum):
-    """Whether it holds; what could not be found out is Unknown."""
+    """Whether the condition holds; Unknown if that could not be determined."""
 
     TRUE = "True"
     FALSE = "False"
@@ -33,7 +33,7 @@ class ConditionStatus(CaseInsensitiveEnum):
 
 
 class Condition(LenientModel):
-    """One condition. `since` moves when its status does, not when only the words change."""
+    """One condition. `since` changes with the status of the condition, not with its reason or message."""
 
     type: ConditionType
     status: ConditionStatus
@@ -51,7 +51,7 @@ def with_condition(
     reason: str = "",
     message: str = "",
 ) -> tuple[Condition, ...]:
-    """The conditions with this one set, in the order of their types."""
+    """Return the conditions with this one set, in the order of `ConditionType`."""
     others = {condition.type: condition for condition in conditions}
     before = others.get(kind)
     since = before.since if before is not None and before.status is status else now
@@ -60,16 +60,16 @@ def with_condition(
 
 
 def without_condition(conditions: Iterable[Condition], kind: ConditionType) -> tuple[Condition, ...]:
-    """The conditions without this one: nothing is to be said about it any more."""
+    """Return the conditions without those of this type."""
     return tuple(condition for condition in conditions if condition.type is not kind)
 
 
 def find_condition(conditions: Iterable[Condition], kind: ConditionType) -> Condition | None:
-    """The condition of this type."""
+    """Return the condition of this type, if there is one."""
     return next((condition for condition in conditions if condition.type is kind), None)
 
 
 def is_condition_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
-    """Whether the condition is known to be true."""
+    """Whether the condition is known to be true; a missing condition is not."""
     found = find_condition(conditions, kind)
     return found is not None and found.status is ConditionStatus.TRUE

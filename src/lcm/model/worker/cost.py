@@ -1,9 +1,11 @@
-"""What runs on a worker, what it has cost, and what becomes of its licence, for whoever is about to end it."""
+"""What a worker has cost, what stopping it saved, and what terminating it would lose."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
+
+from lcm.model.worker.status import CML_STATUSES, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,39 +16,39 @@ if TYPE_CHECKING:
 
 
 METRICS_MAX_AGE = timedelta(minutes=30)
-"""How old figures of CML may be to say something about now."""
+"""The maximum age of CML's metrics for statements about the present."""
 
 
 def cost_so_far(worker: Worker, now: datetime) -> float | None:
-    """About what its instance has cost: while it was stopped it cost nothing."""
+    """Estimate what its instance has cost so far; a stopped instance costs nothing."""
     since = worker.instance_since or worker.created_at
     if worker.cost_per_hour_usd is None or worker.instance_id is None:
         return None
     stopped = timedelta(seconds=worker.stopped_seconds)
-    if worker.status == "STOPPED":
+    if worker.status is WorkerStatus.STOPPED:
         stopped += now - worker.status_since
     hours = max(timedelta(), now - since - stopped) / timedelta(hours=1)
     return hours * worker.cost_per_hour_usd
 
 
 def describe_running_nodes(sample: MetricsSample | None, worker: Worker) -> str:
-    """Labs and nodes, as they were last counted."""
-    if worker.status not in ("RUNNING", "DRAINING"):
-        return "nothing: it does not run"
+    """Describe the running labs and nodes by the latest metrics."""
+    if worker.status not in CML_STATUSES:
+        return "nothing; it is not running"
     if sample is None or sample.labs_count is None:
-        return "not known: CML has not been counted in the last 30 minutes"
+        return "unknown; no CML metrics in the last 30 minutes"
     return f"{sample.running_nodes or 0} of {sample.nodes_count or 0} nodes, in {sample.labs_count} labs"
 
 
 def describe_license_release(worker: Worker) -> str:
-    """What becomes of the licence."""
-    if worker.license_status == "registered":
-        return "registered; it is given back first, while CML can be reached"
-    return f"{worker.license_status}, nothing to give back"
+    """Describe what happens to the license on termination."""
+    if worker.license_status is LicenseStatus.REGISTERED:
+        return "registered; it is deregistered first, while CML is reachable"
+    return f"{worker.license_status}; nothing to deregister"
 
 
 class StoppedTransition(NamedTuple):
-    """A step into STOPPED or out of it, or one of neither sort; whether a policy wanted that time in STOPPED."""
+    """A status transition: whether it leaves or enters STOPPED, and whether a policy requested that stop."""
 
     at: datetime
     out: bool
@@ -55,31 +57,32 @@ class StoppedTransition(NamedTuple):
 
 
 class StoppedTime(NamedTuple):
-    """Seconds in STOPPED, split by who wanted it so; what nobody is known to have wanted counts as people's."""
+    """Seconds in STOPPED, by policy and by people. A stop of unknown origin counts as people's."""
 
     by_policy: float = 0.0
     by_people: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The total."""
         return self.by_policy + self.by_people
 
     def plus(self, seconds: float, *, by_policy: bool) -> StoppedTime:
-        """With some more."""
+        """Return the sum with more seconds."""
         if by_policy:
             return StoppedTime(self.by_policy + seconds, self.by_people)
         return StoppedTime(self.by_policy, self.by_people + seconds)
 
     def usd(self, cost_per_hour: float) -> tuple[float, float]:
-        """What it saved, by policy and by people."""
+        """Return the savings by policy and by people."""
         return self.by_policy * cost_per_hour / 3600, self.by_people * cost_per_hour / 3600
 
 
 def stopped_time(steps: Sequence[StoppedTransition], since: datetime, until: datetime) -> StoppedTime:
-    """From all steps of a worker into and out of STOPPED since `since`, the oldest first; some may be after `until`.
+    """Sum up the time in STOPPED between `since` and `until`.
 
-    Whether it was stopped before the first of them that step tells; what it is after the last it stays.
+    `steps` are all transitions of the worker into and out of STOPPED since `since`, the oldest first; some may be later
+    than `until`. The first one shows the status before it, and the last one the status that is still valid.
     """
     total = StoppedTime()
     if not steps:

@@ -1,4 +1,4 @@
-"""Why a worker is as it is, what stands in the way, and what happens next, in words. Pure, from what is known."""
+"""Explains in sentences why a worker has its status, what blocks it, and what happens next. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lcm.model.audit import ActorKind, WorkerHistoryEntry
+from lcm.model.audit import ActorKind, DecisionReport, WorkerHistoryEntry
 from lcm.model.base import LenientModel
-from lcm.model.decision import DecisionReport
 from lcm.model.fleet.settings import IdleAction
 from lcm.model.formatting import (
     as_clause,
@@ -21,7 +20,7 @@ from lcm.model.formatting import (
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType, find_condition
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.record import Hold
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,14 +32,13 @@ if TYPE_CHECKING:
 
 _MINUTE = timedelta(minutes=1)
 _MAX_ACTIONS = 3
-_GENERIC_REASONS = ("manual", "drain")  # reasons that stand for none
+_GENERIC_REASONS = ("manual", "drain")  # default reasons, which explain nothing
 _IDLE_REASON = "idle_timeout"
 _EXTERNAL_STOP_REASON = "stopped from outside"
-_STOPPING_STATUSES = (WorkerStatus.DRAINING, WorkerStatus.STOPPING, WorkerStatus.STOPPED)
 
 
 class Explanation(LenientModel):
-    """Why a worker is as it is, and what happens next."""
+    """Why a worker has its status, and what happens next."""
 
     worker_id: str
     summary: str
@@ -56,7 +54,7 @@ class Explanation(LenientModel):
 
 @dataclass(frozen=True, slots=True)
 class ExplainInput:
-    """All that an explanation is made from."""
+    """The inputs of an explanation."""
 
     worker: Worker
     decision: DecisionReport | None
@@ -66,244 +64,233 @@ class ExplainInput:
     now: datetime
 
 
-def explain(known: ExplainInput) -> Explanation:
-    """The whole explanation. No secret is among what it is made from, nor anything of a launch's parameters."""
-    worker = known.worker
-    following = next_step_sentence(known)
-    told = [_status_sentence(known), *_detail_sentences(known), following]
+def explain(inputs: ExplainInput) -> Explanation:
+    """Explain a worker. The inputs contain no secrets, and launch parameters are not used."""
+    worker = inputs.worker
+    following = next_step_sentence(inputs)
+    sentences = [_status_sentence(inputs), *_detail_sentences(inputs), following]
     return Explanation(
         worker_id=worker.id,
-        summary=" ".join(told),
+        summary=" ".join(sentences),
         next=following,
         status=worker.status,
         desired_status=worker.desired_status,
         ready=worker.ready,
         conditions=worker.conditions,
         hold=worker.hold,
-        last_transition=known.last,
-        decision=known.decision,
+        last_transition=inputs.last,
+        decision=inputs.decision,
     )
 
 
-def next_step_sentence(known: ExplainInput) -> str:
-    """What happens next, and roughly when; or what has to be lifted first."""
-    worker, course = known.worker, next_step_of(known.worker)
-    if course.rests:
-        return _sentence(course.clause)
+def next_step_sentence(inputs: ExplainInput) -> str:
+    """Return what happens next and roughly when, or what a person has to do first."""
+    worker, step = inputs.worker, next_step_of(inputs.worker)
+    if step.is_settled:
+        return _sentence(step.clause)
     stuck = find_condition(worker.conditions, ConditionType.STUCK)
     if worker.drifted and stuck is not None and stuck.status is ConditionStatus.TRUE:
-        settle = f"lcm workers stop {worker.name}, then lcm workers start {worker.name}"
-        return f"It is not started again by itself for now{_next_check(known)}; a person settles it: {settle}."
-    held = _hold_sentences(known)
-    if held and course.acts:
-        return f"Nothing is changed while the hold lasts; after it, {course.clause}."
+        commands = f"lcm workers stop {worker.name}, then lcm workers start {worker.name}"
+        return f"It is not restarted automatically for now{_next_check(inputs)}; to restart it: {commands}."
+    held = _hold_sentences(inputs)
+    if held and step.is_action:
+        return f"No changes are made while the hold is active; after that, {step.clause}."
     if worker.ready:
-        return "It goes on running and is not paused while the hold lasts." if held else _idle_sentence(known)
-    return f"Next, {course.clause}{_next_check(known)}."
+        return "It keeps running and is not paused while the hold is active." if held else _idle_sentence(inputs)
+    return _sentence(f"{step.clause}{_next_check(inputs)}")
 
 
-# What it is
+# The status
 
 
-def _status_sentence(known: ExplainInput) -> str:
-    worker, now = known.worker, known.now
+def _status_sentence(inputs: ExplainInput) -> str:
+    worker, now = inputs.worker, inputs.now
+    leads_to = STATUSES[worker.status].leads_to
     if worker.status is WorkerStatus.FAILED:
-        return f"{worker.name} FAILED {humanize_ago(worker.status_since, now)}{_last_transition_reason(known, ': ') or ''}."
+        return f"{worker.name} FAILED {humanize_ago(worker.status_since, now)}{_last_transition_reason(inputs, ': ')}."
     if worker.status is WorkerStatus.TERMINATED:
-        return f"{worker.name} was TERMINATED {humanize_ago(worker.status_since, now)}{_termination_reason(known)}."
+        return f"{worker.name} was TERMINATED {humanize_ago(worker.status_since, now)}{_termination_reason(inputs)}."
     lasting = f"{worker.name} has been {worker.status} for {humanize_duration(now - worker.status_since)}"
     if worker.status is WorkerStatus.RUNNING and worker.desired_status is DesiredStatus.RUNNING:
-        return f"{lasting}{_ready_clause(known)}."
+        return f"{lasting}{_ready_clause(inputs)}."
     if (
         worker.desired_status is DesiredStatus.STOPPED
         and worker.last_paused_at is not None
-        and not _changed_by_person(known)
+        and not _changed_by_person(inputs)
     ):
-        joint = ": " if worker.status in _STOPPING_STATUSES else ", but "
+        joint = ": " if leads_to is DesiredStatus.STOPPED else ", but "
         return f"{lasting}{joint}{_stop_reason(worker, now)}."
-    if _is_heading_to_desired_status(worker):
-        return f"{lasting}{_last_transition_reason(known)}."
-    return f"{lasting}{_last_transition_reason(known)} and is wanted {worker.desired_status}."
+    if leads_to is worker.desired_status:  # which then need not be mentioned
+        return f"{lasting}{_last_transition_reason(inputs)}."
+    return f"{lasting}{_last_transition_reason(inputs)}; its desired status is {worker.desired_status}."
 
 
-def _is_heading_to_desired_status(worker: Worker) -> bool:
-    """Whether what is wanted goes without saying."""
-    wanted = {
-        DesiredStatus.RUNNING: (WorkerStatus.PENDING, WorkerStatus.PROVISIONING, WorkerStatus.STARTING),
-        DesiredStatus.STOPPED: _STOPPING_STATUSES,
-        DesiredStatus.TERMINATED: (WorkerStatus.TERMINATING,),
-    }
-    return worker.status in wanted[worker.desired_status]
-
-
-def _changed_by_person(known: ExplainInput) -> bool:
-    """Whether a person's own step led to where it is now: then their name and words say most."""
-    last = known.last
+def _changed_by_person(inputs: ExplainInput) -> bool:
+    """Whether a person caused the current status: their name and reason then explain most."""
+    last = inputs.last
     return (
         last is not None
-        and last.to_status is known.worker.status
+        and last.to_status is inputs.worker.status
         and last.actor.kind is ActorKind.PERSON
-        and known.worker.status in _STOPPING_STATUSES
+        and STATUSES[inputs.worker.status].leads_to is DesiredStatus.STOPPED
     )
 
 
-def _last_transition_reason(known: ExplainInput, joint: str = "") -> str:
-    """Who made the last step and why, if that step led to where it is now."""
-    last = known.last
-    if last is None or last.to_status is not known.worker.status:
+def _last_transition_reason(inputs: ExplainInput, joint: str = "") -> str:
+    """Return who made the last transition and why, if it led to the current status."""
+    last = inputs.last
+    if last is None or last.to_status is not inputs.worker.status:
         return ""
-    told = f"{last.actor.name}: {as_clause(last.reason)}"
     if joint:
         by = f" (by {last.actor.name})" if last.actor.kind is not ActorKind.CONTROLLER else ""
         return f"{joint}{as_clause(last.reason)}{by}"
-    return f" ({told})"
+    return f" ({last.actor.name}: {as_clause(last.reason)})"
 
 
-def _termination_reason(known: ExplainInput) -> str:
-    worker = known.worker
+def _termination_reason(inputs: ExplainInput) -> str:
+    worker = inputs.worker
     if worker.terminated_by is None and worker.terminated_reason is None:
-        return _last_transition_reason(known)
+        return _last_transition_reason(inputs)
     by = f" by {worker.terminated_by}" if worker.terminated_by else ""
     return f"{by}: {as_clause(worker.terminated_reason)}" if worker.terminated_reason else by
 
 
 def _stop_reason(worker: Worker, now: datetime) -> str:
-    """Who wanted it stopped, when and why."""
+    """Return who requested the stop, when and why."""
     assert worker.last_paused_at is not None
     when, reason = humanize_ago(worker.last_paused_at, now), worker.pause_reason or ""
     if worker.paused_by_policy and reason == _IDLE_REASON:
-        return f"{when} auto-pause wanted it stopped because nobody was using it"
+        return f"auto-pause requested a stop {when} because it was idle"
     if reason == _EXTERNAL_STOP_REASON:
-        return f"{when} it was stopped from outside, and that was accepted"
-    who = "a policy" if worker.paused_by_policy else "somebody"
+        return f"it was stopped outside LCM {when}, and the stop was accepted"
+    request = "a policy requested a stop" if worker.paused_by_policy else "a stop was requested"
     because = f" ({as_clause(reason)})" if reason and reason not in _GENERIC_REASONS else ""
-    return f"{when} {who} wanted it stopped{because}"
+    return f"{request} {when}{because}"
 
 
-def _ready_clause(known: ExplainInput) -> str:
-    if known.worker.ready:
+def _ready_clause(inputs: ExplainInput) -> str:
+    if inputs.worker.ready:
         return " and is ready"
-    conditions, now = known.worker.conditions, known.now
+    conditions, now = inputs.worker.conditions, inputs.now
     for kind, words in (
-        (ConditionType.INSTANCE_READY, "its instance has not been well"),
-        (ConditionType.CML_READY, "CML has not answered"),
+        (ConditionType.INSTANCE_READY, "its instance has been impaired"),
+        (ConditionType.CML_READY, "CML has not responded"),
     ):
-        found = find_condition(conditions, kind)
-        if found is not None and found.status is not ConditionStatus.TRUE:
-            told = as_clause(found.message or found.reason)
-            return f" but is not ready: {words} for {humanize_duration(now - found.since)}" + (
-                f" ({told})" if told else ""
-            )
-    return " but is not ready: nothing is known of CML yet"
+        condition = find_condition(conditions, kind)
+        if condition is not None and condition.status is not ConditionStatus.TRUE:
+            detail = as_clause(condition.message or condition.reason)
+            suffix = f" ({detail})" if detail else ""
+            return f" but is not ready: {words} for {humanize_duration(now - condition.since)}{suffix}"
+    return " but is not ready: CML has not been checked yet"
 
 
-# What else is to be said
+# Details
 
 
-def _detail_sentences(known: ExplainInput) -> Iterator[str]:
-    worker = known.worker
+def _detail_sentences(inputs: ExplainInput) -> Iterator[str]:
+    worker = inputs.worker
     if worker.status is WorkerStatus.TERMINATED:
         return
-    yield from _hold_sentences(known)
-    breaker = known.fleet.breakers.get(worker.aws_region)
+    yield from _hold_sentences(inputs)
+    breaker = inputs.fleet.breakers.get(worker.aws_region)
     if breaker is not None and breaker.open:
-        by_scan = "a further scan that agrees closes it, and so does lcm breaker reset"
-        closes = "only a person closes it: lcm breaker reset" if breaker.only_a_person_closes else by_scan
+        by_scan = "it closes when another scan confirms the result, or with lcm breaker reset"
+        closes = "it must be reset by a person: lcm breaker reset" if breaker.only_a_person_closes else by_scan
         yield (
-            f"The breaker of {breaker.region} has been open for {humanize_duration(known.now - breaker.since)}"
+            f"The breaker of {breaker.region} has been open for {humanize_duration(inputs.now - breaker.since)}"
             f" ({as_clause(breaker.reason)}), so no worker there is marked as lost; {closes}."
         )
     stuck = find_condition(worker.conditions, ConditionType.STUCK)
     if stuck is not None and stuck.status is ConditionStatus.TRUE:
-        told = as_clause(stuck.message or stuck.reason)
-        yield f"It has been stuck for {humanize_duration(known.now - stuck.since)}" + (f": {told}." if told else ".")
+        detail = as_clause(stuck.message or stuck.reason)
+        suffix = f": {detail}." if detail else "."
+        yield f"It has been stuck for {humanize_duration(inputs.now - stuck.since)}{suffix}"
     if worker.allocation.lablets:
         yield f"{count_with_verb(worker.allocation.lablets, 'lablet')} assigned to it."
-    yield from _license_sentences(known)
-    yield from _decision_sentences(known)
+    yield from _license_sentences(inputs)
+    yield from _decision_sentences(inputs)
 
 
-def _hold_sentences(known: ExplainInput) -> list[str]:
-    now, told = known.now, []
+def _hold_sentences(inputs: ExplainInput) -> list[str]:
+    now, sentences = inputs.now, []
     for hold, what, remedy in (
-        (known.worker.hold, "It is", f": lcm workers release {known.worker.name}"),
-        (known.fleet.hold, "The whole fleet is", ""),
+        (inputs.worker.hold, "It is", f": lcm workers release {inputs.worker.name}"),
+        (inputs.fleet.hold, "The whole fleet is", ""),
     ):
         if hold is not None and hold.active(now):
-            until = f"until {format_clock_time(hold.until, now)}" if hold.until else "until somebody releases it"
-            told.append(
+            until = f"until {format_clock_time(hold.until, now)}" if hold.until else "until it is released"
+            sentences.append(
                 f"{what} on hold by {hold.by} since {format_clock_time(hold.since, now)}"
                 f" ({as_clause(hold.reason)}), {until}{remedy}."
             )
-    return told
+    return sentences
 
 
-def _license_sentences(known: ExplainInput) -> Iterator[str]:
-    worker = known.worker
+def _license_sentences(inputs: ExplainInput) -> Iterator[str]:
+    worker = inputs.worker
     pending = worker.pending_license_operation
     if pending is not None:
-        what = "registered" if pending.operation == "register" else "given back"
-        yield f"Its licence is to be {what}, as {pending.requested_by} asked {humanize_ago(pending.requested_at, known.now)}."
+        what = "registration" if pending.operation == "register" else "deregistration"
+        requested = humanize_ago(pending.requested_at, inputs.now)
+        yield f"License {what} was requested by {pending.requested_by} {requested}."
     elif worker.license_status is LicenseStatus.FAILED:
-        yield "CML refused its licence token; nothing is tried again until it gets another one."
+        yield "CML rejected its license token; registration is not retried until the token is replaced."
 
 
-def _decision_sentences(known: ExplainInput) -> Iterator[str]:
-    """What the controller made of it. Where nothing is to be done a decision is not news, only its absence is."""
-    worker, decision, now = known.worker, known.decision, known.now
+def _decision_sentences(inputs: ExplainInput) -> Iterator[str]:
+    """Return the controller's decision. For a settled worker only a missing decision is worth a sentence."""
+    worker, decision, now = inputs.worker, inputs.decision, inputs.now
     if decision is None:
-        yield "No controller has looked at it yet."
+        yield "No controller has evaluated it yet."
         return
     if worker.at_rest:
         return
-    doing = "; ".join(as_clause(action) for action in decision.actions[:_MAX_ACTIONS])
-    to_do = f" (to do: {doing})" if doing else ""
-    # A decision is told when it changes: it may stand for hours, though it is made anew with every look.
-    yield f"For {humanize_duration(now - decision.decided_at)} the controller has said: {as_clause(decision.reason)}{to_do}."
+    actions = "; ".join(as_clause(action) for action in decision.actions[:_MAX_ACTIONS])
+    planned = f" (planned actions: {actions})" if actions else ""
+    # A decision is reported when it changes: it may be hours old, though it is repeated with every check.
+    age = humanize_duration(now - decision.decided_at)
+    yield f"Controller status (for {age}): {as_clause(decision.reason)}{planned}."
 
 
-# What happens next
+# The next step
 
 
-def _next_check(known: ExplainInput) -> str:
-    decision = known.decision
-    if decision is None or decision.next_look_at is None or decision.next_look_at <= known.now:
+def _next_check(inputs: ExplainInput) -> str:
+    decision = inputs.decision
+    if decision is None or decision.next_look_at is None or decision.next_look_at <= inputs.now:
         return ""
-    return f"; the controller looks again {humanize_until(decision.next_look_at, known.now)}"
+    return f"; next check {humanize_until(decision.next_look_at, inputs.now)}"
 
 
-def _idle_sentence(known: ExplainInput) -> str:
-    """What becomes of a worker that is ready, which depends on whether somebody uses it."""
-    worker, now, idle = known.worker, known.now, known.settings.idle
+def _idle_sentence(inputs: ExplainInput) -> str:
+    """Return when a ready worker is paused or drained, which depends on its use."""
+    worker, now, idle = inputs.worker, inputs.now, inputs.settings.idle
     since = worker.last_activity_at or worker.last_resumed_at or worker.created_at
     quiet = now - since
     if worker.allocation.lablets:
-        return "It goes on running and is not paused as long as a lablet is assigned to it."
-    unused = (
-        f"Nobody has used it for {humanize_duration(quiet)}"
-        if quiet >= _MINUTE
-        else "It was used less than a minute ago"
-    )
-    verb = _idle_verb(known)
+        return "It keeps running and is not paused while a lablet is assigned to it."
+    idle_since = f"Idle for {humanize_duration(quiet)}" if quiet >= _MINUTE else "Used less than a minute ago"
+    verb = _idle_verb(inputs)
     if not worker.idle_detection_enabled:
-        return f"{unused}; it goes on running, as idle detection is switched off for it."
+        return f"{idle_since}; it keeps running because idle detection is disabled for it."
     if verb is None:
-        return f"{unused}; it goes on running, as auto-pause is switched off."
+        return f"{idle_since}; it keeps running because auto-pause is disabled."
     due = since + timedelta(minutes=idle.worker_idle_timeout_minutes)
     if worker.last_resumed_at is not None:
         due = max(due, worker.last_resumed_at + timedelta(minutes=idle.worker_auto_pause_snooze_minutes))
     if due > now:
-        return f"{unused}; it is {verb} at about {format_clock_time(due, now)}, {humanize_until(due, now)}, unless somebody uses it."
+        when = f"{format_clock_time(due, now)}, {humanize_until(due, now)}"
+        return f"{idle_since}; it will be {verb} at about {when}, unless it is used."
     if worker.last_idle_check_at is None:
-        return f"{unused}; it is {verb} once an idle check succeeds, but none has so far, for want of telemetry."
-    floor = known.settings.scaling.min_workers
-    spared = f", lablets are on it, or no more than {floor} workers run" if floor else " or lablets are on it"
+        return f"{idle_since}; it will be {verb} after the first successful idle check (none yet: no telemetry)."
+    floor = inputs.settings.scaling.min_workers
+    exceptions = f", has lablets, or at most {floor} workers are running" if floor else " or has lablets"
     checked = humanize_ago(worker.last_idle_check_at, now)
-    return f"{unused}; it is {verb} at the next idle check (the last was {checked}), unless it is used{spared}."
+    return f"{idle_since}; it will be {verb} at the next idle check (last: {checked}), unless it is used{exceptions}."
 
 
-def _idle_verb(known: ExplainInput) -> str | None:
-    idle, scaling = known.settings.idle, known.settings.scaling
+def _idle_verb(inputs: ExplainInput) -> str | None:
+    idle, scaling = inputs.settings.idle, inputs.settings.scaling
     drained = scaling.scale_down_enabled and (
         idle.idle_action is IdleAction.DRAIN or not idle.worker_auto_pause_enabled
     )

@@ -1,4 +1,4 @@
-"""Whether a worker is idle, and whether it may be paused for it: pure, from what is known at a moment."""
+"""Whether a worker is idle, and whether it may be paused or drained: pure rules."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ACTIVITY_CATEGORIES = frozenset(
         "packet_capture",
     }
 )
-"""Events that show a person's intent; the rest is the server talking to itself."""
+"""Events caused by a user. All other events come from the CML server itself."""
 
 
-_AT_MINIMUM_WORKERS = "no more than the minimum number of workers is running"
+_AT_MINIMUM_WORKERS = "the number of running workers is at the minimum"
 
 
 class ActivityEvent(LenientModel):
-    """Something that happened on a worker, as CML tells it."""
+    """An event on a worker, as reported by CML."""
 
     category: Annotated[str, Field(max_length=64)]
     at: UtcDatetime
@@ -50,7 +50,7 @@ class ActivityEvent(LenientModel):
 
 
 class IdleDetectionResult(LenientModel):
-    """What an idle check found and did."""
+    """The result of an idle check."""
 
     worker_id: str
     checked_at: UtcDatetime
@@ -67,41 +67,43 @@ class IdleDetectionResult(LenientModel):
 
 
 class IdleAssessment(LenientModel):
-    """How idle a worker is, and what keeps it from being paused."""
+    """Whether a worker is idle, and what prevents it from being paused or drained."""
 
     is_idle: bool
     idle_minutes: float
     in_snooze_period: bool
-    obstacles: tuple[str, ...]  # why it may not be paused, in words; empty when it may
-    obstacles_to_drain: tuple[str, ...]  # the same, leaving out the auto-pause switch and the floor, a guard of its own
+    obstacles: tuple[str, ...]  # why it may not be paused; empty if it may
+    obstacles_to_drain: tuple[
+        str, ...
+    ]  # the same without the auto-pause setting and the minimum number of workers, which scale-down checks itself
 
     @property
     def eligible_for_pause(self) -> bool:
-        """Idle, and nothing speaks against pausing it."""
+        """Whether it is idle and may be paused."""
         return self.is_idle and not self.obstacles
 
     @property
     def eligible_for_drain(self) -> bool:
-        """Idle, and nothing but perhaps the auto-pause switch speaks against stopping it."""
+        """Whether it is idle and may be drained; the auto-pause setting does not matter for that."""
         return self.is_idle and not self.obstacles_to_drain
 
 
 def latest_activity(events: Iterable[ActivityEvent]) -> datetime | None:
-    """When a person last did something."""
+    """Return the time of the last event caused by a user."""
     return max((event.at for event in events if event.category in ACTIVITY_CATEGORIES), default=None)
 
 
 def assess_idle(
     worker: Worker, idle: IdleSettings, scaling: ScalingSettings, *, now: datetime, running: int, lablets: int
 ) -> IdleAssessment:
-    """How idle a worker is and whether it may be stopped; `running` counts the whole fleet, this one included."""
+    """Assess whether a worker is idle and may be stopped; `running` counts the whole fleet, including this worker."""
     since = worker.last_activity_at or worker.last_resumed_at or worker.created_at
     idle_for = max(timedelta(0), now - since)
     is_idle = idle_for > timedelta(minutes=idle.worker_idle_timeout_minutes)
     snooze = timedelta(minutes=idle.worker_auto_pause_snooze_minutes)
     snoozing = worker.last_resumed_at is not None and now - worker.last_resumed_at < snooze
     to_drain = _obstacles(worker, snoozing=snoozing, lablets=lablets, now=now)
-    to_pause = () if idle.worker_auto_pause_enabled else ("auto-pause is switched off",)
+    to_pause = () if idle.worker_auto_pause_enabled else ("auto-pause is disabled",)
     if idle.worker_auto_pause_enabled and scaling.scale_down_enabled and idle.idle_action is IdleAction.DRAIN:
         to_pause = ("idle workers are drained by scale-down",)
     return IdleAssessment(
@@ -116,8 +118,8 @@ def assess_idle(
 def _obstacles(worker: Worker, *, snoozing: bool, lablets: int, now: datetime) -> tuple[str, ...]:
     found = (
         (worker.status is not WorkerStatus.RUNNING, f"it is {worker.status}"),
-        (not worker.idle_detection_enabled, "idle detection is switched off for this worker"),
-        (snoozing, "it was resumed a short while ago"),
+        (not worker.idle_detection_enabled, "idle detection is disabled for this worker"),
+        (snoozing, "it was resumed recently"),
         (lablets > 0, f"{count_with_verb(lablets, 'lablet')} assigned to it"),
         (worker.hold is not None and worker.hold.active(now), "it is on hold"),
     )

@@ -1,4 +1,4 @@
-"""Figures of one worker at one moment."""
+"""Metrics of workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NonNegativeInt = Annotated[int, Field(ge=0, le=2**53), WHOLE_NUMBER]
 
 
 class MetricsSample(LenientModel):
-    """What was measured; a source that failed leaves its figures out."""
+    """The metrics of one worker at one time; values of a source that failed are missing."""
 
     worker_id: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
     instance_id: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
@@ -34,7 +34,7 @@ class MetricsSample(LenientModel):
 
 
 class BatchResult(LenientModel):
-    """What became of a batch, such as of figures."""
+    """The result of a batch: how many items were stored and how many were dropped."""
 
     kept: int
     dropped: int

@@ -1,8 +1,8 @@
-"""What becomes of a worker by itself, for each status and each status that it can be wanted in."""
+"""What happens to a worker next, for each status and each desired status."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
@@ -15,15 +15,15 @@ _RUNNING, _STOPPED, _TERMINATED = DesiredStatus.RUNNING, DesiredStatus.STOPPED, 
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What happens next, as a clause. `acts`: it takes a change of the world outside, which a hold keeps back."""
+    """What happens next, as a clause. An action changes something outside LCM; a hold prevents it."""
 
     clause: str
-    acts: bool = False
-    rests: bool = False  # nothing happens until somebody asks for something
+    is_action: bool = False
+    is_settled: bool = False  # nothing happens until a person requests a change
 
 
 def _action(clause: str) -> NextStep:
-    return NextStep(clause, acts=True)
+    return NextStep(clause, is_action=True)
 
 
 def _wait(clause: str) -> NextStep:
@@ -31,97 +31,102 @@ def _wait(clause: str) -> NextStep:
 
 
 def _settled(clause: str) -> NextStep:
-    return NextStep(clause, rests=True)
+    return NextStep(clause, is_settled=True)
 
 
 _LAUNCH_STEPS = {
-    _RUNNING: _action("an instance is launched for it in {region}"),
-    _STOPPED: _settled("nothing is launched until somebody wants it running: lcm workers start {name}"),
-    _TERMINATED: _wait("it becomes TERMINATED, as nothing was launched for it"),
+    _RUNNING: _action("an instance will be launched for it in {region}"),
+    _STOPPED: _settled("no instance will be launched until a start is requested: lcm workers start {name}"),
+    _TERMINATED: _wait("it will become TERMINATED because nothing was launched for it"),
 }
 _LAUNCH_INTENT_STEPS = {
-    _RUNNING: _action("launch attempt {attempt} is settled: its instance is found and taken over, or launched"),
-    _STOPPED: _action("launch attempt {attempt} is settled, and an instance that turns up is stopped"),
-    _TERMINATED: _action("launch attempt {attempt} is settled, and an instance that turns up is terminated"),
+    _RUNNING: _action("launch attempt {attempt} will be resolved: its instance is found and adopted, or launched"),
+    _STOPPED: _action("launch attempt {attempt} will be resolved; an instance that it launched will be stopped"),
+    _TERMINATED: _action("launch attempt {attempt} will be resolved; an instance that it launched will be terminated"),
 }
 
 NEXT_STEPS: dict[WorkerStatus, dict[DesiredStatus, NextStep]] = {
     WorkerStatus.PENDING: _LAUNCH_STEPS,
     WorkerStatus.PROVISIONING: {
-        _RUNNING: _wait("it becomes STARTING as soon as EC2 says that {instance} is running"),
-        _STOPPED: _action("{instance} is stopped as soon as EC2 allows it"),
-        _TERMINATED: _action("{instance} is terminated"),
+        _RUNNING: _wait("it will become STARTING as soon as EC2 reports that {instance} is running"),
+        _STOPPED: _action("{instance} will be stopped as soon as EC2 allows it"),
+        _TERMINATED: _action("{instance} will be terminated"),
     },
     WorkerStatus.STARTING: {
-        _RUNNING: _wait("it becomes RUNNING as soon as {instance} is running and has an address"),
-        _STOPPED: _action("{instance} is stopped"),
-        _TERMINATED: _action("{instance} is terminated"),
+        _RUNNING: _wait("it will become RUNNING as soon as {instance} is running and has an address"),
+        _STOPPED: _action("{instance} will be stopped"),
+        _TERMINATED: _action("{instance} will be terminated"),
     },
     WorkerStatus.RUNNING: {
-        _RUNNING: _wait("it takes lablets as soon as CML answers"),
-        _STOPPED: _action("{instance} is stopped"),
-        _TERMINATED: _action("{instance} is terminated{licence}"),
+        _RUNNING: _wait("it will accept lablets as soon as CML responds"),
+        _STOPPED: _action("{instance} will be stopped"),
+        _TERMINATED: _action("{instance} will be terminated{license}"),
     },
     WorkerStatus.DRAINING: {
-        _RUNNING: _wait("it goes back to RUNNING"),
+        _RUNNING: _wait("it will return to RUNNING"),
         _STOPPED: _action(
-            "it takes no new lablets, and {instance} is stopped once no node runs and no lablet is assigned to it,"
-            " or when the drain has taken too long"
+            "it accepts no new lablets, and {instance} will be stopped once no node is running and no lablet is"
+            " assigned to it, or when the drain times out"
         ),
-        _TERMINATED: _action("{instance} is terminated{licence}"),
+        _TERMINATED: _action("{instance} will be terminated{license}"),
     },
     WorkerStatus.STOPPING: {
-        _RUNNING: _action("{instance} is started again once it has stopped"),
-        _STOPPED: _wait("it becomes STOPPED as soon as EC2 says that {instance} has stopped"),
-        _TERMINATED: _action("{instance} is terminated{licence}"),
+        _RUNNING: _action("{instance} will be started again once it has stopped"),
+        _STOPPED: _wait("it will become STOPPED as soon as EC2 reports that {instance} has stopped"),
+        _TERMINATED: _action("{instance} will be terminated{license}"),
     },
     WorkerStatus.STOPPED: {
-        _RUNNING: _action("{instance} is started"),
-        _STOPPED: _settled("it stays stopped until somebody wants it running{needed}: lcm workers start {name}"),
-        _TERMINATED: _action("{instance} is terminated"),
+        _RUNNING: _action("{instance} will be started"),
+        _STOPPED: _settled("it will stay stopped until a start is requested{needed}: lcm workers start {name}"),
+        _TERMINATED: _action("{instance} will be terminated"),
     },
     WorkerStatus.TERMINATING: dict.fromkeys(
-        DesiredStatus, _wait("it becomes TERMINATED as soon as EC2 says that {instance} has ended{licence}")
+        DesiredStatus, _wait("it will become TERMINATED as soon as EC2 reports that {instance} is terminated{license}")
     ),
     WorkerStatus.TERMINATED: dict.fromkeys(
-        DesiredStatus, _settled("nothing more happens: this is final, and the record is kept as history")
+        DesiredStatus, _settled("no further changes: TERMINATED is final, and the record is kept as history")
     ),
     WorkerStatus.FAILED: {
         **dict.fromkeys(
             (_RUNNING, _STOPPED),
             _settled(
-                "nothing is tried until somebody asks for it: mend the cause and run lcm workers retry {name},"
-                " or give it up with lcm workers terminate {name}"
+                "action required: fix the cause and run lcm workers retry {name},"
+                " or remove the worker with lcm workers terminate {name}"
             ),
         ),
-        _TERMINATED: _action("{remains}"),
+        _TERMINATED: _action("{cleanup}"),
     },
     WorkerStatus.UNKNOWN: {
-        _RUNNING: _wait("the record follows as soon as EC2 names a state that is known"),
-        _STOPPED: _wait("{instance} is stopped as soon as EC2 names a state that allows it"),
-        _TERMINATED: _action("{instance} is terminated"),
+        _RUNNING: _wait("the status will be updated as soon as EC2 reports a recognized state"),
+        _STOPPED: _wait("{instance} will be stopped as soon as EC2 reports a state that allows it"),
+        _TERMINATED: _action("{instance} will be terminated"),
     },
 }
 
 
 def next_step_of(worker: Worker) -> NextStep:
-    """What happens next if nobody interferes."""
-    courses = NEXT_STEPS[worker.status]
+    """Return what happens next if nothing else changes."""
+    steps = NEXT_STEPS[worker.status]
     if worker.status is WorkerStatus.PENDING and worker.launch_intent is not None:
-        courses = _LAUNCH_INTENT_STEPS
-    course = courses[worker.desired_status]
+        steps = _LAUNCH_INTENT_STEPS
+    step = steps[worker.desired_status]
     instance = f"instance {worker.instance_id}" if worker.instance_id else "its instance"
-    clause = course.clause.format(
+    cleanup = (
+        f"{instance} will be terminated"
+        if worker.instance_id
+        else "it will become TERMINATED because it has no instance"
+    )
+    clause = step.clause.format(
         name=worker.name,
         region=worker.aws_region,
         instance=instance,
         attempt=worker.launch_attempt,
-        licence=_license_clause(worker),
+        license=_license_clause(worker),
         needed=" or scale-up needs it" if worker.paused_by_policy else "",
-        remains=f"{instance} is terminated" if worker.instance_id else "it becomes TERMINATED, as it has no instance",
+        cleanup=cleanup,
     )
-    return NextStep(clause, course.acts, course.rests)
+    return replace(step, clause=clause)
 
 
 def _license_clause(worker: Worker) -> str:
-    return "; its licence is given back first" if worker.license_status is LicenseStatus.REGISTERED else ""
+    return "; its license will be deregistered first" if worker.license_status is LicenseStatus.REGISTERED else ""

@@ -1,4 +1,4 @@
-"""The record of one CML server."""
+"""The record of a worker, which is one CML server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, computed_field
 from lcm.model.base import LenientModel, Reason, RegionName, ResourceName, SingleLineText, UtcDatetime
 from lcm.model.worker.conditions import Condition, ConditionType, is_condition_true
 from lcm.model.worker.status import (
+    STATUSES,
     DesiredStatus,
     LicenseOperation,
     LicenseStatus,
@@ -37,11 +38,11 @@ def _check_tags(tags: dict[str, str]) -> dict[str, str]:
 TagKey = Annotated[SingleLineText, Field(min_length=1, max_length=127)]
 TagValue = Annotated[SingleLineText, Field(max_length=255)]
 Tags = Annotated[dict[TagKey, TagValue], AfterValidator(_check_tags)]
-"""A worker's own tags: nobody overrides those of the platform."""
+"""The user's tags of a worker. Tags of the platform and of AWS cannot be overridden."""
 
 
 class Hold(LenientModel):
-    """A person's word that nothing is to be changed, until taken back or until a moment."""
+    """A hold placed by a person: nothing is changed until it is released or expires."""
 
     reason: Reason
     by: str
@@ -49,12 +50,12 @@ class Hold(LenientModel):
     until: UtcDatetime | None = None
 
     def active(self, now: datetime) -> bool:
-        """Whether it still counts."""
+        """Whether the hold has not expired."""
         return self.until is None or now < self.until
 
 
 class PendingLicenseOperation(LenientModel):
-    """What a person asked to be done with the licence."""
+    """A license operation that a person requested."""
 
     operation: LicenseOperation
     requested_at: UtcDatetime
@@ -62,7 +63,7 @@ class PendingLicenseOperation(LenientModel):
 
 
 class LaunchIntent(LenientModel):
-    """An attempt to launch, stored before the call is made."""
+    """A launch attempt, stored before the call is made."""
 
     attempt: Annotated[int, Field(ge=1)]
     parameters: dict[str, Any]
@@ -70,7 +71,7 @@ class LaunchIntent(LenientModel):
 
 
 class Worker(LenientModel):
-    """A worker. `version` moves with each write of the record, `generation` when somebody asks for something else."""
+    """A worker. `version` changes with each write of the record, `generation` when the desired state changes."""
 
     id: str
     name: ResourceName
@@ -118,7 +119,7 @@ class Worker(LenientModel):
     cost_per_hour_usd: float | None = None
     cml_version: str | None = None
     node_definitions: tuple[str, ...] | None = Field(
-        default=None, description="What its CML offers; None: not known yet."
+        default=None, description="Node definitions that its CML offers; null if not known yet."
     )
     allocation: Allocation = Allocation()
     terminated_by: str | None = None
@@ -132,7 +133,7 @@ class Worker(LenientModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def ready(self) -> bool:
-        """Running, wanted so, and CML answers: lablets may be placed on it."""
+        """Whether lablets may be placed on it: RUNNING, desired to be RUNNING, and CML responds."""
         return (
             self.status is WorkerStatus.RUNNING
             and self.desired_status is DesiredStatus.RUNNING
@@ -141,13 +142,7 @@ class Worker(LenientModel):
 
     @property
     def at_rest(self) -> bool:
-        """Whether there is nothing to wait for: polling leaves it out, a sweep that disagrees wakes it."""
-        if self.status is WorkerStatus.TERMINATED:
-            return True
-        if self.status is WorkerStatus.STOPPED:
-            return self.desired_status is DesiredStatus.STOPPED
-        if self.status is WorkerStatus.FAILED:
-            return self.desired_status is not DesiredStatus.TERMINATED
-        if self.status is WorkerStatus.PENDING:
-            return self.desired_status is DesiredStatus.STOPPED and self.launch_intent is None
-        return False
+        """Whether no change is pending. Polling skips such a worker; a sweep that disagrees wakes it."""
+        if self.status is WorkerStatus.PENDING and self.launch_intent is not None:
+            return False
+        return self.desired_status in STATUSES[self.status].settled_for

@@ -1,4 +1,4 @@
-"""What can be asked of the API. A field that is not listed is refused, not ignored."""
+"""Request bodies of the API for workers and the fleet. Unknown fields are rejected."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints, WithJsonSchema, field_validator
 
+from lcm.model.audit import DecisionReport
 from lcm.model.base import (
     WHOLE_NUMBER,
     Reason,
@@ -16,7 +17,6 @@ from lcm.model.base import (
     StrictModel,
     UtcDatetime,
 )
-from lcm.model.decision import DecisionReport
 from lcm.model.worker.conditions import Condition
 from lcm.model.worker.idle import ActivityEvent
 from lcm.model.worker.metrics import MetricsSample
@@ -45,23 +45,23 @@ AwsAccountId = Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$")]
 
 
 def _check_license_token(token: SecretStr | None) -> SecretStr | None:
-    """CML's own rule: anything else it would refuse without saying why."""
+    """Check CML's own rule: CML would reject other tokens without a reason."""
     if token is not None:
         allowed = set("+/%=-")
         if not all(letter.isascii() and (letter.isalnum() or letter in allowed) for letter in token.get_secret_value()):
-            raise ValueError("a licence token has letters, digits and + / % = - only")
+            raise ValueError("a license token may contain only letters, digits and + / % = -")
     return token
 
 
 def _check_initial_status(desired: DesiredStatus) -> DesiredStatus:
     if desired is DesiredStatus.TERMINATED:
-        raise ValueError("a new worker can be wanted RUNNING or STOPPED")
+        raise ValueError("the initial status must be RUNNING or STOPPED")
     return desired
 
 
 def _require_stopped(desired: DesiredStatus) -> DesiredStatus:
     if desired is not DesiredStatus.STOPPED:
-        raise ValueError("a controller may only follow a drift to STOPPED")
+        raise ValueError("a controller may only set STOPPED, to accept a drift")
     return desired
 
 
@@ -76,7 +76,7 @@ StoppedOnly = Annotated[
 
 
 class CreateWorkerRequest(StrictModel):
-    """A new worker."""
+    """Create a worker."""
 
     name: ResourceName
     template_name: ResourceName
@@ -93,9 +93,9 @@ class CreateWorkerRequest(StrictModel):
 
 
 class UpdateWorkerRequest(StrictModel):
-    """What may be changed of a worker by hand: only fields that are given; null withdraws a secret.
+    """Update a worker: only the given fields change; null removes a secret.
 
-    The defaults stand for nothing: whoever applies a patch looks at `model_fields_set`.
+    The defaults have no meaning: code that applies the update must use `model_fields_set`.
     """
 
     name: ResourceName = ""
@@ -110,20 +110,20 @@ class UpdateWorkerRequest(StrictModel):
 
 
 class CommandRequest(StrictModel):
-    """A command's reason; it is kept in the audit."""
+    """The body of a command: a reason for the audit log."""
 
     reason: Reason | None = None
 
 
 class HoldRequest(StrictModel):
-    """Stop all changes of a worker, or of the fleet."""
+    """Place a worker or the fleet on hold: nothing is changed until the hold ends."""
 
     reason: Reason
     until: UtcDatetime | None = None
 
 
 class LicenseRequest(StrictModel):
-    """Register or give back a licence. A token given here replaces the stored one."""
+    """Register or deregister a license. A token in the request replaces the stored one."""
 
     operation: LicenseOperation
     token: LicenseToken | None = None
@@ -132,18 +132,18 @@ class LicenseRequest(StrictModel):
     _token = field_validator("token")(_check_license_token)
 
 
-# What controllers ask
+# Requests of controllers
 
 
 class LeadershipAnnouncement(StrictModel):
-    """A controller's new term; later, that its start-up sweep is done."""
+    """Announce a controller's new term, and later the end of its startup sweep."""
 
     term: Annotated[int, Field(ge=1, le=MAX_SAFE_INTEGER), WHOLE_NUMBER]
     startup_sweep_done: StrictBool = False
 
 
 class WorkerStatusUpdate(StrictModel):
-    """What a controller found or did: only fields that are given change, null clears."""
+    """The result of a reconciliation: only the given fields change; null clears a field."""
 
     status: WorkerStatus
     version: RecordVersion
@@ -161,14 +161,17 @@ class WorkerStatusUpdate(StrictModel):
     conditions: tuple[Condition, ...] | None = None
     decision: DecisionReport | None = None
     desired_status: StoppedOnly | None = None
-    drift: StrictBool = Field(default=False, description="Whether somebody else stopped it: it is counted.")
+    drift: StrictBool = Field(
+        default=False, description="Whether the instance was stopped outside LCM; such stops are counted."
+    )
     launch_intent: None = Field(
-        default=None, description="Null: the intent is settled and nothing was launched. The next attempt is another."
+        default=None,
+        description="Null if the launch attempt was resolved and launched nothing. The next attempt has a new number.",
     )
 
 
 class LaunchIntentRequest(StrictModel):
-    """The intent to launch, stored before the call."""
+    """Store a launch attempt before the call is made."""
 
     version: RecordVersion
     attempt: Annotated[int, Field(ge=1, le=1_000_000), WHOLE_NUMBER]
@@ -176,43 +179,45 @@ class LaunchIntentRequest(StrictModel):
 
 
 class MetricsBatch(StrictModel):
-    """Figures of many workers at once."""
+    """Metrics of many workers."""
 
     items: Annotated[tuple[MetricsSample, ...], Field(max_length=MAX_METRICS_SAMPLES)]
 
 
 class WorkerDecision(StrictModel):
-    """What was decided for one worker."""
+    """The decision for one worker."""
 
     worker_id: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
     decision: DecisionReport
 
 
 class DecisionBatch(StrictModel):
-    """What was decided for many workers, without a change of their records."""
+    """Decisions for many workers that did not change their records."""
 
     items: Annotated[tuple[WorkerDecision, ...], Field(max_length=MAX_DECISIONS)]
 
 
 class IdleDetectionRequest(StrictModel):
-    """Telemetry of a worker; None: it could not be fetched, which is not idleness."""
+    """Activity events of a worker; null if they could not be fetched, which does not mean that it is idle."""
 
     events: Annotated[tuple[ActivityEvent, ...], Field(max_length=MAX_ACTIVITY_EVENTS)] | None
     observed_at: UtcDatetime
 
 
 class LicenseStatusUpdate(StrictModel):
-    """What CML says about the licence."""
+    """The license status that CML reports."""
 
     status: LicenseStatus
     version: RecordVersion | None = None
     clear_pending: StrictBool = False
-    leaked: StrictBool = Field(default=False, description="CML forgot it, but Cisco still counts it.")
+    leaked: StrictBool = Field(
+        default=False, description="Whether CML lost the registration while Cisco still counts it."
+    )
     message: Annotated[SingleLineText, Field(max_length=1000)] = ""
 
 
 class ImportWorkerRequest(StrictModel):
-    """An instance that was found and is not ours yet."""
+    """Import an existing instance as a worker."""
 
     instance_id: InstanceId
     aws_region: RegionName
@@ -229,7 +234,7 @@ class ImportWorkerRequest(StrictModel):
 
 
 class ScaleUpRequest(StrictModel):
-    """A need for one more worker; `for` names it, so that one need never yields two."""
+    """Request one more worker. `for` identifies the need, so that a repeated request creates no second worker."""
 
     template: ResourceName
     aws_region: RegionName | None = None
@@ -238,7 +243,7 @@ class ScaleUpRequest(StrictModel):
 
 
 class BreakerReport(StrictModel):
-    """What a sweep would have marked as lost, and why it did not."""
+    """The state of a region's breaker: which workers a sweep would have marked as lost, and why it did not."""
 
     region: RegionName
     open: StrictBool
@@ -248,7 +253,7 @@ class BreakerReport(StrictModel):
 
 
 class CreateAuditEntryRequest(StrictModel):
-    """A decision of a controller that changes no record."""
+    """Record a controller's decision in the audit log without changing a record."""
 
     action: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=64)]
     subject: Annotated[SingleLineText, Field(min_length=1, max_length=128)]
@@ -256,6 +261,6 @@ class CreateAuditEntryRequest(StrictModel):
 
 
 class DrainRequest(StrictModel):
-    """Why scale-down takes a worker out of service."""
+    """Drain a worker for scale-down."""
 
     reason: Reason = "idle"

@@ -1,12 +1,22 @@
-"""What a worker is, and what it is wanted to be."""
+"""Status values of a worker, and a table of all that follows from a status.
+
+The control plane enforces the transitions, and the controllers decide by them.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
 from lcm.model.base import CaseInsensitiveEnum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class WorkerStatus(CaseInsensitiveEnum):
-    """Where a worker is in its life."""
+    """The lifecycle status of a worker."""
 
     PENDING = "PENDING"
     PROVISIONING = "PROVISIONING"
@@ -22,7 +32,7 @@ class WorkerStatus(CaseInsensitiveEnum):
 
 
 class DesiredStatus(CaseInsensitiveEnum):
-    """What a worker is wanted to be. TERMINATED is final once set."""
+    """The desired status of a worker. TERMINATED is final once set."""
 
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"
@@ -30,7 +40,7 @@ class DesiredStatus(CaseInsensitiveEnum):
 
 
 class WorkerOrigin(CaseInsensitiveEnum):
-    """How a record came to be."""
+    """How a worker record was created."""
 
     CREATED = "created"
     IMPORTED = "imported"
@@ -38,14 +48,14 @@ class WorkerOrigin(CaseInsensitiveEnum):
 
 
 class LostInstancePolicy(CaseInsensitiveEnum):
-    """What becomes of a worker whose instance is gone."""
+    """What happens to a worker whose instance is lost."""
 
     TERMINATE = "terminate"
     REPLACE = "replace"
 
 
 class LicenseStatus(CaseInsensitiveEnum):
-    """Where a worker's licence stands."""
+    """The license status of a worker."""
 
     UNREGISTERED = "unregistered"
     REGISTERING = "registering"
@@ -55,7 +65,7 @@ class LicenseStatus(CaseInsensitiveEnum):
 
 
 class LicenseOperation(CaseInsensitiveEnum):
-    """What can be done with a licence."""
+    """A license operation that can be requested."""
 
     REGISTER = "register"
     DEREGISTER = "deregister"
@@ -66,43 +76,142 @@ _RUNNING, _DRAINING, _UNKNOWN = WorkerStatus.RUNNING, WorkerStatus.DRAINING, Wor
 _STOPPING, _STOPPED = WorkerStatus.STOPPING, WorkerStatus.STOPPED
 _TERMINATING, _TERMINATED, _FAILED = WorkerStatus.TERMINATING, WorkerStatus.TERMINATED, WorkerStatus.FAILED
 
-ALLOWED_TRANSITIONS: dict[WorkerStatus, frozenset[WorkerStatus]] = {
-    _PENDING: frozenset({_PROVISIONING, _FAILED, _TERMINATED}),
-    _PROVISIONING: frozenset(
-        {_STARTING, _FAILED, _TERMINATING, _STOPPING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN},
+
+class Tone(Enum):
+    """How a status is shown; the command line maps it to colors."""
+
+    HEALTHY = "healthy"
+    IN_PROGRESS = "in progress"
+    ENDING = "ending"
+    INACTIVE = "inactive"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusInfo:
+    """All that follows from the status alone. The sets below are derived from it."""
+
+    next: frozenset[WorkerStatus]  # allowed transitions
+    leads_to: DesiredStatus | None = None  # the desired status that it is, or is on its way to
+    in_progress: bool = False
+    settled_for: tuple[DesiredStatus, ...] = ()  # the desired statuses with which nothing is pending
+    instance_state: str | None = None  # the EC2 state in which it needs no action; None: none or any
+    has_address: bool = True  # whether its instance may have a public address
+    runs_cml: bool = False
+    billed: bool = False
+    tone: Tone = Tone.IN_PROGRESS
+
+
+STATUSES: Mapping[WorkerStatus, StatusInfo] = {
+    _PENDING: StatusInfo(
+        next=frozenset({_PROVISIONING, _FAILED, _TERMINATED}),
+        leads_to=DesiredStatus.RUNNING,
+        in_progress=True,
+        settled_for=(DesiredStatus.STOPPED,),  # unless a launch attempt is unresolved
+        has_address=False,
     ),
-    _STARTING: frozenset({_RUNNING, _FAILED, _STOPPING, _TERMINATING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN}),
-    _RUNNING: frozenset(
-        {_STOPPING, _TERMINATING, _DRAINING, _PROVISIONING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN},
+    _PROVISIONING: StatusInfo(
+        next=frozenset({_STARTING, _FAILED, _TERMINATING, _STOPPING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN}),
+        leads_to=DesiredStatus.RUNNING,
+        in_progress=True,
+        instance_state="pending",
+        billed=True,
     ),
-    _DRAINING: frozenset({_STOPPING, _RUNNING, _TERMINATING, _STOPPED, _TERMINATED, _UNKNOWN}),
-    _STOPPING: frozenset({_STOPPED, _RUNNING, _TERMINATING, _TERMINATED, _PENDING, _UNKNOWN}),
-    _STOPPED: frozenset({_STARTING, _RUNNING, _TERMINATING, _TERMINATED, _PENDING, _UNKNOWN}),
-    _TERMINATING: frozenset({_TERMINATED, _UNKNOWN}),
-    _FAILED: frozenset({_STARTING, _PENDING, _TERMINATING, _TERMINATED}),
-    _UNKNOWN: frozenset(
-        {_PROVISIONING, _RUNNING, _STOPPING, _STOPPED, _TERMINATING, _TERMINATED, _STARTING, _PENDING},
+    _STARTING: StatusInfo(
+        next=frozenset({_RUNNING, _FAILED, _STOPPING, _TERMINATING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN}),
+        leads_to=DesiredStatus.RUNNING,
+        in_progress=True,
+        instance_state="pending",
+        billed=True,
     ),
-    _TERMINATED: frozenset(),
+    _RUNNING: StatusInfo(
+        next=frozenset({_STOPPING, _TERMINATING, _DRAINING, _PROVISIONING, _STOPPED, _TERMINATED, _PENDING, _UNKNOWN}),
+        leads_to=DesiredStatus.RUNNING,
+        instance_state="running",
+        runs_cml=True,
+        billed=True,
+        tone=Tone.HEALTHY,
+    ),
+    _DRAINING: StatusInfo(
+        next=frozenset({_STOPPING, _RUNNING, _TERMINATING, _STOPPED, _TERMINATED, _UNKNOWN}),
+        leads_to=DesiredStatus.STOPPED,
+        in_progress=True,
+        instance_state="running",
+        runs_cml=True,
+        billed=True,
+    ),
+    _STOPPING: StatusInfo(
+        next=frozenset({_STOPPED, _RUNNING, _TERMINATING, _TERMINATED, _PENDING, _UNKNOWN}),
+        leads_to=DesiredStatus.STOPPED,
+        in_progress=True,
+        instance_state="stopping",
+        billed=True,
+    ),
+    _STOPPED: StatusInfo(
+        next=frozenset({_STARTING, _RUNNING, _TERMINATING, _TERMINATED, _PENDING, _UNKNOWN}),
+        leads_to=DesiredStatus.STOPPED,
+        settled_for=(DesiredStatus.STOPPED,),
+        instance_state="stopped",
+        has_address=False,
+        tone=Tone.INACTIVE,
+    ),
+    _TERMINATING: StatusInfo(
+        next=frozenset({_TERMINATED, _UNKNOWN}),
+        leads_to=DesiredStatus.TERMINATED,
+        in_progress=True,
+        instance_state="shutting-down",
+        tone=Tone.ENDING,
+    ),
+    _FAILED: StatusInfo(
+        next=frozenset({_STARTING, _PENDING, _TERMINATING, _TERMINATED}),
+        settled_for=(DesiredStatus.RUNNING, DesiredStatus.STOPPED),
+        tone=Tone.FAILED,
+    ),
+    _UNKNOWN: StatusInfo(
+        next=frozenset({_PROVISIONING, _RUNNING, _STOPPING, _STOPPED, _TERMINATING, _TERMINATED, _STARTING, _PENDING}),
+        instance_state="unknown",
+        billed=True,
+        tone=Tone.UNKNOWN,
+    ),
+    _TERMINATED: StatusInfo(
+        next=frozenset(),
+        leads_to=DesiredStatus.TERMINATED,
+        settled_for=tuple(DesiredStatus),
+        has_address=False,
+        tone=Tone.INACTIVE,
+    ),
 }
 
 
+def _statuses(condition: Callable[[StatusInfo], bool]) -> tuple[WorkerStatus, ...]:
+    return tuple(status for status in WorkerStatus if condition(STATUSES[status]))
+
+
+LAUNCHING_STATUSES = _statuses(lambda info: info.in_progress and info.leads_to is DesiredStatus.RUNNING)
+CML_STATUSES = _statuses(lambda info: info.runs_cml)
+"""CML runs: labs can be counted, and lablets may be on the worker."""
+BILLED_STATUSES = _statuses(lambda info: info.billed)
+NO_ADDRESS_STATUSES = _statuses(lambda info: not info.has_address)
+STOP_STATUSES = (_STOPPING, _STOPPED)
+
+
 class IllegalWorkerTransitionError(Exception):
-    """The table has no way from the one to the other."""
+    """The requested status transition is not allowed."""
 
-    def __init__(self, current: WorkerStatus, wanted: WorkerStatus) -> None:
-        ways = ", ".join(sorted(ALLOWED_TRANSITIONS[current])) or "nothing, it is final"
-        super().__init__(f"a worker that is {current} cannot become {wanted}; from there it can become {ways}")
+    def __init__(self, current: WorkerStatus, target: WorkerStatus) -> None:
+        allowed = ", ".join(sorted(STATUSES[current].next)) or "none, the status is final"
+        super().__init__(f"a worker cannot go from {current} to {target}; allowed next statuses: {allowed}")
         self.current = current
-        self.wanted = wanted
+        self.target = target
 
 
-def is_allowed_transition(current: WorkerStatus, wanted: WorkerStatus) -> bool:
-    """Whether a worker may go there. To stay is no transition, and always allowed."""
-    return wanted is current or wanted in ALLOWED_TRANSITIONS[current]
+def is_allowed_transition(current: WorkerStatus, target: WorkerStatus) -> bool:
+    """Whether the transition is allowed. Keeping the status is always allowed."""
+    return target is current or target in STATUSES[current].next
 
 
-def check_transition(current: WorkerStatus, wanted: WorkerStatus) -> None:
-    """Raise unless the transition is legal."""
-    if not is_allowed_transition(current, wanted):
-        raise IllegalWorkerTransitionError(current, wanted)
+def check_transition(current: WorkerStatus, target: WorkerStatus) -> None:
+    """Raise unless the transition is allowed."""
+    if not is_allowed_transition(current, target):
+        raise IllegalWorkerTransitionError(current, target)

@@ -1,4 +1,4 @@
-"""What a worker can be made from."""
+"""Worker templates, the capacity of a worker, and the part of it that lablets use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Capacity(LenientModel):
 
 
 class WorkerTemplate(LenientModel):
-    """A kind of worker, by name."""
+    """A template from which workers are created."""
 
     name: ResourceName
     description: Annotated[SingleLineText, Field(max_length=500)] = ""
@@ -49,7 +49,7 @@ DEFAULT_TEMPLATES = (
 
 
 class Allocation(LenientModel):
-    """What lablets have taken of a worker. It moves with the worker's version, in the commit that reserves."""
+    """What lablets use of a worker. It changes with the worker's version, in the commit that reserves."""
 
     cpu_cores: float = 0
     memory_gb: float = 0

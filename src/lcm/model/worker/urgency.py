@@ -1,4 +1,4 @@
-"""How much a worker needs somebody's attention: problems first, then what moves, then what is as it should be."""
+"""Sort order of workers by urgency: problems first, then changes in progress, then healthy workers."""
 
 from __future__ import annotations
 
@@ -7,44 +7,31 @@ from typing import TYPE_CHECKING
 
 from lcm.model.formatting import as_clause
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType, find_condition, is_condition_true
-from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import STATUSES, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 
 class WorkerUrgency(IntEnum):
-    """The smaller, the more urgent. The numbers stand in stores: whoever changes one has all fields filled in anew."""
+    """The smaller, the more urgent. The numbers are stored: changing one requires a backfill of the stored fields."""
 
     FAILED = 0
     STUCK = 1
-    UNCLEAR = 2
-    TROUBLED = 3
+    UNKNOWN = 2
+    DEGRADED = 3
     HELD = 4
-    MOVING = 5
-    FINE = 6
-    RESTING = 7
+    IN_PROGRESS = 5
+    HEALTHY = 6
+    SETTLED = 7
     ENDED = 9
 
 
-LAST_WORKER_PROBLEM = WorkerUrgency.TROUBLED
-
-_IN_PROGRESS_STATUSES = (
-    WorkerStatus.PENDING,
-    WorkerStatus.PROVISIONING,
-    WorkerStatus.STARTING,
-    WorkerStatus.DRAINING,
-    WorkerStatus.STOPPING,
-    WorkerStatus.TERMINATING,
-)
-_DESIRED_STATUS = {
-    WorkerStatus.RUNNING: DesiredStatus.RUNNING,
-    WorkerStatus.STOPPED: DesiredStatus.STOPPED,
-}
+LAST_WORKER_PROBLEM = WorkerUrgency.DEGRADED
 
 
 def worker_urgency(worker: Worker) -> WorkerUrgency:
-    """Where it stands in the order of attention. From the record alone, so that a store can sort by it."""
+    """Return the urgency of a worker. It depends on the record alone, so that the store can sort by it."""
     if worker.status is WorkerStatus.TERMINATED:
         return WorkerUrgency.ENDED
     problem = _problem(worker)
@@ -52,47 +39,48 @@ def worker_urgency(worker: Worker) -> WorkerUrgency:
         return problem[0]
     if worker.hold is not None:
         return WorkerUrgency.HELD
-    if worker.status in _IN_PROGRESS_STATUSES or _DESIRED_STATUS.get(worker.status) is not worker.desired_status:
-        return WorkerUrgency.RESTING if worker.at_rest else WorkerUrgency.MOVING
+    info = STATUSES[worker.status]
+    if info.in_progress or info.leads_to is not worker.desired_status:
+        return WorkerUrgency.SETTLED if worker.at_rest else WorkerUrgency.IN_PROGRESS
     if worker.status is WorkerStatus.STOPPED:
-        return WorkerUrgency.RESTING
-    return WorkerUrgency.FINE if worker.ready else WorkerUrgency.MOVING
+        return WorkerUrgency.SETTLED
+    return WorkerUrgency.HEALTHY if worker.ready else WorkerUrgency.IN_PROGRESS
 
 
 def worker_problem(worker: Worker) -> str | None:
-    """What is wrong with it, in a few words; None: nothing is."""
+    """Return a short description of what is wrong with the worker, or None."""
     found = None if worker.status is WorkerStatus.TERMINATED else _problem(worker)
     return None if found is None else found[1]
 
 
 def _problem(worker: Worker) -> tuple[WorkerUrgency, str] | None:
     if worker.status is WorkerStatus.FAILED:
-        return WorkerUrgency.FAILED, "It failed and waits for somebody"
+        return WorkerUrgency.FAILED, "Failed; action required"
     stuck = find_condition(worker.conditions, ConditionType.STUCK)
     if stuck is not None and stuck.status is ConditionStatus.TRUE:
         return WorkerUrgency.STUCK, _condition_text(stuck, "It is stuck")
     if worker.status is WorkerStatus.UNKNOWN:
-        return WorkerUrgency.UNCLEAR, "EC2 says something about it that nobody knows"
+        return WorkerUrgency.UNKNOWN, "Unrecognized EC2 state"
     return _degraded_reason(worker)
 
 
 def _degraded_reason(worker: Worker) -> tuple[WorkerUrgency, str] | None:
     if worker.drifted:
-        return WorkerUrgency.TROUBLED, "Somebody changed its instance from outside"
+        return WorkerUrgency.DEGRADED, "Its instance was changed outside LCM"
     if worker.license_status is LicenseStatus.FAILED:
-        return WorkerUrgency.TROUBLED, "CML refused its licence token"
+        return WorkerUrgency.DEGRADED, "CML rejected its license token"
     instance = find_condition(worker.conditions, ConditionType.INSTANCE_READY)
     if instance is not None and instance.status is ConditionStatus.FALSE and worker.status is WorkerStatus.RUNNING:
-        return WorkerUrgency.TROUBLED, _condition_text(instance, "Its instance is not well")
+        return WorkerUrgency.DEGRADED, _condition_text(instance, "Its instance is impaired")
     cml = find_condition(worker.conditions, ConditionType.CML_READY)
     silent = cml is not None and cml.status is not ConditionStatus.TRUE and _was_ready(worker)
     if silent and cml is not None:
-        return WorkerUrgency.TROUBLED, _condition_text(cml, "CML does not answer")
+        return WorkerUrgency.DEGRADED, _condition_text(cml, "CML does not respond")
     return None
 
 
 def _was_ready(worker: Worker) -> bool:
-    """Whether CML stopped answering, as opposed to one that has just been started and boots."""
+    """Whether CML responded before, as opposed to an instance that was just started and still boots."""
     cml = find_condition(worker.conditions, ConditionType.CML_READY)
     resumed = worker.last_resumed_at
     settled = cml is not None and resumed is not None and cml.since > resumed

@@ -1,6 +1,6 @@
-"""The settings, in groups that a service combines by inheritance.
+"""Settings that several services share, in groups that a service combines by inheritance.
 
-A description is one sentence in plain English: the documentation is made from it.
+A description is one sentence in plain English; the documentation is generated from it.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from lcm.settings.types import (
 
 
 class CoordinationSettings(Settings):
-    """Where leaders are elected and changes are announced."""
+    """Coordination: leader election and change notifications."""
 
     coordination: Literal["etcd", "memory"] = Field(
         default="etcd",
@@ -38,16 +38,16 @@ class CoordinationSettings(Settings):
     ] = Field(
         default=None,
         min_length=1,
-        description="All members of the etcd cluster; if set, ETCD_HOST and ETCD_PORT do not count.",
+        description="All members of the etcd cluster; if set, ETCD_HOST and ETCD_PORT are ignored.",
     )
     etcd_host: Host = Field(default="localhost", description="The host of a single etcd server.")
     etcd_port: Port = Field(default=2379, description="The port of a single etcd server.")
     etcd_ca_file: ReadableFile | None = Field(
         default=None,
-        description="The certificates, in PEM form, of the authorities that etcd's own certificate is checked by.",
+        description="The CA certificates, in PEM form, that verify etcd's certificate.",
     )
     etcd_cert_file: ReadableFile | None = Field(
-        default=None, description="The client certificate, in PEM form, that is shown to etcd."
+        default=None, description="The client certificate for etcd, in PEM form."
     )
     etcd_key_file: ReadableFile | None = Field(
         default=None, description="The private key, in PEM form, of the client certificate."
@@ -55,7 +55,7 @@ class CoordinationSettings(Settings):
     etcd_user: NonBlankText | None = Field(default=None, description="The user to sign in to etcd as.")
     etcd_password: SecretStr | None = Field(default=None, description="The password of the etcd user.")
     etcd_namespace: KeyPrefixOrEmpty = Field(
-        default="", description="A prefix of all keys in etcd, for a cluster that is shared with others."
+        default="", description="A prefix of all keys in etcd, for a shared cluster."
     )
 
     @property
@@ -74,54 +74,55 @@ class CoordinationSettings(Settings):
 
 
 class ElectionSettings(Settings):
-    """How a leader is elected."""
+    """Leader election."""
 
     leader_lease_ttl: int = Field(
-        default=15, ge=2, le=3600, description="Seconds after which a leader that has gone silent loses the leadership."
+        default=15,
+        ge=2,
+        le=3600,
+        description="Seconds after which a leader that no longer renews its lease loses the leadership.",
     )
-    election_key_prefix: KeyPrefix = Field(
-        default="/lcm", description="The prefix of the keys by which leaders are elected."
-    )
+    election_key_prefix: KeyPrefix = Field(default="/lcm", description="The prefix of leader election keys.")
     retry_interval: Seconds = Field(
         default=5.0,
-        description="Seconds between attempts to become leader, besides those that a leader's leaving triggers.",
+        description="Seconds between attempts to become leader, besides those when a leader resigns.",
     )
 
 
 class InstanceIdSettings(Settings):
-    """Which of several equal processes this one is."""
+    """The identity of this process among its replicas."""
 
     worker_controller_instance_id: NonBlankText | None = Field(
         default=None,
-        description="The name of this worker controller among several; if unset, one is made up at each start.",
+        description="The name of this worker controller among several; if unset, one is generated at each start.",
     )
 
 
 class ReconcileSettings(Settings):
-    """How often, how many at once and how patiently resources are reconciled."""
+    """Reconciliation: interval, concurrency and backoff."""
 
-    reconcile_interval: Seconds = Field(default=30.0, description="Seconds between two looks at all resources.")
-    reconcile_polling_enabled: bool = Field(default=True, description="Whether all resources are looked at regularly.")
+    reconcile_interval: Seconds = Field(default=30.0, description="Seconds between two polls of all resources.")
+    reconcile_polling_enabled: bool = Field(default=True, description="Whether all resources are polled regularly.")
     startup_reconcile_enabled: bool = Field(
         default=True,
-        description="Whether all resources are looked at once when leadership begins, even without polling.",
+        description="Whether all resources are reconciled once when leadership begins, even without polling.",
     )
     initial_delay: SecondsOrZero = Field(
-        default=5.0, description="Seconds from the start to the first look at all resources."
+        default=5.0, description="Seconds from the start to the first poll of all resources."
     )
     max_concurrent_reconciles: int = Field(
         default=10, ge=1, le=1000, description="How many resources are reconciled at the same time."
     )
-    reconcile_timeout: Seconds = Field(default=60.0, description="Seconds after which one reconcile is given up.")
+    reconcile_timeout: Seconds = Field(default=60.0, description="Seconds after which one reconcile times out.")
     backoff_base: Seconds = Field(default=1.0, description="Seconds to wait after the first failure of a resource.")
     max_backoff: Seconds = Field(
         default=60.0, description="The longest wait, in seconds, however often a resource failed."
     )
     backoff_multiplier: float = Field(
-        default=2.0, ge=1, description="By how much the wait grows with each further failure."
+        default=2.0, ge=1, description="The factor by which the wait grows with each further failure."
     )
     metric_prefix: MetricName = Field(
-        default="reconciliation", description="What the names of reconcile metrics begin with."
+        default="reconciliation", description="The prefix of the names of reconcile metrics."
     )
 
     def conflicts(self) -> Iterator[SettingsConflict]:
@@ -132,28 +133,28 @@ class ReconcileSettings(Settings):
 
 
 class WatchSettings(Settings):
-    """How changes are noticed without waiting for the next poll."""
+    """Watching for changes between polls."""
 
-    watch_enabled: bool = Field(default=True, description="Whether changes are followed as they happen.")
+    watch_enabled: bool = Field(default=True, description="Whether changes are watched as they happen.")
     watch_prefix: str = Field(
-        default="", description="The prefix of the keys to follow; if empty, the controller's own."
+        default="", description="The prefix of the keys to watch; if empty, the controller's own."
     )
     watch_reconnect_delay: Seconds = Field(
         default=1.0,
-        description="Seconds before the first reconnect of a broken watch; each further one waits as much longer.",
+        description="Seconds before the first reconnect of a broken watch; each further wait is longer by as much.",
     )
     watch_max_reconnect_attempts: int = Field(
         default=10,
         ge=1,
-        description="After how many failed reconnects a watch reports itself broken and stops waiting longer.",
+        description="Failed reconnects after which a watch is reported as broken and its wait stops growing.",
     )
     watch_debounce_seconds: SecondsOrZero = Field(
-        default=0.5, description="Seconds for which changes that follow a first one are gathered into one."
+        default=0.5, description="Seconds for which further changes are combined with the first one."
     )
 
 
 class HttpSettings(Settings):
-    """Where the services listen."""
+    """Listening addresses."""
 
     bind_host: Host = Field(default="127.0.0.1", description="The address on which services listen.")
     control_plane_port: Port = Field(default=8080, description="The port of the control plane.")
@@ -163,35 +164,33 @@ class HttpSettings(Settings):
 
 
 class ControllerTokenSettings(Settings):
-    """What controllers show to the control plane."""
+    """The controllers' token."""
 
     lcm_controller_token: SecretStr | None = Field(default=None, description="The token of the controllers.")
 
 
 class RegionSettings(Settings):
-    """Where workers may be."""
+    """Regions for workers."""
 
     aws_default_region: NonBlankText = Field(
         default="us-east-1",
-        description="The region of workers that name none; the only one without AWS_REGION_CONFIGS.",
+        description="The default region of workers; the only region without AWS_REGION_CONFIGS.",
     )
     aws_region_configs: str | None = Field(default=None, description="The regions: the path of a YAML file, or JSON.")
 
 
 class LogSettings(Settings):
-    """What is logged, and in which form."""
+    """Logging."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="The least severe level that is logged."
     )
     log_format: Literal["json", "console", "auto"] = Field(
-        default="auto", description="The form of log lines; auto is console on a terminal and json elsewhere."
+        default="auto", description="The format of log lines; auto is console on a terminal and json elsewhere."
     )
 
 
 class DataSettings(Settings):
-    """Where files are kept."""
+    """The data folder."""
 
-    lcm_data_dir: Folder = Field(
-        default=Path("~/.local/share/lcm"), description="The folder in which the platform keeps its files."
-    )
+    lcm_data_dir: Folder = Field(default=Path("~/.local/share/lcm"), description="The folder for data files.")

@@ -1,17 +1,16 @@
-"""The settings of the control plane, in groups that its process combines by inheritance."""
+"""Settings of the control plane, in groups that its process combines by inheritance."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Strict, create_model
 
+from lcm.model.fleet.settings import DiscoverySettings, IdleSettings, ScalingSettings
+from lcm.model.lablet.ports import DEFAULT_PORTS
 from lcm.settings.base import Settings, SettingsConflict
 from lcm.settings.describe import Allowed, SettingAlias
-from lcm.settings.types import NonBlankText, ReadableFile, Seconds, SecondsOrZero
+from lcm.settings.types import NonBlankText, ReadableFile
 
-Minutes = Annotated[float, Field(gt=0, le=525_600)]
-MinutesOrZero = Annotated[float, Field(ge=0, le=525_600)]
-Count = Annotated[int, Field(ge=0, le=100_000)]
 StoreUrl = Annotated[
     str,
     Field(pattern=r"^(sqlite:///.+|mongodb(\+srv)?://.+)$"),
@@ -46,27 +45,27 @@ InstallationId = Annotated[
 
 
 class StoreSettings(Settings):
-    """Where records are kept, and how secrets among them are encrypted."""
+    """The store, secret keys and retention."""
 
     store_url: StoreUrl | None = Field(
-        default=None, description="Where records are kept; if unset, a file in LCM_DATA_DIR."
+        default=None, description="The URL of the store; if unset, a file in LCM_DATA_DIR."
     )
     lcm_secret_key: SecretStr | None = Field(
-        default=None, description="The key that licence tokens and passwords are encrypted with."
+        default=None, description="The key that encrypts license tokens and passwords."
     )
     lcm_secret_key_file: ReadableFile | None = Field(
         default=None,
-        description="A file with such keys, one a line: the first encrypts, all decrypt; if unset, one is made.",
+        description="A file with such keys, one per line: the first encrypts, all decrypt; if unset, one is generated.",
     )
     lcm_installation_id: InstallationId | None = Field(
         default=None,
-        description="The id that instances are tagged with; kept in the store from the first start, made up if unset.",
+        description="The id that instances are tagged with; saved in the store at the first start, generated if unset.",
     )
     metrics_retention_hours: Annotated[float, Field(gt=0, le=8760)] = Field(
-        default=48.0, description="Hours for which figures of workers are kept."
+        default=48.0, description="Hours for which metrics of workers are kept."
     )
     journal_retention_days: Annotated[float, Field(ge=0, le=36_500)] = Field(
-        default=90.0, description="Days for which audit and history are kept; 0 keeps them for ever."
+        default=90.0, description="Days for which audit and history are kept; 0 keeps them forever."
     )
     event_retention_hours: Annotated[float, Field(ge=1, le=8760)] = Field(
         default=24.0, description="Hours for which the event stream can be resumed without reading everything again."
@@ -79,15 +78,17 @@ class StoreSettings(Settings):
 
 
 class AuthSettings(Settings):
-    """Who is let in."""
+    """Authentication."""
 
     lcm_bootstrap_token: SecretStr | None = Field(
-        default=None, description="An admin token that is accepted from the first start."
+        default=None, description="An admin token that is valid from the first start."
     )
-    oidc_issuer: HttpUrl | None = Field(default=None, description="Whose sign-ins are accepted besides tokens.")
-    oidc_audience: NonBlankText | None = Field(default=None, description="For whom those sign-ins must have been made.")
-    oidc_jwks_url: HttpUrl | None = Field(default=None, description="Where the issuer's public keys are.")
-    oidc_role_claim: NonBlankText = Field(default="role", description="Which claim of a sign-in names the role.")
+    oidc_issuer: HttpUrl | None = Field(default=None, description="The OIDC issuer whose tokens are accepted.")
+    oidc_audience: NonBlankText | None = Field(default=None, description="The audience that OIDC tokens must have.")
+    oidc_jwks_url: HttpUrl | None = Field(default=None, description="The URL of the issuer's public keys (JWKS).")
+    oidc_role_claim: NonBlankText = Field(
+        default="role", description="The claim of OIDC tokens that contains the role."
+    )
 
     def conflicts(self) -> Iterator[SettingsConflict]:
         yield from super().conflicts()
@@ -98,66 +99,72 @@ class AuthSettings(Settings):
             )
 
 
-class FleetDefaultSettings(Settings):
-    """What counts as long as nobody has stored another value at run time."""
+# Types, limits and defaults of fleet settings are declared once, in the model; here is what the documentation says.
+_FLEET_DESCRIPTIONS = {
+    "worker_idle_timeout_minutes": "Minutes without activity after which a worker counts as idle.",
+    "worker_auto_pause_enabled": "Whether idle workers are stopped.",
+    "worker_auto_pause_snooze_minutes": "Minutes after a resume during which a worker is not paused.",
+    "idle_detection_interval": "The minimum seconds between two idle checks of one worker.",
+    "idle_action": "The action on an idle worker when both auto-pause and scale-down are enabled.",
+    "worker_discovery_enabled": "Whether unmanaged instances are discovered, and lost ones marked.",
+    "discovery_interval": "Seconds between two discovery scans.",
+    "worker_discovery_tag_filter": "The tag that selects instances to import; if unset, cml-managed=true.",
+    "worker_discovery_ami_filter": "A pattern of image names that selects instances to import, instead of the tag.",
+    "terminate_leaked_instances": "Whether leaked instances are terminated.",
+    "breaker_enabled": "Whether marking workers as lost is suspended when too many seem lost at once.",
+    "drift_policy": "Whether a worker that was stopped from outside is started again.",
+    "scale_down_enabled": "Whether idle workers are drained.",
+    "min_workers": "The number of running workers that automation always keeps.",
+    "scale_down_cooldown_seconds": "The minimum seconds between two scale-downs.",
+    "max_workers_per_region": "The number of workers in a region at which scale-up stops; stopped workers count.",
+}
+_FLEET_ALIASES = {"worker_discovery_enabled": SettingAlias("auto_import_enabled")}
 
-    worker_idle_timeout_minutes: Minutes = Field(
-        default=60, description="Minutes without activity after which a worker counts as idle."
-    )
-    worker_auto_pause_enabled: bool = Field(default=True, description="Whether idle workers are stopped.")
-    worker_auto_pause_snooze_minutes: MinutesOrZero = Field(
-        default=60, description="Minutes after a resume during which a worker is not paused."
-    )
-    idle_detection_interval: Seconds = Field(
-        default=300, description="The least seconds between two idle checks of one worker."
-    )
-    idle_action: Literal["pause", "drain"] = Field(
-        default="pause", description="Who acts on an idle worker when both auto-pause and scale-down are on."
-    )
-    worker_discovery_enabled: Annotated[bool, SettingAlias("auto_import_enabled")] = Field(
-        default=True, description="Whether instances that are not ours yet are looked for, and lost ones marked."
-    )
-    discovery_interval: Seconds = Field(default=300, description="Seconds between two discoveries.")
-    worker_discovery_tag_filter: Annotated[str, Field(max_length=256)] | None = Field(
-        default=None, description="The tag by which instances are found; if unset, cml-managed=true."
-    )
-    worker_discovery_ami_filter: Annotated[str, Field(max_length=128)] = Field(
-        default="", description="A pattern of image names by which instances are found, instead of by tag."
-    )
-    terminate_leaked_instances: bool = Field(
-        default=False, description="Whether instances of ours that no worker needs are ended."
-    )
-    breaker_enabled: bool = Field(
-        default=True, description="Whether marking is suspended when too many workers seem to be lost at once."
-    )
-    drift_policy: Literal["restore", "accept"] = Field(
-        default="restore", description="Whether a worker that was stopped from outside is started again."
-    )
-    scale_down_enabled: bool = Field(default=False, description="Whether idle workers are drained.")
-    min_workers: Count = Field(default=0, description="How many running workers automation always leaves.")
-    scale_down_cooldown_seconds: SecondsOrZero = Field(
-        default=600, description="The least seconds between two scale-downs."
-    )
-    max_workers_per_region: Count = Field(
-        default=10, description="How many workers of a region scale-up stops at; stopped ones count."
+
+def _fleet_fields() -> dict[str, Any]:
+    """The fields of all groups of `FleetSettings`, without the checks for JSON types: the environment has only text."""
+    fields: dict[str, Any] = {}
+    for group in (IdleSettings, DiscoverySettings, ScalingSettings):
+        for name, info in group.model_fields.items():
+            marks = [mark for mark in info.metadata if not isinstance(mark, Strict | BeforeValidator)]
+            if name in _FLEET_ALIASES:
+                marks.append(_FLEET_ALIASES[name])
+            kind: Any = Annotated[info.annotation, *marks] if marks else info.annotation
+            fields[name] = (kind, Field(default=info.default, description=_FLEET_DESCRIPTIONS[name]))
+    return fields
+
+
+if TYPE_CHECKING:
+
+    class FleetDefaultSettings(Settings):
+        """Defaults of fleet settings, which values stored at run time override."""
+
+else:
+    FleetDefaultSettings = create_model(
+        "FleetDefaultSettings",
+        __base__=Settings,
+        __module__=__name__,
+        __doc__="Defaults of fleet settings, which values stored at run time override.",
+        **_fleet_fields(),
     )
 
 
 class FleetSourceSettings(Settings):
-    """What the fleet may be made of."""
+    """Templates, and the license for scale-up."""
 
     worker_templates_config_path: ReadableFile | None = Field(
-        default=None, description="A YAML file with templates, taken over at each start; if unset, built-in ones."
+        default=None, description="A YAML file with templates, imported at each start; if unset, the built-in ones."
     )
     scale_up_license_token: SecretStr | None = Field(
         default=None,
-        description="The licence token of workers that scale-up launches; without one they take no licensed lab.",
+        description="The license token of workers that scale-up launches; without one they run no licensed labs.",
     )
 
 
 class LabletPortSettings(Settings):
-    """Where lablets can be reached."""
+    """Ports of lablets."""
 
     lablet_port_range: PortRange = Field(
-        default="20000-29999", description="The ports of a worker that its lablets are given, the lowest free first."
+        default=f"{DEFAULT_PORTS.first}-{DEFAULT_PORTS.last}",
+        description="The port range on a worker for its lablets; the lowest free ports are used first.",
     )

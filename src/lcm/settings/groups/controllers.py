@@ -1,4 +1,4 @@
-"""The settings of controllers, in groups that their processes combine by inheritance."""
+"""Settings of controllers, in groups that their processes combine by inheritance."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -34,114 +34,115 @@ AccountName = Annotated[str, Field(pattern=r"^[^\s:]{1,64}$"), Allowed("text wit
 
 
 class ControlPlaneAddressSettings(Settings):
-    """Where controllers find the control plane."""
+    """The address of the control plane, for controllers."""
 
     control_plane_api_url: ControlPlaneUrl = Field(
-        default="http://localhost:8080", description="Where the API of the control plane is."
+        default="http://localhost:8080", description="The URL of the control plane's API."
     )
 
 
 class WorkerControllerSettings(Settings):
-    """How patient the worker controller is, and how often it measures."""
+    """Timeouts and intervals of the worker controller."""
 
     metrics_collect_interval: Seconds = Field(
-        default=60.0, description="Seconds between two collections of a worker's figures."
+        default=60.0, description="Seconds between two collections of a worker's metrics."
     )
     provisioning_timeout: Seconds = Field(
         default=900.0,
-        description="Seconds that a launched instance may take until it runs; then the worker has failed.",
+        description="Seconds that a launched instance may take until it runs; after that the worker fails.",
     )
     starting_timeout: Seconds = Field(
         default=900.0, description="Seconds that an instance may take to start and get an address."
     )
     stuck_after: Seconds = Field(
-        default=900.0, description="Seconds after which a worker that still stops or terminates is called stuck."
+        default=900.0,
+        description="Seconds after which a worker that is still stopping or terminating is reported as stuck.",
     )
     cml_ready_timeout: Seconds = Field(
         default=1800.0, description="Seconds that CML may take to become ready on a running worker."
     )
     drain_timeout: SecondsOrZero = Field(
-        default=600.0, description="Seconds for which a draining worker waits for what runs on it."
+        default=600.0, description="Seconds for which a draining worker waits for its labs."
     )
     license_release_timeout: SecondsOrZero = Field(
-        default=120.0, description="Seconds for which termination waits until a licence is given back."
+        default=120.0, description="Seconds for which termination waits until the license is deregistered."
     )
 
 
 class ResourceSchedulerSettings(Settings):
-    """How far ahead workers are found for lablets, and how fast the fleet grows."""
+    """Lead time of placement and cooldown of scale-up."""
 
     lablet_lead_time: SecondsOrZero = Field(
-        default=900.0, description="Seconds before the start of a lablet at which a worker is looked for."
+        default=900.0, description="Seconds before the start of a lablet at which its placement begins."
     )
     scale_up_cooldown_seconds: SecondsOrZero = Field(
-        default=30.0, description="The least seconds between two rounds of requests for more workers."
+        default=30.0, description="The minimum seconds between two scale-ups."
     )
 
 
 class LabletControllerSettings(Settings):
-    """How patient the lablet controller is, and how often it looks for labs that no lablet has."""
+    """Timeouts and intervals of the lablet controller."""
 
     lablet_start_timeout: Seconds = Field(
         default=1800.0, description="Seconds that a lablet's lab may take until all its nodes have booted."
     )
     lablet_stop_timeout: Seconds = Field(
-        default=900.0, description="Seconds after which a lablet whose lab is still being removed is called stuck."
+        default=900.0, description="Seconds after which a lablet whose lab is still being removed is reported as stuck."
     )
     lablet_worker_timeout: Seconds = Field(
         default=900.0, description="Seconds for which a lablet waits for a worker that is not ready."
     )
     lablet_sweep_interval: Seconds = Field(
-        default=600.0, description="Seconds between two looks for labs on a worker that no lablet has."
+        default=600.0, description="Seconds between two scans of a worker for orphaned labs."
     )
 
 
 class CmlSettings(Settings):
-    """How CML servers are reached, and how both sides prove who they are."""
+    """Access to CML servers: account, TLS, address and proxy."""
 
     cml_default_username: AccountName = Field(
-        default="admin", description="The account on CML servers whose workers have none of their own."
+        default="admin", description="The account for CML servers whose workers have no account of their own."
     )
     cml_default_password: SecretStr = Field(default=SecretStr(""), description="The password of that account.")
     cml_dedicated_account: bool = Field(
         default=False,
-        description="Whether nobody else uses our account on CML, so that what it does is no sign of a person.",
+        description="Whether only LCM uses this account, so that its activity does not count as use of a worker.",
     )
     cml_tls: Literal["pin", "ca", "insecure"] = Field(
         default="pin",
         description=(
-            "How a CML server proves who it is: by the certificate that it showed first while this process runs, "
-            "by one that a CA has signed, or not at all."
+            "How certificates of CML servers are verified: pin the first one seen while this process runs, "
+            "require a CA signature, or not at all."
         ),
     )
     cml_ca_file: ReadableFile | None = Field(
         default=None,
-        description="The certificates, in PEM form, of the CAs for CML_TLS=ca; if unset, those of this machine.",
+        description="The CA certificates, in PEM form, for CML_TLS=ca; if unset, the system's.",
     )
     cml_use_private_address: bool = Field(
         default=False, description="Whether CML servers are reached at their private addresses only."
     )
     cml_proxy_url: ProxyUrl | None = Field(
-        default=None, description="A proxy through which CML servers are reached, by CONNECT; if unset, directly."
+        default=None, description="An HTTP proxy (CONNECT) for CML servers; if unset, connections are direct."
     )
 
     def conflicts(self) -> Iterator[SettingsConflict]:
         yield from super().conflicts()
         if self.cml_ca_file is not None and self.cml_tls != "ca":
-            yield SettingsConflict("cml_tls", "cml_ca_file", rule="CML_CA_FILE counts only with CML_TLS=ca")
+            yield SettingsConflict("cml_tls", "cml_ca_file", rule="CML_CA_FILE requires CML_TLS=ca")
 
 
 class CloudSettings(Settings):
-    """Which cloud workers run in, and from which images they are launched."""
+    """The cloud, and the images to launch."""
 
     cloud_provider: Literal["aws", "simulated"] = Field(
         default="aws", description="The cloud that workers run in: AWS, or a simulated one."
     )
     aws_endpoint_url: EndpointUrl | None = Field(
-        default=None, description="Where AWS is asked, if not at its own addresses; a region may name another."
+        default=None, description="An AWS endpoint instead of the default ones; a region may override it."
     )
     ami_name_pattern: ImageName = Field(
-        default="cml-*", description="The name of the images to launch, for templates without a pattern of their own."
+        default="cml-*", description="The name pattern of images to launch, for templates without their own pattern."
     )
     ami_owners: Annotated[tuple[ImageOwner, ...], Field(min_length=1)] = Field(
         default=("self",), description="The accounts whose images may be launched."

@@ -1,4 +1,4 @@
-"""A small lively fleet to look at: a few workers, people who use them, and somebody who stops one now and then."""
+"""A demo fleet: a few workers, simulated users, and an occasional stop from outside."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _LABLET_MINUTES: Final = (4.0, 12.0)
 _MAX_LABLETS: Final = 5
 _MAX_RUNNING_LABS: Final = 3
 _MAX_STOPPED_LABS: Final = 4
-_MAX_STOPS_PER_HOUR: Final = 2  # an hour: one that is stopped more often is no longer started again by itself
-_LABLET_TITLE_MARKER: Final = "[lcm:"  # in the titles of lablets' labs, which people leave alone
+_MAX_STOPS_PER_HOUR: Final = 2  # a worker that is stopped more often is no longer restarted automatically
+_LABLET_TITLE_MARKER: Final = "[lcm:"  # in the titles of lablets' labs, which simulated users do not touch
 _UNMANAGED_NAME: Final = "found-by-discovery"
 
 
@@ -53,16 +53,16 @@ DEFINITIONS: Final = (
     _definition("two-routers", 2, LabletRequirements(cpu_cores=0.5, memory_gb=0.8, storage_gb=5, nodes=2)),
     _definition("campus", 5, LabletRequirements(cpu_cores=1.5, memory_gb=3, storage_gb=20, nodes=5)),
 )
-"""What people of the demo make lablets from."""
+"""Definitions that the demo creates lablets from."""
 
 
 def first_workers(regions: tuple[str, ...]) -> list[CreateWorkerRequest]:
-    """Who is there on the first start: several regions, sizes and wishes."""
+    """The workers of the first start: several regions, sizes and desired states."""
     home, second, third = (regions * 3)[:3]
-    licence = SecretStr(LICENSE_TOKEN)
+    token = SecretStr(LICENSE_TOKEN)
     return [
-        CreateWorkerRequest(name="alpha", template_name="small", aws_region=home, license_token=licence),
-        CreateWorkerRequest(name="bravo", template_name="medium", aws_region=second, license_token=licence),
+        CreateWorkerRequest(name="alpha", template_name="small", aws_region=home, license_token=token),
+        CreateWorkerRequest(name="bravo", template_name="medium", aws_region=second, license_token=token),
         CreateWorkerRequest(
             name="charlie",
             template_name="large",
@@ -78,7 +78,7 @@ def first_workers(regions: tuple[str, ...]) -> list[CreateWorkerRequest]:
 
 
 class Demo(HostedService):
-    """Creates the first workers, in a store that has none, then lets the world live."""
+    """Creates the first workers in an empty store, then simulates users and disturbances."""
 
     def __init__(self, control: Client, world: SimulatedWorld, regions: tuple[str, ...], *, speed: float) -> None:
         super().__init__("demo")
@@ -90,7 +90,7 @@ class Demo(HostedService):
         self._living: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin beside everything else: a demo that does not come up must not keep the platform from it."""
+        """Run in the background: a failing demo must not block the platform."""
         self._living = self._spawn(keep_running("demo", self._live), "live")
 
     async def stop(self) -> None:
@@ -104,21 +104,21 @@ class Demo(HostedService):
 
     async def _create_first(self) -> None:
         async for _ in self._control.workers.list(page_size=1):
-            return  # somebody has worked with this store: nothing is added to it
-        for wanted in first_workers(self._regions):
+            return  # the store is in use: add nothing to it
+        for request in first_workers(self._regions):
             try:
-                await self._control.workers.create(wanted)
+                await self._control.workers.create(request)
             except NameTakenError:
                 continue
         self._launch_unmanaged()
 
     async def _define(self) -> None:
-        """What lablets are made from. A version that is there already is the same one."""
+        """Create the definitions. A version that exists already is identical."""
         for definition in DEFINITIONS:
             await self._control.definitions.create(definition)
 
     async def _lablets(self) -> None:
-        """People want a lab of their own for some minutes; where there is no room for it, a worker is launched."""
+        """Users request lablets for some minutes each; without free capacity a worker is launched."""
         while True:
             await self._pause(_LABLET_SECONDS)
             present = [
@@ -128,15 +128,15 @@ class Demo(HostedService):
                 continue
             chance = clock.rng()
             minutes = chance.uniform(*_LABLET_MINUTES) / self._speed
-            wanted = CreateLabletRequest(
+            request = CreateLabletRequest(
                 definition=chance.choice(DEFINITIONS).name,
                 owner=chance.choice(PEOPLE),
                 time_to_live_minutes=max(0.2, minutes),
             )
-            await self._control.lablets.create(wanted)
+            await self._control.lablets.create(request)
 
     def _launch_unmanaged(self) -> None:
-        """An instance that somebody launched by hand and tagged for discovery."""
+        """An instance launched by hand and tagged for discovery."""
         region = self._world.cloud.region(self._regions[0])
         parameters = LaunchParameters(
             region=region.name,
@@ -151,11 +151,11 @@ class Demo(HostedService):
         region.run_instance(parameters, self._world.cloud.time())
 
     async def _people(self) -> None:
-        """People start labs, and leave them or stop them."""
+        """Users start labs, and leave them running or stop them."""
         while True:
             await self._pause(_LAB_ACTIVITY_SECONDS)
             chance = clock.rng()
-            ready = [server for _, _, server in self._world.running() if server.world.boot.listens]
+            ready = [server for _, _, server in self._world.running() if server.world.boot.is_listening]
             if not ready:
                 continue
             world = chance.choice(ready).world
@@ -174,7 +174,7 @@ class Demo(HostedService):
                     world.start_user_lab(chance.choice(PEOPLE))
 
     async def _returning(self) -> None:
-        """Somebody comes back to a worker that was paused because nobody used it."""
+        """A user resumes a worker that was paused for being idle."""
         while True:
             await self._pause(_RESUME_SECONDS)
             paused = [
@@ -187,7 +187,7 @@ class Demo(HostedService):
                 await self._control.workers.start(worker.id, f"{clock.rng().choice(PEOPLE)} needs it again")
 
     async def _disturbances(self) -> None:
-        """Now and then somebody stops an instance from outside."""
+        """From time to time an instance is stopped from outside."""
         while True:
             await self._pause(_OUTSIDE_STOP_SECONDS)
             now = asyncio.get_running_loop().time()
@@ -201,8 +201,8 @@ class Demo(HostedService):
             if running:
                 region, machine = clock.rng().choice(running)
                 self._disturbed.setdefault(machine.id, []).append(now)
-                log.info("demo: somebody stops an instance from outside", instance=machine.id, region=region)
-                self._world.cloud.strike(region, ExternalChange(ExternalAction.STOP, machine.id))
+                log.info("demo: stopping an instance from outside", instance=machine.id, region=region)
+                self._world.cloud.inject_fault(region, ExternalChange(ExternalAction.STOP, machine.id))
 
     async def _pause(self, span: tuple[float, float]) -> None:
         await asyncio.sleep(clock.rng().uniform(*span) / self._speed)

@@ -1,4 +1,4 @@
-"""The simulated CML servers of `lcm up` on disk: a file for each, and one for the account that counts licences."""
+"""Files of the simulated CML servers of `lcm up`: one per server, and one for the license account."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ log = structlog.get_logger(__name__)
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 _ACCOUNT: Final = "account"
-# What reading a file that somebody damaged, or that another version wrote, may raise.
+# What reading a file may raise that is damaged or was written by another version.
 _UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 
 class ServerFiles:
-    """The files, by the ids of machines. A file that cannot be used is told in a line, and its server begins anew."""
+    """The files by machine id. An unusable file is logged, and its server starts empty."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,18 +34,18 @@ class ServerFiles:
         self._too_large: set[str] = set()
 
     def open(self, machines: Collection[str]) -> None:
-        """Make the folder, readable for nobody else, and drop what was kept of machines that are gone."""
+        """Create the private folder, and delete files of machines that no longer exist."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in self._folder.glob("i-*.json*"):
             if path.name.partition(".")[0] not in machines:
                 path.unlink(missing_ok=True)
 
     def has(self, machine_id: str) -> bool:
-        """Whether anything is kept of a machine's server."""
+        """Whether there is a file for the machine."""
         return self._path(machine_id).exists()
 
     def restore(self, machine_id: str, world: World) -> bool:
-        """Fill a fresh world with what was kept. False: it could not be, and the world is of no use any more."""
+        """Load the file into a new world. False if that failed; the world is then unusable."""
         try:
             text = self._read(machine_id)
             persistence.restore(world, json.loads(text))
@@ -54,11 +54,11 @@ class ServerFiles:
             return False
         self._written[machine_id] = text
         if world.licensing.registered:
-            world.account.holders.add(world.licensing.product_uuid)  # known there already, unless that file was lost
+            world.account.holders.add(world.licensing.product_uuid)  # already there unless the account file was lost
         return True
 
     def restore_account(self, account: SmartAccount) -> None:
-        """Who holds a licence, and how many registrations there ever were."""
+        """Load the license holders and the total number of registrations."""
         if not self.has(_ACCOUNT):
             return
         try:
@@ -67,13 +67,13 @@ class ServerFiles:
         except _UNREADABLE as error:
             self._tell(_ACCOUNT, error)
             return
-        account.holders, account.ever = holders, ever
+        account.holders, account.total_registrations = holders, ever
 
     def save(self, worlds: Mapping[str, World], account: SmartAccount) -> None:
-        """Write what has changed, and drop what belongs to nobody any more."""
+        """Write changed files, and delete files of machines that no longer exist."""
         for machine_id, world in worlds.items():
             self._save(machine_id, self._bounded(machine_id, persistence.snapshot(world)))
-        self._save(_ACCOUNT, _to_json({"holders": sorted(account.holders), "ever": account.ever}))
+        self._save(_ACCOUNT, _to_json({"holders": sorted(account.holders), "ever": account.total_registrations}))
         for machine_id in self._written.keys() - worlds.keys() - {_ACCOUNT}:
             self._path(machine_id).unlink(missing_ok=True)
             del self._written[machine_id]
@@ -85,9 +85,7 @@ class ServerFiles:
             return text
         if machine_id not in self._too_large:
             self._too_large.add(machine_id)
-            log.warning(
-                "a simulated CML server has too much in its labs; these will not outlive a restart", id=machine_id
-            )
+            log.warning("the labs of a simulated CML server are too large to save; a restart loses them", id=machine_id)
         return _to_json({**kept, "labs": []})
 
     def _save(self, name: str, text: str) -> None:
@@ -111,7 +109,9 @@ class ServerFiles:
     def _tell(self, name: str, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         log.warning(
-            "a simulated CML server's file cannot be used; it begins anew", file=str(self._path(name)), error=reason
+            "the file of a simulated CML server cannot be used; the server starts empty",
+            file=str(self._path(name)),
+            error=reason,
         )
 
     def _path(self, name: str) -> Path:
@@ -119,5 +119,5 @@ class ServerFiles:
 
 
 def _to_json(stored: Mapping[str, Any]) -> str:
-    """What YAML knows and JSON does not is written as text, or left out."""
+    """Serialize to JSON; values that JSON lacks are written as text or left out."""
     return json.dumps(stored, separators=(",", ":"), default=str, skipkeys=True)

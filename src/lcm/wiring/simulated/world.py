@@ -1,4 +1,4 @@
-"""The simulated world of `lcm up`: a cloud, and a CML server on each of its machines, all of it kept on disk."""
+"""The simulated world of `lcm up`: a cloud with a CML server on each machine, saved on disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BASE_TIMING: Final = Timing(pending=(4.0, 9.0), stopping=(6.0, 15.0), shutting_
 
 
 def scaled_timing(speed: float) -> Timing:
-    """How long things take in a world that is so many times faster than real time; requests stay as they are."""
+    """The delays of the cloud at this speed; request times are unchanged."""
     brisk = _BASE_TIMING
     return replace(
         brisk,
@@ -45,11 +45,11 @@ def scaled_timing(speed: float) -> Timing:
 
 
 class SimulatedWorldError(Exception):
-    """The file of the simulated world cannot be used; the text says why and what to do."""
+    """The file of the simulated world cannot be used; the message gives the reason and a remedy."""
 
 
 class SimulatedWorld(HostedService):
-    """The cloud and its CML servers. It must be made where the loop runs; whatever fell due meanwhile has happened."""
+    """The cloud and its CML servers. Construct it within the running loop; overdue events are applied."""
 
     def __init__(self, path: Path, regions: Sequence[str], *, speed: float = 1.0, password: str = "") -> None:
         super().__init__("simulated world")
@@ -58,14 +58,14 @@ class SimulatedWorld(HostedService):
         )
         self.provider = SimulatedProvider(self.cloud)
         self.account = SmartAccount()
-        self.servers: dict[str, CmlSimulator] = {}  # by machine
+        self.servers: dict[str, CmlSimulator] = {}  # by machine id
         self._path = path
         self._kept = ServerFiles(path.with_name(SERVERS_FOLDER))
         self._settings = SimulatorSettings(
             speed=speed, boot_seconds=8.0, password=password or SimulatorSettings.password
         )
         self._identity = make_server_identity()
-        self._addresses: dict[str, str] = {}  # which machine has an address
+        self._addresses: dict[str, str] = {}  # machine id by address
         self._powered: set[str] = set()
         self._saved = ""
         self._tending: asyncio.Task[None] | None = None
@@ -75,7 +75,7 @@ class SimulatedWorld(HostedService):
                 self.cloud.add_image(region, IMAGE_NAME, created_at=clock.now())
 
     async def start(self) -> None:
-        """Bring the servers up that should be up, and keep them in step with their machines."""
+        """Start the servers of running machines, and keep servers and machines in sync."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         await self._restore_servers()
         await self._tend()
@@ -83,7 +83,7 @@ class SimulatedWorld(HostedService):
         self._tending = self._spawn(keep_running("simulated world", self._tend_on), "tend")
 
     async def stop(self) -> None:
-        """Keep the world for the next start."""
+        """Save the world for the next start."""
         if self._tending is not None:
             await cancel_and_wait([self._tending])
         self._save()
@@ -99,7 +99,7 @@ class SimulatedWorld(HostedService):
         return server.url
 
     def running(self) -> list[tuple[str, Machine, CmlSimulator]]:
-        """Region, machine and server of everything that runs."""
+        """Region, machine and server of all running machines."""
         return [
             (region, machine, self.servers[machine.id])
             for region, machine in self._machines()
@@ -113,7 +113,7 @@ class SimulatedWorld(HostedService):
                 yield name, region.settle(machine, now)
 
     async def _restore_servers(self) -> None:
-        """The servers as they were, with their machines as these have become meanwhile."""
+        """Restore the servers, with the power state that their machines have now."""
         machines = {machine.id: machine for _, machine in self._machines()}
         there = {name for name, machine in machines.items() if machine.state is not InstanceState.TERMINATED}
         self._kept.open(there)
@@ -139,7 +139,7 @@ class SimulatedWorld(HostedService):
             self._save()
 
     async def _tend(self) -> None:
-        """Switch servers on and off as their machines are, and let them go with them."""
+        """Power servers on and off with their machines, and stop those whose machine is gone."""
         addresses: dict[str, str] = {}
         present = set()
         for _, machine in self._machines():
@@ -173,7 +173,7 @@ class SimulatedWorld(HostedService):
             await self.servers[machine_id].power_off()
 
     def _save(self) -> None:
-        """Keep what changed: a process that is killed must find its machines again."""
+        """Save changes at once, so that a killed process finds its machines again."""
         picture = self.cloud.to_json()
         text = json.dumps(picture, sort_keys=True)
         if text != self._saved:
@@ -187,7 +187,7 @@ def _load_cloud(path: Path, speed: float) -> SimulatedCloud:
         return SimulatedCloud.from_json(persistence.load(path), timing=scaled_timing(speed))
     except (ValueError, KeyError, TypeError) as error:
         raise SimulatedWorldError(
-            f"{path} is no simulated cloud of this version ({error}); remove it to begin anew"
+            f"{path} is not a simulated cloud of this version ({error}); remove it to start over"
         ) from None
 
 

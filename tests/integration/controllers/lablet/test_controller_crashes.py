@@ -1,4 +1,4 @@
-"""Lablet controllers as processes, killed with SIGKILL: one lab on CML, and the right end."""
+"""Lablet controllers as processes, killed with SIGKILL: still one lab on CML, and the right result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lablets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealLablets]:
 
 @pytest.fixture
 def calm(lablets: RealLablets) -> Iterator[RealLablets]:
-    """Two controllers, and nothing held when the test is over."""
+    """Two controllers. Held requests are released after the test."""
     for name, process in lablets.controllers.items():
         if not process.running:
             lablets.start_controller(name)
@@ -34,7 +34,7 @@ def calm(lablets: RealLablets) -> Iterator[RealLablets]:
 
 
 def test_the_whole_path(calm: RealLablets) -> None:
-    """SPEC §10: imports, starts, waits, publishes the addresses; stops, wipes and deletes at the end."""
+    """lablets.md: imports, starts, waits, publishes the addresses; stops, wipes and deletes at the end."""
     before = calm.imports()
     worker_id = calm.worker()
     made = [calm.lablet(worker_id) for _ in range(3)]
@@ -59,7 +59,7 @@ def test_the_whole_path(calm: RealLablets) -> None:
 
 
 def hold_making(platform: RealLablets, worker_id: str, number: int, status: str) -> tuple[str, Hold]:
-    """A lablet whose n-th write of a status is held before it is carried out; the ones before it pass."""
+    """A lablet whose n-th status write is held before it is processed; earlier ones pass."""
     held = platform.gate.holds.add(f"status {status}", after=False)
     lablet_id = platform.lablet(worker_id)
     for _ in range(number - 1):
@@ -76,7 +76,7 @@ def hold_making(platform: RealLablets, worker_id: str, number: int, status: str)
     ids=["before-the-intent", "before-its-lab-is-known", "after-it-was-started", "before-it-runs"],
 )
 def test_killed_while_a_lab_is_made(calm: RealLablets, number: int, status: str) -> None:
-    """SPEC §10: survives a restart at any step without a second lab."""
+    """lablets.md: survives a restart at any step without a second lab."""
     before = calm.imports()
     lablet_id, hold = hold_making(calm, calm.worker(), number, status)
     killed = calm.kill_at(hold)
@@ -95,7 +95,7 @@ def test_killed_while_a_lab_is_made(calm: RealLablets, number: int, status: str)
     ids=["before-it-stops", "after-it-stops", "before-it-ends", "after-it-ends"],
 )
 def test_killed_while_a_lab_is_removed(calm: RealLablets, operation: str, after: bool) -> None:
-    """SPEC §10: stops, wipes and deletes at the end; survives a restart at any step."""
+    """lablets.md: stops, wipes and deletes at the end; survives a restart at any step."""
     worker_id = calm.worker()
     lablet_id = calm.lablet(worker_id)
     calm.until(lablet_id, "RUNNING")

@@ -35,7 +35,10 @@ def whole(tmp_path: Path) -> Iterator[RealWhole]:
 
 
 def test_fifty_lablets_from_an_empty_fleet_and_back(whole: RealWhole) -> None:
-    """SPEC §10, §5: no more machines than first-fit-decreasing needs, and one; all run, all end, MIN_WORKERS stay."""
+    """At most one worker more than first-fit-decreasing needs; all lablets run and end, MIN_WORKERS stay.
+
+    Reference: lablets.md, idle-and-scaling.md.
+    """
     for name, (count, requirements) in SIZES.items():
         body = {"name": name, "version": "1", "topology": topology(requirements.nodes)}
         whole.ask("POST", "/api/lablet-definitions", json={**body, "requirements": requirements.model_dump()})
@@ -50,9 +53,9 @@ def test_fifty_lablets_from_an_empty_fleet_and_back(whole: RealWhole) -> None:
 
     whole.until(all_stay, "all run that do not end by themselves")
     machines = len(whole.workers())
-    wanted = [requirements for count, requirements in SIZES.values() for _ in range(count)]
-    assert machines <= first_fit_decreasing(wanted) + 1
-    assert len({worker["template_name"] for worker in whole.workers()}) > 1, "machines of several sizes"
+    requirements_list = [requirements for count, requirements in SIZES.values() for _ in range(count)]
+    assert machines <= first_fit_decreasing(requirements_list) + 1
+    assert len({worker["template_name"] for worker in whole.workers()}) > 1, "workers of several sizes"
     markers = Counter(marker_in_title(lab.plan.title) for lab in whole.loop.run(whole.machines.labs()))
     assert all(markers[f"{lablet_id}.1"] == 1 for lablet_id in staying)
 
@@ -77,5 +80,5 @@ def test_fifty_lablets_from_an_empty_fleet_and_back(whole: RealWhole) -> None:
 
     whole.until(shrunk, "only as many run as must")
     time.sleep(3)
-    assert shrunk(), "and so it stays"
+    assert shrunk(), "and stays so"
     assert whole.aws.server.calls()["RunInstances"] == machines == len(whole.workers())

@@ -135,7 +135,7 @@ async def until_placed(platform: Platform, count: int) -> None:
 
 
 async def test_two_schedulers_one_of_them_frozen_and_stale(platform: Platform) -> None:
-    """Frozen in the midst of its work, it wakes up when another has led for long: nothing is given away twice."""
+    """A leader that was frozen resumes after another has led for a while: nothing is reserved twice."""
     await platform.prepare()
     first = platform.scheduler("first")
     await until(lambda: first.is_leader, "the first leads")
@@ -151,7 +151,7 @@ async def test_two_schedulers_one_of_them_frozen_and_stale(platform: Platform) -
     first.signal(signal.SIGCONT)
     await making
     await until_placed(platform, 80)
-    await platform.make(5)  # more than there is room for: 10 workers of 8 cores, and 80 lablets of one
+    await platform.make(5)  # more than fit: 10 workers of 8 cores, and 80 lablets of one
     await asyncio.sleep(3)
     lablets, workers = await platform.books()
     fleet = [each for each in workers if each.id.startswith("w-00")]
@@ -165,7 +165,7 @@ async def test_two_schedulers_one_of_them_frozen_and_stale(platform: Platform) -
     assert not (first.is_leader and second.is_leader)
 
 
-async def test_it_stops_when_it_is_told_to(platform: Platform) -> None:
+async def test_a_signal_stops_the_process(platform: Platform) -> None:
     await platform.prepare()
     scheduler = platform.scheduler("only")
     await until(lambda: scheduler.is_leader, "it leads")
@@ -177,7 +177,7 @@ async def test_it_stops_when_it_is_told_to(platform: Platform) -> None:
     assert "resource scheduler only" in scheduler.log_path.read_text()
 
 
-def test_a_token_is_needed(tmp_path: Path) -> None:
+def test_a_token_is_required(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lcm", "resource-scheduler"],
         cwd=ROOT,

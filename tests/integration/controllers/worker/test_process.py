@@ -1,4 +1,4 @@
-"""The worker controller as a real process: control plane, etcd and AWS's API are real too, or as good as."""
+"""The worker controller as a real process, with a real control plane, etcd and a mock of the AWS API."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class Platform:
             return httpx.Response(0)
 
     def create(self, name: str) -> str:
-        answer = self.ask("POST", "/api/workers", json={"name": name, "template_name": "small"})
-        assert answer.status_code == 201, answer.text
-        worker_id: str = answer.json()["id"]
+        response = self.ask("POST", "/api/workers", json={"name": name, "template_name": "small"})
+        assert response.status_code == 201, response.text
+        worker_id: str = response.json()["id"]
         return worker_id
 
     def worker(self, worker_id: str) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def admin(process: LcmProcess, method: str, path: str, token: str = ADMIN) -> ht
 
 
 def stop(process: LcmProcess) -> float:
-    """SIGTERM, and how long it took to end well."""
+    """Send SIGTERM; returns the seconds until the process ended cleanly."""
     began = time.monotonic()
     process.signal(signal.SIGTERM)
     assert process.wait() == 0
@@ -156,7 +156,7 @@ def test_a_worker_is_brought_up_and_down_and_the_process_stops_in_good_order(pla
     assert asyncio.run(aws.live_instances()) == [worker["instance_id"]]
     tags = {tag["key"]: tag["value"] for tag in RULES.instances[worker["instance_id"]].get_tags()}
     assert (tags["lcm:worker_id"], tags["lcm:managed_by"], tags["Name"]) == (worker_id, "lcm", "alpha")
-    wait_until(lambda: first.get("/health")[1]["workers_managed"] == 1, "it knows its worker")
+    wait_until(lambda: first.get("/health")[1]["workers_managed"] == 1, "it manages its worker")
     stats = admin(first, "GET", "stats").json()
     assert (stats["provisioned_count"], stats["started_count"]) == (1, 1)
     assert stats["regions"][REGION]["last_sweep"]["complete"]
@@ -199,7 +199,7 @@ def test_a_second_one_stands_by_and_takes_over(platform: Platform, aws: AwsBed) 
     wait_until(lambda: third.is_leader, "three leads", patience=10)
 
 
-def test_it_stops_in_time_also_while_aws_does_not_answer(platform: Platform, aws: AwsBed) -> None:
+def test_it_stops_in_time_also_while_aws_does_not_respond(platform: Platform, aws: AwsBed) -> None:
     first = platform.start_plane().leader("one")
     platform.until_status(platform.create("alpha"), "RUNNING")
     hold = aws.server.hold("DescribeInstances")
@@ -211,13 +211,13 @@ def test_it_stops_in_time_also_while_aws_does_not_answer(platform: Platform, aws
 
 def test_not_ready_without_the_control_plane_or_etcd(platform: Platform) -> None:
     alone = platform.controller("alone")
-    wait_until(lambda: alone.get("/ready")[0] == 503, "it says that it is not ready")
-    wait_until(lambda: any("cannot be reached" in why for why in alone.get("/ready")[1]["reasons"]), "it says why")
+    wait_until(lambda: alone.get("/ready")[0] == 503, "it reports not ready")
+    wait_until(lambda: any("cannot be reached" in why for why in alone.get("/ready")[1]["reasons"]), "it reports why")
     assert alone.get("/health")[0] == 200
     platform.start_plane()
-    wait_until(lambda: alone.get("/ready")[0] == 200, "it is ready once the control plane is there")
+    wait_until(lambda: alone.get("/ready")[0] == 200, "it is ready once the control plane is up")
     lonely = platform.controller("lonely", ETCD_ENDPOINTS=f"127.0.0.1:{free_ports(1)[0]}")
-    wait_until(lambda: lonely.get("/ready")[0] == 503, "it says that it is not ready")
+    wait_until(lambda: lonely.get("/ready")[0] == 503, "it reports not ready")
     wait_until(
         lambda: [why.split(":")[0] for why in lonely.get("/ready")[1]["reasons"]] == ["worker-controller"],
         "only coordination is missing",
@@ -226,7 +226,7 @@ def test_not_ready_without_the_control_plane_or_etcd(platform: Platform) -> None
     assert stop(lonely) < STOP_SECONDS
 
 
-def test_a_token_of_another_role_is_told(platform: Platform) -> None:
+def test_a_token_of_another_role_is_reported(platform: Platform) -> None:
     platform.start_plane()
     wrong = platform.controller("wrong", LCM_CONTROLLER_TOKEN=ADMIN)
     wait_until(
@@ -250,7 +250,7 @@ def test_a_token_of_another_role_is_told(platform: Platform) -> None:
         ("WORKER_CONTROLLER_PORT", "abc", "must be a whole number"),
     ],
 )
-def test_a_wrong_setting_is_one_line(platform: Platform, variable: str, value: str, words: str) -> None:
+def test_an_invalid_setting_is_reported_in_one_line(platform: Platform, variable: str, value: str, words: str) -> None:
     process = platform.controller("wrong", **{variable: value})
     assert process.wait() == 2
     [line] = plain_lines(process)

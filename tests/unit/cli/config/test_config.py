@@ -1,4 +1,4 @@
-"""`lcm config`: values with their sources, secrets masked; and checks that say what to do."""
+"""`lcm config`: values with sources, masked secrets, and checks with remedies."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def test_a_secret_that_is_empty_is_not_set() -> None:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    assert check_data_dir(tmp_path / "deep" / "er").says.endswith("(it will be made)")
+    assert check_data_dir(tmp_path / "deep" / "er").says.endswith("(will be created)")
     (tmp_path / "file").touch()
     wrong = check_data_dir(tmp_path / "file" / "below")
     assert (wrong.ok, "LCM_DATA_DIR" in wrong.remedy) == (False, True)
 
 
-async def test_a_store_file_is_looked_at_and_not_made(tmp_path: Path) -> None:
+async def test_a_store_file_is_checked_and_not_created(tmp_path: Path) -> None:
     settings = ControlPlaneComponentSettings(lcm_data_dir=tmp_path)
-    assert (await check_store(settings)).says.endswith("lcm.db will be made")
+    assert (await check_store(settings)).says.endswith("lcm.db will be created")
     assert list(tmp_path.iterdir()) == []
     path = tmp_path / "lcm.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE one (a)")
     connection.close()
-    assert (await check_store(settings)).says.endswith("opens and is whole")
+    assert (await check_store(settings)).says.endswith("opens and is intact")
     path.write_bytes(b"not a database, whatever its name says" * 100)
     damaged = await check_store(settings)
     assert (damaged.ok, "backup" in damaged.remedy) == (False, True)
@@ -57,7 +57,7 @@ async def test_a_store_file_is_looked_at_and_not_made(tmp_path: Path) -> None:
 
 def test_keys(tmp_path: Path) -> None:
     settings = ControlPlaneComponentSettings(lcm_data_dir=tmp_path)
-    assert "will be made" in check_secret_keys(settings).says
+    assert "will be created" in check_secret_keys(settings).says
     (tmp_path / "secret.key").write_text("short\n")
     (tmp_path / "secret.key").chmod(0o600)
     assert not check_secret_keys(settings).ok
@@ -73,10 +73,10 @@ async def test_memory_needs_no_etcd() -> None:
 
 
 async def test_everything_of_lcm_up_in_a_fresh_folder(tmp_path: Path) -> None:
-    told: list[str] = []
-    found = await run_checks(UpSettings(lcm_data_dir=tmp_path), lambda each: told.append(each.part))
+    reported: list[str] = []
+    found = await run_checks(UpSettings(lcm_data_dir=tmp_path), lambda each: reported.append(each.part))
     assert all(each.ok for each in found), found
-    assert told == ["settings", "etcd", "data folder", "store", "secret key", "regions", "AWS"]
+    assert reported == ["settings", "etcd", "data folder", "store", "secret key", "regions", "AWS"]
 
 
 @pytest.mark.parametrize("url", ["mongodb://user:s3cret@", "mongodb://[::1"])

@@ -1,4 +1,4 @@
-"""Contexts are kept for their owner alone, and a token goes only where it belongs."""
+"""Contexts are readable by their owner only, and a token is sent only to its own address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_none_to_begin_with() -> None:
+def test_no_contexts_at_first() -> None:
     assert context_store.load() == context_store.ContextFile()
     assert context_store.current() is None
 
@@ -62,7 +62,7 @@ def test_a_file_that_others_can_read_is_refused(mode: int) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"contexts": {"a": 5}}', '{"contexts": []}'])
-def test_a_damaged_file_is_told(content: str) -> None:
+def test_a_damaged_file_is_reported(content: str) -> None:
     context_store.save("local", "http://x", "t")
     context_store.path().write_text(content)
     with pytest.raises(context_store.ContextStoreError, match="lcm login"):
@@ -70,18 +70,18 @@ def test_a_damaged_file_is_told(content: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", "-x", "x" * 64])
-def test_names_that_cannot_be(name: str) -> None:
+def test_invalid_names(name: str) -> None:
     with pytest.raises(context_store.ContextStoreError, match="cannot be called"):
         context_store.save(name, "http://x", None)
 
 
-def test_a_folder_that_cannot_be_written_is_told(home: Path) -> None:
+def test_an_unwritable_folder_is_reported(home: Path) -> None:
     (home / "lcm").write_text("a file where the folder should be")
     with pytest.raises(context_store.ContextStoreError, match="cannot be"):
         context_store.save("local", "http://x", None)
 
 
-def test_flags_beat_the_environment_beats_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_override_the_environment_and_the_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (resolve_target().url, resolve_target().token, resolve_target().source) == (DEFAULT_URL, None, "default")
     context_store.save("far", "http://far", "far-token")
     assert (resolve_target().url, resolve_target().token, resolve_target().source) == (
@@ -94,9 +94,9 @@ def test_flags_beat_the_environment_beats_the_context(tmp_path: Path, monkeypatc
     assert (resolve_target().url, resolve_target().token) == ("http://env", "env-token")
     file = tmp_path / "token"
     file.write_text("file-token\n")
-    told = resolve_target("http://flag", str(file))
-    assert (told.url, told.token) == ("http://flag", "file-token")
-    assert "file-token" not in repr(told)
+    target = resolve_target("http://flag", str(file))
+    assert (target.url, target.token) == ("http://flag", "file-token")
+    assert "file-token" not in repr(target)
 
 
 def test_a_token_is_never_shown_to_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +108,10 @@ def test_a_token_is_never_shown_to_another_address(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LCM_TOKEN", "env-token")
     assert resolve_target("http://elsewhere").token is None
     monkeypatch.delenv("LCM_URL")
-    assert resolve_target("http://elsewhere").token == "env-token", "it was set for whatever is asked"
+    assert resolve_target("http://elsewhere").token == "env-token", "it applies to any server"
 
 
-def test_a_token_file_that_is_no_use(tmp_path: Path) -> None:
+def test_an_unusable_token_file(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="cannot be read"):
         resolve_target("http://x", str(tmp_path / "missing"))
     (tmp_path / "empty").write_text("\n")

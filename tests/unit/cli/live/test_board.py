@@ -1,4 +1,4 @@
-"""The live fleet: keys choose, filter and act, and nothing is done without a yes."""
+"""The live view: keys select, filter and act, and every change needs confirmation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.records.workers import a_worker
 def board() -> Board:
     made = Board()
     for number, (name, status) in enumerate((("beta", "STOPPED"), ("alpha", "RUNNING"), ("old", "TERMINATED"))):
-        made.put(a_worker(id=f"w-{number}", name=name, status=status))
+        made.update(a_worker(id=f"w-{number}", name=name, status=status))
     return made
 
 
@@ -23,10 +23,10 @@ def names(board: Board) -> list[str]:
 
 def press(board: Board, *keys: str) -> None:
     for key in keys:
-        assert board.press(key) is None
+        assert board.handle_key(key) is None
 
 
-def test_by_name_without_what_has_ended(board: Board) -> None:
+def test_sorted_by_name_without_terminated_workers(board: Board) -> None:
     assert names(board) == ["alpha", "beta"]
     assert board.selected is not None
     assert board.selected.name == "alpha"
@@ -40,9 +40,9 @@ def test_up_and_down_stop_at_the_ends(board: Board) -> None:
     assert board.selected.name == "alpha"
 
 
-def test_the_choice_stays_with_its_worker(board: Board) -> None:
+def test_the_selection_stays_with_its_worker(board: Board) -> None:
     press(board, DOWN)
-    board.put(a_worker(id="w-9", name="aardvark"))
+    board.update(a_worker(id="w-9", name="aardvark"))
     assert board.selected is not None
     assert board.selected.name == "beta"
 
@@ -51,7 +51,7 @@ def test_filtering(board: Board) -> None:
     press(board, "/", *"stopped eu")
     assert names(board) == ["beta"]
     press(board, ERASE, ERASE, ERASE, ENTER)
-    assert (board.filter, board.typing) == ("stopped", False)
+    assert (board.filter, board.editing_filter) == ("stopped", False)
     press(board, ESCAPE)
     assert names(board) == ["alpha", "beta"]
     press(board, "/", *"terminated", ESCAPE)
@@ -61,37 +61,37 @@ def test_filtering(board: Board) -> None:
 
 
 @pytest.mark.parametrize(("key", "verb"), [("s", "start"), ("p", "stop"), ("d", "drain")])
-def test_a_change_asks_first(board: Board, key: str, verb: str) -> None:
+def test_a_change_needs_confirmation(board: Board, key: str, verb: str) -> None:
     press(board, key)
-    assert "alpha" in board.question()
+    assert "alpha" in board.prompt()
     press(board, RESIZED)
-    assert board.question()
+    assert board.prompt()
     press(board, "n")
-    assert (board.question(), board.message) == ("", "Nothing was changed.")
+    assert (board.prompt(), board.message) == ("", "No changes made.")
     press(board, key)
-    wish = board.press("y")
-    assert wish is not None
-    assert (wish.what, wish.worker and wish.worker.name) == (verb, "alpha")
+    action = board.handle_key("y")
+    assert action is not None
+    assert (action.name, action.worker and action.worker.name) == (verb, "alpha")
 
 
 def test_explaining_covers_the_list_until_a_key(board: Board) -> None:
-    wish = board.press("e")
-    assert wish is not None
-    assert wish.what == "explain"
-    board.text = "why"
+    action = board.handle_key("e")
+    assert action is not None
+    assert action.name == "explain"
+    board.overlay = "why"
     press(board, "x")
-    assert board.text == ""
+    assert board.overlay == ""
 
 
-def test_leaving(board: Board) -> None:
-    wish = board.press("q")
-    assert wish is not None
-    assert wish.what == "quit"
+def test_quitting(board: Board) -> None:
+    action = board.handle_key("q")
+    assert action is not None
+    assert action.name == "quit"
 
 
-def test_an_overtaken_event_changes_nothing(board: Board) -> None:
-    board.put(a_worker(id="w-1", name="alpha", status="STOPPING", version=7))
-    board.put(a_worker(id="w-1", name="alpha", status="RUNNING", version=6))
+def test_an_older_event_changes_nothing(board: Board) -> None:
+    board.update(a_worker(id="w-1", name="alpha", status="STOPPING", version=7))
+    board.update(a_worker(id="w-1", name="alpha", status="RUNNING", version=6))
     assert board.workers["w-1"].status == "STOPPING"
 
 

@@ -1,4 +1,4 @@
-"""What people read of lablets, and when waiting for one is hopeless."""
+"""Texts about lablets, and when waiting for one fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lcm.cli.output.lablet_views import (
 from lcm.cli.output.printer import Printer
 from lcm.cli.runtime.options import OutputFormat
 from lcm.cli.runtime.waiting import lablet_wait_failure
-from lcm.model.lablet.preview import LabletPreview, PlacementCandidate, PreviewOutcome
+from lcm.model.lablet.placement import LabletPreview, PlacementCandidate, PreviewOutcome
 from lcm.model.lablet.record import LabletRequirements, NodeEndpoint, Placement, Rejection
 from lcm.model.lablet.status import LabletStatus
 from tests.support.records.lablet_records import a_lablet
@@ -32,15 +32,15 @@ REJECTIONS = tuple(
 
 
 @pytest.mark.parametrize(
-    ("facts", "words"),
+    ("fields", "words"),
     [
         ({}, "PENDING_SCHEDULING"),
         ({"status": "RUNNING", "ending": "EXPIRED"}, "RUNNING → EXPIRED"),
         ({"status": "FAILED", "ending": "FAILED"}, "FAILED"),
     ],
 )
-def test_the_status_says_how_it_ends(facts: dict[str, Any], words: str) -> None:
-    assert lablet_status_text(a_lablet(**facts)) == words
+def test_the_status_says_how_it_ends(fields: dict[str, Any], words: str) -> None:
+    assert lablet_status_text(a_lablet(**fields)) == words
 
 
 def test_notes_say_what_one_line_should() -> None:
@@ -59,27 +59,27 @@ def test_a_line_of_the_list() -> None:
     assert (unknown["WORKER"], unknown["ENDS"]) == ("w-1", "now")
 
 
-def test_needs_on_one_line() -> None:
+def test_requirements_on_one_line() -> None:
     assert requirements_text(LabletRequirements(license=False)) == "1 CPU, 1 GB memory, 1 GB disk, 1 node"
     all_of_them = LabletRequirements(
         cpu_cores=0.5, nodes=3, cml_version=">=2.7", node_definitions=("iosv", "alpine"), ports=("CON",)
     )
     assert requirements_text(all_of_them) == (
-        "0.5 CPU, 1 GB memory, 1 GB disk, 3 nodes, a licence, CML >=2.7, node definitions iosv, alpine, ports CON"
+        "0.5 CPU, 1 GB memory, 1 GB disk, 3 nodes, a license, CML >=2.7, node definitions iosv, alpine, ports CON"
     )
 
 
-def test_one_that_waits_says_who_was_not_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_waiting_lablet_lists_rejected_workers(capsys: pytest.CaptureFixture[str]) -> None:
     placement = Placement(at=NOW, reason="none fits", rejections=REJECTIONS, rejected=30)
     show_lablet(Printer(OutputFormat.TABLE), a_lablet(placement=placement), "")
-    told = capsys.readouterr().out
-    assert "none fits" in told
-    assert "lab-19" in told
-    assert "lab-20" not in told
-    assert "and 10 more; -o json shows 25" in told
+    output = capsys.readouterr().out
+    assert "none fits" in output
+    assert "lab-19" in output
+    assert "lab-20" not in output
+    assert "and 10 more; -o json shows 25" in output
 
 
-def test_one_that_runs_says_where_it_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_lablet_shows_its_addresses(capsys: pytest.CaptureFixture[str]) -> None:
     running = a_lablet(
         status="RUNNING",
         worker_id="w-1",
@@ -88,15 +88,15 @@ def test_one_that_runs_says_where_it_is_reached(capsys: pytest.CaptureFixture[st
         placement=Placement(at=NOW, worker_id="w-1", score=0.5, reason="the best", rejections=REJECTIONS, rejected=25),
     )
     show_lablet(Printer(OutputFormat.TABLE), running, "alpha")
-    told = capsys.readouterr().out
-    assert "alpha (w-1)" in told
-    assert "the best" in told
-    assert "10.0.0.1" in told
-    assert "no address yet" in told
-    assert "lab-0" not in told
+    output = capsys.readouterr().out
+    assert "alpha (w-1)" in output
+    assert "the best" in output
+    assert "10.0.0.1" in output
+    assert "no address yet" in output
+    assert "lab-0" not in output
 
 
-def test_a_preview_says_the_answer_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preview_begins_with_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     preview = LabletPreview(
         definition="ospf@1",
         requirements=LabletRequirements(),
@@ -109,11 +109,11 @@ def test_a_preview_says_the_answer_first(capsys: pytest.CaptureFixture[str]) -> 
         cost_per_hour_usd=0.02,
     )
     show_preview(Printer(OutputFormat.TABLE), preview)
-    told = capsys.readouterr().out
-    assert told.startswith("ospf@1: a small would be launched.")
-    assert "$0.02 an hour more than now" in told
-    assert "0.500" in told
-    assert "it is DRAINING" in told
+    output = capsys.readouterr().out
+    assert output.startswith("ospf@1: a small would be launched.")
+    assert "$0.02 more per hour" in output
+    assert "0.500" in output
+    assert "it is DRAINING" in output
 
 
 def test_nothing_more_is_said_where_all_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,13 +121,13 @@ def test_nothing_more_is_said_where_all_are_shown(capsys: pytest.CaptureFixture[
     assert "more" not in capsys.readouterr().out
 
 
-def test_a_history_that_is_not_kept_any_more(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expired_history(capsys: pytest.CaptureFixture[str]) -> None:
     show_lablet_history(Printer(OutputFormat.TABLE), "mine", [])
-    assert capsys.readouterr().out == "mine has no history that is still kept.\n"
+    assert capsys.readouterr().out == "mine has no recorded history.\n"
 
 
 @pytest.mark.parametrize(
-    ("facts", "goal", "why"),
+    ("fields", "goal", "why"),
     [
         ({"status": "RUNNING"}, "TERMINATED", ""),
         ({"status": "SCHEDULED"}, "RUNNING", ""),
@@ -135,10 +135,10 @@ def test_a_history_that_is_not_kept_any_more(capsys: pytest.CaptureFixture[str])
         ({"status": "FAILED"}, "TERMINATED", "exercise is FAILED"),
         ({"status": "RUNNING", "wanted": False, "ending": "TERMINATED"}, "TERMINATED", ""),
         ({"status": "RUNNING", "wanted": False, "ending": "TERMINATED"}, "STOPPING", ""),
-        ({"status": "INSTANTIATING", "wanted": False, "ending": "TERMINATED"}, "RUNNING", "is to end as TERMINATED"),
-        ({"status": "STOPPING", "ending": "FAILED"}, "TERMINATED", "is to end as FAILED"),
+        ({"status": "INSTANTIATING", "wanted": False, "ending": "TERMINATED"}, "RUNNING", "ends as TERMINATED"),
+        ({"status": "STOPPING", "ending": "FAILED"}, "TERMINATED", "ends as FAILED"),
     ],
 )
-def test_waiting_ends_where_it_is_hopeless(facts: dict[str, Any], goal: str, why: str) -> None:
-    told = lablet_wait_failure(a_lablet(**facts), LabletStatus(goal))
-    assert (why in told, bool(told)) == (True, bool(why))
+def test_waiting_fails_if_the_goal_cannot_be_reached(fields: dict[str, Any], goal: str, why: str) -> None:
+    failure = lablet_wait_failure(a_lablet(**fields), LabletStatus(goal))
+    assert (why in failure, bool(failure)) == (True, bool(why))

@@ -1,4 +1,4 @@
-"""Tables fit: what matters least goes first, and what is cut says so."""
+"""Tables fit: the least important columns are dropped first, and cut cells are marked."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def test_what_must_stay_stays_even_where_it_does_not_fit() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5), st.integers(1, 60)), min_size=1), st.integers(1, 200))
 def test_it_fits_or_only_the_indispensable_is_left(columns: list[tuple[int, int, int]], room: int) -> None:
-    natural, ranks, least = ([each[part] for each in columns] for part in range(3))
-    widths = fit_columns(natural, ranks, least, room)
+    natural, priorities, least = ([each[part] for each in columns] for part in range(3))
+    widths = fit_columns(natural, priorities, least, room)
     total = sum(widths.values()) + COLUMN_GAP * (len(widths) - 1)
-    assert total <= room or all(ranks[each] == 0 for each in widths)
-    assert all(ranks[each] > 0 for each in range(len(columns)) if each not in widths)
+    assert total <= room or all(priorities[each] == 0 for each in widths)
+    assert all(priorities[each] > 0 for each in range(len(columns)) if each not in widths)
     assert all(min(natural[each], least[each]) <= width <= natural[each] for each, width in widths.items())
 
 
@@ -43,9 +43,9 @@ def test_a_printed_line_is_no_longer_than_the_room(room: int | None) -> None:
     out = StringIO()
     console = Console(file=out, width=room or 1000, highlight=False)
     columns: list[Column[str]] = [
-        Column("NAME", lambda row: row, least=6),
-        Column("TWICE", lambda row: row * 2, rank=1, least=5),
-        Column("UPPER", lambda row: row.upper(), rank=2),
+        Column("NAME", lambda row: row, min_width=6),
+        Column("TWICE", lambda row: row * 2, priority=1, min_width=5),
+        Column("UPPER", lambda row: row.upper(), priority=2),
     ]
     print_table(console, columns, ["alphabetically", "b", "日本語のラボ"], room)
     from rich.cells import cell_len

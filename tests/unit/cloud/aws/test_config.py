@@ -1,4 +1,4 @@
-"""AWS_REGION_CONFIGS: what is read, and the one line that says what is wrong."""
+"""AWS_REGION_CONFIGS: valid values, and one-line errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -76,22 +76,22 @@ def inline(**fields: Any) -> str:
         ("{}", "must be a mapping of region names"),
         ('{"eu-central-1": []}', "eu-central-1: must be a mapping, not list"),
         ('{"Frankfurt": {}}', r"Frankfurt\.region: .*'Frankfurt'"),
-        (inline(region="us-east-1"), r"eu-central-1\.region: must be 'eu-central-1' .*'us-east-1'"),
+        (inline(region="us-east-1"), r"eu-central-1\.region: must be 'eu-central-1', .*'us-east-1'"),
         (inline(security_group_ids="sg-1"), r"eu-central-1\.security_group_ids: .*tuple.*'sg-1'"),
         (inline(security_group_ids=["web"]), r"eu-central-1\.security_group_ids\.0: .*'web'"),
         (inline(subnet_id="vpc-1"), r"eu-central-1\.subnet_ids\.0: .*'vpc-1'"),
-        (inline(subnet_id="subnet-1", subnet_ids=[]), "subnet_id and subnet_ids exclude each other"),
+        (inline(subnet_id="subnet-1", subnet_ids=[]), "subnet_id and subnet_ids are mutually exclusive"),
         (inline(key_name=7), r"eu-central-1\.key_name: .*7"),
         (inline(default_tags={"team": 1}), r"eu-central-1\.default_tags\.team: .*1"),
         (inline(default_tags={"lcm:worker_id": "x"}), r"default_tags must not set 'lcm:worker_id'"),
         (inline(default_tags={"aws:x": "x"}), r"default_tags must not set 'aws:x'"),
         (inline(role_arn="lcm"), r"eu-central-1\.role_arn: .*'lcm'"),
-        (inline(external_id="x"), "external_id is of use only with role_arn"),
+        (inline(external_id="x"), "external_id requires role_arn"),
         (inline(endpoint_url="localhost"), r"eu-central-1\.endpoint_url: .*'localhost'"),
         (inline(subnets=["subnet-1"]), r"eu-central-1\.subnets: Extra inputs are not permitted"),
     ],
 )
-def test_what_is_wrong_is_said_on_one_line_with_its_field(text: str, says: str) -> None:
+def test_errors_are_one_line_with_the_field(text: str, says: str) -> None:
     with pytest.raises(AwsConfigError) as wrong:
         AwsConfig.load(text)
     assert re.search(says, str(wrong.value)), str(wrong.value)

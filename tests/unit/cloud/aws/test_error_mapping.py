@@ -1,4 +1,4 @@
-"""What is known after each way in which a call can fail."""
+"""What is known about the effect of a call after each kind of failure."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_server_that_failed_may_have_done_it(code: str, status: int) -> None:
         boto.SSLError(endpoint_url=URL, error=OSError("[SSL: CERTIFICATE_VERIFY_FAILED]")),
     ],
 )
-def test_what_was_never_sent_has_changed_nothing(error: Exception) -> None:
+def test_a_call_that_was_never_sent_changed_nothing(error: Exception) -> None:
     assert kind_of(error, mutating=True) is errors.CloudUnreachableError
     assert kind_of(error, mutating=False) is errors.CloudUnreachableError
 
@@ -100,7 +100,7 @@ def test_what_was_never_sent_has_changed_nothing(error: Exception) -> None:
         ConnectionResetError("reset"),
     ],
 )
-def test_what_was_sent_and_not_answered_may_have_happened(error: Exception) -> None:
+def test_a_call_without_a_response_has_an_unknown_outcome(error: Exception) -> None:
     assert kind_of(error, mutating=True) is errors.CloudOutcomeUnknownError
     assert kind_of(error, mutating=False) is errors.CloudUnreachableError
 
@@ -122,8 +122,8 @@ def test_parameters_that_do_not_fit_are_invalid() -> None:
     assert kind_of(boto.ParamValidationError(report="no"), mutating=True) is errors.InvalidCloudRequestError
 
 
-def test_a_failure_on_the_way_to_the_call_is_not_the_calls() -> None:
-    """A role that cannot be assumed because its server failed: the launch itself was never sent."""
+def test_a_failure_before_the_call_is_not_a_failure_of_the_call() -> None:
+    """A role could not be assumed because of a server error: the launch itself was never sent."""
     error = translate_error(
         refusal("InternalError", 500, operation="AssumeRole"), operation="RunInstances", region="r", mutating=True
     )
@@ -144,7 +144,7 @@ def test_the_message_says_what_where_and_why_on_one_line() -> None:
     assert error.operation == "StopInstances"
 
 
-def test_throttling_is_recognised_in_an_answer() -> None:
+def test_throttling_is_recognized_in_a_response() -> None:
     assert is_throttling({"Error": {"Code": "RequestLimitExceeded"}})
     assert is_throttling({"ResponseMetadata": {"HTTPStatusCode": 429}})
     assert not is_throttling({"ResponseMetadata": {"HTTPStatusCode": 200}})

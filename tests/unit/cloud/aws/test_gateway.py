@@ -1,4 +1,4 @@
-"""Our own pace, in virtual time, and turns that can be given up."""
+"""The gateway's own rate limit, in virtual time, and calls that are cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NoThreads:
-    """Stands for the threads: answers at once, and notes when."""
+    """Replaces the threads: responds at once, and records the times."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -40,7 +40,7 @@ def gateway(registry: CollectorRegistry, threads: NoThreads) -> AwsGateway:
     ("operation", "burst", "a_second"),
     [("DescribeInstances", 90, 18), ("RunInstances", 4, 1.8), ("StopInstances", 45, 4.5), ("GetMetricData", 45, 45)],
 )
-async def test_calls_keep_to_nine_tenths_of_what_aws_allows(
+async def test_calls_stay_below_the_limits_of_aws(
     gateway: AwsGateway, threads: NoThreads, operation: str, burst: int, a_second: float
 ) -> None:
     began = asyncio.get_running_loop().time()
@@ -59,7 +59,7 @@ async def test_operations_do_not_wait_for_one_another(gateway: AwsGateway, threa
     await asyncio.gather(*launches)
 
 
-async def test_a_call_given_up_before_its_turn_is_not_made(gateway: AwsGateway, threads: NoThreads) -> None:
+async def test_a_call_cancelled_before_its_turn_is_not_made(gateway: AwsGateway, threads: NoThreads) -> None:
     calls = [asyncio.create_task(gateway.call("RunInstances", {})) for _ in range(10)]
     await asyncio.sleep(0)
     for call in calls[4:9]:
@@ -69,7 +69,7 @@ async def test_a_call_given_up_before_its_turn_is_not_made(gateway: AwsGateway, 
     assert threads.at[-1] - threads.at[0] == pytest.approx(0.5 / 1.8, rel=0.05), "the last did not wait for the others"
 
 
-async def test_nothing_left_to_send_is_no_answer(gateway: AwsGateway) -> None:
+async def test_nothing_left_to_send_gives_no_response(gateway: AwsGateway) -> None:
     assert await gateway.call_prepared("StopInstances", lambda: None, instances=3) is None
 
 

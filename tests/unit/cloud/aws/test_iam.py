@@ -1,4 +1,4 @@
-"""Asking whether a change would be allowed: what answers mean, and that nothing but a question can be sent."""
+"""Permission checks: the meaning of responses, and that only dry runs can be sent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LAUNCH = LaunchParameters(
 
 
 class _Raw:
-    """The body of an answer, as botocore reads it."""
+    """The body of a response, as botocore reads it."""
 
     def stream(self, **_: Any) -> Any:
         return iter([YES])
@@ -49,7 +49,7 @@ class _Raw:
 
 @pytest.fixture
 def sent() -> list[dict[str, str]]:
-    """What went out, instead of over a socket."""
+    """The requests that were sent, without a socket."""
     return []
 
 
@@ -81,7 +81,7 @@ def client(monkeypatch: pytest.MonkeyPatch, sent: list[dict[str, str]]) -> Any:
     ],
 )
 @pytest.mark.parametrize("told", [{}, {"DryRun": False}, {"DryRun": True}])
-def test_whatever_the_client_is_told_it_only_asks(
+def test_the_client_sends_only_dry_runs(
     client: Any, sent: list[dict[str, str]], operation: str, parameters: Mapping[str, Any], told: Mapping[str, Any]
 ) -> None:
     with pytest.raises(ClientError, match="DryRunOperation"):
@@ -89,14 +89,14 @@ def test_whatever_the_client_is_told_it_only_asks(
     assert [request["DryRun"] for request in sent] == ["true"]
 
 
-def test_a_request_that_lost_the_word_on_the_way_is_not_sent(client: Any, sent: list[dict[str, str]]) -> None:
+def test_a_request_without_dry_run_is_not_sent(client: Any, sent: list[dict[str, str]]) -> None:
     client.meta.events.register("before-parameter-build.ec2", lambda params, **_: params.pop("DryRun"))
     with pytest.raises(RuntimeError, match="not sent"):
         client.terminate_instances(InstanceIds=["i-1"])
     assert sent == []
 
 
-def test_what_knows_no_dry_run_is_not_sent(client: Any, sent: list[dict[str, str]]) -> None:
+def test_an_operation_without_dry_run_is_not_sent(client: Any, sent: list[dict[str, str]]) -> None:
     operations = [client.meta.service_model.operation_model(name) for name in client.meta.service_model.operation_names]
     without = [each.name for each in operations if each.input_shape and "DryRun" not in each.input_shape.members]
     for name in without[:3]:
@@ -106,7 +106,7 @@ def test_what_knows_no_dry_run_is_not_sent(client: Any, sent: list[dict[str, str
 
 
 class _NoThreads:
-    """Runs what is asked for at once, and notes when."""
+    """Runs calls at once, and records their times."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -116,25 +116,25 @@ class _NoThreads:
         return prepare()()
 
 
-async def test_the_gateway_asks_by_that_client_and_at_its_pace(
+async def test_the_gateway_uses_that_client_and_its_rate_limit(
     registry: CollectorRegistry, client: Any, sent: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lcm.cloud.aws.gateway.new_dry_run_client", lambda *_: client)
     threads = _NoThreads()
     gateway = AwsGateway(REGION, Tuning(), threads, aws_call_metrics(registry))  # type: ignore[arg-type]
     permissions = PermissionChecker(gateway, Launcher(gateway, None))  # type: ignore[arg-type]
-    assert await permissions.tries() is None
+    assert await permissions.check_dry_run_support() is None
     trials = [await permissions.launch(LAUNCH) for _ in range(6)]
     trials += await permissions.changes("i-1")
-    assert {trial.verdict for trial in trials} == {DryRunOutcome.ALLOWED}
+    assert {trial.outcome for trial in trials} == {DryRunOutcome.ALLOWED}
     assert [request["Action"] for request in sent] == ["DescribeInstances", *["RunInstances"] * 6, *CHECKED_OPERATIONS]
     assert all(request["DryRun"] == "true" for request in sent)
-    # Four launches at once are nine tenths of what AWS allows; the others wait.
+    # Four launches at once are 90 % of what AWS allows; the others wait.
     assert threads.at[4] == threads.at[1] < threads.at[5] < threads.at[6]
 
 
 class FakeGateway:
-    """Has no way to make a call, only to rehearse one; answers by code, or as if it had been made."""
+    """Supports only dry runs; responds with a code, or as if the call had been executed."""
 
     def __init__(self, **answers: str) -> None:
         self.asked: list[str] = []
@@ -153,27 +153,27 @@ def permissions_of(gateway: FakeGateway) -> PermissionChecker:
 
 
 @pytest.mark.parametrize("answer", ["made", "UnauthorizedOperation", "RequestLimitExceeded"])
-async def test_changes_are_tried_only_where_dry_runs_are_known(answer: str) -> None:
+async def test_mutations_are_checked_only_where_dry_runs_are_supported(answer: str) -> None:
     gateway = FakeGateway(DescribeInstances=answer)
     permissions = permissions_of(gateway)
-    assert await permissions.tries() is not None
+    assert await permissions.check_dry_run_support() is not None
     trials = [await permissions.launch(LAUNCH), *await permissions.changes("i-1")]
-    assert {trial.verdict for trial in trials} == {DryRunOutcome.UNTOLD}
+    assert {trial.outcome for trial in trials} == {DryRunOutcome.UNKNOWN}
     assert gateway.asked == ["DescribeInstances"]
 
 
-async def test_changes_are_not_tried_unasked() -> None:
+async def test_mutations_are_not_checked_without_a_supported_dry_run() -> None:
     gateway = FakeGateway()
-    assert {trial.verdict for trial in await permissions_of(gateway).changes("i-1")} == {DryRunOutcome.UNTOLD}
+    assert {trial.outcome for trial in await permissions_of(gateway).changes("i-1")} == {DryRunOutcome.UNKNOWN}
     assert gateway.asked == []
 
 
-async def test_whoever_carries_one_out_is_asked_nothing_more() -> None:
+async def test_an_endpoint_that_executes_a_dry_run_gets_no_more_requests() -> None:
     gateway = FakeGateway(StartInstances="made")
     permissions = permissions_of(gateway)
-    await permissions.tries()
+    await permissions.check_dry_run_support()
     trials = [*await permissions.changes("i-1"), await permissions.launch(LAUNCH)]
-    assert [trial.verdict for trial in trials] == [DryRunOutcome.MADE, *[DryRunOutcome.UNTOLD] * 3]
+    assert [trial.outcome for trial in trials] == [DryRunOutcome.EXECUTED, *[DryRunOutcome.UNKNOWN] * 3]
     assert gateway.asked == ["DescribeInstances", "StartInstances"]
 
 
@@ -181,33 +181,39 @@ async def test_whoever_carries_one_out_is_asked_nothing_more() -> None:
     ("operation", "code", "text", "verdict", "lacking"),
     [
         ("StopInstances", "DryRunOperation", "Request would have succeeded", DryRunOutcome.ALLOWED, ""),
-        ("StopInstances", "UnauthorizedOperation", "You are not", DryRunOutcome.FORBIDDEN, "ec2:StopInstances"),
-        ("StopInstances", "AccessDenied", "no", DryRunOutcome.FORBIDDEN, "ec2:StopInstances"),
+        ("StopInstances", "UnauthorizedOperation", "You are not", DryRunOutcome.DENIED, "ec2:StopInstances"),
+        ("StopInstances", "AccessDenied", "no", DryRunOutcome.DENIED, "ec2:StopInstances"),
         (
             "RunInstances",
             "UnauthorizedOperation",
             "User: arn:aws:iam::1:user/x is not authorized to perform: ec2:CreateTags on resource: y because",
-            DryRunOutcome.FORBIDDEN,
+            DryRunOutcome.DENIED,
             "ec2:CreateTags",
         ),
-        ("StopInstances", "InvalidInstanceID.NotFound", "i-1", DryRunOutcome.UNTOLD, ""),
-        ("StopInstances", "IncorrectInstanceState", "i-1", DryRunOutcome.UNTOLD, ""),
-        ("RunInstances", "InvalidSubnetID.NotFound", "subnet-1", DryRunOutcome.WRONG, ""),
-        ("RunInstances", "InvalidGroup.NotFound", "sg-1", DryRunOutcome.WRONG, ""),
-        ("RunInstances", "InvalidKeyPair.NotFound", "key", DryRunOutcome.WRONG, ""),
-        ("RunInstances", "InvalidParameterValue", "Value (x) for iamInstanceProfile.name", DryRunOutcome.WRONG, ""),
-        ("RunInstances", "InvalidParameterValue", "something else", DryRunOutcome.UNTOLD, ""),
-        ("RunInstances", "RequestLimitExceeded", "slow down", DryRunOutcome.UNTOLD, ""),
+        ("StopInstances", "InvalidInstanceID.NotFound", "i-1", DryRunOutcome.UNKNOWN, ""),
+        ("StopInstances", "IncorrectInstanceState", "i-1", DryRunOutcome.UNKNOWN, ""),
+        ("RunInstances", "InvalidSubnetID.NotFound", "subnet-1", DryRunOutcome.MISCONFIGURED, ""),
+        ("RunInstances", "InvalidGroup.NotFound", "sg-1", DryRunOutcome.MISCONFIGURED, ""),
+        ("RunInstances", "InvalidKeyPair.NotFound", "key", DryRunOutcome.MISCONFIGURED, ""),
+        (
+            "RunInstances",
+            "InvalidParameterValue",
+            "Value (x) for iamInstanceProfile.name",
+            DryRunOutcome.MISCONFIGURED,
+            "",
+        ),
+        ("RunInstances", "InvalidParameterValue", "something else", DryRunOutcome.UNKNOWN, ""),
+        ("RunInstances", "RequestLimitExceeded", "slow down", DryRunOutcome.UNKNOWN, ""),
     ],
 )
-def test_what_answers_mean(operation: str, code: str, text: str, verdict: DryRunOutcome, lacking: str) -> None:
+def test_meaning_of_dry_run_errors(operation: str, code: str, text: str, verdict: DryRunOutcome, lacking: str) -> None:
     answer: Any = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": 400}}
     error = translate_error(ClientError(answer, operation), operation=operation, region="r", mutating=False)
     trial = interpret_dry_run_error(operation, error)
-    assert (trial.verdict, trial.lacking) == (verdict, lacking)
-    assert code in trial.answer
+    assert (trial.outcome, trial.missing_action) == (verdict, lacking)
+    assert code in trial.message
 
 
-def test_no_answer_tells_nothing() -> None:
+def test_other_errors_are_inconclusive() -> None:
     for error in (CloudUnreachableError("gone"), CloudError("what")):
-        assert interpret_dry_run_error("RunInstances", error).verdict is DryRunOutcome.UNTOLD
+        assert interpret_dry_run_error("RunInstances", error).outcome is DryRunOutcome.UNKNOWN

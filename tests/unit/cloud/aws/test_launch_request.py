@@ -1,4 +1,4 @@
-"""Requests as they are built and answers as they are read, on botocore's own models and without a socket."""
+"""RunInstances requests and parsed instances, against botocore's own models and without a socket."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import botocore.session
 import pytest
 from botocore.stub import Stubber
 
+from lcm.cloud.aws.instances import instance_from_row, row_from_description
 from lcm.cloud.aws.mutations import run_instances_request
-from lcm.cloud.aws.rows import instance_from_row, row_from_description
 from lcm.cloud.types import InstanceState, LaunchParameters
 
 LAUNCHED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ def test_tags_are_sorted_and_the_same_for_instance_and_volume() -> None:
     assert [tag["Key"] for tag in instance["Tags"]] == ["Name", "lcm:attempt", "lcm:worker_id"]
 
 
-def test_what_is_not_given_is_not_sent() -> None:
+def test_missing_parameters_are_not_sent() -> None:
     bare = replace(
         PARAMETERS,
         subnet_id=None,
@@ -91,7 +91,7 @@ def test_a_description_with_gaps_is_read() -> None:
     assert instance.launched_at == LAUNCHED
 
 
-def test_a_state_that_nobody_knows_is_unknown() -> None:
+def test_an_unrecognized_state_is_unknown() -> None:
     described = {"InstanceId": "i-1", "LaunchTime": LAUNCHED, "State": {"Name": "hibernating-in-space"}}
     assert instance_from_row(row_from_description(described)).state is InstanceState.UNKNOWN
 

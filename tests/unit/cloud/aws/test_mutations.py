@@ -1,4 +1,4 @@
-"""Changes gathered into calls, and a refused call halved until the culprit stands alone."""
+"""Mutations batched into calls, and a rejected call halved until the instance that causes the error is alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BAD = "i-bad"
 
 
 class FakeGateway:
-    """Answers as EC2 does: all or nothing. It notes what it was sent, and when."""
+    """Responds like EC2: all or nothing. Records the requests and their times."""
 
     def __init__(self, bad: Iterable[str] = (), whole: CloudError | None = None) -> None:
         self.tuning = Tuning()
@@ -65,10 +65,10 @@ def ids(count: int) -> list[str]:
 
 
 async def ask_all(stop: BatchedMutation, wanted: Iterable[str]) -> list[Any]:
-    return await asyncio.gather(*(stop.ask(one) for one in wanted), return_exceptions=True)
+    return await asyncio.gather(*(stop.submit(one) for one in wanted), return_exceptions=True)
 
 
-async def test_what_comes_within_a_moment_goes_out_together() -> None:
+async def test_requests_within_a_short_time_are_sent_together() -> None:
     gateway = FakeGateway()
     began = asyncio.get_running_loop().time()
     states = await ask_all(mutation(gateway), ids(50))
@@ -85,7 +85,7 @@ async def test_a_full_call_does_not_wait() -> None:
     assert gateway.at[0] == gateway.at[1] == began
 
 
-async def test_the_same_instance_asked_for_twice_is_sent_once() -> None:
+async def test_an_instance_requested_twice_is_sent_once() -> None:
     gateway = FakeGateway()
     assert await ask_all(mutation(gateway), ["i-1", "i-1", "i-1"]) == [InstanceState.STOPPING] * 3
     assert gateway.sent == [["i-1"]]
@@ -112,7 +112,7 @@ async def test_several_bad_ones_each_fail_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [CloudThrottledError, CloudUnreachableError, CloudOutcomeUnknownError])
-async def test_a_failure_of_the_whole_call_is_everybodys_and_is_not_repeated(kind: type[CloudError]) -> None:
+async def test_a_failure_of_the_whole_call_fails_all_and_is_not_repeated(kind: type[CloudError]) -> None:
     gateway = FakeGateway(whole=kind("x", code="c", operation="StopInstances"))
     outcomes = await ask_all(mutation(gateway), ids(10))
     assert {type(outcome) for outcome in outcomes} == {kind}
@@ -122,7 +122,7 @@ async def test_a_failure_of_the_whole_call_is_everybodys_and_is_not_repeated(kin
 async def test_one_alone_gets_its_refusal_at_once() -> None:
     gateway = FakeGateway(whole=IncorrectInstanceStateError("terminated", code="IncorrectInstanceState"))
     with pytest.raises(IncorrectInstanceStateError, match="terminated"):
-        await mutation(gateway).ask("i-1")
+        await mutation(gateway).submit("i-1")
     assert len(gateway.sent) == 1
 
 
@@ -133,11 +133,11 @@ async def test_an_instance_that_the_reply_does_not_name_is_unknown() -> None:
     assert [type(outcome) for outcome in outcomes] == [InstanceState, CloudOutcomeUnknownError, InstanceState]
 
 
-async def test_whoever_gives_up_before_the_call_has_asked_for_nothing() -> None:
+async def test_a_caller_cancelled_before_the_call_is_not_sent() -> None:
     gateway = FakeGateway()
     gateway.turn.clear()
     stop = mutation(gateway)
-    asked = [asyncio.create_task(stop.ask(one)) for one in ("i-1", "i-1", "i-2", "i-3")]
+    asked = [asyncio.create_task(stop.submit(one)) for one in ("i-1", "i-1", "i-2", "i-3")]
     await asyncio.sleep(1)
     for index in (0, 2):
         asked[index].cancel()
@@ -153,23 +153,23 @@ async def test_whoever_gives_up_before_the_call_has_asked_for_nothing() -> None:
     ]
 
 
-async def test_when_all_gave_up_nothing_is_sent() -> None:
+async def test_nothing_is_sent_if_all_callers_are_cancelled() -> None:
     gateway = FakeGateway()
     stop = mutation(gateway)
-    asked = asyncio.create_task(stop.ask("i-1"))
+    asked = asyncio.create_task(stop.submit("i-1"))
     await asyncio.sleep(0.1)
     asked.cancel()
     await asyncio.sleep(1)
     assert gateway.sent == []
-    assert await stop.ask("i-1") is InstanceState.STOPPING
+    assert await stop.submit("i-1") is InstanceState.STOPPING
 
 
-async def test_closing_tells_everybody_who_waits() -> None:
+async def test_close_fails_all_waiting_callers() -> None:
     gateway = FakeGateway()
     stop = mutation(gateway)
-    sent = asyncio.create_task(stop.ask("i-1"))
+    sent = asyncio.create_task(stop.submit("i-1"))
     await asyncio.sleep(0.25)
-    gathering = asyncio.create_task(stop.ask("i-2"))
+    gathering = asyncio.create_task(stop.submit("i-2"))
     await asyncio.sleep(0)
     await stop.close()
     outcomes = await asyncio.gather(sent, gathering, return_exceptions=True)

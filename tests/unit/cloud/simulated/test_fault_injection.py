@@ -1,4 +1,4 @@
-"""Fault scripts of the simulated cloud: at a moment, or at the nth call."""
+"""Fault scripts of the simulated cloud: at a time, or at the nth call."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ async def test_a_step_strikes_at_the_nth_call_and_once() -> None:
     with pytest.raises(InsufficientCapacityError):
         await scene.launch("w2")
     await scene.launch("w2")
-    assert scene.script.left == 0
+    assert scene.script.remaining == 0
 
 
-async def test_timed_steps_strike_at_their_moment_even_if_nobody_looks_then() -> None:
+async def test_timed_faults_take_effect_at_their_time_even_without_a_read() -> None:
     scene = Scene(ScriptedFault(ExternalChange(ExternalAction.STOP), REGION, at=100))
     instance_id = await scene.launch()
     await asyncio.sleep(130)
@@ -89,7 +89,7 @@ async def test_a_step_that_finds_no_instance_to_strike_is_spent() -> None:
     )
     await asyncio.sleep(2)
     assert (await scene.provider.sweep(REGION, InstanceSelection())).complete
-    assert scene.script.left == 0
+    assert scene.script.remaining == 0
 
 
 async def test_every_kind_of_fault_can_be_scripted() -> None:
@@ -115,7 +115,7 @@ async def test_every_kind_of_fault_can_be_scripted() -> None:
     assert len((await scene.provider.sweep(REGION, InstanceSelection())).instances) == 3
     kinds = {notice.kind for notice in await scene.provider.health(REGION)}
     assert kinds == {HealthKind.INSTANCE_IMPAIRED, HealthKind.MAINTENANCE}
-    assert scene.script.left == 0
+    assert scene.script.remaining == 0
 
 
 async def test_reads_may_lag_behind_a_change() -> None:

@@ -1,4 +1,4 @@
-"""Simulated figures: like those of real machines, and foretold by seed, instance and moment."""
+"""Simulated metrics: realistic, and determined by seed, instance and time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fleet(moment: float) -> float:
     return statistics.fmean(cpu(each, moment) for each in IDS)
 
 
-def test_the_same_question_has_the_same_answer() -> None:
+def test_the_same_query_gives_the_same_result() -> None:
     assert simulated_metrics(1, IDS[0], LONG_AGO, TUESDAY + 40000) == simulated_metrics(
         1, IDS[0], LONG_AGO, TUESDAY + 40000
     )
@@ -42,7 +42,7 @@ def test_the_same_question_has_the_same_answer() -> None:
     )
 
 
-def test_all_figures_are_within_reason() -> None:
+def test_all_metrics_are_plausible() -> None:
     for instance_id in IDS:
         for hour in range(0, 7 * 24, 3):
             found = simulated_metrics(1, instance_id, LONG_AGO, TUESDAY + hour * 3600)
@@ -60,7 +60,7 @@ def test_afternoons_are_busier_than_nights_and_weekdays_than_sundays() -> None:
     assert afternoon > 1.5 * sunday
 
 
-def test_machines_have_characters() -> None:
+def test_machines_have_different_profiles() -> None:
     noon = [cpu(each, TUESDAY + 12 * 3600) for each in IDS]
     assert statistics.pstdev(noon) > 10
 
@@ -85,7 +85,7 @@ def test_a_booting_machine_is_busy() -> None:
     assert fresh > settled + 15
 
 
-async def test_running_machines_have_figures_and_stopped_ones_none() -> None:
+async def test_running_machines_have_metrics_and_stopped_ones_none() -> None:
     world = SimulatedCloud(seed=1)
     world.add_region(REGION)
     image = world.add_image(REGION, "cml", created_at=clock.now() - timedelta(days=1))

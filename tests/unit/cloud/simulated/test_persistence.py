@@ -1,4 +1,4 @@
-"""A restarted simulated cloud goes on where it was."""
+"""A restarted simulated cloud continues from its stored state."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ async def busy_world() -> tuple[SimulatedCloud, SimulatedProvider, str, list[str
     await asyncio.sleep(60)
     await provider.terminate_instance(REGION, ids[3])
     await asyncio.sleep(120)
-    world.strike(REGION, FailStatusCheck(HealthKind.SYSTEM_IMPAIRED, ids[0]))
-    world.strike(REGION, AnnounceMaintenance("reboot", 3600, ids[0]))
+    world.inject_fault(REGION, FailStatusCheck(HealthKind.SYSTEM_IMPAIRED, ids[0]))
+    world.inject_fault(REGION, AnnounceMaintenance("reboot", 3600, ids[0]))
     await provider.stop_instance(REGION, ids[1])
     return world, provider, image, ids
 
 
-async def test_the_picture_is_plain_json_and_comes_back_the_same() -> None:
+async def test_the_stored_form_is_plain_json_and_restores_the_same() -> None:
     world, *_ = await busy_world()
     picture = json.loads(json.dumps(world.to_json()))
     again = SimulatedCloud.from_json(picture, timing=TIMING)
     assert again.to_json() == {**picture, "restarts": 1}
 
 
-async def test_instances_go_on_with_their_ids_tokens_and_troubles() -> None:
+async def test_instances_keep_their_ids_tokens_and_faults() -> None:
     world, provider, image, ids = await busy_world()
     before = (await provider.sweep(REGION, InstanceSelection())).instances
     again = SimulatedCloud.from_json(world.to_json(), timing=TIMING)
@@ -73,7 +73,7 @@ async def test_instances_go_on_with_their_ids_tokens_and_troubles() -> None:
     assert fresh.public_ip not in {instance.public_ip for instance in before.values()}
 
 
-async def test_what_fell_due_while_it_was_off_has_happened(virtual_clock: VirtualClock) -> None:
+async def test_transitions_that_fell_due_while_it_was_off_have_happened(virtual_clock: VirtualClock) -> None:
     world, provider, _, ids = await busy_world()
     stopping = (await provider.describe(REGION, [ids[1]])).instances[ids[1]]
     assert stopping.state is InstanceState.STOPPING

@@ -1,4 +1,4 @@
-"""The simulated cloud's own manners: time, chance, requests, throttling, size."""
+"""The simulated cloud: time, random numbers, requests, throttling, size."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_terminated_instance_is_shown_for_an_hour_and_its_token_spent_fo
     assert again.id != instance.id
 
 
-async def test_a_hasty_client_is_throttled() -> None:
+async def test_a_client_without_rate_limit_is_throttled() -> None:
     world, _, image = build()
     hasty = SimulatedProvider(world, pace=None)
     results = await asyncio.gather(
@@ -123,7 +123,7 @@ async def test_a_hasty_client_is_throttled() -> None:
     assert len(world.live_instances()) == 5
 
 
-async def test_a_request_that_was_sent_is_done_even_if_nobody_waits_for_the_answer() -> None:
+async def test_a_sent_request_is_executed_even_if_its_caller_is_cancelled() -> None:
     world, provider, image = build()
     caller = asyncio.create_task(provider.launch_instance(parameters(image)))
     await asyncio.sleep(0)
@@ -135,9 +135,9 @@ async def test_a_request_that_was_sent_is_done_even_if_nobody_waits_for_the_answ
     assert len(world.live_instances()) == 1
 
 
-async def test_a_silent_server_is_given_up_after_the_read_timeout() -> None:
+async def test_a_silent_server_fails_after_the_read_timeout() -> None:
     world, provider, image = build(timing=Timing(read_timeout=30.0))
-    world.strike(REGION, LoseResponses(1, silent=True))
+    world.inject_fault(REGION, LoseResponses(1, silent=True))
     began = asyncio.get_running_loop().time()
     with pytest.raises(CloudOutcomeUnknownError):
         await provider.launch_instance(parameters(image))

@@ -1,4 +1,4 @@
-"""Telemetry events are read whatever the form of their time."""
+"""Telemetry events are parsed whatever the format of their time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcm.cml.client.json_values import MalformedResponseError
+from lcm.cml.client.responses import MalformedResponseError
 from lcm.cml.client.system import parse_activity, parse_event
 
 AT = datetime(2025, 11, 19, 21, 11, 59, tzinfo=UTC)
@@ -34,7 +34,7 @@ JSON = st.recursive(
         " 2025-11-19T21:11:59 ",
     ],
 )
-def test_every_form_of_a_time_is_the_same_moment(stamp: str) -> None:
+def test_all_time_formats_are_parsed_alike(stamp: str) -> None:
     event = parse_event({"category": "start_lab", "timestamp": stamp, "data": {}})
     assert event is not None
     assert event.at == AT
@@ -45,7 +45,7 @@ def test_every_form_of_a_time_is_the_same_moment(stamp: str) -> None:
     st.timedeltas(timedelta(days=-9000), timedelta(days=25000)).map(lambda span: AT.replace(tzinfo=None) + span),
     st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes))) | st.none(),
 )
-def test_any_iso_time_survives(naive: datetime, zone: timezone | None) -> None:
+def test_any_iso_time_is_parsed(naive: datetime, zone: timezone | None) -> None:
     written = naive if zone is None else naive.replace(tzinfo=zone)
     event = parse_event({"category": "x", "timestamp": written.isoformat()})
     assert event is not None
@@ -53,12 +53,12 @@ def test_any_iso_time_survives(naive: datetime, zone: timezone | None) -> None:
 
 
 @given(st.lists(JSON | st.fixed_dictionaries({"category": JSON, "timestamp": JSON, "data": JSON})))
-def test_nothing_in_the_list_can_break_the_reader(entries: list[Any]) -> None:
+def test_arbitrary_entries_never_raise(entries: list[Any]) -> None:
     activity = parse_activity(entries)
     assert activity.total + activity.skipped == len(entries)
 
 
-def test_who_and_where_are_kept_and_unknown_categories_too() -> None:
+def test_user_lab_and_unknown_categories_are_kept() -> None:
     entry = {
         "category": "quantum_leap",
         "timestamp": "2025-11-19T21:11:59",
@@ -85,21 +85,21 @@ def test_who_and_where_are_kept_and_unknown_categories_too() -> None:
         {"category": "start_lab", "timestamp": "0001-01-01T00:00:00+23:59"},
     ],
 )
-def test_what_cannot_be_read_is_counted_and_hides_nothing(entry: Any) -> None:
+def test_unparsable_entries_are_counted_and_skipped(entry: Any) -> None:
     good = {"category": "stop_lab", "timestamp": "2025-11-19T21:11:59", "data": None}
     activity = parse_activity([entry, good])
     assert [event.category for event in activity.events] == ["stop_lab"]
     assert (activity.total, activity.skipped) == (1, 1)
 
 
-def test_events_come_oldest_first_and_after_a_moment_only() -> None:
+def test_events_are_sorted_and_filtered_by_time() -> None:
     entries = [{"category": f"c{hour}", "timestamp": f"2025-11-19T{hour:02d}:00:00"} for hour in (5, 3, 4)]
     since = datetime(2025, 11, 19, 3, tzinfo=UTC)
     activity = parse_activity(entries, since)
     assert [event.category for event in activity.events] == ["c4", "c5"]
-    assert activity.total == 3, "that there is telemetry at all must be seen although nothing is new"
+    assert activity.total == 3, "the total must show that telemetry exists even if there are no new events"
 
 
-def test_no_list_is_no_telemetry() -> None:
+def test_a_response_that_is_not_a_list_is_rejected() -> None:
     with pytest.raises(MalformedResponseError, match="not a list"):
         parse_activity({"events": []})

@@ -1,4 +1,4 @@
-"""One login however many ask, a new one in time, and no hammering with a wrong password."""
+"""One login for all callers, renewal in time, and no repeated logins with a wrong password."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from lcm.cml.client.tokens import DEFAULT_TOKEN_LIFETIME, TokenCache, token_lifetime
+from lcm.cml.client.session import DEFAULT_TOKEN_LIFETIME, TokenCache, token_lifetime
 from lcm.cml.errors import CMLAuthenticationError, CMLNotReadyError, CMLProtocolError
 from lcm.cml.types import Credentials
 from lcm.core import clock
@@ -23,7 +23,7 @@ def jwt(**claims: float) -> str:
 
 
 class Server:
-    """Hands out tokens that live for `life` seconds, on a clock that may differ from ours."""
+    """Issues tokens that are valid for `life` seconds, with a clock that may be skewed."""
 
     def __init__(self, life: float = 3600, skew: float = 0) -> None:
         self.life = life
@@ -49,7 +49,7 @@ async def test_a_hundred_callers_log_in_once() -> None:
     assert len(server.logins) == 1
 
 
-async def test_servers_and_accounts_do_not_share() -> None:
+async def test_tokens_are_kept_per_server_and_account() -> None:
     server = Server()
     cache = TokenCache(server.log_in)
     others = [("a", ADMIN), ("b", ADMIN), ("a", Credentials("ops", "secret")), ("a", Credentials("admin", "new"))]
@@ -57,7 +57,7 @@ async def test_servers_and_accounts_do_not_share() -> None:
     assert len(server.logins) == 4
 
 
-async def test_a_caller_who_gives_up_does_not_take_the_login_away() -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_login() -> None:
     server = Server()
     cache = TokenCache(server.log_in)
     impatient = asyncio.create_task(cache.get("a", ADMIN))
@@ -69,7 +69,7 @@ async def test_a_caller_who_gives_up_does_not_take_the_login_away() -> None:
 
 
 @pytest.mark.parametrize("skew", [0.0, -7200.0, 7200.0])
-async def test_it_is_renewed_before_it_ends_whatever_the_servers_clock_says(skew: float) -> None:
+async def test_a_token_is_renewed_in_time_despite_clock_skew(skew: float) -> None:
     server = Server(life=3600, skew=skew)
     cache = TokenCache(server.log_in)
     first = await cache.get("a", ADMIN)
@@ -80,23 +80,23 @@ async def test_it_is_renewed_before_it_ends_whatever_the_servers_clock_says(skew
     assert len(server.logins) == 2
 
 
-async def test_a_refused_token_is_replaced_but_a_newer_one_stays() -> None:
+async def test_a_rejected_token_is_replaced_but_a_newer_one_stays() -> None:
     server = Server()
     cache = TokenCache(server.log_in)
     first = await cache.get("a", ADMIN)
-    cache.refuse("a", ADMIN, first)
+    cache.reject("a", ADMIN, first)
     second = await cache.get("a", ADMIN)
     assert second != first
-    cache.refuse("a", ADMIN, first)
+    cache.reject("a", ADMIN, first)
     assert await cache.get("a", ADMIN) == second
 
 
-async def test_a_wrong_password_is_not_tried_again_for_a_minute() -> None:
+async def test_a_rejected_password_is_not_retried_for_a_minute() -> None:
     server = Server()
-    server.failure = CMLAuthenticationError("a", "refused")
+    server.failure = CMLAuthenticationError("a", "rejected")
     cache = TokenCache(server.log_in)
     for _ in range(5):
-        with pytest.raises(CMLAuthenticationError, match="refused"):
+        with pytest.raises(CMLAuthenticationError, match="rejected"):
             await cache.get("a", ADMIN)
     assert len(server.logins) == 1
     server.failure = None
@@ -105,7 +105,7 @@ async def test_a_wrong_password_is_not_tried_again_for_a_minute() -> None:
     assert await cache.get("a", ADMIN)
 
 
-async def test_other_failures_are_not_remembered() -> None:
+async def test_other_failures_are_not_cached() -> None:
     server = Server()
     server.failure = CMLNotReadyError("a", "booting")
     cache = TokenCache(server.log_in)
@@ -115,7 +115,7 @@ async def test_other_failures_are_not_remembered() -> None:
     assert await cache.get("a", ADMIN)
 
 
-async def test_forgetting_drops_tokens_and_logins_under_way() -> None:
+async def test_forget_drops_tokens_and_logins_in_progress() -> None:
     server = Server()
     cache = TokenCache(server.log_in)
     kept = await cache.get("b", ADMIN)
@@ -123,11 +123,11 @@ async def test_forgetting_drops_tokens_and_logins_under_way() -> None:
     await asyncio.sleep(1)
     cache.forget("a")
     stale = await old
-    assert await cache.get("a", ADMIN) != stale, "the machine that gave it is no more"
+    assert await cache.get("a", ADMIN) != stale, "the server that issued it is gone"
     assert await cache.get("b", ADMIN) == kept
 
 
-async def test_a_token_that_is_none_is_refused() -> None:
+async def test_invalid_tokens_are_rejected() -> None:
     server = Server()
     server.token = "a\r\nb: c"
     with pytest.raises(CMLProtocolError):
@@ -135,11 +135,11 @@ async def test_a_token_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "opaque", "a.b.c", "e30.e30.x", "e30.W10.x", "e30.!!!!.x"])
-async def test_a_token_without_dates_is_used_for_a_while(token: str) -> None:
+async def test_a_token_without_expiry_gets_the_default_lifetime(token: str) -> None:
     assert token_lifetime(token) == DEFAULT_TOKEN_LIFETIME
 
 
-async def test_short_and_endless_lives_are_bounded() -> None:
+async def test_token_lifetimes_are_bounded() -> None:
     now = clock.now().timestamp()
     assert token_lifetime(jwt(iat=now, exp=now + 10)) == timedelta(seconds=5)
     assert token_lifetime(jwt(iat=now, exp=now - 10)) == timedelta(0)

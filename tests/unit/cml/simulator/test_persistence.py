@@ -1,4 +1,4 @@
-"""A simulated server is kept and restored: every part of its state, and what it was in the middle of."""
+"""Storing and restoring a simulated server: every part of its state, and operations in progress."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcm.cml.simulator import persistence
-from lcm.cml.simulator.state.boot import BootPhase
 from lcm.cml.simulator.state.faults import Fault, FaultKind
 from lcm.cml.simulator.state.license import LicensingMode, SmartAccount
 from lcm.cml.simulator.state.sessions import CMLAccount
-from lcm.cml.simulator.state.world import SimulatorSettings, World
+from lcm.cml.simulator.state.world import BootPhase, SimulatorSettings, World
 from lcm.core import clock
 
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
@@ -27,7 +26,7 @@ def world(account: SmartAccount | None = None, **settings: Any) -> World:
 
 
 def kept(of: World) -> Any:
-    """As it comes back from the disk."""
+    """A snapshot as it is read back from disk."""
     return json.loads(json.dumps(persistence.snapshot(of)))
 
 
@@ -37,7 +36,7 @@ def restarted(of: World, **settings: Any) -> World:
     return again
 
 
-async def test_labs_run_on() -> None:
+async def test_running_labs_are_restored() -> None:
     first = world(boot_seconds=5)
     first.power_on()
     lab = first.start_user_lab("ada", title="Mine")
@@ -57,11 +56,11 @@ async def test_labs_run_on() -> None:
     assert [node.state for node in again.nodes.values()] == ["BOOTED", "BOOTED"]
     assert again.owner is second.sessions.accounts["ada"]
     link = again.plan.links[0]
-    assert link.ends[0] is again.plan.nodes[0].interfaces["i0"], "one card, not two that look alike"
+    assert link.ends[0] is again.plan.nodes[0].interfaces["i0"], "one interface, not two equal ones"
     assert second.load() == first.load()
 
 
-async def test_the_server_is_the_same_one() -> None:
+async def test_identity_and_accounts_are_restored() -> None:
     first = world()
     first.opt_in = False
     first.sessions.accounts["ops"] = CMLAccount("ops", "word", admin=False)
@@ -73,7 +72,7 @@ async def test_the_server_is_the_same_one() -> None:
     second.sessions.log_in("ops", "word")
 
 
-async def test_it_goes_on_booting_where_it_was_and_what_is_off_stays_off() -> None:
+async def test_booting_continues_and_a_switched_off_server_stays_off() -> None:
     first = world(boot_seconds=100)
     assert restarted(first, boot_seconds=100).boot.phase is BootPhase.OFF
     first.power_on()
@@ -82,13 +81,13 @@ async def test_it_goes_on_booting_where_it_was_and_what_is_off_stays_off() -> No
     await asyncio.sleep(25)
     second = world(boot_seconds=100)
     persistence.restore(second, stored)
-    seen = [second.boot.phase]  # after seventy-five seconds, with those between
+    seen = [second.boot.phase]  # after seventy-five seconds, including the time while stored
     second.power_on()
     await asyncio.sleep(25)
     assert [*seen, second.boot.phase] == [BootPhase.STARTING, BootPhase.READY]
 
 
-async def test_a_licence_is_kept_and_not_counted_again() -> None:
+async def test_a_license_is_restored_and_not_counted_twice() -> None:
     account = SmartAccount()
     first = world(account)
     first.licensing.set_product("CML_Education")
@@ -99,17 +98,17 @@ async def test_a_licence_is_kept_and_not_counted_again() -> None:
     first.time.advance()
     first.licensing.renew()
     second = restarted(first)
-    assert second.licensing.told() == first.licensing.told()
-    assert (second.licensing.registered, account.ever, len(account.holders)) == (True, 1, 1)
+    assert second.licensing.payload() == first.licensing.payload()
+    assert (second.licensing.registered, account.total_registrations, len(account.holders)) == (True, 1, 1)
     await asyncio.sleep(100)
     second.time.advance()
-    assert account.ever == 1
+    assert account.total_registrations == 1
     assert await second.licensing.deregister()
     assert not account.holders
 
 
 @pytest.mark.parametrize(("token", "ends"), [("good-token", "COMPLETED"), ("bad-token", "FAILED")])
-async def test_a_registration_under_way_comes_to_its_end(token: str, ends: str) -> None:
+async def test_a_registration_in_progress_completes(token: str, ends: str) -> None:
     first = world()
     first.licensing.mode = LicensingMode.RETRY if ends == "COMPLETED" else LicensingMode.NORMAL
     first.licensing.register(token, reregister=False)
@@ -122,11 +121,11 @@ async def test_a_registration_under_way_comes_to_its_end(token: str, ends: str) 
     await asyncio.sleep(60)
     second.time.advance()
     assert second.licensing.status == ends
-    assert second.account.ever == (ends == "COMPLETED")
+    assert second.account.total_registrations == (ends == "COMPLETED")
 
 
 @pytest.mark.parametrize("asleep", [0.0, 5.0, 600.0])
-async def test_nodes_on_their_way_arrive_at_their_time_though_nobody_looks(asleep: float) -> None:
+async def test_pending_nodes_complete_on_time_while_stored(asleep: float) -> None:
     first = world(speed=2)
     lab = first.start_user_lab("ada")  # alpine boots in nine seconds, at this speed in four and a half
     stopping = first.start_user_lab("grace")
@@ -148,7 +147,7 @@ async def test_nodes_on_their_way_arrive_at_their_time_though_nobody_looks(aslee
     assert last["timestamp"] == (began + timedelta(seconds=4.5)).replace(tzinfo=None).isoformat(timespec="seconds")
 
 
-async def test_what_people_did_last_is_not_pushed_out_by_the_servers_own_events() -> None:
+async def test_user_events_are_not_displaced_by_system_events() -> None:
     first = world(speed=1000)
     first.start_user_lab("ada")
     await asyncio.sleep(300)
@@ -165,7 +164,7 @@ async def test_what_people_did_last_is_not_pushed_out_by_the_servers_own_events(
     assert [event["timestamp"] for event in events] == sorted(event["timestamp"] for event in events)
 
 
-async def test_its_size_is_bounded() -> None:
+async def test_the_stored_size_is_bounded() -> None:
     first = world(speed=100)
     lab = first.start_user_lab("ada")
     for _ in range(400):
@@ -178,8 +177,8 @@ async def test_its_size_is_bounded() -> None:
     assert len(json.dumps(stored)) < 100_000
 
 
-async def test_nothing_changes_while_nothing_happens() -> None:
-    """What is written to disk must not change with every look."""
+async def test_snapshots_of_an_idle_server_are_equal() -> None:
+    """The files on disk must not change with every snapshot."""
     first = world()
     first.power_on()
     first.start_user_lab("ada")
@@ -189,8 +188,8 @@ async def test_nothing_changes_while_nothing_happens() -> None:
     assert kept(first) == before
 
 
-@given(st.lists(st.sampled_from(["lab", "start", "stop", "wipe", "remove", "power", "licence", "wait"]), max_size=15))
-async def test_whatever_happened_is_kept(steps: list[str]) -> None:
+@given(st.lists(st.sampled_from(["lab", "start", "stop", "wipe", "remove", "power", "license", "wait"]), max_size=15))
+async def test_any_history_is_restored(steps: list[str]) -> None:
     first = world(boot_seconds=3)
     first.power_on()
     for step in steps:
@@ -201,7 +200,7 @@ async def test_whatever_happened_is_kept(steps: list[str]) -> None:
     ends = [each.state() for each in (first, second)]
     for end in ends:
         end.pop("events")
-    assert ends[0] == ends[1], "both end the same"
+    assert ends[0] == ends[1], "both must end in the same state"
 
 
 async def take(on: World, step: str) -> None:
@@ -220,14 +219,14 @@ async def take(on: World, step: str) -> None:
         on.start_user_lab("ada")
     elif step == "power":
         (on.power_on if on.boot.phase is BootPhase.OFF else on.power_off)()
-    elif step == "licence" and on.licensing.status == "NOT_REGISTERED":
+    elif step == "license" and on.licensing.status == "NOT_REGISTERED":
         on.licensing.register("good-token", reregister=False)
         await asyncio.sleep(10)
     elif step == "wait":
         await asyncio.sleep(1.5)
 
 
-async def test_faults_and_sessions_are_not_kept() -> None:
+async def test_faults_and_sessions_are_not_stored() -> None:
     first = world()
     first.faults.add(Fault(FaultKind.HTML))
     _, token = first.sessions.log_in("admin", "simulated")
@@ -252,14 +251,14 @@ async def test_faults_and_sessions_are_not_kept() -> None:
         {"on_since": "yesterday"},
     ],
 )
-async def test_what_is_not_what_it_seems_is_refused(change: dict[str, Any]) -> None:
+async def test_invalid_snapshots_are_rejected(change: dict[str, Any]) -> None:
     stored = kept(world()) | change
     with pytest.raises(DAMAGE):
         persistence.restore(world(), stored)
 
 
 @given(st.data())
-async def test_damage_is_refused_or_harmless(data: st.DataObject) -> None:
+async def test_damaged_snapshots_are_rejected_or_harmless(data: st.DataObject) -> None:
     first = world()
     first.power_on()
     first.start_user_lab("ada")

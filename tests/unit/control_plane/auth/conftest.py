@@ -1,4 +1,4 @@
-"""A store and what is built on it."""
+"""Fixtures of the auth tests: a store, and services on it."""
 
 from __future__ import annotations
 

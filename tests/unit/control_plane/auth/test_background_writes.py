@@ -1,4 +1,4 @@
-"""Writes beside a request: one a key, and their failures are nobody's but the log's."""
+"""Background writes: one per key, and a failure is only logged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import structlog
 from lcm.control_plane.auth.cache import BackgroundWrites
 
 
-async def test_one_write_a_key_at_a_time() -> None:
-    aside = BackgroundWrites()
+async def test_at_most_one_write_per_key_at_a_time() -> None:
+    background = BackgroundWrites()
     written: list[str] = []
 
     async def write() -> None:
@@ -18,22 +18,22 @@ async def test_one_write_a_key_at_a_time() -> None:
         written.append("once")
 
     for key in ("a", "a", "b"):
-        aside.start(key, write)
-    await aside.finish()
+        background.start(key, write)
+    await background.finish()
     assert written == ["once", "once"]
-    aside.start("a", write)
-    await aside.finish()
+    background.start("a", write)
+    await background.finish()
     assert len(written) == 3
 
 
-async def test_a_failure_is_logged_and_the_key_is_free_again() -> None:
-    aside = BackgroundWrites()
+async def test_a_failed_write_is_logged_and_frees_its_key() -> None:
+    background = BackgroundWrites()
 
     async def fail() -> None:
         raise ValueError("no room")
 
     with structlog.testing.capture_logs() as lines:
         for _ in range(2):
-            aside.start("t-1", fail)
-            await aside.finish()
-    assert [(line["about"], line["error"]) for line in lines] == [("t-1", "no room")] * 2
+            background.start("t-1", fail)
+            await background.finish()
+    assert [(line["key"], line["error"]) for line in lines] == [("t-1", "no room")] * 2

@@ -1,4 +1,4 @@
-"""Security headers, as a function and on answers as they pass."""
+"""Security headers, as a function and on responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def events() -> AsyncIterator[str]:
     yield "data: 1\n\n"
 
 
-def answers() -> FastAPI:
+def sample_app() -> FastAPI:
     app = FastAPI()
 
     @app.get("/api/workers")
@@ -37,13 +37,13 @@ def answers() -> FastAPI:
     return app
 
 
-async def asked(path: str, scheme: str = "http") -> httpx.Response:
-    transport = httpx.ASGITransport(SecurityHeadersMiddleware(answers()))
+async def get(path: str, scheme: str = "http") -> httpx.Response:
+    transport = httpx.ASGITransport(SecurityHeadersMiddleware(sample_app()))
     async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://lcm.test") as client:
         return await client.get(path)
 
 
-def test_scripts_come_from_files_of_ours_only_and_nobody_frames_us() -> None:
+def test_only_our_own_scripts_run_and_framing_is_forbidden() -> None:
     policy = dict(security_headers("/", secure=False))["content-security-policy"]
     rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
     assert rules["default-src"] == "'none'"
@@ -55,26 +55,26 @@ def test_scripts_come_from_files_of_ours_only_and_nobody_frames_us() -> None:
 
 
 @pytest.mark.parametrize("path", ["/api/workers", "/api/events/stream", "/nowhere"])
-async def test_every_answer_has_them_and_is_not_kept(path: str) -> None:
-    answer = await asked(path)
+async def test_every_response_has_the_headers_and_is_not_cached(path: str) -> None:
+    response = await get(path)
     for name, value in security_headers(path, secure=False):
-        assert answer.headers.get_list(name) == [value]
-    assert answer.headers["cache-control"] == "no-store"
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["referrer-policy"] == "same-origin"
+        assert response.headers.get_list(name) == [value]
+    assert response.headers["cache-control"] == "no-store"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["referrer-policy"] == "same-origin"
 
 
-async def test_what_the_application_set_stays() -> None:
-    assert (await asked("/api/workers")).headers["x-own"] == "kept"
-    assert (await asked("/static/app.js")).headers["cache-control"] == "public, max-age=60"
+async def test_other_headers_of_the_application_stay() -> None:
+    assert (await get("/api/workers")).headers["x-own"] == "kept"
+    assert (await get("/static/app.js")).headers["cache-control"] == "public, max-age=60"
 
 
-async def test_browsers_are_told_to_stay_on_tls_only_over_tls() -> None:
-    assert "strict-transport-security" not in (await asked("/api/workers")).headers
-    assert (await asked("/api/workers", "https")).headers["strict-transport-security"] == "max-age=31536000"
+async def test_hsts_is_sent_only_over_tls() -> None:
+    assert "strict-transport-security" not in (await get("/api/workers")).headers
+    assert (await get("/api/workers", "https")).headers["strict-transport-security"] == "max-age=31536000"
 
 
-async def test_other_protocols_pass_untouched() -> None:
+async def test_other_protocols_pass_unchanged() -> None:
     seen = []
 
     async def app(scope: object, receive: object, send: object) -> None:

@@ -1,4 +1,4 @@
-"""The provider's keys: how often they are asked for, and which are taken."""
+"""The provider's keys: how often they are fetched, and which are accepted."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TWO = entry(private_key("two", "P-256"), "two")
 
 
 class Provider:
-    """Counts and answers; `seconds` is how long an answer takes."""
+    """Counts requests and responds; `seconds` is how long a response takes."""
 
     def __init__(self, *entries: dict[str, Any], seconds: float = 0.0) -> None:
         self.entries = entries
         self.seconds = seconds
         self.down = False
-        self.asked = 0
+        self.requests = 0
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked += 1
+        self.requests += 1
         await asyncio.sleep(self.seconds)
         if self.down:
             raise httpx.ConnectError("connection refused")
@@ -46,17 +46,17 @@ async def kids(keys: JwksCache, kid: str | None) -> list[str | None]:
     return [key.kid for key in await keys.candidates(kid, "ES256")]
 
 
-async def test_known_keys_are_not_asked_for_again() -> None:
+async def test_known_keys_are_not_fetched_again() -> None:
     provider = Provider(ONE)
     keys = provider.keys()
     assert not keys.has_keys
     for _ in range(100):
         assert await kids(keys, "one") == ["one"]
     assert keys.has_keys
-    assert provider.asked == 1
+    assert provider.requests == 1
 
 
-async def test_a_token_without_a_name_may_be_of_any_key_that_fits() -> None:
+async def test_a_token_without_a_key_id_may_use_any_matching_key() -> None:
     rsa = entry(private_key("rsa"), "rsa")
     keys = Provider(ONE, TWO, rsa).keys()
     assert await kids(keys, None) == ["one", "two"]
@@ -64,7 +64,7 @@ async def test_a_token_without_a_name_may_be_of_any_key_that_fits() -> None:
     assert not await keys.candidates("rsa", "ES256")
 
 
-async def test_forged_names_make_no_storm() -> None:
+async def test_forged_key_ids_do_not_flood_the_provider() -> None:
     provider = Provider(ONE)
     keys = provider.keys()
     await kids(keys, "one")
@@ -73,7 +73,7 @@ async def test_forged_names_make_no_storm() -> None:
         assert await kids(keys, f"forged-{number}") == []
         await asyncio.sleep(0.5)
     spent = asyncio.get_running_loop().time() - began
-    assert provider.asked == spent // jwks.MIN_REFRESH_INTERVAL
+    assert provider.requests == spent // jwks.MIN_REFRESH_INTERVAL
     assert await kids(keys, "one") == ["one"]
 
 
@@ -89,16 +89,16 @@ async def test_a_new_key_is_found_within_the_bound_and_a_withdrawn_one_is_gone()
     assert await kids(keys, "one") == []
 
 
-async def test_many_at_once_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_lookups_share_one_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jwks, "MIN_FIRST_REFRESH_INTERVAL", 0.0)
     provider = Provider(ONE, seconds=2)
     keys = provider.keys()
     found = await asyncio.gather(*(kids(keys, "one") for _ in range(50)))
     assert found == [["one"]] * 50
-    assert provider.asked == 1
+    assert provider.requests == 1
 
 
-async def test_who_gives_up_waiting_does_not_end_it_for_others() -> None:
+async def test_a_cancelled_waiter_does_not_cancel_the_fetch_for_others() -> None:
     keys = Provider(ONE, seconds=2).keys()
     first = asyncio.create_task(kids(keys, "one"))
     other = asyncio.create_task(kids(keys, "one"))
@@ -107,7 +107,7 @@ async def test_who_gives_up_waiting_does_not_end_it_for_others() -> None:
     assert await other == ["one"]
 
 
-async def test_while_the_provider_is_down_known_keys_go_on() -> None:
+async def test_known_keys_stay_valid_while_the_provider_is_down() -> None:
     provider = Provider(ONE)
     keys = provider.keys()
     await kids(keys, "one")
@@ -121,7 +121,7 @@ async def test_while_the_provider_is_down_known_keys_go_on() -> None:
     assert await kids(keys, "two") == ["two"]
 
 
-async def test_a_provider_that_hangs_is_waited_for_within_bounds() -> None:
+async def test_a_provider_that_hangs_times_out() -> None:
     provider = Provider(ONE, seconds=3600)
     keys = provider.keys()
     began = asyncio.get_running_loop().time()
@@ -133,7 +133,7 @@ async def test_a_provider_that_hangs_is_waited_for_within_bounds() -> None:
     assert await kids(keys, "one") == ["one"]
 
 
-async def test_keys_that_age_are_looked_at_again_without_anybody_waiting() -> None:
+async def test_aging_keys_are_refreshed_in_the_background() -> None:
     provider = Provider(ONE)
     keys = provider.keys()
     await kids(keys, "one")
@@ -155,7 +155,7 @@ async def test_a_key_withdrawn_long_ago_is_not_accepted_once_more() -> None:
     assert await kids(keys, "one") == []
 
 
-async def test_closing_gives_up_a_look_under_way() -> None:
+async def test_closing_cancels_a_refresh_in_progress() -> None:
     keys = Provider(ONE, seconds=3).keys()
     waiting = asyncio.create_task(kids(keys, "one"))
     await asyncio.sleep(1)
@@ -169,7 +169,7 @@ def without(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "refused",
+    "rejected",
     [
         pytest.param({"kty": "oct", "kid": "x", "k": "c2VjcmV0", "alg": "HS256"}, id="symmetric"),
         pytest.param(entry(private_key("rsa"), "x", use="enc"), id="for encryption"),
@@ -191,15 +191,15 @@ def without(name: str) -> dict[str, Any]:
         pytest.param("key", id="no object"),
     ],
 )
-def test_keys_that_are_not_taken(refused: Any) -> None:
-    assert [key.kid for key in parse_jwks(document(refused, ONE))] == ["one"]
-    with pytest.raises(JwksError, match="no key that signatures can be checked by"):
-        parse_jwks(document(refused))
+def test_unsupported_keys_are_rejected(rejected: Any) -> None:
+    assert [key.kid for key in parse_jwks(document(rejected, ONE))] == ["one"]
+    with pytest.raises(JwksError, match="a key that can verify signatures"):
+        parse_jwks(document(rejected))
 
 
 @pytest.mark.parametrize("kind", ["RSA", "P-256", "Ed25519"])
 @pytest.mark.parametrize("odd", [5, -1.5, None, [], {}, True, "", "!!", "é", "AA", "A" * 5000], ids=repr)
-def test_no_odd_field_of_a_key_stops_the_others_from_being_read(kind: str, odd: object) -> None:
+def test_an_odd_field_of_one_key_does_not_affect_the_others(kind: str, odd: object) -> None:
     whole = entry(private_key(kind, kind), "x", use="sig", alg=None)
     for field in whole:
         assert "one" in [key.kid for key in parse_jwks(document(whole | {field: odd}, ONE))]
@@ -215,7 +215,7 @@ def test_no_odd_field_of_a_key_stops_the_others_from_being_read(kind: str, odd: 
         ("Ed25519", {"EdDSA"}),
     ],
 )
-def test_a_key_is_good_for_algorithms_of_its_type(kind: str, algorithms: set[str]) -> None:
+def test_a_key_is_valid_for_algorithms_of_its_type(kind: str, algorithms: set[str]) -> None:
     (key,) = parse_jwks(document(entry(private_key(kind, kind), "x")))
     assert key.algorithms == algorithms
 
@@ -228,31 +228,31 @@ def test_a_key_may_name_its_algorithm() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"", "no valid JSON"),
-        (b"<html>", "no valid JSON"),
-        (b"[" * 100_000, "no valid JSON"),
-        (b"[]", "no list of keys"),
-        (b'{"keys": {}}', "no list of keys"),
-        (b'{"keys": []}', "no key that"),
+        (b"", "not respond with valid JSON"),
+        (b"<html>", "not respond with valid JSON"),
+        (b"[" * 100_000, "not respond with valid JSON"),
+        (b"[]", "not respond with a list of keys"),
+        (b'{"keys": {}}', "not respond with a list of keys"),
+        (b'{"keys": []}', "not respond with a key that"),
         (json.dumps({"keys": [ONE] * 101}).encode(), "more than 100 keys"),
     ],
 )
-def test_documents_that_are_none(body: bytes, why: str) -> None:
+def test_invalid_documents_are_rejected(body: bytes, why: str) -> None:
     with pytest.raises(JwksError, match=why):
         parse_jwks(body)
 
 
-async def redirected(answer: Callable[[httpx.Request], httpx.Response]) -> tuple[list[str], JwksCache]:
-    seen: list[str] = []
+async def redirected(respond: Callable[[httpx.Request], httpx.Response]) -> tuple[list[str], JwksCache]:
+    urls: list[str] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
-        seen.append(str(request.url))
-        return answer(request)
+        urls.append(str(request.url))
+        return respond(request)
 
     client = httpx.AsyncClient(transport=httpx.MockTransport(handle), follow_redirects=True)
     keys = JwksCache(URL, client)
     await keys.candidates("one", "ES256")
-    return seen, keys
+    return urls, keys
 
 
 @pytest.mark.parametrize(
@@ -265,11 +265,11 @@ async def redirected(answer: Callable[[httpx.Request], httpx.Response]) -> tuple
         "https://[::1",
     ],
 )
-async def test_redirects_elsewhere_are_not_followed(target: str) -> None:
+async def test_redirects_to_another_host_are_not_followed(target: str) -> None:
     with structlog.testing.capture_logs() as lines:
-        seen, keys = await redirected(lambda _: httpx.Response(302, headers={"location": target}))
-    assert ["not read" in line["event"] for line in lines] == [True]
-    assert seen == [URL]
+        urls, keys = await redirected(lambda _: httpx.Response(302, headers={"location": target}))
+    assert ["could not be read" in line["event"] for line in lines] == [True]
+    assert urls == [URL]
     assert not keys.has_keys
 
 
@@ -279,9 +279,9 @@ async def test_redirects_on_the_same_host_are_followed_a_few_times() -> None:
             return httpx.Response(307, headers={"location": "/v2/keys"})
         return httpx.Response(200, content=document(ONE))
 
-    seen, keys = await redirected(once)
-    assert seen == [URL, "https://id.example/v2/keys"]
+    urls, keys = await redirected(once)
+    assert urls == [URL, "https://id.example/v2/keys"]
     assert keys.has_keys
-    seen, keys = await redirected(lambda _: httpx.Response(302, headers={"location": URL}))
-    assert len(seen) == 4
+    urls, keys = await redirected(lambda _: httpx.Response(302, headers={"location": URL}))
+    assert len(urls) == 4
     assert not keys.has_keys

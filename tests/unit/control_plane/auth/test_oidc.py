@@ -1,4 +1,4 @@
-"""Which claims make a caller, and which do not."""
+"""Which claims identify a caller, and which are rejected."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KEY = private_key("one", "P-256")
 
 
 def provider(role_claim: str = "roles", *, status: int = 200) -> OidcVerifier:
-    def answer(_: httpx.Request) -> httpx.Response:
+    def respond(_: httpx.Request) -> httpx.Response:
         return httpx.Response(status, content=document(entry(KEY, "one")))
 
-    client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    client = httpx.AsyncClient(transport=httpx.MockTransport(respond))
     config = OidcConfig(issuer=ISSUER, audience=AUDIENCE, role_claim=role_claim)
     return OidcVerifier(config, JwksCache("https://id.example/keys", client))
 
@@ -35,17 +35,17 @@ def now() -> float:
     return clock.now().timestamp()
 
 
-async def test_a_token_tells_who_and_which_role() -> None:
+async def test_a_token_gives_name_and_role() -> None:
     caller = await provider().verify(token())
     assert (caller.name, caller.kind, caller.role) == ("ann", CallerKind.OIDC, Role.OPERATOR)
     assert caller.token_id is None
     assert caller.expires_at == clock.after(300)
 
 
-async def test_the_name_is_the_subject_where_there_is_no_better() -> None:
+async def test_the_name_falls_back_to_the_subject() -> None:
     for name in (None, "", "evil\nname", "x" * 129, 5):
         assert (await provider().verify(token(preferred_username=name))).name == "u-1"
-    with pytest.raises(UnauthenticatedError, match="does not say whose"):
+    with pytest.raises(UnauthenticatedError, match="names no user"):
         await provider().verify(token(preferred_username=None, sub=None))
 
 
@@ -66,12 +66,12 @@ async def test_the_highest_known_role_counts(value: object, role: Role) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", [], "root", ["administrator"], {"admin": True}, 3, True, "controller"])
-async def test_without_a_known_role_nobody_comes_in(value: object) -> None:
+async def test_a_user_without_a_known_role_is_forbidden(value: object) -> None:
     with pytest.raises(ForbiddenError, match="ann is signed in but has no role here: the claim roles must hold"):
         await provider().verify(token(roles=value))
 
 
-async def test_the_role_may_be_deep_inside_or_have_dots_in_its_name() -> None:
+async def test_the_role_claim_may_be_a_path_or_have_dots_in_its_name() -> None:
     deep = provider("realm_access.roles")
     assert (await deep.verify(token(realm_access={"roles": ["admin"]}))).role is Role.ADMIN
     odd: list[object] = [["admin"], {"roles": {}}, None]
@@ -82,7 +82,7 @@ async def test_the_role_may_be_deep_inside_or_have_dots_in_its_name() -> None:
     assert (await dotted.verify(token(**{"https://lcm.example/role": "viewer"}))).role is Role.VIEWER
 
 
-async def test_times_hold_with_a_small_leeway() -> None:
+async def test_times_are_checked_with_a_small_leeway() -> None:
     oidc = provider()
     early = token(nbf=now() + LEEWAY, iat=now() + LEEWAY)
     await oidc.verify(early)
@@ -104,39 +104,39 @@ async def test_a_token_needs_an_expiry_but_no_other_time() -> None:
 
 
 @pytest.mark.parametrize("value", ["tomorrow", True, [], float("nan"), float("inf"), 10**400, 1e300])
-async def test_what_is_no_time(value: object) -> None:
+async def test_invalid_times_are_rejected(value: object) -> None:
     with pytest.raises(UnauthenticatedError, match="exp is not a time"):
         await provider().verify(token(exp=value))
 
 
 @pytest.mark.parametrize("issuer", [None, "", ISSUER + "/", "https://evil.example", ISSUER.upper(), [ISSUER], 5])
-async def test_only_the_issuer(issuer: object) -> None:
+async def test_another_issuer_is_rejected(issuer: object) -> None:
     with pytest.raises(UnauthenticatedError, match=r"is not from https://id\.example"):
         await provider().verify(token(iss=issuer))
 
 
 @pytest.mark.parametrize("audience", [None, "", "other", ["other"], [], {"lcm": 1}, "lcm2", 5])
-async def test_only_for_us(audience: object) -> None:
+async def test_another_audience_is_rejected(audience: object) -> None:
     with pytest.raises(UnauthenticatedError, match="is not meant for lcm"):
         await provider().verify(token(aud=audience))
 
 
-async def test_for_us_among_others() -> None:
+async def test_one_of_several_audiences_is_accepted() -> None:
     await provider().verify(token(aud=["other", AUDIENCE]))
 
 
-async def test_before_the_keys_were_read_nobody_can_tell() -> None:
+async def test_before_the_keys_were_read_the_provider_is_unavailable() -> None:
     with pytest.raises(IdentityProviderUnavailableError, match="cannot be read now"):
         await provider(status=503).verify(token())
 
 
-def test_what_has_the_form_of_a_jwt() -> None:
+def test_jwts_are_recognized() -> None:
     assert looks_like_jwt(token())
     assert not looks_like_jwt(token() + "\n")
     assert not looks_like_jwt(token(more="x" * 20_000))
 
 
 @pytest.mark.parametrize("text", ["", "a.b.c", "lcm_t-1_" + "0" * 64, "eyJ.x", "eyJx.eyJx.!!", "eyJx.e.x", "\ud800"])
-async def test_what_is_no_jwt(text: str) -> None:
+async def test_other_text_is_not_taken_for_a_jwt(text: str) -> None:
     with pytest.raises(UnauthenticatedError, match="not a valid token"):
         await provider().verify(text)

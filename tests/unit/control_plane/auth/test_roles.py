@@ -29,7 +29,7 @@ def test_every_pair(role: Role, needed: Role) -> None:
             caller.require(needed)
 
 
-def test_the_audit_tells_controllers_from_people() -> None:
+def test_the_audit_distinguishes_controllers_from_people() -> None:
     kinds = {role: Caller(name="x", kind=CallerKind.TOKEN, role=role).actor.kind for role in Role}
     assert kinds.pop(Role.CONTROLLER) is ActorKind.CONTROLLER
     assert set(kinds.values()) == {ActorKind.PERSON}

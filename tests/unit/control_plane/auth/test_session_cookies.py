@@ -1,4 +1,4 @@
-"""The session's cookie."""
+"""The session cookie."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_flags(secure: bool) -> None:
         assert bool(cookie["secure"]) == secure
 
 
-def test_over_tls_the_name_binds_the_host_and_a_plain_cookie_does_not_count() -> None:
+def test_over_tls_the_name_binds_the_host_and_a_plain_cookie_is_ignored() -> None:
     assert cookie_name(secure=True).startswith("__Host-")
     planted = {cookie_name(secure=False): "planted"}
     assert session_id_from(planted, secure=True) is None

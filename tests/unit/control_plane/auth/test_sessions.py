@@ -1,4 +1,4 @@
-"""Browser sessions: begun by a token, ended with it, proof against forged requests."""
+"""Browser sessions: opened with a token, ended with it, protected against forged requests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def over(sessions: SessionService, session_id: str) -> bool:
     return False
 
 
-async def test_a_session_is_its_token_s_caller(sessions: SessionService, tokens: TokenService) -> None:
+async def test_a_session_has_the_caller_of_its_token(sessions: SessionService, tokens: TokenService) -> None:
     caller = await signed_in(tokens)
     session = await sessions.begin(caller)
     resumed = await sessions.resume(session.id.reveal())
@@ -56,7 +56,7 @@ async def test_a_session_is_its_token_s_caller(sessions: SessionService, tokens:
     assert resumed.csrf == session.csrf
 
 
-async def test_every_sign_in_has_an_id_of_its_own_and_only_its_hash_is_stored(
+async def test_every_sign_in_has_its_own_id_and_only_its_hash_is_stored(
     store: GatedStore, sessions: SessionService
 ) -> None:
     one, other = await sessions.begin(LINK), await sessions.begin(LINK)
@@ -71,12 +71,14 @@ async def test_every_sign_in_has_an_id_of_its_own_and_only_its_hash_is_stored(
 
 
 @pytest.mark.parametrize("session_id", ["", "x", "0" * 64, "\ud800", "../" * 30])
-async def test_what_is_no_session(sessions: SessionService, session_id: str) -> None:
+async def test_invalid_session_ids_are_rejected(sessions: SessionService, session_id: str) -> None:
     assert await over(sessions, session_id)
     await sessions.end(session_id)
 
 
-async def test_use_prolongs_and_disuse_ends(store: GatedStore, sessions: SessionService, tokens: TokenService) -> None:
+async def test_use_extends_a_session_and_idleness_ends_it(
+    store: GatedStore, sessions: SessionService, tokens: TokenService
+) -> None:
     session_id = (await sessions.begin(LINK)).id.reveal()
     for _ in range(4):
         await asyncio.sleep(11 * HOUR)
@@ -90,7 +92,7 @@ async def test_use_prolongs_and_disuse_ends(store: GatedStore, sessions: Session
     assert await over(restarted, session_id)
 
 
-async def test_no_session_is_for_ever(sessions: SessionService) -> None:
+async def test_a_session_has_a_maximum_age(sessions: SessionService) -> None:
     session_id = (await sessions.begin(LINK)).id.reveal()
     began = clock.now()
     while not await over(sessions, session_id):
@@ -108,7 +110,7 @@ async def test_a_session_is_not_written_at_every_request(store: GatedStore, sess
     assert len(revisions) == 2
 
 
-async def test_it_ends_with_its_token(sessions: SessionService, tokens: TokenService) -> None:
+async def test_a_session_ends_with_its_token(sessions: SessionService, tokens: TokenService) -> None:
     revoked = await signed_in(tokens)
     session_id = (await sessions.begin(revoked)).id.reveal()
     assert not await over(sessions, session_id)
@@ -130,13 +132,13 @@ async def test_a_session_begun_by_a_session_does_not_last_longer(sessions: Sessi
     assert again.caller.expires_at == first.caller.expires_at
 
 
-async def test_a_controller_has_no_browser(store: GatedStore, sessions: SessionService) -> None:
-    with pytest.raises(ForbiddenError, match="cannot sign in a browser"):
+async def test_a_controller_cannot_open_a_session(store: GatedStore, sessions: SessionService) -> None:
+    with pytest.raises(ForbiddenError, match="cannot be used in a browser"):
         await sessions.begin(Caller(name="c", kind=CallerKind.TOKEN, role=Role.CONTROLLER))
     assert not (await store.find(SESSIONS)).items
 
 
-async def test_signing_out_holds_at_once_here_and_soon_elsewhere(
+async def test_signing_out_takes_effect_at_once_here_and_soon_elsewhere(
     store: GatedStore, sessions: SessionService, tokens: TokenService
 ) -> None:
     elsewhere = SessionService(store, tokens)
@@ -151,11 +153,11 @@ async def test_signing_out_holds_at_once_here_and_soon_elsewhere(
     await sessions.end(session_id)
 
 
-async def test_signing_out_does_not_lose_against_a_prolongation(store: GatedStore, sessions: SessionService) -> None:
+async def test_signing_out_wins_over_an_extension(store: GatedStore, sessions: SessionService) -> None:
     session_id = (await sessions.begin(LINK)).id.reveal()
     await asyncio.sleep(HOUR)
     await sessions.resume(session_id)
-    store.gate = gate = asyncio.Event()  # the prolongation has read, and writes after the session was ended
+    store.gate = gate = asyncio.Event()  # the extension has read the session, and writes after it was ended
     await asyncio.sleep(0)
     await sessions.end(session_id)
     gate.set()
@@ -167,14 +169,14 @@ async def test_signing_out_does_not_lose_against_a_prolongation(store: GatedStor
     assert await over(sessions, other_id)
 
 
-async def test_sessions_that_are_over_are_swept(store: GatedStore, sessions: SessionService) -> None:
+async def test_expired_sessions_are_swept(store: GatedStore, sessions: SessionService) -> None:
     for _ in range(150):
         await sessions.begin(LINK)
     await asyncio.sleep(6 * HOUR)
     current = await sessions.begin(LINK)
     assert await sessions.sweep() == 0
     await asyncio.sleep(6 * HOUR + 1)
-    store.failures = [RevisionConflictError("session", "", 1)]  # prolonged at the last moment
+    store.failures = [RevisionConflictError("session", "", 1)]  # extended at the last moment
     assert await sessions.sweep() == 149
     assert await sessions.sweep() == 1
     assert len((await store.find(SESSIONS)).items) == 1
@@ -189,7 +191,7 @@ async def test_a_change_needs_the_csrf_token_of_its_own_session(sessions: Sessio
             check_csrf(session, presented)
 
 
-async def test_the_bound_of_prolonging_is_small(sessions: SessionService) -> None:
+async def test_the_extension_interval_is_small(sessions: SessionService) -> None:
     session = await sessions.begin(LINK)
     await asyncio.sleep(299)
     assert clock.now() + SESSION_IDLE_TIMEOUT - (await sessions.resume(session.id.reveal())).expires_at < timedelta(

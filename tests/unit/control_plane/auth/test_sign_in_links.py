@@ -1,4 +1,4 @@
-"""Sign-in links are good once, and not for long."""
+"""Sign-in links are valid once, and not for long."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lcm.model.access import CallerKind, Role
 LOCAL = Caller(name="local", kind=CallerKind.BOOTSTRAP, role=Role.ADMIN)
 
 
-async def test_a_code_is_good_once() -> None:
+async def test_a_code_is_valid_once() -> None:
     links = SignInLinks()
     code = links.issue(LOCAL).reveal()
     assert links.redeem(code) is LOCAL
-    with pytest.raises(UnauthenticatedError, match="used already or is too old"):
+    with pytest.raises(UnauthenticatedError, match="already used or has expired"):
         links.redeem(code)
 
 
-async def test_a_code_is_good_for_ten_minutes() -> None:
+async def test_a_code_is_valid_for_ten_minutes() -> None:
     links = SignInLinks()
     one, other = links.issue(LOCAL).reveal(), links.issue(LOCAL).reveal()
     await asyncio.sleep(599)
@@ -40,7 +40,7 @@ async def test_guesses_use_up_nothing(code: str) -> None:
     assert links.redeem(right) is LOCAL
 
 
-async def test_codes_are_kept_as_hashes_and_not_without_end() -> None:
+async def test_codes_are_kept_as_hashes_and_their_number_is_bounded() -> None:
     links = SignInLinks()
     codes = [links.issue(LOCAL).reveal() for _ in range(MAX_SIGN_IN_LINKS + 1)]
     assert not any(code.encode() in kept for code in codes for kept in links._open)

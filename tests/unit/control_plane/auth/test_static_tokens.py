@@ -1,4 +1,4 @@
-"""Tokens of the settings are accepted without being stored or kept in clear."""
+"""Tokens of the settings are accepted without being stored or kept in plaintext."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 import structlog
 
 from lcm.control_plane.auth.roles import UnauthenticatedError
-from lcm.control_plane.auth.static_tokens import load_static_tokens
-from lcm.control_plane.auth.tokens import TOKENS, TokenService
+from lcm.control_plane.auth.tokens import TOKENS, TokenService, load_static_tokens
 from lcm.model.access import CallerKind, Role
 
 if TYPE_CHECKING:
@@ -31,14 +30,14 @@ async def test_each_gives_its_role(store: MemoryStore) -> None:
     assert not (await store.find(TOKENS)).items
 
 
-def test_none_is_kept_in_clear() -> None:
+def test_no_token_is_kept_in_plaintext() -> None:
     made = load_static_tokens(BOOTSTRAP, CONTROLLER)
     assert BOOTSTRAP not in repr(made)
     held = b"".join(token.digest for token in made) + repr([token.caller for token in made]).encode()
     assert BOOTSTRAP.encode() not in held
 
 
-async def test_a_changed_token_no_longer_holds_what_was_begun_with_it(store: MemoryStore) -> None:
+async def test_changing_a_token_ends_its_sessions(store: MemoryStore) -> None:
     before = await TokenService(store, load_static_tokens(BOOTSTRAP, None)).verify(BOOTSTRAP)
     assert before.token_id is not None
     same = TokenService(store, load_static_tokens(BOOTSTRAP, CONTROLLER))
@@ -47,7 +46,7 @@ async def test_a_changed_token_no_longer_holds_what_was_begun_with_it(store: Mem
         assert not await TokenService(store, other).still_valid(before.token_id)
 
 
-def test_what_is_refused_and_what_is_warned_of() -> None:
+def test_invalid_tokens_are_rejected_and_short_ones_logged() -> None:
     assert load_static_tokens(None, None) == ()
     with pytest.raises(ValueError, match="LCM_BOOTSTRAP_TOKEN must not be empty"):
         load_static_tokens("  ", None)

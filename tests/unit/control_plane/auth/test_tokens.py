@@ -1,4 +1,4 @@
-"""Tokens: made, shown once, checked, noted, revoked."""
+"""Tokens: created, shown once, verified, revoked, with the time of their last use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def stored_info(tokens: TokenService, token_id: str) -> TokenInfo:
     return next(info for info in (await tokens.page()).items if info.id == token_id)
 
 
-async def test_a_token_tells_who_and_which_role(tokens: TokenService) -> None:
+async def test_a_token_gives_name_and_role(tokens: TokenService) -> None:
     expires = clock.after(3600)
     info, secret = await tokens.create("ci", Role.OPERATOR, created_by="ann", expires_at=expires)
     caller = await tokens.verify(secret.reveal())
@@ -46,7 +46,7 @@ async def test_a_token_tells_who_and_which_role(tokens: TokenService) -> None:
     assert len(secret.reveal().rsplit("_", 1)[1]) * 4 == 256
 
 
-async def test_the_secret_is_nowhere_but_in_the_answer(store: GatedStore, tokens: TokenService) -> None:
+async def test_the_secret_is_only_in_the_response(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann", audit=note)
     bare = secret.reveal().rsplit("_", 1)[1]
     stored = await store.get(TOKENS, info.id)
@@ -55,10 +55,10 @@ async def test_the_secret_is_nowhere_but_in_the_answer(store: GatedStore, tokens
     listed = (await tokens.page()).items
     assert [one.name for one in listed] == ["ci"]
     assert "hash" not in listed[0].model_dump()
-    assert bare not in repr((listed, info, secret, await store.journal()))
+    assert bare not in repr((listed, info, secret, await store.read_journal()))
 
 
-async def test_unknown_and_wrong_are_told_alike(tokens: TokenService) -> None:
+async def test_unknown_and_wrong_tokens_get_the_same_error(tokens: TokenService) -> None:
     _, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     right = secret.reveal()
     wrong_secret = right[:-1] + ("0" if right[-1] != "0" else "1")
@@ -71,7 +71,7 @@ async def test_unknown_and_wrong_are_told_alike(tokens: TokenService) -> None:
     assert len(said) == 1
 
 
-async def test_expired_and_revoked_are_told_only_to_who_has_the_secret(tokens: TokenService) -> None:
+async def test_only_the_holder_of_the_secret_learns_of_expiry_and_revocation(tokens: TokenService) -> None:
     _, short = await tokens.create("short", Role.VIEWER, created_by="ann", expires_at=clock.after(60))
     gone, revoked = await tokens.create("gone", Role.VIEWER, created_by="ann")
     await tokens.revoke(gone.id, revoked_by="ann")
@@ -81,13 +81,13 @@ async def test_expired_and_revoked_are_told_only_to_who_has_the_secret(tokens: T
     with pytest.raises(UnauthenticatedError, match="gone was revoked"):
         await tokens.verify(revoked.reveal())
     for text in (short.reveal(), revoked.reveal()):
-        with pytest.raises(UnauthenticatedError, match="not known here"):
+        with pytest.raises(UnauthenticatedError, match="is not valid"):
             await tokens.verify(text[:-2] + ("00" if text[-2:] != "00" else "11"))
     assert not await tokens.still_valid(gone.id)
     assert not await tokens.still_valid("t-nobody")
 
 
-async def test_bad_requests_make_nothing(tokens: TokenService) -> None:
+async def test_invalid_requests_create_nothing(tokens: TokenService) -> None:
     await tokens.create("ci", Role.VIEWER, created_by="ann")
     with pytest.raises(ValueError, match="in the future"):
         await tokens.create("late", Role.VIEWER, created_by="ann", expires_at=clock.now())
@@ -112,13 +112,13 @@ async def test_changes_are_committed_with_their_audit(store: GatedStore, tokens:
     info, _ = await tokens.create("ci", Role.VIEWER, created_by="ann", audit=note)
     await tokens.revoke(info.id, revoked_by="bob", audit=note)
     await tokens.revoke(info.id, revoked_by="eve", audit=note)
-    assert [line.subject for line in await store.journal()] == [info.id, info.id]
+    assert [line.subject for line in await store.read_journal()] == [info.id, info.id]
     assert (await stored_info(tokens, info.id)).revoked_by == "bob"
     with pytest.raises(UnknownTokenError):
         await tokens.revoke("t-nobody", revoked_by="bob", audit=note)
 
 
-async def test_revoking_holds_at_once_here_and_soon_elsewhere(store: GatedStore, tokens: TokenService) -> None:
+async def test_revoking_takes_effect_at_once_here_and_soon_elsewhere(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     elsewhere_store = MemoryStore(store.disk)
     await elsewhere_store.open([TOKENS])
@@ -134,7 +134,7 @@ async def test_revoking_holds_at_once_here_and_soon_elsewhere(store: GatedStore,
     await elsewhere.close()
 
 
-async def test_a_read_that_began_before_a_revocation_is_not_kept(store: GatedStore, tokens: TokenService) -> None:
+async def test_a_read_that_began_before_a_revocation_is_not_cached(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     store.gate = gate = asyncio.Event()
     early = asyncio.create_task(tokens.verify(secret.reveal()))
@@ -146,24 +146,24 @@ async def test_a_read_that_began_before_a_revocation_is_not_kept(store: GatedSto
         await tokens.verify(secret.reveal())
 
 
-async def test_a_revocation_whose_answer_was_lost_is_read_back(store: GatedStore, tokens: TokenService) -> None:
+async def test_a_revocation_whose_response_was_lost_is_read_back(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     await tokens.verify(secret.reveal())
     await tokens.close()
-    store.loses_answers = True
+    store.loses_responses = True
     with pytest.raises(StoreUnavailableError):
         await tokens.revoke(info.id, revoked_by="ann")
     with pytest.raises(UnauthenticatedError, match="revoked"):
         await tokens.verify(secret.reveal())
 
 
-async def test_a_revocation_does_not_lose_against_notes_of_use(store: GatedStore, tokens: TokenService) -> None:
+async def test_a_revocation_wins_over_last_used_writes(store: GatedStore, tokens: TokenService) -> None:
     info, _ = await tokens.create("ci", Role.VIEWER, created_by="ann")
     store.failures = [RevisionConflictError("token", info.id, 2), RevisionConflictError("token", info.id, 3)]
     assert (await tokens.revoke(info.id, revoked_by="ann")).revoked_at is not None
 
 
-async def test_use_is_noted_at_most_once_a_minute(store: GatedStore, tokens: TokenService) -> None:
+async def test_last_used_is_written_at_most_once_a_minute(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     revisions = set()
     began = clock.now()
@@ -179,7 +179,7 @@ async def test_use_is_noted_at_most_once_a_minute(store: GatedStore, tokens: Tok
     assert timedelta(seconds=120) <= used - began <= timedelta(seconds=126)
 
 
-async def test_a_note_that_cannot_be_written_fails_no_request_and_is_tried_again(
+async def test_a_failed_last_used_write_fails_no_request_and_is_retried(
     store: GatedStore, tokens: TokenService
 ) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
@@ -193,13 +193,13 @@ async def test_a_note_that_cannot_be_written_fails_no_request_and_is_tried_again
     assert (await stored_info(tokens, info.id)).last_used_at is not None
 
 
-async def test_a_note_of_use_does_not_undo_a_revocation(store: GatedStore, tokens: TokenService) -> None:
+async def test_a_last_used_write_does_not_undo_a_revocation(store: GatedStore, tokens: TokenService) -> None:
     info, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     await tokens.verify(secret.reveal())
     await tokens.close()
     await asyncio.sleep(61)
     await tokens.still_valid(info.id)
-    store.gate = gate = asyncio.Event()  # the note reads, and its write comes after the revocation
+    store.gate = gate = asyncio.Event()  # the last-used write has read the token, and writes after the revocation
     await tokens.verify(secret.reveal())
     await asyncio.sleep(0.1)
     await tokens.revoke(info.id, revoked_by="ann")
@@ -208,7 +208,7 @@ async def test_a_note_of_use_does_not_undo_a_revocation(store: GatedStore, token
     assert (await stored_info(tokens, info.id)).revoked_at is not None
 
 
-async def test_lookups_in_a_row_ask_the_store_once(store: GatedStore, tokens: TokenService) -> None:
+async def test_repeated_lookups_read_the_store_once(store: GatedStore, tokens: TokenService) -> None:
     _, secret = await tokens.create("ci", Role.VIEWER, created_by="ann")
     await tokens.verify(secret.reveal())
     await tokens.close()
@@ -223,7 +223,7 @@ async def test_memory_is_bounded() -> None:
     async def read() -> int:
         return 1
 
-    cache: recent.TtlCache[int] = recent.TtlCache(most=3)
+    cache: recent.TtlCache[int] = recent.TtlCache(max_entries=3)
     for number in range(10):
         await cache.get(str(number), read)
-    assert len(cache._held) == 3
+    assert len(cache._entries) == 3

@@ -1,4 +1,4 @@
-"""Looking back: what automation and people did, and what stops saved, against a count minute by minute."""
+"""The activity summary: what automation and people did, and what stops saved, against a count minute by minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.secrets.box import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.workers import lifecycle
-from lcm.control_plane.workers.lifecycle import on_enter, pause_fields, updated_worker
+from lcm.control_plane.workers.lifecycle import on_enter, pause_fields, updated_record
 from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind, AuditEntry
@@ -50,17 +50,21 @@ LENGTH = 40
 
 def nights(desk: Desk) -> ActivitySummaryService:
     return ActivitySummaryService(
-        ControlPlaneContext(desk.store, desk.records, SecretBox([parse_key(generate_key(), "test")]), ("eu-west-1",))
+        ControlPlaneContext(
+            desk.store, desk.unit_of_work, SecretBox([parse_key(generate_key(), "test")]), ("eu-west-1",)
+        )
     )
 
 
 class Fleet:
-    """Workers that are stopped and started, and beside them the plainest possible count of what that saves."""
+    """Workers that are stopped and started, with the simplest possible count of the savings beside them."""
 
     def __init__(self) -> None:
         self.desk = Desk()
         self.who: dict[str, str] = {}
-        self.minutes: list[tuple[str, str]] = []  # for each minute that a worker was stopped: whose it is, and which
+        self.minutes: list[
+            tuple[str, str]
+        ] = []  # for each minute that a worker was stopped: who stopped it, and which worker
 
     async def act(self, worker_id: str, command: str) -> None:
         worker = await self.desk.worker(worker_id)
@@ -83,18 +87,18 @@ class Fleet:
                 await self._save(
                     worker_id,
                     CONTROLLER,
-                    lambda each, now, to=status: updated_worker(each, now, **on_enter(each, to, now)),
+                    lambda each, now, to=status: updated_record(each, now, **on_enter(each, to, now)),
                 )
 
     async def _save(self, worker_id: str, who: Actor, step: Callable[..., Worker]) -> None:
-        async def attempt(change: Transaction) -> None:
-            worker = await change.worker(worker_id)
+        async def attempt(tx: Transaction) -> None:
+            worker = await tx.worker(worker_id)
             try:
-                change.save(step(worker, change.now), "changed")
+                tx.save_worker(step(worker, tx.now), "changed")
             except (ProblemError, IllegalWorkerTransitionError):
                 return
 
-        await self.desk.records.change(who, attempt)
+        await self.desk.unit_of_work.run(who, attempt)
 
     async def pass_a_minute(self) -> None:
         for number in range(len(PRICES)):
@@ -111,7 +115,7 @@ class Fleet:
 
 
 def _paused(worker: Worker, now: datetime, *, by_policy: bool) -> Worker:
-    return updated_worker(
+    return updated_record(
         worker, now, bump_generation=True, **pause_fields(worker, now, "because", by_policy=by_policy)
     )
 
@@ -175,7 +179,7 @@ def step(minute: float, before: WorkerStatus | None, after: WorkerStatus, by_pol
     return StoppedTransition(NOW + timedelta(minutes=minute), before is STOPPED, after is STOPPED, by_policy)
 
 
-def test_time_stopped_counts_only_what_lies_in_the_span() -> None:
+def test_time_stopped_counts_only_time_in_the_span() -> None:
     since, until = NOW + timedelta(minutes=10), NOW + timedelta(minutes=20)
     assert stopped_time([], since, until).seconds == 0
     out = [step(15, STOPPED, WorkerStatus.STARTING, True), step(16, WorkerStatus.STARTING, RUNNING, False)]
@@ -205,7 +209,7 @@ def test_deeds_are_automation_s_alone() -> None:
 
 def test_every_deed_has_words() -> None:
     assert set(ACTION_LABELS) == set(AutomatedAction)
-    assert action_label("auto_paused") == "paused because nobody used it"
+    assert action_label("auto_paused") == "paused because it was idle"
     assert action_label("cancel_drain") == "cancel drain"
 
 
@@ -219,19 +223,19 @@ async def plane() -> AsyncIterator[TestPlane]:
 
 
 async def night(plane: TestPlane, query: str = "") -> ActivitySummary:
-    answer = await plane.ask("GET", f"/api/fleet/overnight{query}", role=Role.VIEWER)
-    assert answer.status_code == 200, answer.text
-    return ActivitySummary.model_validate(answer.json())
+    response = await plane.ask("GET", f"/api/fleet/overnight{query}", role=Role.VIEWER)
+    assert response.status_code == 200, response.text
+    return ActivitySummary.model_validate(response.json())
 
 
-async def test_a_night_as_automation_and_people_filled_it(plane: TestPlane) -> None:
+async def test_a_summary_of_automation_and_people(plane: TestPlane) -> None:
     idle, lost, failed = await plane.running("idle"), await plane.running("lost"), await plane.running("failed")
     drifting = await plane.running("drifting")
     await asyncio.sleep(3600 * 24)
     found = {"events": [{"category": "start_lab", "at": "2026-01-17T10:30:00Z"}], "observed_at": text(clock.now())}
     path = f"/api/internal/workers/{idle['id']}/detect-idle"
-    told = (await plane.ask("POST", path, role=Role.CONTROLLER, json=found)).json()
-    assert told["auto_pause_triggered"], told
+    result = (await plane.ask("POST", path, role=Role.CONTROLLER, json=found)).json()
+    assert result["auto_pause_triggered"], result
     idle = (await plane.ask("GET", f"/api/workers/{idle['id']}")).json()
     idle = await plane.report(idle, "STOPPING")
     await plane.report(idle, "STOPPED")
@@ -243,7 +247,7 @@ async def test_a_night_as_automation_and_people_filled_it(plane: TestPlane) -> N
     failed = await plane.report(failed, "STOPPING", drift=True)
     failed = await plane.report(failed, "PENDING", instance_id=None)
     await plane.report(failed, "FAILED")
-    await plane.ask("POST", "/api/fleet/hold", json={"reason": "look first"})
+    await plane.ask("POST", "/api/fleet/hold", json={"reason": "check first"})
     await asyncio.sleep(3600 * 2)
     seen = await night(plane)
     assert {done.what: [each.name for each in done.concerned] for done in seen.automation} == {
@@ -269,13 +273,11 @@ async def test_a_night_as_automation_and_people_filled_it(plane: TestPlane) -> N
     assert later.saved_by_policy_usd == pytest.approx(12 * 0.0208)
 
 
-async def test_more_lines_than_one_look_takes_in_shorten_the_span(
-    plane: TestPlane, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_entries_shorten_the_span(plane: TestPlane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking_back, "MAX_ENTRIES", 500)
     for _ in range(6):
         for _ in range(100):
-            await plane.ask("POST", "/api/fleet/hold", json={"reason": f"look {clock.new_id('x')}"})
+            await plane.ask("POST", "/api/fleet/hold", json={"reason": f"hold {clock.new_id('x')}"})
         await asyncio.sleep(600)
     seen = await night(plane)
     assert not seen.complete
@@ -292,9 +294,9 @@ async def test_more_lines_than_one_look_takes_in_shorten_the_span(
         "?since=never",
     ],
 )
-async def test_a_span_that_is_none_is_refused(plane: TestPlane, query: str) -> None:
-    answer = await plane.ask("GET", f"/api/fleet/overnight{query}", role=Role.VIEWER)
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid"), answer.text
+async def test_an_invalid_span_is_rejected(plane: TestPlane, query: str) -> None:
+    response = await plane.ask("GET", f"/api/fleet/overnight{query}", role=Role.VIEWER)
+    assert (response.status_code, response.json()["code"]) == (422, "invalid"), response.text
 
 
 def text(moment: datetime) -> str:

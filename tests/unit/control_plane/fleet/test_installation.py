@@ -1,4 +1,4 @@
-"""The id of an installation: made once, the same for all, and never quietly another."""
+"""The installation id: created once, the same for all, and never silently replaced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.fleet.installation import InstallationMismatchError, ensure_installation, read_installation
+from lcm.control_plane.fleet.system import InstallationMismatchError, ensure_installation, read_installation
 from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT
 from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 async def settle(store: Store, given: str | None = None) -> str:
-    """What a control plane does when it starts."""
-    return (await UnitOfWork(store).change(ANNA, lambda change: ensure_installation(change, given))).installation_id
+    """Do what a control plane does at its start."""
+    return (await UnitOfWork(store).run(ANNA, lambda tx: ensure_installation(tx, given))).installation_id
 
 
-async def test_the_first_start_makes_an_id_and_the_others_find_it(desk: Desk) -> None:
+async def test_the_first_start_creates_an_id_and_the_others_find_it(desk: Desk) -> None:
     made = await settle(desk.store)
     assert re.fullmatch(r"lcm-[a-z0-9]{12}", made)
     assert await settle(desk.store) == made
     assert await settle(desk.store, made) == made
     assert (await read_installation(desk.store)).installation_id == made
-    assert [line["action"] for line in await desk.told(AUDIT)] == ["installation_named"]
+    assert [line["action"] for line in await desk.entries(AUDIT)] == ["installation_named"]
 
 
 async def test_what_is_given_first_is_kept(desk: Desk) -> None:
@@ -44,7 +44,7 @@ async def test_what_is_given_first_is_kept(desk: Desk) -> None:
     assert await settle(desk.store) == "acme-prod"
 
 
-async def test_another_one_given_later_is_refused_in_one_line_that_says_what_to_do(desk: Desk) -> None:
+async def test_a_different_id_given_later_is_rejected_with_a_remedy_in_one_line(desk: Desk) -> None:
     await settle(desk.store, "acme-prod")
     with pytest.raises(InstallationMismatchError) as refused:
         await settle(desk.store, "acme-test")
@@ -57,55 +57,55 @@ async def test_another_one_given_later_is_refused_in_one_line_that_says_what_to_
 
 
 async def test_two_that_start_at_once_agree() -> None:
-    """The second has looked and found nothing when the first commits."""
-    disk, looked = MemoryDisk(), asyncio.Event()
+    """The second has read and found nothing when the first commits."""
+    disk, gate = MemoryDisk(), asyncio.Event()
     slow, quick = GatedStore(disk), MemoryStore(disk)
     for store in (slow, quick):
         await store.open(ALL_KINDS)
-    slow.gate = looked
+    slow.gate = gate
     starting = asyncio.create_task(settle(slow))
     await asyncio.sleep(0.01)
     made = await settle(quick)
     assert not starting.done()
-    looked.set()
+    gate.set()
     assert await starting == made
 
 
-async def test_of_two_with_ids_of_their_own_that_start_at_once_one_is_refused() -> None:
-    disk, looked = MemoryDisk(), asyncio.Event()
+async def test_of_two_different_ids_that_start_at_once_one_is_rejected() -> None:
+    disk, gate = MemoryDisk(), asyncio.Event()
     slow, quick = GatedStore(disk), MemoryStore(disk)
     for store in (slow, quick):
         await store.open(ALL_KINDS)
-    slow.gate = looked
+    slow.gate = gate
     starting = asyncio.create_task(settle(slow, "slow-one"))
     await asyncio.sleep(0.01)
     await settle(quick, "quick-one")
-    looked.set()
+    gate.set()
     with pytest.raises(InstallationMismatchError, match="quick-one"):
         await starting
 
 
-async def test_before_it_is_settled_nobody_is_told_a_made_up_one(desk: Desk) -> None:
+async def test_before_the_first_start_there_is_no_id(desk: Desk) -> None:
     with pytest.raises(ProblemError, match="no id yet"):
         await read_installation(desk.store)
 
 
-async def test_controllers_are_told() -> None:
+async def test_controllers_read_the_id() -> None:
     async with serving_plane() as plane:
-        answer = await plane.ask("GET", "/api/internal/installation", role=Role.CONTROLLER)
-        expected = await read_installation(plane.parts.plane.store)
-        assert answer.json() == {"installation_id": expected.installation_id}
+        response = await plane.ask("GET", "/api/internal/installation", role=Role.CONTROLLER)
+        expected = await read_installation(plane.services.context.store)
+        assert response.json() == {"installation_id": expected.installation_id}
 
 
 @pytest.mark.parametrize("good", ["abc", "0-a", "lcm-3f9k2m1xq0ab", "a" * 63])
-def test_what_it_may_look_like(good: str) -> None:
+def test_valid_ids(good: str) -> None:
     assert StoreSettings(lcm_installation_id=good).lcm_installation_id == good
     assert Installation(installation_id=good).installation_id == good
 
 
 @pytest.mark.parametrize("bad", ["ab", "-abc", "Abc", "a_b", "a b", "a" * 64, "abc\n", "äbc"])
-def test_what_it_may_not_look_like(bad: str) -> None:
-    """Setting and model agree, though neither may import the other."""
+def test_invalid_ids(bad: str) -> None:
+    """The setting and the model have the same rules, although neither may import the other."""
     with pytest.raises(ValidationError):
         StoreSettings(lcm_installation_id=bad)
     with pytest.raises(ValidationError):

@@ -1,4 +1,4 @@
-"""Settings at run time, and templates with their seeding."""
+"""Run-time settings, and templates with their seeding."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ BASE = FleetSettings(scaling=ScalingSettings(min_workers=2))
 
 async def patch(desk: Desk, **body: Any) -> FleetSettings:
     request = FleetSettingsPatch.model_validate(body)
-    return await desk.records.change(ANNA, lambda change: patch_fleet_settings(change, BASE, request))
+    return await desk.unit_of_work.run(ANNA, lambda tx: patch_fleet_settings(tx, BASE, request))
 
 
-async def test_a_stored_value_beats_the_environment_until_it_is_null(desk: Desk) -> None:
+async def test_a_stored_value_overrides_the_environment_until_it_is_reset(desk: Desk) -> None:
     assert (await read_fleet_settings(desk.store, BASE)).scaling.min_workers == 2
     assert (await patch(desk, scaling={"min_workers": 5})).scaling.min_workers == 5
     assert (await read_fleet_settings(desk.store, BASE)).scaling.min_workers == 5
@@ -46,7 +46,7 @@ async def test_a_stored_value_beats_the_environment_until_it_is_null(desk: Desk)
         ({"scaling": {"min_workers": 1, "max_workers_per_region": "x"}}, "max_workers_per_region"),
     ],
 )
-async def test_one_wrong_value_refuses_the_whole_patch(desk: Desk, body: dict[str, Any], words: str) -> None:
+async def test_one_invalid_value_rejects_the_whole_patch(desk: Desk, body: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         await patch(desk, **body)
     assert await read_fleet_settings(desk.store, BASE) == BASE
@@ -55,17 +55,17 @@ async def test_one_wrong_value_refuses_the_whole_patch(desk: Desk, body: dict[st
 async def test_a_patch_is_audited_once_and_only_if_it_changes_something(desk: Desk) -> None:
     for _ in range(2):
         await patch(desk, scaling={"min_workers": 5})
-    assert [line["action"] for line in await desk.told(AUDIT)] == ["settings_changed"]
+    assert [line["action"] for line in await desk.entries(AUDIT)] == ["settings_changed"]
 
 
 async def seed(desk: Desk, path: Path | None = None) -> int:
-    return await desk.records.change(ANNA, lambda change: seed_templates(change, path))
+    return await desk.unit_of_work.run(ANNA, lambda tx: seed_templates(tx, path))
 
 
 async def test_the_defaults_are_seeded_once_and_changes_of_people_stay(desk: Desk) -> None:
     assert await seed(desk) == 5
     cheaper = DEFAULT_TEMPLATES[0].model_copy(update={"cost_per_hour_usd": 0.001})
-    await desk.records.change(ANNA, lambda change: put_template(change, cheaper))
+    await desk.unit_of_work.run(ANNA, lambda tx: put_template(tx, cheaper))
     assert await seed(desk) == 0
     assert (await read_template(desk.store, "micro")).cost_per_hour_usd == 0.001
 
@@ -90,7 +90,7 @@ async def test_a_bad_entry_is_reported_and_the_rest_loads(desk: Desk, tmp_path: 
     with capture_logs() as logs:
         assert await seed(desk, path) == 1
     assert (await read_template(desk.store, "tiny")).instance_type == "t3.nano"
-    said = next(entry for entry in logs if entry["event"] == "template passed over")
+    said = next(entry for entry in logs if entry["event"] == "invalid template skipped")
     assert (said["entry"], said["name"], said["field"]) == (1, "broken", "capacity.cpu_cores")
 
 
@@ -105,9 +105,9 @@ async def test_a_file_that_is_no_list_is_reported(desk: Desk, tmp_path: Path, co
 
 async def test_a_template_is_switched_and_an_unknown_one_is_not_found(desk: Desk) -> None:
     await seed(desk)
-    off = await desk.records.change(ANNA, lambda change: set_template_enabled(change, "metal", enabled=False))
+    off = await desk.unit_of_work.run(ANNA, lambda tx: set_template_enabled(tx, "metal", enabled=False))
     assert not off.enabled
     assert not (await read_template(desk.store, "metal")).enabled
     assert len((await desk.store.find(TEMPLATES)).items) == 5
     with pytest.raises(ProblemError, match="no template nope"):
-        await desk.records.change(ANNA, lambda change: set_template_enabled(change, "nope", enabled=True))
+        await desk.unit_of_work.run(ANNA, lambda tx: set_template_enabled(tx, "nope", enabled=True))

@@ -1,4 +1,4 @@
-"""The summary of the fleet when many ask for it at once."""
+"""The fleet summary with many concurrent requests."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 COUNTS_A_LOOK = 2
-"""Workers by status and place, and those that need attention."""
+"""Workers by status and region, and those that need attention."""
 
 
 class SlowCounts(MemoryStore):
-    """A store that takes a second to give what it has counted, and says how often it counted workers."""
+    """A store that takes a second to return counts, and records how often it counted workers."""
 
     counts = 0
 
@@ -40,31 +40,31 @@ class SlowCounts(MemoryStore):
 async def a_fleet() -> tuple[SlowCounts, UnitOfWork, FleetService]:
     store = SlowCounts()
     await store.open(ALL_KINDS)
-    records = UnitOfWork(store)
-    plane = ControlPlaneContext(store, records, SecretBox([parse_key(generate_key(), "test")]), ("eu-west-1",))
-    return store, records, FleetService(plane)
+    unit_of_work = UnitOfWork(store)
+    plane = ControlPlaneContext(store, unit_of_work, SecretBox([parse_key(generate_key(), "test")]), ("eu-west-1",))
+    return store, unit_of_work, FleetService(plane)
 
 
-async def add(records: UnitOfWork, worker: Worker) -> None:
-    async def attempt(change: Transaction) -> None:
-        change.save(worker, "created")
+async def add(unit_of_work: UnitOfWork, worker: Worker) -> None:
+    async def attempt(tx: Transaction) -> None:
+        tx.save_worker(worker, "created")
 
-    await records.change(SYSTEM, attempt)
+    await unit_of_work.run(SYSTEM, attempt)
 
 
-async def test_one_look_serves_all_who_ask_at_once() -> None:
-    store, records, fleet = await a_fleet()
-    await add(records, a_worker())
+async def test_one_read_serves_all_concurrent_requests() -> None:
+    store, unit_of_work, fleet = await a_fleet()
+    await add(unit_of_work, a_worker())
     summaries = await asyncio.gather(*(fleet.summary() for _ in range(50)))
     assert {summary.workers for summary in summaries} == {1}
     assert store.counts == COUNTS_A_LOOK
 
 
-async def test_who_asks_after_a_change_is_told_of_it_while_an_older_look_is_under_way() -> None:
-    store, records, fleet = await a_fleet()
+async def test_a_request_after_a_change_sees_it_while_an_older_read_is_in_progress() -> None:
+    store, unit_of_work, fleet = await a_fleet()
     before = asyncio.create_task(fleet.summary())
     await asyncio.sleep(0.5)
-    await add(records, a_worker())
+    await add(unit_of_work, a_worker())
     after = [asyncio.create_task(fleet.summary()) for _ in range(5)]
     assert (await before).workers == 0
     assert [(await summary).workers for summary in after] == [1] * 5

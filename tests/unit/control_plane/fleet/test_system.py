@@ -1,4 +1,4 @@
-"""Whether the manager itself is well: reports of controllers, and what is made of them."""
+"""System health: the reports of controllers, and the verdicts on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from lcm.control_plane.fleet.system import ProcessDetails, SystemService
+from lcm.control_plane.fleet.system import ControlPlaneProcess, SystemService
 from lcm.control_plane.journal.mirror import MirrorCounters
 from lcm.control_plane.records.kinds import CONTROLLER_REPORTS
 from lcm.control_plane.store.port import StoreUnavailableError
@@ -46,9 +46,9 @@ async def send(plane: TestPlane, body: dict[str, Any], path: str = PATH, **heade
 
 
 async def system(plane: TestPlane) -> SystemHealth:
-    answer = await plane.ask("GET", "/api/system", role=Role.VIEWER)
-    assert answer.status_code == 200, answer.text
-    return SystemHealth.model_validate(answer.json())
+    response = await plane.ask("GET", "/api/system", role=Role.VIEWER)
+    assert response.status_code == 200, response.text
+    return SystemHealth.model_validate(response.json())
 
 
 async def test_without_controllers_there_is_the_control_plane_alone(plane: TestPlane) -> None:
@@ -59,7 +59,7 @@ async def test_without_controllers_there_is_the_control_plane_alone(plane: TestP
     assert (seen.plane.mirror, seen.plane.stream.clients) == (None, 0)
 
 
-async def test_the_last_report_is_kept_with_its_age_and_a_verdict(plane: TestPlane) -> None:
+async def test_the_last_report_is_stored_with_its_age_and_a_verdict(plane: TestPlane) -> None:
     await plane.ask("POST", "/api/internal/leadership", role=Role.CONTROLLER, json={"term": 5})
     (silent,) = (await system(plane)).controllers
     assert (silent.verdict, silent.term, silent.report) == ("none", 5, None)
@@ -73,19 +73,19 @@ async def test_the_last_report_is_kept_with_its_age_and_a_verdict(plane: TestPla
     assert known.report.counters == {"started_count": 7}
     await asyncio.sleep(40)
     (late,) = (await system(plane)).controllers
-    assert (late.verdict, late.said) == ("late", "it last reported 60 s ago; it should every 15 seconds")
+    assert (late.verdict, late.said) == ("late", "it last reported 60 s ago; expected every 15 seconds")
 
 
-async def test_reports_leave_no_line_and_wake_nobody(plane: TestPlane) -> None:
+async def test_reports_write_no_journal_entry_and_wake_no_watcher(plane: TestPlane) -> None:
     await send(plane, REPORT)
-    store = plane.parts.plane.store
-    before = await store.journal(newest_first=True, limit=1)
+    store = plane.services.context.store
+    before = await store.read_journal(newest_first=True, limit=1)
     for _ in range(3):
         await send(plane, REPORT)
-    assert await store.journal(newest_first=True, limit=1) == before
+    assert await store.read_journal(newest_first=True, limit=1) == before
 
 
-async def test_an_overtaken_leader_and_a_false_name_are_refused(plane: TestPlane) -> None:
+async def test_a_stale_leader_and_a_wrong_name_are_rejected(plane: TestPlane) -> None:
     await send(plane, REPORT)
     stale = await send(plane, {**REPORT, "queue_depth": 99}, **{"X-LCM-Leader-Term": "4"})
     assert (stale.status_code, stale.json()["code"]) == (409, "stale_leader")
@@ -109,7 +109,7 @@ async def test_a_report_is_bounded(plane: TestPlane, wrong: dict[str, Any]) -> N
     assert (await send(plane, {**REPORT, **wrong})).status_code == 422
 
 
-async def test_several_controllers_and_their_leaks_stand_side_by_side(plane: TestPlane) -> None:
+async def test_several_controllers_and_their_leaks_are_listed(plane: TestPlane) -> None:
     leak = {"instance_id": "i-9", "region": "eu-west-1", "since": "2026-01-17T10:30:00Z", "reason": "unknown worker"}
     await send(plane, {**REPORT, "leaks": [leak], "leaks_total": 3})
     path = "/api/internal/controllers/resource-scheduler/report"
@@ -119,19 +119,19 @@ async def test_several_controllers_and_their_leaks_stand_side_by_side(plane: Tes
     assert ([each.instance_id for each in seen.leaks], seen.leaks_total) == (["i-9"], 3)
 
 
-async def test_holds_and_breakers_are_told(plane: TestPlane) -> None:
-    await plane.ask("POST", "/api/fleet/hold", json={"reason": "look first"})
+async def test_holds_and_breakers_are_reported(plane: TestPlane) -> None:
+    await plane.ask("POST", "/api/fleet/hold", json={"reason": "check first"})
     body = {"region": "eu-west-1", "open": True, "reason": "ten are missing", "affected": ["w-1"]}
     await plane.ask("POST", "/api/internal/fleet/breaker", role=Role.CONTROLLER, json=body)
     seen = await system(plane)
     assert seen.hold is not None
-    assert (seen.hold.reason, [each.region for each in seen.breakers]) == ("look first", ["eu-west-1"])
+    assert (seen.hold.reason, [each.region for each in seen.breakers]) == ("check first", ["eu-west-1"])
 
 
 class StillMirror:
-    """A mirror that stands still."""
+    """A mirror that makes no progress."""
 
-    figures = MirrorCounters(written=5, failed=2)
+    counters = MirrorCounters(written=5, failed=2)
     lag = 45.0
     pending = 3
 
@@ -139,27 +139,27 @@ class StillMirror:
         return ["coordination: gone"]
 
 
-async def test_the_mirror_is_told_and_a_report_outlives_a_store_that_is_away(
+async def test_the_mirror_is_reported_and_a_report_survives_a_store_outage(
     plane: TestPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = plane.parts
+    parts = plane.services
     about: dict[str, object] = {"version": "1.2.3", "installation_id": "lcm-abc"}
     own = SystemService(
-        parts.plane, parts.fleet, parts.stream, ProcessDetails(about, "SQLite, lcm.db", [StillMirror()])
+        parts.context, parts.fleet, parts.stream, ControlPlaneProcess(about, "SQLite, lcm.db", [StillMirror()])
     )
     health = await own.health()
     assert health.plane.mirror is not None
     assert (health.plane.mirror.lag_seconds, health.plane.mirror.trouble) == (45, "coordination: gone")
     assert (health.plane.version, health.plane.installation_id) == ("1.2.3", "lcm-abc")
     await send(plane, REPORT)
-    find = type(parts.plane.store).find
+    find = type(parts.context.store).find
 
     async def away(store: Any, kind: Any, *rest: Any, **more: Any) -> Any:
         if kind is CONTROLLER_REPORTS:
             raise StoreUnavailableError("away")
         return await find(store, kind, *rest, **more)
 
-    monkeypatch.setattr(type(parts.plane.store), "find", away)
+    monkeypatch.setattr(type(parts.context.store), "find", away)
     assert [each.report.instance_id for each in (await system(plane)).controllers if each.report] == ["one"]
 
 
@@ -168,18 +168,18 @@ def seen(**report: Any) -> ReceivedControllerReport:
     return ReceivedControllerReport(controller="c", term=1, received_at=NOW, report=known)
 
 
-def test_a_controller_that_does_not_list_any_more_is_late() -> None:
+def test_a_controller_that_no_longer_lists_is_late() -> None:
     old = seen(last_resync_at=NOW - timedelta(minutes=10), resync_every_seconds=30.0)
     assert assess_controller(old, NOW) == (
         ControllerVerdict.LATE,
-        "it last listed what it looks after 10 min ago; it should every 30 s",
+        "its last full resync was 10 min ago; expected every 30 s",
     )
     assert (
         assess_controller(seen(last_resync_at=NOW - timedelta(seconds=40), resync_every_seconds=30.0), NOW)[0]
         == "healthy"
     )
     assert assess_controller(seen(last_resync_at=NOW - timedelta(days=1)), NOW)[0] == "healthy"
-    assert "polling" in assess_controller(seen(watching=False), NOW)[1]
+    assert "polls" in assess_controller(seen(watching=False), NOW)[1]
     assert assess_controller(None, NOW)[0] == "none"
 
 
@@ -198,11 +198,11 @@ async def test_a_worker_controller_reports_while_it_leads_and_another_takes_over
         assert clock.now() - known.report.last_resync_at < timedelta(seconds=60)
         assert {each.name for each in known.report.regions} == {"eu-west-1", "us-east-1"}
         assert known.report.calls["aws"]
-        fleet.wires["one"].dead = True  # it leads on, but its reports are lost
+        fleet.wires["one"].dead = True  # it still leads, but its reports are lost
         with capture_logs() as logs:
             await asyncio.sleep(90)
-        told = [line["log_level"] for line in logs if "report on this controller" in line["event"]]
-        assert told == ["info"]  # once, and nothing else comes of it
+        levels = [line["log_level"] for line in logs if "status report cannot be sent" in line["event"]]
+        assert levels == ["info"]  # once, and nothing else happens
         assert not [line for line in logs if str(line.get("loop", "")).endswith(":report")]
         assert [each.verdict for each in (await system(fleet.plane)).controllers] == ["late"]
         fleet.wires["one"].dead = False

@@ -1,4 +1,4 @@
-"""The API as a client sees it: roles, problems, versions, keys, pages and secrets."""
+"""The API from a client's view: roles, problems, versions, idempotency keys, pages and secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def plane() -> AsyncIterator[TestPlane]:
         yield plane
 
 
-# Every route and the least role that may use it; people's roles include those below them.
+# Every route and the lowest role that may use it. Each role of people includes the roles below it.
 NEEDED: dict[tuple[str, str], Role | None] = {
     ("GET", "/api/workers"): VIEWER,
     ("POST", "/api/workers"): OPERATOR,
@@ -125,7 +125,7 @@ def may(role: Role, needed: Role | None) -> bool:
     return role in PEOPLE and needed in PEOPLE and PEOPLE.index(role) > PEOPLE.index(needed)
 
 
-async def test_every_route_has_a_line_in_the_matrix(plane: TestPlane) -> None:
+async def test_every_route_is_in_the_matrix(plane: TestPlane) -> None:
     document = plane.app.openapi()
     routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert routes == set(NEEDED)
@@ -138,16 +138,16 @@ async def test_each_role_may_do_what_the_matrix_says_and_nothing_else(plane: Tes
         filled = filled.replace("{controller}", "nobody").replace("{lablet_id}", "l-none").replace("{version}", "1")
         filled = filled.replace("{definition_id}", "none@1")
         if path == "/api/events/stream" and role is not None and may(role, needed):
-            continue  # it has no end; what it tells is tested with the stream itself
-        answer = await plane.ask(method, filled, role=role)
+            continue  # it has no end; its events are tested with the stream itself
+        response = await plane.ask(method, filled, role=role)
         if (method, path) == ("POST", "/api/session"):
-            assert answer.status_code == 422  # signing in needs no role, but a token in the body
+            assert response.status_code == 422  # signing in requires no role, but a token in the body
         elif role is None:
-            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), (method, path)
+            assert (response.status_code, response.json()["code"]) == (401, "unauthenticated"), (method, path)
         elif may(role, needed):
-            assert answer.status_code not in (401, 403), (method, path, answer.text)
+            assert response.status_code not in (401, 403), (method, path, response.text)
         else:
-            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), (method, path)
+            assert (response.status_code, response.json()["code"]) == (403, "forbidden"), (method, path)
 
 
 async def test_a_worker_goes_through_its_life(plane: TestPlane) -> None:
@@ -170,12 +170,12 @@ async def test_a_worker_goes_through_its_life(plane: TestPlane) -> None:
 async def test_a_command_repeated_is_202_and_changes_nothing(plane: TestPlane) -> None:
     worker = await plane.create()
     for _ in range(3):
-        answer = await plane.ask("POST", f"/api/workers/{worker['id']}/stop")
-        assert (answer.status_code, answer.json()["version"]) == (202, 2)
+        response = await plane.ask("POST", f"/api/workers/{worker['id']}/stop")
+        assert (response.status_code, response.json()["version"]) == (202, 2)
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "status", "code", "words"),
+    ("method", "path", "body", "status", "code", "text"),
     [
         ("POST", "/api/workers", {**NEW, "template_name": "nope"}, 404, "not_found", "no template nope"),
         ("POST", "/api/workers", {**NEW, "aws_region": "eu-north-1"}, 422, "invalid", "eu-west-1"),
@@ -183,7 +183,7 @@ async def test_a_command_repeated_is_202_and_changes_nothing(plane: TestPlane) -
         ("POST", "/api/workers", {**NEW, "name": "alpha"}, 409, "name_taken", "choose another"),
         ("POST", "/api/workers", {**NEW, "name": 7}, 422, "invalid", "name"),
         ("POST", "/api/workers", [1], 422, "invalid", "body"),
-        ("GET", "/api/workers?status=asleep", None, 422, "invalid", "there are PENDING"),
+        ("GET", "/api/workers?status=asleep", None, 422, "invalid", "allowed values: PENDING"),
         ("GET", "/api/workers?sort=colour", None, 422, "invalid", "sort"),
         ("GET", "/api/workers?limit=0", None, 422, "invalid", "limit"),
         ("GET", "/api/workers?cursor=garbage", None, 422, "invalid", "cursor"),
@@ -197,36 +197,36 @@ async def test_a_command_repeated_is_202_and_changes_nothing(plane: TestPlane) -
         ("GET", "/nowhere", None, 404, "not_found", "/nowhere"),
     ],
 )  # fmt: skip
-async def test_bad_input_is_told_and_changes_nothing(
-    plane: TestPlane, method: str, path: str, body: Any, status: int, code: str, words: str
+async def test_invalid_input_is_rejected_and_changes_nothing(
+    plane: TestPlane, method: str, path: str, body: Any, status: int, code: str, text: str
 ) -> None:
     worker = await plane.create()
     before = (await plane.ask("GET", "/api/workers")).content
-    answer = await plane.ask(method, path.replace("{id}", worker["id"]), json=body)
-    problem = answer.json()
-    assert (answer.status_code, problem["code"], problem["status"]) == (status, code, status), answer.text
-    assert words in problem["detail"]
-    assert answer.headers["content-type"] == "application/problem+json"
+    response = await plane.ask(method, path.replace("{id}", worker["id"]), json=body)
+    problem = response.json()
+    assert (response.status_code, problem["code"], problem["status"]) == (status, code, status), response.text
+    assert text in problem["detail"]
+    assert response.headers["content-type"] == "application/problem+json"
     assert (await plane.ask("GET", "/api/workers")).content == before
 
 
-async def test_405_carries_every_method_of_the_path(plane: TestPlane) -> None:
-    answer = await plane.ask("PUT", "/api/workers/w-1")
-    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, PATCH")
+async def test_405_lists_every_method_of_the_path(plane: TestPlane) -> None:
+    response = await plane.ask("PUT", "/api/workers/w-1")
+    assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET, PATCH")
 
 
 async def test_if_match_lets_one_of_two_win(plane: TestPlane) -> None:
     worker = await plane.create()
     path, headers = f"/api/workers/{worker['id']}", {"If-Match": '"1"'}
-    asks = [plane.ask("PATCH", path, json={"tags": {"n": str(n)}}, headers=headers) for n in range(2)]
-    answers = await asyncio.gather(*asks)
-    assert sorted(answer.status_code for answer in answers) == [200, 412]
-    loser = next(answer for answer in answers if answer.status_code == 412)
+    requests = [plane.ask("PATCH", path, json={"tags": {"n": str(n)}}, headers=headers) for n in range(2)]
+    responses = await asyncio.gather(*requests)
+    assert sorted(response.status_code for response in responses) == [200, 412]
+    loser = next(response for response in responses if response.status_code == 412)
     assert (loser.json()["code"], loser.json()["current"]) == ("version_conflict", {"version": 2})
     assert (await plane.ask("GET", path)).headers["etag"] == '"2"'
 
 
-async def test_an_idempotency_key_gives_the_same_answer_again(plane: TestPlane) -> None:
+async def test_an_idempotency_key_returns_the_same_response_again(plane: TestPlane) -> None:
     body, headers = {"name": "alpha", "template_name": "small"}, {"Idempotency-Key": "k1"}
     first = await plane.ask("POST", "/api/workers", json=body, headers=headers)
     again = await plane.ask("POST", "/api/workers", json=body, headers=headers)
@@ -239,11 +239,11 @@ async def test_an_idempotency_key_gives_the_same_answer_again(plane: TestPlane) 
 
 async def test_one_key_used_many_times_at_once_makes_one_worker(plane: TestPlane) -> None:
     body, headers = {"name": "alpha", "template_name": "small"}, {"Idempotency-Key": "k1"}
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(plane.ask("POST", "/api/workers", json=body, headers=headers) for _ in range(8)),
     )
-    assert {answer.status_code for answer in answers} == {201}
-    assert len({answer.content for answer in answers}) == 1
+    assert {response.status_code for response in responses} == {201}
+    assert len({response.content for response in responses}) == 1
 
 
 async def test_pages_are_stable_while_workers_come_and_change(plane: TestPlane) -> None:
@@ -279,24 +279,24 @@ async def test_filters(plane: TestPlane) -> None:
         assert [worker["name"] for worker in items] == expected, query
 
 
-async def test_a_leaders_headers_must_be_there_and_not_stale(plane: TestPlane) -> None:
+async def test_leader_headers_are_required_and_must_not_be_stale(plane: TestPlane) -> None:
     worker = await plane.create()
     path = f"/api/internal/workers/{worker['id']}/status"
     body = {"status": "PROVISIONING", "version": 1, "reason": "launched", "instance_id": "i-1"}
     missing = await plane.ask("POST", path, role=CONTROLLER, json=body, headers={"X-LCM-Leader-Term": ""})
     assert (missing.status_code, missing.json()["code"]) == (400, "leader_headers_missing")
     announce = {"term": 9}
-    told = await plane.ask(
+    announced = await plane.ask(
         "POST", "/api/internal/leadership", role=CONTROLLER, json=announce, headers={"X-LCM-Leader-Term": "9"}
     )
-    assert told.json()["term"] == 9
+    assert announced.json()["term"] == 9
     stale = await plane.ask("POST", path, role=CONTROLLER, json=body)
     assert (stale.status_code, stale.json()["code"], stale.json()["current"]) == (409, "stale_leader", {"term": 9})
     fresh = await plane.ask("POST", path, role=CONTROLLER, json=body, headers={"X-LCM-Leader-Term": "9"})
     assert fresh.json()["status"] == "PROVISIONING"
     illegal = {**body, "status": "DRAINING", "version": 2}
-    refused = await plane.ask("POST", path, role=CONTROLLER, json=illegal, headers={"X-LCM-Leader-Term": "9"})
-    assert (refused.status_code, refused.json()["code"]) == (409, "illegal_transition")
+    rejected = await plane.ask("POST", path, role=CONTROLLER, json=illegal, headers={"X-LCM-Leader-Term": "9"})
+    assert (rejected.status_code, rejected.json()["code"]) == (409, "illegal_transition")
 
 
 async def test_secrets_are_for_the_controller_alone(plane: TestPlane) -> None:
@@ -329,7 +329,7 @@ async def test_a_change_of_secrets_alone_is_audited_without_them(plane: TestPlan
     assert "CANARY" not in str(lines)
 
 
-async def test_the_fleet_in_figures(plane: TestPlane) -> None:
+async def test_the_fleet_summary_counts_workers_and_cost(plane: TestPlane) -> None:
     await plane.running("alpha")
     await plane.create("beta", template_name="metal", aws_region="us-east-1")
     fleet = (await plane.ask("GET", "/api/fleet", role=VIEWER)).json()
@@ -339,13 +339,13 @@ async def test_the_fleet_in_figures(plane: TestPlane) -> None:
     assert fleet["leaders"][0]["term"] == 5
 
 
-async def test_what_stops_have_saved_adds_up(plane: TestPlane) -> None:
-    """An hour stopped and started again, then two more hours stopped and going on, at 3.9641 an hour."""
+async def test_savings_of_stopped_workers_add_up(plane: TestPlane) -> None:
+    """One hour stopped, one hour running, then two hours stopped, at 3.9641 USD per hour."""
     worker = await plane.running("beta", template_name="metal")
 
     async def stopped() -> dict[str, Any]:
-        wanted = (await plane.ask("POST", f"/api/workers/{worker['id']}/stop")).json()
-        return await plane.report(await plane.report(wanted, "STOPPING"), "STOPPED")
+        desired = (await plane.ask("POST", f"/api/workers/{worker['id']}/stop")).json()
+        return await plane.report(await plane.report(desired, "STOPPING"), "STOPPED")
 
     async def saved() -> tuple[float, float]:
         fleet = (await plane.ask("GET", "/api/fleet")).json()
@@ -355,8 +355,8 @@ async def test_what_stops_have_saved_adds_up(plane: TestPlane) -> None:
     await stopped()
     await asyncio.sleep(3600)
     assert await saved() == (3.9641, 3.96)
-    wanted = (await plane.ask("POST", f"/api/workers/{worker['id']}/start")).json()
-    await plane.report(await plane.report(wanted, "STARTING"), "RUNNING")
+    desired = (await plane.ask("POST", f"/api/workers/{worker['id']}/start")).json()
+    await plane.report(await plane.report(desired, "STARTING"), "RUNNING")
     await asyncio.sleep(3600)
     assert await saved() == (0.0, 3.96)
     await stopped()
@@ -364,10 +364,10 @@ async def test_what_stops_have_saved_adds_up(plane: TestPlane) -> None:
     assert await saved() == (3.9641, 11.89)
 
 
-async def test_answers_are_forgotten_after_a_day(plane: TestPlane) -> None:
+async def test_idempotent_responses_expire_after_a_day(plane: TestPlane) -> None:
     body, headers = {"name": "alpha", "template_name": "small"}, {"Idempotency-Key": "k1"}
     await plane.ask("POST", "/api/workers", json=body, headers=headers)
-    store = plane.parts.plane.store
+    store = plane.services.context.store
     assert await delete_expired_responses(store, clock.now() + timedelta(hours=23)) == 0
     assert await delete_expired_responses(store, clock.now() + timedelta(hours=25)) == 1
     again = await plane.ask("POST", "/api/workers", json=body, headers=headers)
@@ -378,8 +378,8 @@ async def test_the_fleet_is_held_and_released(plane: TestPlane) -> None:
     held = await plane.ask("POST", "/api/fleet/hold", json={"reason": "exam"})
     assert (held.status_code, held.json()["hold"]["by"]) == (202, "operator")
     scale = {"template": "small", "reason": "need"}
-    refused = await plane.ask("POST", "/api/internal/workers/scale-up", role=CONTROLLER, json=scale)
-    assert (refused.status_code, refused.json()["code"]) == (409, "held")
+    rejected = await plane.ask("POST", "/api/internal/workers/scale-up", role=CONTROLLER, json=scale)
+    assert (rejected.status_code, rejected.json()["code"]) == (409, "held")
     actions = [line["action"] for line in (await plane.ask("GET", "/api/audit")).json()["items"]]
     assert actions[0] == "scale_up_rejected"
     await plane.ask("POST", "/api/fleet/release")
@@ -400,11 +400,11 @@ async def test_a_breaker_that_only_a_person_closes_stays_open(plane: TestPlane) 
 
 async def test_an_instance_is_imported_once(plane: TestPlane) -> None:
     body = {"instance_id": "i-77", "aws_region": "eu-west-1", "status": "RUNNING", "public_ip": "192.0.2.9"}
-    asks = [plane.ask("POST", "/api/internal/workers/import", role=CONTROLLER, json=body) for _ in range(5)]
-    answers = await asyncio.gather(*asks)
-    assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 200, 201]
-    assert len({answer.json()["id"] for answer in answers}) == 1
-    worker = answers[0].json()
+    requests = [plane.ask("POST", "/api/internal/workers/import", role=CONTROLLER, json=body) for _ in range(5)]
+    responses = await asyncio.gather(*requests)
+    assert sorted(response.status_code for response in responses) == [200, 200, 200, 200, 201]
+    assert len({response.json()["id"] for response in responses}) == 1
+    worker = responses[0].json()
     assert (worker["origin"], worker["desired_status"], worker["idle_detection_enabled"]) == (
         "imported",
         "RUNNING",
@@ -420,13 +420,13 @@ async def test_tokens_are_made_listed_and_revoked(plane: TestPlane) -> None:
     listed = await plane.ask("GET", "/api/tokens", role=ADMIN)
     assert made["token"] not in listed.text
     await plane.ask("DELETE", f"/api/tokens/{made['info']['id']}", role=ADMIN)
-    refused = await plane.ask("GET", "/api/whoami", role=None, headers=headers)
-    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    rejected = await plane.ask("GET", "/api/whoami", role=None, headers=headers)
+    assert (rejected.status_code, rejected.headers["www-authenticate"]) == (401, "Bearer")
     past = {"name": "old", "role": "viewer", "expires_at": "2020-01-01T00:00:00Z"}
     assert (await plane.ask("POST", "/api/tokens", role=ADMIN, json=past)).status_code == 422
 
 
-async def test_a_browser_signs_in_and_must_prove_its_changes(plane: TestPlane) -> None:
+async def test_a_browser_session_needs_a_csrf_token_for_changes(plane: TestPlane) -> None:
     token = {"token": plane.tokens[OPERATOR]}
     signed_in = await plane.ask("POST", "/api/session", role=None, json=token)
     cookie = signed_in.headers["set-cookie"]
@@ -445,13 +445,13 @@ async def test_a_browser_signs_in_and_must_prove_its_changes(plane: TestPlane) -
 
 async def test_guessing_tokens_is_slowed_down(plane: TestPlane) -> None:
     wrong = {"Authorization": "Bearer lcm_t-guess_0000"}
-    answers = [await plane.ask("GET", "/api/whoami", role=None, headers=wrong) for _ in range(40)]
-    assert answers[0].status_code == 401
-    assert answers[-1].status_code == 429
-    assert int(answers[-1].headers["retry-after"]) > 0
+    responses = [await plane.ask("GET", "/api/whoami", role=None, headers=wrong) for _ in range(40)]
+    assert responses[0].status_code == 401
+    assert responses[-1].status_code == 429
+    assert int(responses[-1].headers["retry-after"]) > 0
 
 
-async def test_a_replaced_etcd_is_told_by_a_reset(plane: TestPlane) -> None:
+async def test_a_reset_accepts_the_low_terms_of_a_replaced_etcd(plane: TestPlane) -> None:
     term = {"X-LCM-Leader-Term": "700"}
     await plane.ask("POST", "/api/internal/leadership", role=CONTROLLER, json={"term": 700}, headers=term)
     assert (await plane.ask("POST", "/api/internal/leadership", role=CONTROLLER, json={"term": 5})).status_code == 409
@@ -466,7 +466,7 @@ async def test_settings_are_patched_and_read_by_controllers(plane: TestPlane) ->
     assert read.json() == patched.json()
 
 
-async def test_templates_are_put_and_switched(plane: TestPlane) -> None:
+async def test_templates_are_replaced_enabled_and_disabled(plane: TestPlane) -> None:
     tiny = {
         "name": "tiny",
         "instance_type": "t3.nano",
@@ -476,8 +476,8 @@ async def test_templates_are_put_and_switched(plane: TestPlane) -> None:
     assert (await plane.ask("PUT", "/api/worker-templates/tiny", role=ADMIN, json=tiny)).status_code == 200
     assert (await plane.ask("PUT", "/api/worker-templates/other", role=ADMIN, json=tiny)).status_code == 422
     await plane.ask("POST", "/api/worker-templates/tiny/disable", role=ADMIN)
-    refused = await plane.ask("POST", "/api/workers", json={"name": "a", "template_name": "tiny"})
-    assert (refused.status_code, refused.json()["code"]) == (409, "not_possible_now")
+    rejected = await plane.ask("POST", "/api/workers", json={"name": "a", "template_name": "tiny"})
+    assert (rejected.status_code, rejected.json()["code"]) == (409, "not_possible_now")
     await plane.ask("POST", "/api/worker-templates/tiny/enable", role=ADMIN)
     assert (await plane.ask("POST", "/api/workers", json={"name": "a", "template_name": "tiny"})).status_code == 201
 
@@ -488,8 +488,8 @@ async def test_metrics_are_kept_beside_the_record(plane: TestPlane) -> None:
 
     def sample(seconds: int, **changes: Any) -> dict[str, Any]:
         at = (clock.now() + timedelta(seconds=seconds)).isoformat()
-        figures = {"worker_id": worker["id"], "instance_id": "i-alpha", "collected_at": at, "cpu_utilization": 12.5}
-        return {**figures, **changes}
+        labels = {"worker_id": worker["id"], "instance_id": "i-alpha", "collected_at": at, "cpu_utilization": 12.5}
+        return {**labels, **changes}
 
     batch = [
         sample(0),
@@ -499,51 +499,51 @@ async def test_metrics_are_kept_beside_the_record(plane: TestPlane) -> None:
         sample(2, worker_id="w-none"),
         sample(3),
     ]
-    answer = await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json={"items": batch})
-    assert answer.json() == {"kept": 2, "dropped": 4}
+    response = await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json={"items": batch})
+    assert response.json() == {"kept": 2, "dropped": 4}
     items = (await plane.ask("GET", path, role=VIEWER)).json()["items"]
     assert [item["cpu_utilization"] for item in items] == [12.5, 12.5]
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["version"] == worker["version"]
     wrong = {"items": [sample(4, cpu_utilization=101)]}
-    refused = await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json=wrong)
-    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "items.0.cpu_utilization")
+    rejected = await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json=wrong)
+    assert (rejected.status_code, rejected.json()["errors"][0]["field"]) == (422, "items.0.cpu_utilization")
 
 
-async def test_a_batch_of_metrics_reads_the_workers_it_is_about_and_no_others(
+async def test_a_batch_of_metrics_reads_only_the_workers_it_names(
     plane: TestPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = await plane.running()
     await plane.create(name="other")
-    store, read = plane.parts.plane.store, list[str]()
+    store, read = plane.services.context.store, list[str]()
     get_many = store.get_many
 
-    async def noted(kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
-        found = await get_many(kind, document_ids)
-        read.extend(found)
-        return found
+    async def recorded(kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
+        documents = await get_many(kind, document_ids)
+        read.extend(documents)
+        return documents
 
-    monkeypatch.setattr(store, "get_many", noted)
+    monkeypatch.setattr(store, "get_many", recorded)
     monkeypatch.setattr(store, "find", None)
     ids = [f"w-none-{number}" for number in range(250)]
     ids.insert(240, worker["id"])
     at = clock.now().isoformat()
     items = [{"worker_id": one, "instance_id": "i-alpha", "collected_at": at} for one in ids]
-    answer = await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json={"items": items})
-    assert answer.json() == {"kept": 1, "dropped": 250}
+    response = await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json={"items": items})
+    assert response.json() == {"kept": 1, "dropped": 250}
     assert read == [worker["id"]]
 
 
-async def test_old_metrics_are_thinned_and_then_dropped(plane: TestPlane) -> None:
+async def test_old_metrics_are_downsampled_and_then_dropped(plane: TestPlane) -> None:
     worker = await plane.running()
     times = [clock.now() - timedelta(minutes=minute) for minute in reversed(range(60 * 5))]
-    figures = {"worker_id": worker["id"], "instance_id": "i-alpha"}
-    batch = {"items": [{**figures, "collected_at": at.isoformat()} for at in times]}
+    labels = {"worker_id": worker["id"], "instance_id": "i-alpha"}
+    batch = {"items": [{**labels, "collected_at": at.isoformat()} for at in times]}
     await plane.ask("POST", "/api/internal/workers/metrics", role=CONTROLLER, json=batch)
     since = (clock.now() - timedelta(hours=100)).isoformat().replace("+", "%2B")
     path = f"/api/workers/{worker['id']}/metrics?since={since}"
-    await plane.parts.metrics.tidy()
+    await plane.services.metrics.downsample()
     assert 120 + 3 * 12 - 2 <= len((await plane.ask("GET", path)).json()["items"]) <= 120 + 3 * 12 + 2
-    await MetricsService(plane.parts.plane, retention_hours=1.0).tidy()
+    await MetricsService(plane.services.context, retention_hours=1.0).downsample()
     assert 59 <= len((await plane.ask("GET", path)).json()["items"]) <= 61
 
 
@@ -551,7 +551,7 @@ async def test_explain_and_plan_show_the_last_decision(plane: TestPlane) -> None
     worker = await plane.create()
     decision = {
         "rule": "pending.launch",
-        "reason": "wanted RUNNING and nothing launched yet",
+        "reason": "desired status is RUNNING and no instance exists",
         "actions": ["launch t3.small"],
         "decided_at": "2026-01-17T10:30:00Z",
     }
@@ -564,7 +564,9 @@ async def test_explain_and_plan_show_the_last_decision(plane: TestPlane) -> None
     await plane.ask("POST", "/api/fleet/hold", json={"reason": "exam"})
     held = (await plane.ask("GET", f"/api/workers/{worker['id']}/explain", role=VIEWER)).json()
     assert "The whole fleet is on hold by operator" in held["summary"]
-    assert held["next"].startswith("Nothing is changed while the hold lasts; after it, an instance is launched")
+    assert held["next"].startswith(
+        "No changes are made while the hold is active; after that, an instance will be launched"
+    )
     plan = (await plane.ask("GET", "/api/plan", role=VIEWER)).json()
     assert [item["decision"]["actions"] for item in plan["items"]] == [["launch t3.small"]]
 
@@ -579,7 +581,7 @@ async def test_explain_and_plan_show_the_last_decision(plane: TestPlane) -> None
         ("/api/lablets?worker=a,%00", "worker"),
     ],
 )
-async def test_a_filter_that_nothing_can_match_is_told_by_its_name(plane: TestPlane, path: str, field: str) -> None:
-    answer = await plane.ask("GET", path, role=Role.VIEWER)
-    assert answer.status_code == 422, answer.text
-    assert answer.json()["detail"] == f"{field}: must not contain control characters"
+async def test_a_filter_that_nothing_can_match_is_rejected_by_name(plane: TestPlane, path: str, field: str) -> None:
+    response = await plane.ask("GET", path, role=Role.VIEWER)
+    assert response.status_code == 422, response.text
+    assert response.json()["detail"] == f"{field}: must not contain control characters"

@@ -1,4 +1,4 @@
-"""Lablets as a client of the API sees them."""
+"""The API of lablets from a client's view."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ async def define(plane: TestPlane, name: str = "ospf", version: str = "1", **fac
 
 
 async def make(plane: TestPlane, name: str = "first", definition: str = "ospf", **facts: Any) -> dict[str, Any]:
-    answer = await plane.ask("POST", "/api/lablets", json={"name": name, "definition": definition, **facts})
-    assert answer.status_code == 201, answer.text
-    made: dict[str, Any] = answer.json()
+    response = await plane.ask("POST", "/api/lablets", json={"name": name, "definition": definition, **facts})
+    assert response.status_code == 201, response.text
+    made: dict[str, Any] = response.json()
     return made
 
 
@@ -55,9 +55,9 @@ async def schedule(plane: TestPlane, lablet: dict[str, Any], worker: dict[str, A
 
 
 async def names(plane: TestPlane, query: str) -> list[str]:
-    answer = await plane.ask("GET", f"/api/lablets{query}", role=VIEWER)
-    assert answer.status_code == 200, answer.text
-    return [item["name"] for item in answer.json()["items"]]
+    response = await plane.ask("GET", f"/api/lablets{query}", role=VIEWER)
+    assert response.status_code == 200, response.text
+    return [item["name"] for item in response.json()["items"]]
 
 
 async def test_a_definition_is_made_once(plane: TestPlane) -> None:
@@ -86,13 +86,13 @@ async def test_lists_of_definitions_leave_their_topologies_out(plane: TestPlane)
     assert (await plane.ask("GET", "/api/lablet-definitions/ospf/3", role=VIEWER)).status_code == 404
 
 
-async def test_a_definition_is_switched_by_an_admin(plane: TestPlane) -> None:
+async def test_an_admin_enables_and_disables_a_definition(plane: TestPlane) -> None:
     await define(plane)
     path = "/api/lablet-definitions/ospf/1"
     assert (await plane.ask("POST", f"{path}/disable")).status_code == 403
     assert (await plane.ask("POST", f"{path}/disable", role=ADMIN)).json()["enabled"] is False
-    refused = await plane.ask("POST", "/api/lablets", json={"definition": "ospf@1"})
-    assert (refused.status_code, refused.json()["code"]) == (409, "not_possible_now")
+    rejected = await plane.ask("POST", "/api/lablets", json={"definition": "ospf@1"})
+    assert (rejected.status_code, rejected.json()["code"]) == (409, "not_possible_now")
     assert (await plane.ask("POST", f"{path}/enable", role=ADMIN)).json()["enabled"] is True
     await make(plane)
 
@@ -109,7 +109,7 @@ async def test_a_lablet_is_made_once_for_one_key(plane: TestPlane) -> None:
     assert len(await names(plane, "")) == 1
 
 
-async def test_what_cannot_be_asked_is_refused_in_words(plane: TestPlane) -> None:
+async def test_invalid_requests_are_rejected_with_a_reason(plane: TestPlane) -> None:
     await define(plane)
     unknown = await plane.ask("POST", "/api/lablets", json={"definition": "rip"})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
@@ -163,14 +163,14 @@ async def test_a_lablet_goes_through_its_life(plane: TestPlane) -> None:
         ("RUNNING", {"lab_id": "lab-1", "endpoints": [{"node": "R1", "addresses": ["10.0.0.1"]}]}),
     ):
         write = {"status": status, "version": lablet["version"], "reason": "seen", **facts}
-        answer = await plane.ask("POST", f"{path}/status", role=CONTROLLER, json=write)
-        assert answer.status_code == 200, answer.text
-        lablet = answer.json()
+        response = await plane.ask("POST", f"{path}/status", role=CONTROLLER, json=write)
+        assert response.status_code == 200, response.text
+        lablet = response.json()
     assert lablet["endpoints"][0]["addresses"] == ["10.0.0.1"]
     illegal = {"status": "SCHEDULED", "version": lablet["version"], "reason": "no"}
-    refused = await plane.ask("POST", f"{path}/status", role=CONTROLLER, json=illegal)
-    assert (refused.status_code, refused.json()["code"]) == (409, "illegal_transition")
-    assert refused.json()["current"] == {"status": "RUNNING"}
+    rejected = await plane.ask("POST", f"{path}/status", role=CONTROLLER, json=illegal)
+    assert (rejected.status_code, rejected.json()["code"]) == (409, "illegal_transition")
+    assert rejected.json()["current"] == {"status": "RUNNING"}
     ended = await plane.ask("POST", f"/api/lablets/{lablet['id']}/terminate", json={"reason": "done"})
     assert (ended.status_code, ended.json()["wanted"], ended.json()["status"]) == (202, False, "RUNNING")
     stale = {"status": "STOPPING", "version": lablet["version"], "reason": "x"}
@@ -212,7 +212,7 @@ async def test_a_fleet_on_hold_or_not_yet_swept_places_nothing(plane: TestPlane)
     await plane.ask("POST", "/api/internal/leadership", role=CONTROLLER, json={"term": 6}, headers=newer)
     early = await schedule(plane, lablet, worker, **newer)
     assert (early.status_code, early.json()["code"]) == (409, "not_possible_now")
-    assert "start-up sweep" in early.json()["detail"]
+    assert "startup sweep" in early.json()["detail"]
 
 
 async def test_controllers_read_lablets_definitions_templates_and_leaders(plane: TestPlane) -> None:
@@ -222,9 +222,9 @@ async def test_controllers_read_lablets_definitions_templates_and_leaders(plane:
     await schedule(plane, lablet, worker)
 
     async def read(path: str) -> Any:
-        answer = await plane.ask("GET", f"/api/internal/{path}", role=CONTROLLER)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = await plane.ask("GET", f"/api/internal/{path}", role=CONTROLLER)
+        assert response.status_code == 200, response.text
+        return response.json()
 
     assert len((await read("lablets"))["items"]) == 2
     assert [each["name"] for each in (await read("lablets?exclude_statuses=SCHEDULED"))["items"]] == ["second"]
@@ -236,17 +236,17 @@ async def test_controllers_read_lablets_definitions_templates_and_leaders(plane:
     assert (leader["controller"], leader["term"], leader["startup_sweep_done"]) == ("worker-controller", 5, True)
 
 
-async def test_the_stream_tells_of_lablets(plane: TestPlane) -> None:
+async def test_the_stream_publishes_lablet_events(plane: TestPlane) -> None:
     await define(plane)
-    events = plane.parts.stream.subscribe(EventFilter(topics=frozenset({"lablet", "lablet-history"})))
+    events = plane.services.stream.subscribe(EventFilter(topics=frozenset({"lablet", "lablet-history"})))
     assert (await anext(events)).startswith(b"retry:")
     lablet = await make(plane)
-    heard = b""
-    while heard.count(b"event:") < 2:
-        heard += await anext(events)
+    stream = b""
+    while stream.count(b"event:") < 2:
+        stream += await anext(events)
     await events.aclose()
-    told = [json.loads(line.removeprefix(b"data: ")) for line in heard.splitlines() if line.startswith(b"data:")]
-    assert [told[0].get("to_status"), told[1].get("id")] == ["PENDING_SCHEDULING", lablet["id"]]
+    received = [json.loads(line.removeprefix(b"data: ")) for line in stream.splitlines() if line.startswith(b"data:")]
+    assert [received[0].get("to_status"), received[1].get("id")] == ["PENDING_SCHEDULING", lablet["id"]]
 
 
 async def test_an_explanation_says_what_is_on_the_worker(plane: TestPlane) -> None:
@@ -255,9 +255,9 @@ async def test_an_explanation_says_what_is_on_the_worker(plane: TestPlane) -> No
     path = f"/api/workers/{worker['id']}/explain"
     assert "lablet" not in (await plane.ask("GET", path, role=VIEWER)).json()["summary"].split("unless")[0]
     await schedule(plane, await make(plane), worker)
-    told = (await plane.ask("GET", path, role=VIEWER)).json()
-    assert "1 lablet is assigned to it." in told["summary"]
-    assert told["next"] == "It goes on running and is not paused as long as a lablet is assigned to it."
+    received = (await plane.ask("GET", path, role=VIEWER)).json()
+    assert "1 lablet is assigned to it." in received["summary"]
+    assert received["next"] == "It keeps running and is not paused while a lablet is assigned to it."
 
 
 async def test_scale_down_waits_for_lablets_and_a_person_does_not(plane: TestPlane) -> None:
@@ -271,7 +271,7 @@ async def test_scale_down_waits_for_lablets_and_a_person_does_not(plane: TestPla
     assert (stopped.status_code, stopped.json()["desired_status"]) == (202, "STOPPED")
 
 
-async def test_what_cml_offers_is_taken_over_and_belongs_to_one_instance(plane: TestPlane) -> None:
+async def test_offered_node_definitions_are_stored_for_one_instance(plane: TestPlane) -> None:
     worker = await plane.running()
     offers = {"cml_version": "2.9.0", "node_definitions": ["iosv", "alpine"]}
     worker = await plane.report(worker, "RUNNING", **offers)

@@ -1,4 +1,4 @@
-"""The OpenAPI document says how to sign in, what each part means, and shows what works."""
+"""The OpenAPI document: authentication, roles, descriptions, references and examples."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from pydantic import BaseModel
 import lcm.model
 from lcm.control_plane.http import pagination
 from lcm.control_plane.http.api import auth
-from lcm.control_plane.http.api import auth as session
-from lcm.control_plane.http.examples.workers import worker_examples
+from lcm.control_plane.http.openapi import load_examples
 from tests.support.virtual.control_plane import serving_plane
 from tests.unit.control_plane.http.test_api import NEEDED
 
@@ -38,16 +37,16 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 
 def models() -> dict[str, type[BaseModel]]:
     found = pkgutil.walk_packages(lcm.model.__path__, "lcm.model.")
-    rooms = [importlib.import_module(module.name) for module in found]
+    modules = [importlib.import_module(module.name) for module in found]
     return {
-        name: kind
-        for room in (*rooms, auth, pagination, session)
-        for name, kind in vars(room).items()
-        if isinstance(kind, type) and issubclass(kind, BaseModel)
+        name: value
+        for module in (*modules, auth, pagination)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, BaseModel)
     }
 
 
-async def test_every_route_but_the_open_ones_asks_for_a_token_or_a_session(document: dict[str, Any]) -> None:
+async def test_every_route_but_the_open_ones_requires_a_token_or_a_session(document: dict[str, Any]) -> None:
     schemes = document["components"]["securitySchemes"]
     assert (schemes["bearer"]["type"], schemes["bearer"]["scheme"]) == ("http", "bearer")
     assert (schemes["session"]["type"], schemes["session"]["in"]) == ("apiKey", "cookie")
@@ -61,7 +60,7 @@ async def test_the_role_it_names_is_the_one_that_is_checked(document: dict[str, 
         needed = NEEDED[method, path]
         assert operation.get("x-lcm-role") == (None if needed is None else needed.value), (method, path)
         if needed is not None:
-            assert operation["description"].endswith(f"Needs the role {needed.value}.")
+            assert operation["description"].endswith(f"Requires the role {needed.value}.")
 
 
 async def test_everything_is_described(document: dict[str, Any]) -> None:
@@ -71,23 +70,57 @@ async def test_everything_is_described(document: dict[str, Any]) -> None:
             assert parameter.get("description"), (method, path, parameter["name"])
 
 
-async def test_every_body_and_every_answer_has_an_example(document: dict[str, Any]) -> None:
+async def test_every_request_and_response_body_has_an_example(document: dict[str, Any]) -> None:
     for method, path, operation in operations(document):
         if "requestBody" in operation:
             assert "example" in operation["requestBody"]["content"]["application/json"], (method, path)
-        told = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
-        for answer in told:
-            content = answer.get("content", {}).get("application/json")
+        responses = [response for status, response in operation["responses"].items() if status.startswith("2")]
+        for response in responses:
+            content = response.get("content", {}).get("application/json")
             assert (method, path) in WITHOUT_JSON or (content and "example" in content), (method, path)
 
 
-@pytest.mark.parametrize("name", sorted(worker_examples()))
-def test_every_example_is_one(name: str) -> None:
-    """It fits its model, which passes over nothing that the example has."""
-    kind, shown = models()[name], worker_examples()[name]
-    read = kind.model_validate(shown)
-    again = read.model_dump(mode="json", by_alias=True)
-    assert set(shown) <= set(again)
+@pytest.mark.parametrize("name", sorted(load_examples()))
+def test_every_example_is_valid(name: str) -> None:
+    """It fits its model, and the model ignores none of its fields."""
+    example = load_examples()[name]
+    parsed = models()[name].model_validate(example)
+    assert set(example) <= set(parsed.model_dump(mode="json", by_alias=True))
+
+
+async def test_every_example_is_used(document: dict[str, Any]) -> None:
+    shown = set()
+    for _, _, operation in operations(document):
+        for part in (operation.get("requestBody", {}), *operation["responses"].values()):
+            for content in part.get("content", {}).values():
+                alternatives = content["schema"].get("anyOf", [content["schema"]]) if "schema" in content else []
+                shown |= {str(each.get("$ref", "")).rpartition("/")[2] for each in alternatives}
+    names = {name.removesuffix("-Input").removesuffix("-Output") for name in shown}
+    assert set(load_examples()) <= names
+
+
+async def test_every_reference_resolves(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+
+    def references(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                yield value["$ref"]
+            for part in value.values():
+                yield from references(part)
+        elif isinstance(value, list):
+            for part in value:
+                yield from references(part)
+
+    found = set(references(document))
+    assert found >= {"#/components/schemas/Problem", "#/components/schemas/ProblemCode"}
+    assert found <= {f"#/components/schemas/{name}" for name in schemas}
+
+
+async def test_schemas_are_named_by_nouns(document: dict[str, Any]) -> None:
+    names = set(document["components"]["schemas"])
+    assert {"WorkerPage", "HistoryPage", "LabletPage", "AuditPage"} <= names
+    assert not [name for name in names if "_" in name]
 
 
 async def test_open_routes_of_the_process_stay_open() -> None:

@@ -1,4 +1,4 @@
-"""The switchboard chooses what the app's own router would, and spares it the walk."""
+"""The route index chooses the same route as the app's own router."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ METHODS = ["GET", "POST", "DELETE"]
 
 @st.composite
 def templates(draw: st.DrawFn) -> str:
-    """A path with at most one parameter of each name; now and then one that takes in the rest."""
+    """A path with distinct parameters; sometimes the last one matches the rest of the path."""
     parts = draw(st.lists(st.sampled_from(SEGMENTS), min_size=1, max_size=3))
     named = [part.replace("x", f"x{number}") for number, part in enumerate(parts)]
     rest = ["{rest:path}"] if draw(st.integers(0, 4)) == 0 else []
@@ -33,66 +33,66 @@ def templates(draw: st.DrawFn) -> str:
 
 
 ROUTES = st.lists(st.tuples(templates(), st.sampled_from(METHODS)), min_size=1, max_size=8)
-ASKED = st.tuples(
+REQUESTS = st.tuples(
     st.lists(st.sampled_from(["a", "b", "c", "7", "a.js", ""]), min_size=1, max_size=4), st.sampled_from(METHODS)
 )
 
 
 def routed(routes: list[tuple[str, str]]) -> APIRouter:
-    """Routes that answer with their number and what they took from the path."""
+    """Routes that return their number and path parameters."""
     router = APIRouter()
     for number, (path, method) in enumerate(routes):
 
-        async def answer(request: Request, number: int = number) -> PlainTextResponse:
+        async def endpoint(request: Request, number: int = number) -> PlainTextResponse:
             return PlainTextResponse(f"{number} {dict(request.path_params)} {request.scope['router'] is not None}")
 
-        router.add_route(path, answer, methods=[method])
+        router.add_route(path, endpoint, methods=[method])
     return router
 
 
-async def asked(app: FastAPI, method: str, path: str) -> tuple[int, str, str | None]:
+async def send(app: FastAPI, method: str, path: str) -> tuple[int, str, str | None]:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as client:
-        answer = await client.request(method, f"http://lcm.test{path}")
-    return answer.status_code, answer.text, answer.headers.get("Allow")
+        response = await client.request(method, f"http://lcm.test{path}")
+    return response.status_code, response.text, response.headers.get("Allow")
 
 
-@given(routes=ROUTES, questions=st.lists(ASKED, min_size=1, max_size=6))
-async def test_every_request_is_answered_as_without_it(
-    routes: list[tuple[str, str]], questions: list[tuple[list[str], str]]
+@given(routes=ROUTES, requests=st.lists(REQUESTS, min_size=1, max_size=6))
+async def test_the_index_chooses_the_same_route_as_the_router(
+    routes: list[tuple[str, str]], requests: list[tuple[list[str], str]]
 ) -> None:
-    plain, quick = FastAPI(redirect_slashes=False), FastAPI(redirect_slashes=False)
-    for app in (plain, quick):
+    plain, indexed = FastAPI(redirect_slashes=False), FastAPI(redirect_slashes=False)
+    for app in (plain, indexed):
         routing.include_routes(app, routed(routes))
-    routing.install_route_index(quick)
-    for segments, method in questions:
+    routing.install_route_index(indexed)
+    for segments, method in requests:
         path = "/" + "/".join(segments)
-        assert await asked(quick, method, path) == await asked(plain, method, path), (method, path)
+        assert await send(indexed, method, path) == await send(plain, method, path), (method, path)
 
 
-async def test_no_known_path_is_looked_for_by_walking() -> None:
-    walked = []
+async def test_no_known_path_falls_back_to_the_router() -> None:
+    fallbacks = []
 
-    async def walk(scope: Scope, receive: Receive, send: Send) -> None:
-        walked.append((scope["method"], scope["path"]))
+    async def fallback(scope: Scope, receive: Receive, send: Send) -> None:
+        fallbacks.append((scope["method"], scope["path"]))
 
     async with serving_plane() as plane:
         router = plane.app.router
-        known = [route for route in router.routes if isinstance(route, APIRoute)]
-        router.middleware_stack = walk
+        routes = [route for route in router.routes if isinstance(route, APIRoute)]
+        router.middleware_stack = fallback
         router.middleware_stack = RouteIndex(router)
-        for route in known:
+        for route in routes:
             path = re.sub(r"\{[^}]*\}", "1", route.path)
             for method in sorted(route.methods or ()):
                 if not path.endswith("/stream"):
                     await plane.ask(method, path, role=None)
-    assert walked == []
-    assert len(known) > 100
+    assert fallbacks == []
+    assert len(routes) > 100
 
 
-async def test_routes_that_come_later_are_found_by_walking() -> None:
+async def test_routes_added_later_are_found_by_the_router() -> None:
     app = FastAPI(redirect_slashes=False)
     routing.include_routes(app, routed([("/a/{x}", "GET")]))
     routing.install_route_index(app)
     app.include_router(routed([("/a/b", "GET"), ("/c", "GET")]))
-    assert (await asked(app, "GET", "/a/b"))[1].startswith("0 {'x': 'b'}")
-    assert (await asked(app, "GET", "/c"))[1].startswith("1 {}")
+    assert (await send(app, "GET", "/a/b"))[1].startswith("0 {'x': 'b'}")
+    assert (await send(app, "GET", "/c"))[1].startswith("1 {}")

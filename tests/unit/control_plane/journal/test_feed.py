@@ -1,4 +1,4 @@
-"""The feed of the journal: every line once and in order, whatever fails meanwhile."""
+"""The journal feed: every entry once and in order, whatever fails meanwhile."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ class FaultyStore(MemoryStore):
         self.error: Exception | None = None
         self.reads = 0
 
-    async def journal(self, **query: object) -> Sequence[JournalEntry]:
+    async def read_journal(self, **query: object) -> Sequence[JournalEntry]:
         self.reads += 1
         if self.error is not None:
             raise self.error
-        return await super().journal(**query)  # type: ignore[arg-type]
+        return await super().read_journal(**query)  # type: ignore[arg-type]
 
 
 class Listener:
-    """Keeps what it was told."""
+    """Records what was delivered."""
 
     def __init__(self, name: str = "listener") -> None:
         self.name = name
         self.subjects: list[str] = []
         self.batches: list[int] = []
         self.gaps = 0
-        self.fail_lines = False
+        self.fail_entries = False
         self.fail_gap = False
         self.hang = False
 
-    def gap(self) -> None:
+    def on_gap(self) -> None:
         if self.fail_gap:
-            raise RuntimeError("cannot look")
+            raise RuntimeError("cannot read")
         self.gaps += 1
 
-    async def lines(self, batch: Sequence[JournalEntry]) -> None:
-        if self.fail_lines:
+    async def on_entries(self, batch: Sequence[JournalEntry]) -> None:
+        if self.fail_entries:
             raise RuntimeError("cannot take it")
         if self.hang:
             await asyncio.sleep(3600)
@@ -81,11 +81,11 @@ async def feed(store: FaultyStore) -> AsyncIterator[JournalFeed]:
 
 
 async def settled() -> None:
-    """Let everything happen that needs no time."""
+    """Let everything run that needs no time."""
     await asyncio.sleep(0.001)
 
 
-async def test_what_was_there_before_is_not_told_but_that_there_was_something(store: FaultyStore) -> None:
+async def test_earlier_entries_are_reported_as_a_gap_and_not_delivered(store: FaultyStore) -> None:
     await add(store, "old")
     feed, listener = JournalFeed(store), Listener()
     feed.subscribe(listener)
@@ -100,7 +100,7 @@ async def test_what_was_there_before_is_not_told_but_that_there_was_something(st
     await feed.stop()
 
 
-async def test_a_wake_brings_lines_at_once_and_a_poll_those_of_other_processes(
+async def test_a_wake_delivers_at_once_and_a_poll_delivers_entries_of_other_processes(
     store: FaultyStore, feed: JournalFeed
 ) -> None:
     listener = Listener()
@@ -117,7 +117,7 @@ async def test_a_wake_brings_lines_at_once_and_a_poll_those_of_other_processes(
     assert listener.subjects == ["ours", "theirs"]
 
 
-async def test_many_lines_come_in_order_and_in_batches(store: FaultyStore, feed: JournalFeed) -> None:
+async def test_many_entries_are_delivered_in_order_and_in_batches(store: FaultyStore, feed: JournalFeed) -> None:
     listener = Listener()
     feed.subscribe(listener)
     await settled()
@@ -137,7 +137,7 @@ async def test_a_quiet_journal_costs_one_read_a_poll(store: FaultyStore, feed: J
     assert store.reads <= 61
 
 
-async def test_a_commit_while_the_journal_is_read_is_not_overlooked(store: FaultyStore, feed: JournalFeed) -> None:
+async def test_a_commit_during_a_read_is_not_missed(store: FaultyStore, feed: JournalFeed) -> None:
     listener = Listener()
     feed.subscribe(listener)
     await settled()
@@ -150,15 +150,15 @@ async def test_a_commit_while_the_journal_is_read_is_not_overlooked(store: Fault
     assert listener.subjects == [f"s{number}" for number in range(50)]
 
 
-@pytest.mark.parametrize("trouble", ["fail_lines", "hang"])
-async def test_one_that_fails_is_told_of_a_gap_and_the_others_of_every_line(
-    store: FaultyStore, feed: JournalFeed, trouble: str
+@pytest.mark.parametrize("fault", ["fail_entries", "hang"])
+async def test_a_failing_subscriber_gets_a_gap_and_the_others_every_entry(
+    store: FaultyStore, feed: JournalFeed, fault: str
 ) -> None:
     bad, good = Listener("bad"), Listener("good")
     feed.subscribe(bad)
     feed.subscribe(good)
     await settled()
-    setattr(bad, trouble, True)
+    setattr(bad, fault, True)
     with capture_logs() as logs:
         for subject in "abc":
             await add(store, subject)
@@ -167,14 +167,14 @@ async def test_one_that_fails_is_told_of_a_gap_and_the_others_of_every_line(
     assert good.subjects == ["a", "b", "c"]
     assert (good.gaps, bad.gaps) == (1, 4)
     assert [line["subscriber"] for line in logs] == ["bad"]
-    setattr(bad, trouble, False)
+    setattr(bad, fault, False)
     await add(store, "d")
     feed.wake()
     await settled()
     assert bad.subjects == ["d"]
 
 
-async def test_one_that_cannot_be_told_of_a_gap_gets_no_lines_until_it_can(
+async def test_a_subscriber_that_fails_on_a_gap_gets_no_entries_until_it_succeeds(
     store: FaultyStore, feed: JournalFeed
 ) -> None:
     bad = Listener()
@@ -225,7 +225,7 @@ async def test_a_store_that_is_down_at_the_start_is_waited_for(store: FaultyStor
     await feed.stop()
 
 
-async def test_a_place_that_the_store_does_not_know_is_a_gap(store: FaultyStore, feed: JournalFeed) -> None:
+async def test_an_unknown_position_is_a_gap(store: FaultyStore, feed: JournalFeed) -> None:
     listener = Listener()
     feed.subscribe(listener)
     await settled()
@@ -239,7 +239,7 @@ async def test_a_place_that_the_store_does_not_know_is_a_gap(store: FaultyStore,
     assert listener.subjects == ["a"]
 
 
-async def test_whoever_leaves_hears_no_more(store: FaultyStore, feed: JournalFeed) -> None:
+async def test_an_ended_subscription_gets_no_more_entries(store: FaultyStore, feed: JournalFeed) -> None:
     listener = Listener()
     leave = feed.subscribe(listener)
     await settled()

@@ -1,4 +1,4 @@
-"""The mirror: keys equal records after every trouble, and nothing is written that nobody must react to."""
+"""The mirror: keys equal records after every fault, and nothing is written that no controller must react to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_a_worker_appears_changes_and_goes_at_once(world: World) -> None:
-    """Seed 002 §5 and §7: what the watch sees."""
+    """controllers.md#watch: what the watch sees."""
     plane = await world.plane()
     await plane.add(a_worker(tags={"secret": "canary"}))
     await asyncio.sleep(SOON)
@@ -45,7 +45,7 @@ async def test_a_worker_appears_changes_and_goes_at_once(world: World) -> None:
     await plane.edit(status="TERMINATED")
     await asyncio.sleep(SOON)
     assert world.keys == {}
-    assert (plane.mirror.figures.written, plane.mirror.figures.deleted, plane.mirror.figures.mended) == (2, 1, 0)
+    assert (plane.mirror.counters.written, plane.mirror.counters.deleted, plane.mirror.counters.mended) == (2, 1, 0)
     assert plane.mirror.readiness() == []
 
 
@@ -65,7 +65,7 @@ async def test_a_steady_fleet_causes_no_event(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", ["cut", "hang"])
-async def test_an_outage_of_an_hour_is_healed(world: World, fault: str) -> None:
+async def test_an_outage_of_an_hour_is_repaired(world: World, fault: str) -> None:
     plane = await world.plane()
     await plane.add(*fleet(30))
     await asyncio.sleep(SOON)
@@ -80,12 +80,12 @@ async def test_an_outage_of_an_hour_is_healed(world: World, fault: str) -> None:
         await asyncio.sleep(60)
         reasons = plane.mirror.readiness()
         assert reasons[0].startswith("coordination: ")
-        assert "wait, the longest for 3" in reasons[1]
+        assert "pending, the oldest for 3" in reasons[1]
         assert plane.mirror.pending == 22
         assert sum(plane.coordination.calls.values()) < 4_000
         setattr(plane.coordination, fault, False)
         await asyncio.sleep(AFTER_AN_OUTAGE + (6.0 if fault == "hang" else 0.0))
-    assert await world.in_step()
+    assert await world.in_sync()
     assert (plane.mirror.readiness(), plane.mirror.pending, plane.mirror.lag) == ([], 0, 0.0)
     assert [line["log_level"] for line in logs] == ["warning", "info"]
 
@@ -105,10 +105,10 @@ async def test_an_outage_at_the_start_is_waited_for(world: World) -> None:
     await asyncio.sleep(600)
     coordination.cut = False
     await asyncio.sleep(AFTER_AN_OUTAGE)
-    assert await world.in_step()
+    assert await world.in_sync()
 
 
-async def test_a_worker_that_changes_all_the_time_waits_once(world: World) -> None:
+async def test_a_worker_that_changes_all_the_time_is_queued_once(world: World) -> None:
     plane = await world.plane()
     await plane.add(a_worker())
     await asyncio.sleep(SOON)
@@ -119,27 +119,27 @@ async def test_a_worker_that_changes_all_the_time_waits_once(world: World) -> No
     assert plane.mirror.pending == 1
     plane.coordination.cut = False
     await asyncio.sleep(AFTER_AN_OUTAGE)
-    assert world.versions_told() == [1, 501]
+    assert world.versions_seen() == [1, 501]
 
 
-async def test_a_lost_answer_is_read_back_and_nothing_is_written_twice(world: World) -> None:
+async def test_a_lost_response_is_read_back_and_nothing_is_written_twice(world: World) -> None:
     plane = await world.plane()
     changes: list[dict[str, Any]] = [{}, {"desired_status": "STOPPED"}, {"status": "TERMINATED"}]
     for change in changes:
         plane.coordination.lose_next_reply = True
         await (plane.edit(**change) if change else plane.add(a_worker()))
         await asyncio.sleep(SOON)
-        assert await world.in_step()
-    assert world.versions_told() == [1, 2, None]
+        assert await world.in_sync()
+    assert world.versions_seen() == [1, 2, None]
 
 
-async def test_what_somebody_did_to_the_keys_is_mended(world: World) -> None:
+async def test_manual_changes_of_keys_are_repaired(world: World) -> None:
     plane = await world.plane()
     await plane.add(*fleet(6))
     await plane.edit("w-1", desired_status="STOPPED")
     await plane.edit("w-5", status="TERMINATED")
     await asyncio.sleep(SOON)
-    mended = plane.mirror.figures.mended
+    mended = plane.mirror.counters.mended
     world.server.delete("/workers/w-0")
     world.by_hand("w-1", b'{"id":"w-1","version":1}')
     world.by_hand("w-2", b"\xff garbage")
@@ -149,8 +149,8 @@ async def test_what_somebody_did_to_the_keys_is_mended(world: World) -> None:
     world.by_hand("w-6", b"nobody")
     world.by_hand("x" * 2000, b"no id can be this long")
     await asyncio.sleep(311)
-    assert await world.in_step()
-    assert plane.mirror.figures.mended - mended == 8
+    assert await world.in_sync()
+    assert plane.mirror.counters.mended - mended == 8
 
 
 async def test_a_key_deleted_by_hand_is_written_with_the_next_change(world: World) -> None:
@@ -160,10 +160,10 @@ async def test_a_key_deleted_by_hand_is_written_with_the_next_change(world: Worl
     world.server.delete("/workers/w-1")
     await plane.edit(desired_status="STOPPED")
     await asyncio.sleep(SOON)
-    assert await world.in_step()
+    assert await world.in_sync()
 
 
-async def test_a_control_plane_that_was_restarted_mends_what_changed_meanwhile(world: World) -> None:
+async def test_a_restarted_control_plane_repairs_what_changed_meanwhile(world: World) -> None:
     first = await world.plane()
     await first.add(*fleet(5))
     await asyncio.sleep(SOON)
@@ -172,9 +172,9 @@ async def test_a_control_plane_that_was_restarted_mends_what_changed_meanwhile(w
     await first.edit("w-1", status="TERMINATED")
     await first.add(a_worker(id="new", name="new"))
     second = await world.plane()
-    assert await world.in_step()
-    assert second.mirror.figures.mended == 3
-    assert second.mirror.figures.written == 2
+    assert await world.in_sync()
+    assert second.mirror.counters.mended == 3
+    assert second.mirror.counters.written == 2
 
 
 async def test_an_etcd_that_was_replaced_is_filled_again(world: World) -> None:
@@ -187,7 +187,7 @@ async def test_an_etcd_that_was_replaced_is_filled_again(world: World) -> None:
     plane.coordination.inner = MemoryCoordination(world.server)
     plane.coordination.cut = False
     await asyncio.sleep(AFTER_AN_OUTAGE)
-    assert await world.in_step()
+    assert await world.in_sync()
     assert len(world.keys) == 50
 
 
@@ -198,16 +198,16 @@ async def test_a_thousand_workers_are_compared_page_by_page(world: World) -> Non
         await plane.add(*fleet(1000)[start : start + 100])
     second = await world.plane()
     await asyncio.sleep(1)
-    assert await world.in_step()
-    assert second.mirror.figures.written == 1000
+    assert await world.in_sync()
+    assert second.mirror.counters.written == 1000
     revision = world.server.revision
-    second.mirror.gap()
+    second.mirror.on_gap()
     await asyncio.sleep(1)
-    assert (second.mirror.figures.comparisons, world.server.revision) == (2, revision)
+    assert (second.mirror.counters.comparisons, world.server.revision) == (2, revision)
 
 
 class OneBadKey(FaultyCoordination):
-    """One key cannot be written, for a reason of its own."""
+    """One key cannot be written, for a reason that concerns only this key."""
 
     error: Exception = CoordinationUnavailableError("this one is never available")
 
@@ -223,7 +223,7 @@ class OneBadKey(FaultyCoordination):
 @pytest.mark.parametrize(
     "error", [CoordinationUnavailableError("busy"), CoordinationDeniedError("not for you"), RuntimeError("a bug")]
 )
-async def test_a_key_that_cannot_be_written_holds_up_no_other(world: World, error: Exception) -> None:
+async def test_a_key_that_cannot_be_written_blocks_no_other(world: World, error: Exception) -> None:
     coordination = OneBadKey(MemoryCoordination(world.server))
     coordination.error = error
     plane = await world.plane(coordination)
@@ -233,10 +233,10 @@ async def test_a_key_that_cannot_be_written_holds_up_no_other(world: World, erro
         assert len(world.keys) == 39
         await asyncio.sleep(3600)
     assert coordination.calls["bad"] < 150
-    assert plane.mirror.figures.failed == coordination.calls["bad"]
+    assert plane.mirror.counters.failed == coordination.calls["bad"]
     assert plane.mirror.pending == 1
     (reason,) = plane.mirror.readiness()
-    assert reason.startswith("mirror of workers: 1 wait")
+    assert reason.startswith("mirror of workers: 1 pending")
     assert len(logs) == (0 if isinstance(error, CoordinationUnavailableError) else 1)
     coordination.error = CoordinationUnavailableError("busy")
 
@@ -251,7 +251,7 @@ async def test_a_store_that_is_down_deletes_nothing(world: World, monkeypatch: p
         raise StoreUnavailableError("no primary")
 
     with monkeypatch.context() as patch:
-        for name in ("get", "find", "journal"):
+        for name in ("get", "find", "read_journal"):
             patch.setattr(plane.store, name, down)
         world.by_hand("w-9", b"superfluous")
         await asyncio.sleep(1200)
@@ -259,4 +259,4 @@ async def test_a_store_that_is_down_deletes_nothing(world: World, monkeypatch: p
         assert plane.feed.readiness()
         assert not [reason for reason in plane.mirror.readiness() if reason.startswith("coordination")]
     await asyncio.sleep(20)
-    assert await world.in_step()
+    assert await world.in_sync()

@@ -20,11 +20,11 @@ from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-# A key that somebody changed is found by the next comparison, at most 300 s after a call that may hang for 6 s and a
-# pause of 11 s; one that is newer than its record is then put back after 60 s; a retry comes 33 s after the last.
+# A key that was changed by hand is found by the next comparison, at most 300 s after a call that may hang for 6 s and a
+# pause of 11 s; a key newer than its record is then overwritten after 60 s; a retry comes 33 s after the last attempt.
 POLL = 5.0
 BOUND = POLL + 300.0 + 17.0 + 60.0 + 33.0
-# Without anybody's hand in the keys only retries and probes have to come round.
+# Without manual changes of keys, only retries and probes have to come round.
 BOUND_OF_OUTAGES = POLL + 6.0 + 33.0 + 6.0
 
 WORKERS = [f"w-{number}" for number in range(3)]
@@ -73,7 +73,7 @@ class Storm:
         elif self.server.get(PREFIX + worker_id):
             self.server.delete(PREFIX + worker_id)
 
-    async def in_step(self) -> bool:
+    async def in_sync(self) -> bool:
         keys = {item.key.removeprefix(PREFIX): read_value(item.value) for item in self.server.items(PREFIX)}
         return keys == await expected_keys(self.disk)
 
@@ -87,7 +87,7 @@ class Storm:
             network.cut = network.hang = network.lose_next_reply = network.fail_watches = False
             network.delay = 0.0
         await asyncio.sleep(bound)
-        assert await self.in_step()
+        assert await self.in_sync()
         revision = self.server.revision
         await asyncio.sleep(310)
         assert self.server.revision == revision, "there was nothing left to do"

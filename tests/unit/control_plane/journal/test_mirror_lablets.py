@@ -1,4 +1,4 @@
-"""Lablets in coordination: what controllers must react to, under a prefix of their own, and only while they live."""
+"""Lablets in coordination: what controllers must react to, under their own prefix, and only until they end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_lablet_has_a_key_from_its_first_moment_to_its_last() -> None:
         await service.stop()
 
 
-async def test_what_somebody_changed_by_hand_is_mended() -> None:
+async def test_manual_changes_of_keys_are_repaired() -> None:
     desk, server = await LabletDesk().open(), MemoryServer()
     await desk.define()
     lablet, ended = await desk.make(), await desk.end(await desk.make(name="over"))

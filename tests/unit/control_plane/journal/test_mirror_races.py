@@ -29,7 +29,7 @@ async def world() -> AsyncIterator[World]:
 
 
 class LateList(FaultyCoordination):
-    """Lists are on their way for a while: they tell what was."""
+    """Lists arrive late: they show an older state."""
 
     on_their_way = 0.0
 
@@ -40,24 +40,22 @@ class LateList(FaultyCoordination):
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_key_newer_than_its_record_is_left_alone_until_the_store_is_surely_behind(
-    world: World, known: bool
-) -> None:
+async def test_a_key_newer_than_its_record_stays_until_the_store_is_surely_behind(world: World, known: bool) -> None:
     plane = await world.plane()
     if known:
         await plane.add(a_worker())
     await asyncio.sleep(SOON)
     newer = b'{"id":"w-1","status":"RUNNING","desired_status":"RUNNING","generation":1,"version":7}'
     world.by_hand("w-1", newer)
-    plane.mirror.gap()
+    plane.mirror.on_gap()
     if known:
         await plane.edit(desired_status="STOPPED")
     await asyncio.sleep(59)
     assert world.server.items(PREFIX)[0].value == newer
     with capture_logs() as logs:
         await asyncio.sleep(2)
-    assert await world.in_step()
-    assert [line["had"] for line in logs] == [7]
+    assert await world.in_sync()
+    assert [line["version"] for line in logs] == [7]
 
 
 async def test_a_newer_key_of_another_control_plane_is_never_overwritten(world: World) -> None:
@@ -69,8 +67,8 @@ async def test_a_newer_key_of_another_control_plane_is_never_overwritten(world: 
     await asyncio.sleep(1.1)  # the slow one is about to write version 2
     await quick.edit(desired_status="RUNNING")
     await asyncio.sleep(300)
-    assert await world.in_step()
-    assert world.versions_told() == [1, 2, 3]
+    assert await world.in_sync()
+    assert world.versions_seen() == [1, 2, 3]
 
 
 async def test_several_control_planes_write_each_change_once(world: World) -> None:
@@ -82,45 +80,45 @@ async def test_several_control_planes_write_each_change_once(world: World) -> No
     await asyncio.sleep(2)
     await planes[1].edit("w-0", status="TERMINATED")
     await asyncio.sleep(600)
-    assert await world.in_step()
-    assert world.versions_told("w-0") == [1, 2, None]
-    assert all(world.versions_told(f"w-{number}") == [1, 2] for number in range(1, 10))
+    assert await world.in_sync()
+    assert world.versions_seen("w-0") == [1, 2, None]
+    assert all(world.versions_seen(f"w-{number}") == [1, 2] for number in range(1, 10))
 
 
-async def test_a_key_of_a_worker_made_meanwhile_is_not_deleted_as_superfluous(world: World) -> None:
+async def test_the_key_of_a_worker_created_meanwhile_is_not_deleted(world: World) -> None:
     slow, quick = await world.plane(), await world.plane()
     world.by_hand("w-1", b"garbage")
     slow.coordination.delay = 5.0
-    slow.mirror.gap()
-    await asyncio.sleep(7)  # the list has come, the deletion is on its way
+    slow.mirror.on_gap()
+    await asyncio.sleep(7)  # the list has arrived, the deletion is in progress
     await quick.add(a_worker())
     await asyncio.sleep(60)
-    assert await world.in_step()
+    assert await world.in_sync()
     events = world.server.events_since(1, PREFIX).events
     assert [event.kind for event in events] == [EventKind.PUT, EventKind.PUT]
 
 
-async def test_a_list_that_is_late_is_not_taken_for_what_is(world: World) -> None:
+async def test_an_outdated_list_does_not_overwrite_newer_keys(world: World) -> None:
     coordination = LateList(MemoryCoordination(world.server))
     plane = await world.plane(coordination)
     await plane.add(*fleet(2))
     await asyncio.sleep(SOON)
     coordination.on_their_way = 5.0
-    plane.mirror.gap()
+    plane.mirror.on_gap()
     await asyncio.sleep(1)
     await plane.edit("w-0", desired_status="STOPPED")
     await plane.edit("w-1", status="TERMINATED")
     await asyncio.sleep(1)
-    assert await world.in_step()
+    assert await world.in_sync()
     calls = dict(coordination.calls)
     await asyncio.sleep(5)
-    assert plane.mirror.figures.comparisons == 2
-    assert plane.mirror.figures.mended == 0
+    assert plane.mirror.counters.comparisons == 2
+    assert plane.mirror.counters.mended == 0
     assert coordination.calls == calls
 
 
 class Deaf(FaultyCoordination):
-    """Answers when it is cancelled, as gRPC does when both come together."""
+    """Responds when it is cancelled, as gRPC does when both come together."""
 
     async def check(self) -> None:
         with suppress(asyncio.CancelledError):
@@ -133,7 +131,7 @@ class Deaf(FaultyCoordination):
 
 
 @pytest.mark.parametrize("moment", [0.1, 1.5, 10.6])
-async def test_it_stops_also_when_a_cancellation_gets_lost(world: World, moment: float) -> None:
+async def test_it_stops_even_if_a_cancellation_is_lost(world: World, moment: float) -> None:
     plane = await world.plane(Deaf(MemoryCoordination(world.server)))
     await plane.add(*fleet(3))
     await asyncio.sleep(moment)
@@ -141,15 +139,15 @@ async def test_it_stops_also_when_a_cancellation_gets_lost(world: World, moment:
         await plane.mirror.stop()
 
 
-async def test_a_gap_while_all_are_compared_is_another_comparison(world: World) -> None:
+async def test_a_gap_during_a_comparison_causes_another_one(world: World) -> None:
     coordination = LateList(MemoryCoordination(world.server))
     plane = await world.plane(coordination)
     await plane.add(a_worker())
     await asyncio.sleep(SOON)
     coordination.on_their_way = 5.0
-    plane.mirror.gap()
+    plane.mirror.on_gap()
     await asyncio.sleep(1)
     world.server.delete(f"{PREFIX}w-1")  # after the list was made
-    plane.mirror.gap()
+    plane.mirror.on_gap()
     await asyncio.sleep(12)
-    assert await world.in_step()
+    assert await world.in_sync()

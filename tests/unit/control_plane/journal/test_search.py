@@ -1,4 +1,4 @@
-"""The audit narrowed down: by who, what, when and words, within a bounded look."""
+"""Searching the audit by actor, action, time and text, with a bounded scan."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MINUTE = timedelta(minutes=1)
 
 
 class CountedStore(MemoryStore):
-    """Counts the lines that were read from the journal."""
+    """Counts the entries that were read from the journal."""
 
     read = 0
 
-    async def journal(self, **asked: Any) -> Any:
-        lines = await super().journal(**asked)
-        self.read += len(lines)
-        return lines
+    async def read_journal(self, **options: Any) -> Any:
+        entries = await super().read_journal(**options)
+        self.read += len(entries)
+        return entries
 
 
 def line(
@@ -55,20 +55,20 @@ async def a_store(*entries: NewJournalEntry) -> CountedStore:
 
 
 def minutes(found: AuditSearchResult) -> list[int]:
-    return [round((each.at - NOW) / MINUTE) for each in found.lines]
+    return [round((each.at - NOW) / MINUTE) for each in found.entries]
 
 
 FEW = (
     line(0, "created", reason="for the course"),
     line(1, "auto_paused", who="worker-controller"),
-    line(2, "hold", who="Berta", subject="fleet", reason="look First"),
+    line(2, "hold", who="Berta", subject="fleet", reason="check First"),
     line(3, "stop", subject="w-2", details={"ticket": "LAB-77"}),
     line(4, "auto_paused", who="worker-controller", subject="w-2"),
 )
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("audit_filter", "expected"),
     [
         (AuditFilter(), [4, 3, 2, 1, 0]),
         (AuditFilter(subjects=("w-2", "fleet")), [4, 3, 2]),
@@ -85,14 +85,14 @@ FEW = (
         (AuditFilter(q="nowhere"), []),
     ],
 )
-async def test_all_conditions_must_fit(wanted: AuditFilter, expected: list[int]) -> None:
+async def test_all_conditions_must_match(audit_filter: AuditFilter, expected: list[int]) -> None:
     store = await a_store(*FEW)
-    assert minutes(await search_audit(store, wanted)) == expected
-    assert minutes(await search_audit(store, wanted, newest_first=False)) == expected[::-1]
+    assert minutes(await search_audit(store, audit_filter)) == expected
+    assert minutes(await search_audit(store, audit_filter, newest_first=False)) == expected[::-1]
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-async def test_pages_bring_every_line_once_and_each_request_looks_at_few(
+async def test_pages_return_every_entry_once_and_each_request_scans_few(
     monkeypatch: pytest.MonkeyPatch, newest_first: bool
 ) -> None:
     monkeypatch.setattr(reading, "MAX_ENTRIES_SCANNED", 1000)
@@ -104,9 +104,9 @@ async def test_pages_bring_every_line_once_and_each_request_looks_at_few(
         page = await search_audit(
             store, AuditFilter(actions=("stop",)), newest_first=newest_first, cursor=cursor, limit=2
         )
-        assert store.read <= 1500  # at most what one request looks at, and the rest of a page
+        assert store.read <= 1500  # at most what one request scans, and the rest of a page
         found += minutes(page)
-        empty += not page.lines
+        empty += not page.entries
         requests, cursor = requests + 1, page.next_cursor
         if cursor is None:
             break
@@ -119,30 +119,30 @@ async def test_an_empty_page_may_have_a_next(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(reading, "MAX_ENTRIES_SCANNED", 500)
     store = await a_store(line(0, "hold"), *(line(number) for number in range(1, 1200)))
     page = await search_audit(store, AuditFilter(actions=("hold",)))
-    assert (page.lines, page.next_cursor is None) == ([], False)
+    assert (page.entries, page.next_cursor is None) == ([], False)
 
 
-async def test_a_span_long_ago_is_found_without_reading_what_came_after() -> None:
+async def test_an_old_range_is_found_without_reading_newer_entries() -> None:
     store = await a_store(*(line(number) for number in range(20_000)))
-    wanted = AuditFilter(since=NOW + 100 * MINUTE, until=NOW + 110 * MINUTE)
-    found = await search_audit(store, wanted)
+    audit_filter = AuditFilter(since=NOW + 100 * MINUTE, until=NOW + 110 * MINUTE)
+    found = await search_audit(store, audit_filter)
     assert minutes(found) == list(range(109, 99, -1))
     assert found.next_cursor is None
     assert store.read < 1200
     store.read = 0
-    assert minutes(await search_audit(store, wanted, newest_first=False)) == list(range(100, 110))
+    assert minutes(await search_audit(store, audit_filter, newest_first=False)) == list(range(100, 110))
     assert store.read < 1200
 
 
-async def test_a_line_that_was_committed_late_is_still_in_its_span() -> None:
+async def test_an_entry_that_was_committed_late_is_still_in_its_range() -> None:
     late = [line(number) for number in range(300)]
     late.insert(201, line(199.5, "late"))
     late.insert(150, line(151.5, "early"))
     store = await a_store(*late)
-    wanted = AuditFilter(since=NOW + 199 * MINUTE, until=NOW + 200 * MINUTE, actions=("late",))
-    assert len((await search_audit(store, wanted)).lines) == 1
-    wanted = AuditFilter(since=NOW + 151 * MINUTE, until=NOW + 152 * MINUTE, actions=("early",))
-    assert len((await search_audit(store, wanted)).lines) == 1
+    audit_filter = AuditFilter(since=NOW + 199 * MINUTE, until=NOW + 200 * MINUTE, actions=("late",))
+    assert len((await search_audit(store, audit_filter)).entries) == 1
+    audit_filter = AuditFilter(since=NOW + 151 * MINUTE, until=NOW + 152 * MINUTE, actions=("early",))
+    assert len((await search_audit(store, audit_filter)).entries) == 1
 
 
 @given(
@@ -150,13 +150,13 @@ async def test_a_line_that_was_committed_late_is_still_in_its_span() -> None:
     st.integers(-10, 410),
     st.lists(st.booleans(), max_size=200),
 )
-def test_the_place_of_a_moment_keeps_what_is_older_before_it_and_what_is_younger_after(
+def test_a_cursor_by_time_separates_older_from_younger_entries(
     times: list[int], moment: int, between: list[bool]
 ) -> None:
     entries: list[NewJournalEntry] = []
     for number, minute in enumerate(times):
         if number < len(between) and between[number]:
-            entries += [NewJournalEntry("history", "w-1", b"{}", NOW)] * 70  # other topics lie between
+            entries += [NewJournalEntry("history", "w-1", b"{}", NOW)] * 70  # with other topics in between
         entries.append(line(minute))
 
     async def check() -> None:
@@ -165,7 +165,7 @@ def test_the_place_of_a_moment_keeps_what_is_older_before_it_and_what_is_younger
         high = await cursor_after(store, AUDIT, NOW + moment * MINUTE)
         assert low is not None
         assert high is not None
-        for each in await store.journal(topics=[AUDIT], limit=1000):
+        for each in await store.read_journal(topics=[AUDIT], limit=1000):
             minute = round((each.at - NOW) / MINUTE)
             assert not (each.cursor <= low and minute >= moment)
             assert not (each.cursor >= high and minute < moment)
@@ -193,9 +193,9 @@ async def plane() -> AsyncIterator[TestPlane]:
 
 
 async def actions(plane: TestPlane, query: str) -> Sequence[str]:
-    answer = await plane.ask("GET", f"/api/audit?{query}", role=Role.VIEWER)
-    assert answer.status_code == 200, answer.text
-    return [each["action"] for each in answer.json()["items"]]
+    response = await plane.ask("GET", f"/api/audit?{query}", role=Role.VIEWER)
+    assert response.status_code == 200, response.text
+    return [each["action"] for each in response.json()["items"]]
 
 
 async def test_filters_of_the_route_repeat_or_take_commas(plane: TestPlane) -> None:
@@ -225,7 +225,7 @@ async def test_filters_of_the_route_repeat_or_take_commas(plane: TestPlane) -> N
         ("actor=%EF%BF%BF", "actor"),
     ],
 )
-async def test_a_wrong_filter_is_told_by_its_name(plane: TestPlane, query: str, field: str) -> None:
-    answer = await plane.ask("GET", f"/api/audit?{query}", role=Role.VIEWER)
-    assert answer.status_code == 422, answer.text
-    assert json.loads(answer.text)["detail"].startswith(f"{field}: ")
+async def test_an_invalid_filter_is_named_in_the_error(plane: TestPlane, query: str, field: str) -> None:
+    response = await plane.ask("GET", f"/api/audit?{query}", role=Role.VIEWER)
+    assert response.status_code == 422, response.text
+    assert json.loads(response.text)["detail"].startswith(f"{field}: ")

@@ -1,4 +1,4 @@
-"""The event stream: everybody hears everything it wants, once and in order; one that does not listen is let go."""
+"""The event stream: every client gets all matching events, once and in order; one that does not read is cut off."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def studio() -> AsyncIterator[Studio]:
         yield studio
 
 
-async def test_a_change_is_told_at_once_with_its_place_in_the_journal(studio: Studio) -> None:
+async def test_a_change_is_sent_at_once_with_its_cursor(studio: Studio) -> None:
     reader = await studio.reader()
     await studio.changes(1)
     assert reader.names == [WORKER_HISTORY, AUDIT, WORKER_CHANGED]
@@ -39,7 +39,7 @@ async def test_data_is_one_line_whatever_the_journal_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("event_filter", "count"),
     [
         (EventFilter(), 12),
         (EventFilter(topics=frozenset({WORKER_CHANGED, AUDIT})), 8),
@@ -56,10 +56,12 @@ async def test_data_is_one_line_whatever_the_journal_holds() -> None:
     ],
 )
 @pytest.mark.parametrize("live", [True, False])
-async def test_everybody_hears_what_it_wants(studio: Studio, wanted: EventFilter, told: int, live: bool) -> None:
+async def test_every_client_gets_what_matches_its_filter(
+    studio: Studio, event_filter: EventFilter, count: int, live: bool
+) -> None:
     """Live or from the journal: the same events."""
     start = (await studio.cursors())[-1]
-    reader = await studio.reader(wanted) if live else None
+    reader = await studio.reader(event_filter) if live else None
     await studio.plane.edit(desired_status="STOPPED")
     for number in (2, 3):
         await studio.plane.add(a_worker(id=f"w-{number}", name=f"n{number}", aws_region="us-east-1"))
@@ -67,19 +69,19 @@ async def test_everybody_hears_what_it_wants(studio: Studio, wanted: EventFilter
     await studio.plane.store.commit([], entries=lines)
     studio.plane.feed.wake()
     await asyncio.sleep(SOON)
-    reader = reader or await studio.reader(wanted, start)
-    assert len(reader.events) == told
-    assert len({event.id for event in reader.events}) == told
+    reader = reader or await studio.reader(event_filter, start)
+    assert len(reader.events) == count
+    assert len({event.id for event in reader.events}) == count
 
 
-async def test_a_slow_client_is_cut_off_and_nobody_else_notices(studio: Studio) -> None:
+async def test_a_slow_client_is_cut_off_without_affecting_others(studio: Studio) -> None:
     slow = studio.stream.subscribe()
     await anext(slow)
     others = [await studio.reader() for _ in range(5)]
     taken = await asyncio.wait_for(asyncio.gather(anext(slow), studio.changes(1)), 5)
-    await studio.changes(60)  # many times what fits, as fast as can be
+    await studio.changes(60)  # many times the buffer size, as fast as possible
     await asyncio.sleep(1)
-    assert studio.stream.figures.cut_off == 1
+    assert studio.stream.counters.cut_off == 1
     for other in others:
         assert other.versions == list(range(2, 63))
         assert not other.ended
@@ -92,29 +94,29 @@ async def test_a_slow_client_is_cut_off_and_nobody_else_notices(studio: Studio) 
     assert again.versions == list(range(3, 63))
 
 
-async def test_a_burst_cuts_off_nobody_who_listens(studio: Studio) -> None:
+async def test_a_burst_cuts_off_no_client_that_reads(studio: Studio) -> None:
     readers = [await studio.reader() for _ in range(5)]
-    await studio.plane.add(*fleet(40)[2:])  # in one commit four times what fits
+    await studio.plane.add(*fleet(40)[2:])  # four times the buffer size, in one commit
     await asyncio.sleep(1)
     assert [len(reader.events) for reader in readers] == [114] * 5
-    assert studio.stream.figures.cut_off == 0
+    assert studio.stream.counters.cut_off == 0
 
 
 async def test_an_event_is_encoded_once_for_all(studio: Studio) -> None:
     readers = [await studio.reader() for _ in range(200)]
-    studio.encoded = 0
+    studio.stream.encoded = 0
     await studio.changes(5)
-    assert studio.encoded == 15
+    assert studio.stream.encoded == 15
     assert all(reader.versions == [2, 3, 4, 5, 6] for reader in readers)
-    assert studio.stream.figures.events == 15
+    assert studio.stream.counters.events == 15
 
 
-async def test_nothing_is_encoded_for_nobody(studio: Studio) -> None:
+async def test_nothing_is_encoded_without_a_client(studio: Studio) -> None:
     await studio.changes(5)
-    assert studio.encoded == 0
+    assert studio.stream.encoded == 0
 
 
-async def test_heartbeats_come_every_15_seconds_and_keep_the_place_fresh(studio: Studio) -> None:
+async def test_heartbeats_come_every_15_seconds_and_carry_the_current_cursor(studio: Studio) -> None:
     reader = await studio.reader(EventFilter(worker_ids=frozenset({"nobody"})))
     await studio.changes(3)
     await asyncio.sleep(15)
@@ -124,7 +126,7 @@ async def test_heartbeats_come_every_15_seconds_and_keep_the_place_fresh(studio:
     assert (reader.heartbeats, reader.events) == (5, [])
 
 
-async def test_the_end_is_told_and_is_at_once(studio: Studio) -> None:
+async def test_a_shutdown_is_sent_and_ends_at_once(studio: Studio) -> None:
     readers = [await studio.reader() for _ in range(3)]
     readers.append(await studio.reader(last_event_id=(await studio.cursors())[0]))
     idle = studio.stream.subscribe()
@@ -139,7 +141,7 @@ async def test_the_end_is_told_and_is_at_once(studio: Studio) -> None:
     assert studio.stream.clients == 0
 
 
-async def test_a_store_that_cannot_be_read_sends_clients_back_later(
+async def test_clients_are_told_to_reconnect_while_the_store_is_unreadable(
     studio: Studio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = (await studio.cursors())[0]
@@ -149,7 +151,7 @@ async def test_a_store_that_cannot_be_read_sends_clients_back_later(
         raise StoreUnavailableError("no primary")
 
     with monkeypatch.context() as patch:
-        patch.setattr(studio.plane.store, "journal", down)
+        patch.setattr(studio.plane.store, "read_journal", down)
         reader = await studio.reader(last_event_id=first)
         assert (reader.names, reader.ended) == (["unavailable"], True)
         assert reader.events[0].data["last_event_id"] == first
@@ -158,8 +160,8 @@ async def test_a_store_that_cannot_be_read_sends_clients_back_later(
     assert listening.versions == [2]
 
 
-async def test_missed_lines_are_admitted(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn of the stream that failed, for whatever reason, is never passed over in silence."""
+async def test_missed_entries_cause_a_reset(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed delivery to the stream, for whatever reason, always causes a reset."""
     reader = await studio.reader(EventFilter(regions=frozenset({"eu-west-1"})))
 
     async def down(*_: object) -> None:
@@ -176,9 +178,9 @@ async def test_missed_lines_are_admitted(studio: Studio, monkeypatch: pytest.Mon
     assert reader.versions == [2]
 
 
-async def test_clients_that_go_leave_nothing_behind(studio: Studio) -> None:
+async def test_disconnected_clients_leave_nothing_behind(studio: Studio) -> None:
     for _ in range(50):
         reader = await studio.reader()
         await reader.leave()
     assert studio.stream.clients == 0
-    assert studio.stream.figures.opened == 50
+    assert studio.stream.counters.opened == 50

@@ -1,4 +1,4 @@
-"""Coming back to the event stream: nothing is missed and nothing is told twice."""
+"""Resuming the event stream: nothing is missed and nothing is sent twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def studio() -> AsyncIterator[Studio]:
         yield studio
 
 
-async def test_whoever_comes_back_misses_nothing_from_any_point(studio: Studio) -> None:
+async def test_a_client_that_resumes_misses_nothing_from_any_point(studio: Studio) -> None:
     await studio.changes(40)  # more than a page of the journal
     cursors = await studio.cursors()
     for position, cursor in enumerate(cursors):
@@ -29,10 +29,10 @@ async def test_whoever_comes_back_misses_nothing_from_any_point(studio: Studio) 
         await reader.leave()
 
 
-async def test_changes_while_it_catches_up_are_told_once_and_in_order(studio: Studio) -> None:
+async def test_changes_during_the_catch_up_are_sent_once_and_in_order(studio: Studio) -> None:
     await studio.changes(50)
     first = (await studio.cursors())[0]
-    for delay in range(30):  # the changes fall into another moment of the catching up each time
+    for delay in range(30):  # the changes come at another point of the catch-up each time
         reader = Reader(studio.stream.subscribe(last_event_id=first))
         studio.readers.append(reader)
         for _ in range(delay):
@@ -42,8 +42,8 @@ async def test_changes_while_it_catches_up_are_told_once_and_in_order(studio: St
         await reader.leave()
 
 
-async def test_comings_and_goings_lose_nothing(studio: Studio) -> None:
-    """One that stays for an event or none at a time, with its last id, hears what one that stays hears."""
+async def test_repeated_reconnects_lose_nothing(studio: Studio) -> None:
+    """A client that reconnects after every event or none, with its last id, gets what a connected client gets."""
     steady = await studio.reader()
     heard: list[str | None] = []
     last: str | None = None
@@ -63,16 +63,16 @@ async def test_comings_and_goings_lose_nothing(studio: Studio) -> None:
 
 
 @pytest.mark.parametrize("unknown", ["rubbish", "", "0000000000000000", "0000000000009999", "1", "\u06f1" * 16])
-async def test_an_id_that_is_not_known_starts_anew(studio: Studio, unknown: str) -> None:
+async def test_an_unknown_id_causes_a_reset(studio: Studio, unknown: str) -> None:
     reader = await studio.reader(last_event_id=unknown)
     assert reader.names == ["reset"]
     assert reader.last_id == (await studio.cursors())[-1]
     await studio.changes(1)
     assert reader.names == ["reset", WORKER_HISTORY, AUDIT, WORKER_CHANGED]
-    assert studio.stream.figures.resets == 1
+    assert studio.stream.counters.resets == 1
 
 
-async def test_an_id_that_is_too_old_starts_anew(studio: Studio) -> None:
+async def test_an_id_that_is_too_old_causes_a_reset(studio: Studio) -> None:
     for _ in range(9):
         await studio.changes(19)
     old, young = (await studio.cursors())[0], (await studio.cursors())[20]
@@ -80,7 +80,7 @@ async def test_an_id_that_is_too_old_starts_anew(studio: Studio) -> None:
     assert "reset" not in (await studio.reader(last_event_id=young)).names
 
 
-async def test_one_that_is_slow_in_catching_up_is_cut_off_too(studio: Studio) -> None:
+async def test_a_client_that_is_slow_to_catch_up_is_cut_off_too(studio: Studio) -> None:
     await studio.changes(10)
     slow = studio.stream.subscribe(last_event_id=(await studio.cursors())[0])
     assert b"retry" in await anext(slow)
@@ -95,19 +95,19 @@ async def test_one_that_is_slow_in_catching_up_is_cut_off_too(studio: Studio) ->
 
 @pytest.fixture
 def slow_pages(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever catches up waits a second for each page of the journal; the feed does not."""
-    journal = studio.plane.store.journal
+    """A client that catches up waits a second for each page of the journal; the feed does not."""
+    read_journal = studio.plane.store.read_journal
 
     async def slowly(**query: Any) -> Any:
         if query.get("limit") == 100:
             await asyncio.sleep(1)
-        return await journal(**query)
+        return await read_journal(**query)
 
-    monkeypatch.setattr(studio.plane.store, "journal", slowly)
+    monkeypatch.setattr(studio.plane.store, "read_journal", slowly)
 
 
 @pytest.mark.usefixtures("slow_pages")
-async def test_what_comes_both_live_and_from_the_journal_is_told_once(studio: Studio) -> None:
+async def test_an_entry_that_comes_live_and_from_the_journal_is_sent_once(studio: Studio) -> None:
     first = (await studio.cursors())[0]
     reader = await studio.reader(last_event_id=first)
     for _ in range(6):
@@ -118,15 +118,15 @@ async def test_what_comes_both_live_and_from_the_journal_is_told_once(studio: St
 
 
 @pytest.mark.usefixtures("slow_pages")
-async def test_one_that_is_cut_off_while_it_catches_up_is_not_let_in_again(studio: Studio) -> None:
+async def test_a_client_cut_off_during_the_catch_up_gets_no_live_events(studio: Studio) -> None:
     source = studio.stream.subscribe(last_event_id=(await studio.cursors())[0])
     assert b"retry" in await anext(source)
     assert b"event: worker" in await anext(source)
     waiting = asyncio.ensure_future(anext(source))
-    await asyncio.sleep(0.5)  # it listens and reads what came before that
+    await asyncio.sleep(0.5)  # it receives live events, and reads what came before
     await studio.changes(20)
     assert b"event: worker" in await waiting
     assert b"event: overflow" in await anext(source)
     await studio.changes(20)
-    assert studio.stream.figures.cut_off == 1
+    assert studio.stream.counters.cut_off == 1
     assert [chunk async for chunk in source] == []

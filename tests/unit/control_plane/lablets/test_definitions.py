@@ -1,4 +1,4 @@
-"""Definitions: a version never changes, and what cannot be a topology is refused with a remedy."""
+"""Definitions: a version never changes, and an invalid topology is rejected with a remedy."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def a_desk() -> LabletDesk:
 
 
 async def switch(desk: LabletDesk, definition_id: str, *, enabled: bool) -> LabletDefinition:
-    return await desk.records.change(
-        ANNA.actor, lambda change: set_definition_enabled(change, definition_id, enabled=enabled)
+    return await desk.unit_of_work.run(
+        ANNA.actor, lambda tx: set_definition_enabled(tx, definition_id, enabled=enabled)
     )
 
 
-async def test_a_version_is_kept_whole_and_the_same_again_is_no_change() -> None:
+async def test_a_version_is_stored_whole_and_adding_it_again_changes_nothing() -> None:
     desk = await a_desk()
     await desk.define(ports=("CON",), cpu_cores=2.5)
     commits = desk.commits
@@ -39,7 +39,7 @@ async def test_a_version_is_kept_whole_and_the_same_again_is_no_change() -> None
     definition = await read_definition(desk.store, "ospf@1")
     assert (definition.topology, definition.created_by, definition.enabled) == (TOPOLOGY, "anna", True)
     assert definition.requirements == LabletRequirements(license=False, ports=("CON",), cpu_cores=2.5)
-    assert [line["action"] for line in await desk.told(AUDIT, "ospf@1")] == ["definition_created"]
+    assert [line["action"] for line in await desk.entries(AUDIT, "ospf@1")] == ["definition_created"]
 
 
 @pytest.mark.parametrize("change", [{"topology": TOPOLOGY + "\n"}, {"cpu_cores": 2}, {"ports": ("CON",)}])
@@ -47,11 +47,9 @@ async def test_a_version_never_changes(change: dict[str, Any]) -> None:
     desk = await a_desk()
     await desk.define()
     before = await read_definition(desk.store, "ospf@1")
-    with pytest.raises(
-        ProblemError, match="ospf@1 is there with other content, and a version never changes"
-    ) as refused:
+    with pytest.raises(ProblemError, match="ospf@1 exists with different content, and versions never change") as caught:
         await desk.define(**change)
-    assert refused.value.code is ProblemCode.NAME_TAKEN
+    assert caught.value.code is ProblemCode.NAME_TAKEN
     assert await read_definition(desk.store, "ospf@1") == before
     assert await desk.define(version="2", **change) == "ospf@2"
 
@@ -67,14 +65,14 @@ async def test_a_name_alone_means_the_newest_that_is_enabled() -> None:
     assert (await resolve_definition(desk.store, "ospf@1")).enabled is False
     for version in ("2", "10"):
         await switch(desk, f"ospf@{version}", enabled=False)
-    with pytest.raises(ProblemError, match="no version of definition ospf is enabled") as refused:
+    with pytest.raises(ProblemError, match="no version of definition ospf is enabled") as caught:
         await resolve_definition(desk.store, "ospf")
-    assert refused.value.code is ProblemCode.NOT_POSSIBLE_NOW
+    assert caught.value.code is ProblemCode.NOT_POSSIBLE_NOW
     await switch(desk, "ospf@2", enabled=True)
     assert (await resolve_definition(desk.store, "ospf")).version == "2"
 
 
-async def test_lablets_of_a_disabled_version_stay_and_no_more_are_made() -> None:
+async def test_lablets_of_a_disabled_version_stay_and_no_more_are_created() -> None:
     desk = await a_desk()
     await desk.define()
     lablet = await desk.make("ospf@1")
@@ -88,11 +86,11 @@ async def test_lablets_of_a_disabled_version_stay_and_no_more_are_made() -> None
     assert desk.commits == commits
 
 
-@pytest.mark.parametrize("asked", ["nothing", "nothing@1"])
-async def test_one_that_is_not_there_is_told_with_where_to_look(asked: str) -> None:
+@pytest.mark.parametrize("reference", ["nothing", "nothing@1"])
+async def test_an_unknown_definition_is_rejected_with_a_hint(reference: str) -> None:
     desk = await a_desk()
-    with pytest.raises(ProblemError, match=f"there is no definition {asked}; lcm definitions list"):
-        await desk.make(asked)
+    with pytest.raises(ProblemError, match=f"there is no definition {reference}; lcm definitions list"):
+        await desk.make(reference)
 
 
 @pytest.mark.parametrize(
@@ -105,33 +103,33 @@ async def test_one_that_is_not_there_is_told_with_where_to_look(asked: str) -> N
         ("nodes: 3", "nodes must be a list"),
         ("nodes: {n0: {}}", "nodes must be a list"),
         ("nodes: []", "has no nodes"),
-        ("nodes: [n0]", "each of its nodes must be a mapping"),
+        ("nodes: [n0]", "each node must be a mapping"),
         ("other: {nodes: [{id: n0}]}", "has no nodes"),
         ("? nodes\n: &a [{id: n0}]\nmore: [", "is not YAML"),
         ("nodes: [{a: " + "[" * 60 + "]" * 60 + "}]", "is nested deeper than 50 levels"),
-        ("--- {nodes: [{id: n0}]}\n--- {nodes: [{id: n0}]}", "holds more than one document"),
+        ("--- {nodes: [{id: n0}]}\n--- {nodes: [{id: n0}]}", "has more than one YAML document"),
         ("nodes:\n\t- {id: n0}", "is not YAML"),
     ],
 )
-async def test_what_cannot_be_a_topology_is_refused(text: str, why: str) -> None:
-    with pytest.raises(ProblemError, match=f"^topology: {why}") as refused:
+async def test_an_invalid_topology_is_rejected(text: str, why: str) -> None:
+    with pytest.raises(ProblemError, match=f"^topology: {why}") as caught:
         await check_topology(text, ())
-    assert refused.value.code is ProblemCode.INVALID
+    assert caught.value.code is ProblemCode.INVALID
 
 
 @pytest.mark.parametrize(
     "text", [TOPOLOGY, "{nodes: [{id: n0}, {id: n1}], links: []}", "links: [[a]]\nnodes: [{id: n0, nodes: 3}]"]
 )
-async def test_what_can_be_one_is_taken(text: str) -> None:
+async def test_a_valid_topology_is_accepted(text: str) -> None:
     await check_topology(text, ())
 
 
-async def test_what_unfolds_to_much_more_than_it_is_takes_no_time() -> None:
+async def test_a_text_that_expands_to_a_huge_document_takes_no_time() -> None:
     layers = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30))
     await check_topology(f"a0: &a0 [x]\n{layers}\nnodes: [{{id: n0}}]", ())
 
 
-async def test_others_have_their_turn_while_a_large_one_is_read() -> None:
+async def test_the_loop_is_not_blocked_while_a_large_topology_is_read() -> None:
     many = "nodes:\n" + "".join(f"- {{id: n{number}, label: R{number}}}\n" for number in range(3000))
     reading, turns = asyncio.create_task(check_topology(many, ())), 0
     while not reading.done():
@@ -147,7 +145,7 @@ async def test_ports_that_are_used_must_be_listed() -> None:
     used = TOPOLOGY + "x: ['serial:${CON_1}', 'vnc:${VNC}', '${lower} is a script\\'s own', '$PLAIN']\n".replace(
         "\\'", "''"
     )
-    with pytest.raises(ProblemError, match=r"topology: \$\{CON_1\}, \$\{VNC\} is used, .*: add CON_1, VNC there"):
+    with pytest.raises(ProblemError, match=r"topology: \$\{CON_1\}, \$\{VNC\} is used but .*; add CON_1, VNC there"):
         await check_topology(used, ())
     with pytest.raises(ProblemError, match=r"topology: \$\{VNC\} is used"):
         await check_topology(used, ("CON_1",))
@@ -157,14 +155,14 @@ async def test_ports_that_are_used_must_be_listed() -> None:
 @pytest.mark.parametrize(
     ("needs", "field"),
     [
-        ({"cpu": 2}, "cpu is not known; there are cpu_cores"),
-        ({"ports": ["A", "A"]}, "each name once"),
+        ({"cpu": 2}, "unknown: cpu; allowed are cpu_cores"),
+        ({"ports": ["A", "A"]}, "names must be unique"),
         ({"ports": ["lower"]}, "pattern"),
         ({"cml_version": "2.6"}, "must be comparisons"),
         ({"cpu_cores": -1}, "greater than or equal to 0"),
     ],
 )
-def test_needs_that_make_no_sense_are_refused(needs: dict[str, Any], field: str) -> None:
+def test_invalid_requirements_are_rejected(needs: dict[str, Any], field: str) -> None:
     with pytest.raises(ValueError, match=field):
         CreateDefinitionRequest.model_validate(
             {"name": "ospf", "version": "1", "topology": TOPOLOGY, "requirements": needs}

@@ -1,4 +1,4 @@
-"""What people and controllers may do with a lablet, and what each step brings with it."""
+"""What people and controllers may do with a lablet, and which fields each step changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
-from lcm.control_plane.lablets.lifecycle import apply_lablet_status, build_lablet, release_lablet, request_termination
+from lcm.control_plane.lablets.lifecycle import apply_lablet_status, apply_release, build_lablet, request_termination
 from lcm.control_plane.records.kinds import AUDIT, LABLET_HISTORY
 from lcm.core import clock
 from lcm.model.lablet.record import (
@@ -23,9 +23,9 @@ from lcm.model.lablet.record import (
     ReleaseLabletRequest,
 )
 from lcm.model.lablet.status import (
-    ALLOWED_LABLET_TRANSITIONS,
     ASSIGNED_LABLET_STATUSES,
     FINAL_LABLET_STATUSES,
+    LABLET_STATUSES,
     IllegalLabletTransitionError,
     LabletStatus,
 )
@@ -58,7 +58,7 @@ def a_definition(**changes: Any) -> LabletDefinitionSummary:
 # People
 
 
-def test_a_new_lablet_copies_what_it_needs_and_takes_names_from_what_is_known() -> None:
+def test_a_new_lablet_copies_its_requirements_and_gets_default_names() -> None:
     needs = LabletRequirements(cpu_cores=3, ports=("CON",))
     definition = a_definition(requirements=needs, time_to_live_minutes=90.0)
     lablet = build_lablet(CreateLabletRequest(definition="ospf"), definition, lablet_id="l-abc", by="anna", now=NOW)
@@ -69,7 +69,7 @@ def test_a_new_lablet_copies_what_it_needs_and_takes_names_from_what_is_known() 
     assert (lablet.name, lablet.owner, lablet.time_to_live_minutes) == ("mine", "bob", 5.0)
 
 
-def test_a_made_up_name_is_never_too_long() -> None:
+def test_a_generated_name_is_never_too_long() -> None:
     lablet = build_lablet(
         CreateLabletRequest(definition="x"), a_definition(name="d" * 63), lablet_id="l-123", by="a", now=NOW
     )
@@ -83,15 +83,15 @@ def test_a_made_up_name_is_never_too_long() -> None:
         ({"starts_at": LATER, "ends_at": LATER}, "ends_at: must be after starts_at"),
     ],
 )
-def test_times_that_cannot_be_are_refused(times: dict[str, Any], why: str) -> None:
-    with pytest.raises(ProblemError, match=why) as refused:
+def test_impossible_times_are_rejected(times: dict[str, Any], why: str) -> None:
+    with pytest.raises(ProblemError, match=why) as caught:
         build_lablet(
             CreateLabletRequest(definition="ospf", **times), a_definition(), lablet_id="l-1", by="anna", now=NOW
         )
-    assert refused.value.code is ProblemCode.INVALID
+    assert caught.value.code is ProblemCode.INVALID
 
 
-def test_nothing_is_made_from_a_disabled_definition() -> None:
+def test_no_lablet_is_created_from_a_disabled_definition() -> None:
     with pytest.raises(ProblemError, match="ospf@1 is disabled; enable it"):
         build_lablet(
             CreateLabletRequest(definition="ospf"), a_definition(enabled=False), lablet_id="l-1", by="anna", now=NOW
@@ -99,7 +99,7 @@ def test_nothing_is_made_from_a_disabled_definition() -> None:
 
 
 @pytest.mark.parametrize("status", [PENDING, LabletStatus.SCHEDULED])
-def test_a_lablet_of_which_nothing_is_on_cml_ends_at_once(status: LabletStatus) -> None:
+def test_a_lablet_without_a_lab_on_cml_ends_at_once(status: LabletStatus) -> None:
     ended = request_termination(a_lablet(status=status, **ON_A_WORKER), LATER, "enough")
     assert (ended.status, ended.wanted, ended.ending) == ("TERMINATED", False, "TERMINATED")
     assert (ended.ending_reason, ended.status_since, ended.ports) == ("enough", LATER, {})
@@ -107,7 +107,7 @@ def test_a_lablet_of_which_nothing_is_on_cml_ends_at_once(status: LabletStatus) 
 
 
 @pytest.mark.parametrize("status", [LabletStatus.INSTANTIATING, LabletStatus.RUNNING])
-def test_one_that_may_have_a_lab_is_only_wanted_to_end(status: LabletStatus) -> None:
+def test_a_lablet_that_may_have_a_lab_waits_for_the_controller(status: LabletStatus) -> None:
     lablet = a_lablet(status=status, **ON_A_WORKER)
     ended = request_termination(lablet, LATER)
     assert (ended.status, ended.wanted, ended.ending, ended.generation) == (status, False, "TERMINATED", 2)
@@ -115,14 +115,14 @@ def test_one_that_may_have_a_lab_is_only_wanted_to_end(status: LabletStatus) -> 
     assert request_termination(ended, LATER) is ended
 
 
-def test_a_person_does_not_change_how_it_ends_already() -> None:
+def test_a_person_does_not_change_an_end_in_progress() -> None:
     failing = a_lablet(status="STOPPING", ending="FAILED", ending_reason="no boot", **ON_A_WORKER)
     ended = request_termination(failing, LATER, "me too")
     assert (ended.wanted, ended.ending, ended.ending_reason) == (False, "FAILED", "no boot")
 
 
 @pytest.mark.parametrize("status", sorted(FINAL_LABLET_STATUSES))
-def test_what_is_over_stays_as_it_is(status: LabletStatus) -> None:
+def test_an_ended_lablet_does_not_change(status: LabletStatus) -> None:
     over = a_lablet(status=status)
     assert request_termination(over, LATER) is over
 
@@ -133,9 +133,9 @@ def test_what_is_over_stays_as_it_is(status: LabletStatus) -> None:
 @pytest.mark.parametrize(("before", "after"), list(product(LabletStatus, LabletStatus)))
 def test_the_table_decides_which_status_may_follow(before: LabletStatus, after: LabletStatus) -> None:
     lablet = a_lablet(status=before, **(ON_A_WORKER if before in ASSIGNED_LABLET_STATUSES else {}))
-    legal = after is before or after in ALLOWED_LABLET_TRANSITIONS[before]
+    legal = after is before or after in LABLET_STATUSES[before].next
     if not legal:
-        with pytest.raises(IllegalLabletTransitionError, match=f"is {before} cannot become {after}"):
+        with pytest.raises(IllegalLabletTransitionError, match=f"cannot go from {before} to {after};"):
             apply_lablet_status(lablet, a_write(after), LATER)
     elif (before, after) == (PENDING, LabletStatus.SCHEDULED):
         with pytest.raises(ProblemError, match="only with a reservation"):
@@ -147,12 +147,12 @@ def test_the_table_decides_which_status_may_follow(before: LabletStatus, after: 
 
 
 def test_another_version_is_a_conflict() -> None:
-    with pytest.raises(ProblemError, match="is at version 1, not 2") as refused:
+    with pytest.raises(ProblemError, match="is at version 1, not 2") as caught:
         apply_lablet_status(a_lablet(status="RUNNING"), a_write(LabletStatus.STOPPING, version=2), LATER)
-    assert (refused.value.code, refused.value.current) == (ProblemCode.VERSION_CONFLICT, {"version": 1})
+    assert (caught.value.code, caught.value.current) == (ProblemCode.VERSION_CONFLICT, {"version": 1})
 
 
-def test_only_what_is_given_changes_and_the_same_again_is_no_change() -> None:
+def test_only_the_given_fields_change_and_repeating_changes_nothing() -> None:
     lablet = a_lablet(status="INSTANTIATING", **ON_A_WORKER)
     assert apply_lablet_status(lablet, a_write(LabletStatus.INSTANTIATING), LATER) is lablet
     assert apply_lablet_status(lablet, a_write(LabletStatus.INSTANTIATING, lab_id="lab-1"), LATER) is lablet
@@ -181,7 +181,7 @@ def test_stopping_says_how_it_ends() -> None:
 
 
 @pytest.mark.parametrize("status", sorted(FINAL_LABLET_STATUSES))
-def test_the_end_keeps_where_it_was_and_nothing_that_is_somebody_elses_by_then(status: LabletStatus) -> None:
+def test_the_end_keeps_the_worker_and_clears_ports_and_addresses(status: LabletStatus) -> None:
     lablet = a_lablet(status="STOPPING", **ON_A_WORKER)
     late = {"lab_id": "lab-1", "endpoints": ON_A_WORKER["endpoints"], "message": "gone"}
     over = apply_lablet_status(lablet, a_write(status, **late), LATER)
@@ -189,7 +189,7 @@ def test_the_end_keeps_where_it_was_and_nothing_that_is_somebody_elses_by_then(s
     assert (over.message, over.ending_reason) == ("gone", "seen")
 
 
-def test_looking_for_another_worker_forgets_the_former() -> None:
+def test_scheduling_again_clears_the_former_placement() -> None:
     facts = {"placement_attempt": 1, "ending": "FAILED", "ending_reason": "x", "message": "CML is silent"}
     lablet = a_lablet(status="RUNNING", **facts, **ON_A_WORKER)
     again = apply_lablet_status(lablet, a_write(PENDING), LATER)
@@ -199,16 +199,16 @@ def test_looking_for_another_worker_forgets_the_former() -> None:
     assert (again.ending, again.ending_reason, again.placement_attempt) == (None, None, 1)
 
 
-def test_what_is_to_end_does_not_look_for_another_worker() -> None:
+def test_an_ending_lablet_is_not_scheduled_again() -> None:
     lablet = a_lablet(status="RUNNING", wanted=False, ending="TERMINATED", **ON_A_WORKER)
-    with pytest.raises(ProblemError, match="to end") as refused:
+    with pytest.raises(ProblemError, match="is ending") as caught:
         apply_lablet_status(lablet, a_write(PENDING), LATER)
-    assert refused.value.code is ProblemCode.NOT_POSSIBLE_NOW
-    with pytest.raises(ProblemError, match="to end"):
-        release_lablet(lablet, ReleaseLabletRequest(status=PENDING, version=1, reason="lost"), LATER)
+    assert caught.value.code is ProblemCode.NOT_POSSIBLE_NOW
+    with pytest.raises(ProblemError, match="is ending"):
+        apply_release(lablet, ReleaseLabletRequest(status=PENDING, version=1, reason="lost"), LATER)
 
 
-def test_looking_again_and_finding_the_same_moves_nothing() -> None:
+def test_the_same_placement_again_changes_nothing() -> None:
     first = Placement(
         at=NOW, reason="none fits", rejections=(Rejection(worker_id="w", worker_name="a", reason="full"),), rejected=1
     )
@@ -220,30 +220,30 @@ def test_looking_again_and_finding_the_same_moves_nothing() -> None:
     assert apply_lablet_status(lablet, a_write(PENDING, version=2, placement=other), LATER).placement == other
 
 
-def test_only_a_reservation_can_be_given_back_and_only_for_a_status_without_one() -> None:
-    with pytest.raises(ProblemError, match="nothing to give back: the lablet is PENDING_SCHEDULING"):
-        release_lablet(a_lablet(), ReleaseLabletRequest(status=LabletStatus.FAILED, version=1, reason="x"), LATER)
+def test_only_a_reservation_can_be_released_and_only_to_a_status_without_one() -> None:
+    with pytest.raises(ProblemError, match="no reservation to release: the lablet is PENDING_SCHEDULING"):
+        apply_release(a_lablet(), ReleaseLabletRequest(status=LabletStatus.FAILED, version=1, reason="x"), LATER)
     running = a_lablet(status="RUNNING", **ON_A_WORKER)
-    with pytest.raises(ProblemError, match="status: a lablet without a worker is PENDING_SCHEDULING, EXPIRED"):
-        release_lablet(running, ReleaseLabletRequest(status=LabletStatus.STOPPING, version=1, reason="x"), LATER)
-    failed = release_lablet(running, ReleaseLabletRequest(status=LabletStatus.FAILED, version=1, reason="lost"), LATER)
+    with pytest.raises(ProblemError, match="status: after a release it must be PENDING_SCHEDULING, EXPIRED"):
+        apply_release(running, ReleaseLabletRequest(status=LabletStatus.STOPPING, version=1, reason="x"), LATER)
+    failed = apply_release(running, ReleaseLabletRequest(status=LabletStatus.FAILED, version=1, reason="lost"), LATER)
     assert (failed.status, failed.ending, failed.ending_reason) == ("FAILED", "FAILED", "lost")
 
 
-def test_a_lab_on_a_worker_out_of_reach_is_remembered() -> None:
+def test_a_lab_left_on_an_unreachable_worker_is_recorded() -> None:
     lablet = a_lablet(status="RUNNING", placement_attempt=2, message="CML is silent", **ON_A_WORKER)
     write = ReleaseLabletRequest(status=PENDING, version=1, reason="out of reach", left_behind=True)
-    left = release_lablet(lablet, write, LATER)
+    left = apply_release(lablet, write, LATER)
     assert [(each.worker_id, each.marker, each.lab_id) for each in left.left_behind] == [("w-1", "l-1.2", "lab-1")]
     assert left.message == ""
-    gone = release_lablet(lablet, ReleaseLabletRequest(status=PENDING, version=1, reason="gone"), LATER)
+    gone = apply_release(lablet, ReleaseLabletRequest(status=PENDING, version=1, reason="gone"), LATER)
     assert gone.left_behind == ()
 
 
 # Both, in commits
 
 
-async def test_an_end_gives_back_the_reservation_in_the_same_commit() -> None:
+async def test_an_end_releases_the_reservation_in_the_same_commit() -> None:
     desk = await LabletDesk().open(a_ready_worker())
     await desk.define()
     lablet = await desk.placed()
@@ -251,17 +251,17 @@ async def test_an_end_gives_back_the_reservation_in_the_same_commit() -> None:
     ended = await desk.end(lablet, reason="enough")
     assert (ended.status, desk.commits) == ("TERMINATED", 1)
     assert (await desk.worker()).allocation.lablets == 0
-    steps = await desk.told(LABLET_HISTORY, lablet.id)
+    steps = await desk.entries(LABLET_HISTORY, lablet.id)
     assert (steps[-1]["to_status"], steps[-1]["reason"], steps[-1]["actor"]["name"]) == (
         "TERMINATED", "enough", "anna",
     )  # fmt: skip
-    assert [line["action"] for line in await desk.told(AUDIT, lablet.id)] == ["created", "scheduled", "terminate"]
+    assert [line["action"] for line in await desk.entries(AUDIT, lablet.id)] == ["created", "scheduled", "terminate"]
     desk.commits = 0
     assert await desk.end(lablet) == ended
     assert desk.commits == 0
 
 
-async def test_one_that_runs_keeps_its_reservation_until_it_is_gone() -> None:
+async def test_a_running_lablet_keeps_its_reservation_until_it_ends() -> None:
     desk = await LabletDesk().open(a_ready_worker())
     await desk.define()
     lablet = await desk.report(await desk.placed(), "INSTANTIATING")
@@ -269,11 +269,11 @@ async def test_one_that_runs_keeps_its_reservation_until_it_is_gone() -> None:
     assert (await desk.worker()).allocation.lablets == 1
     lablet = await desk.report(lablet, "TERMINATED")
     assert (lablet.status, (await desk.worker()).allocation.lablets) == ("TERMINATED", 0)
-    steps = [step["to_status"] for step in await desk.told(LABLET_HISTORY, lablet.id)]
+    steps = [step["to_status"] for step in await desk.entries(LABLET_HISTORY, lablet.id)]
     assert steps == ["PENDING_SCHEDULING", "SCHEDULED", "INSTANTIATING", "STOPPING", "TERMINATED"]
 
 
-async def test_if_match_names_the_version_that_somebody_saw() -> None:
+async def test_if_match_must_name_the_current_version() -> None:
     desk = await LabletDesk().open()
     await desk.define()
     lablet = await desk.make()
@@ -286,19 +286,19 @@ async def test_writes_of_an_older_term_change_nothing() -> None:
     await desk.define()
     lablet = await desk.report(await desk.placed(), "INSTANTIATING")
     older = type(LABLET_CONTROLLER)("lablet-controller", 3)
-    with pytest.raises(ProblemError) as refused:
+    with pytest.raises(ProblemError) as caught:
         await desk.report(lablet, "RUNNING", leader=older)
-    assert refused.value.code is ProblemCode.STALE_LEADER
+    assert caught.value.code is ProblemCode.STALE_LEADER
     assert await desk.lablet(lablet.id) == lablet
 
 
-async def test_a_name_is_free_again_once_its_lablet_is_over() -> None:
+async def test_a_name_is_free_again_once_its_lablet_has_ended() -> None:
     desk = await LabletDesk().open()
     await desk.define()
     first = await desk.make(name="mine")
-    with pytest.raises(ProblemError, match=f"name: mine belongs to lablet {first.id} already") as refused:
+    with pytest.raises(ProblemError, match=f"name: mine is already used by lablet {first.id}") as caught:
         await desk.make(name="mine")
-    assert (refused.value.code, refused.value.current) == (ProblemCode.NAME_TAKEN, {"lablet_id": first.id})
+    assert (caught.value.code, caught.value.current) == (ProblemCode.NAME_TAKEN, {"lablet_id": first.id})
     await desk.end(first)
     assert (await desk.make(name="mine")).id != first.id
 

@@ -1,5 +1,5 @@
 """Whatever two schedulers, the lablet controller, the worker controller and people do in whatever order:
-no worker gives away more than it has, and what is taken of it is what its lablets take together."""
+no worker is overcommitted, and its allocation is the sum of its lablets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import LABLETS
-from lcm.control_plane.workers.controller_writes import Leader
+from lcm.control_plane.records.unit_of_work import Leader
 from lcm.core import clock
 from lcm.model.lablet.placement import with_lablet
 from lcm.model.lablet.record import Lablet
@@ -48,7 +48,7 @@ STATUSES = (
 
 
 class Bustle:
-    """Two workers, some lablets, and all that happens to them at once."""
+    """Two workers, some lablets, and concurrent changes of them."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
@@ -57,7 +57,7 @@ class Bustle:
         self.placed = 0
 
     async def run(self, rounds: list[list[tuple[str, tuple[Any, ...]]]]) -> None:
-        """Each round at once, and after each a look at what is stored."""
+        """All steps of a round run at once; after each round the stored state is checked."""
         await self.desk.open(*(a_ready_worker(id=name, name=name, instance_id=f"i-{name}") for name in WORKERS))
         for number, needs in enumerate(NEEDS):
             await self.desk.define(version=str(number), **needs)
@@ -74,8 +74,8 @@ class Bustle:
 
     async def schedule(self, scheduler: int, pairs: list[tuple[int, str]]) -> None:
         known = [(await self.desk.lablet(self.ids[lablet]), worker) for lablet, worker in pairs]
-        answers = await self.desk.schedule(*known, leader=SCHEDULERS[scheduler])
-        self.placed += sum(answer.placed for answer in answers)
+        results = await self.desk.schedule(*known, leader=SCHEDULERS[scheduler])
+        self.placed += sum(result.placed for result in results)
 
     async def report(self, lablet: int, status: str) -> None:
         await self.desk.report(await self.desk.lablet(self.ids[lablet]), status)
@@ -87,12 +87,12 @@ class Bustle:
         await self.desk.end(await self.desk.lablet(self.ids[lablet]))
 
     async def worker(self, worker_id: str, desired: str) -> None:
-        async def attempt(change: Transaction) -> None:
-            worker = await change.worker(worker_id)
+        async def attempt(tx: Transaction) -> None:
+            worker = await tx.worker(worker_id)
             fields = {"desired_status": desired, "version": worker.version + 1}
-            change.save(type(worker)(**{**dict(worker), **fields}), "wanted")
+            tx.save_worker(type(worker)(**{**dict(worker), **fields}), "wanted")
 
-        await self.desk.records.change(SCHEDULERS[0].actor, attempt)
+        await self.desk.unit_of_work.run(SCHEDULERS[0].actor, attempt)
 
     async def check(self) -> None:
         page = await self.desk.store.find(LABLETS)
@@ -140,14 +140,14 @@ rounds_of_happenings = st.lists(st.lists(happening, min_size=1, max_size=6), min
 
 @given(st.integers(0, 2**32), rounds_of_happenings)
 @settings(max_examples=80, deadline=None)
-def test_nothing_is_given_away_twice_and_what_is_taken_is_what_lablets_take(
+def test_workers_are_never_overcommitted_and_allocations_match_lablets(
     seed: int, rounds: list[list[tuple[str, tuple[Any, ...]]]]
 ) -> None:
     in_virtual_time(lambda: Bustle(seed).run(rounds))
 
 
-def test_the_bustle_does_place_lablets() -> None:
-    """Without this the property could hold for want of anything to hold for."""
+def test_the_scenario_does_place_lablets() -> None:
+    """Otherwise the property could hold only because nothing was ever placed."""
     bustle = Bustle(7)
     everyone = [(lablet, WORKERS[lablet % 2]) for lablet in range(LABLETS_MADE)]
     in_virtual_time(lambda: bustle.run([[("schedule", (0, everyone)), ("schedule", (1, everyone))]]))

@@ -13,7 +13,7 @@ from lcm.control_plane.lablets.preview import preview_lablet
 from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.fleet.state import FleetState
-from lcm.model.lablet.preview import PreviewOutcome
+from lcm.model.lablet.placement import PreviewOutcome
 from lcm.model.lablet.record import CreateLabletRequest
 from lcm.model.worker.record import Hold
 from lcm.model.worker.template import Allocation
@@ -22,7 +22,7 @@ from tests.support.records.workers import NOW, a_worker
 
 if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
-    from lcm.model.lablet.preview import LabletPreview
+    from lcm.model.lablet.placement import LabletPreview
     from lcm.model.worker.record import Worker
 
 TAKEN = Allocation(cpu_cores=2, lablets=2)
@@ -32,90 +32,90 @@ def worker(number: int, **changes: Any) -> Worker:
     return a_ready_worker(**{"id": f"w-{number}", "name": f"lab-{number}", "instance_id": f"i-{number}", **changes})
 
 
-async def look(*workers: Worker, needs: dict[str, Any] | None = None, **asked: Any) -> LabletPreview:
+async def preview(*workers: Worker, needs: dict[str, Any] | None = None, **fields: Any) -> LabletPreview:
     desk = await LabletDesk().open(*workers)
-    await desk.records.change(ANNA.actor, lambda change: seed_templates(change, None))
+    await desk.unit_of_work.run(ANNA.actor, lambda tx: seed_templates(tx, None))
     await desk.define(**(needs or {}))
     before = [await desk.store.find(kind, limit=1000) for kind in ALL_KINDS]
-    told = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf", **asked))
+    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf", **fields))
     assert [await desk.store.find(kind, limit=1000) for kind in ALL_KINDS] == before
-    return told
+    return result
 
 
-async def test_the_fullest_that_fits_would_take_it_and_ties_go_by_id() -> None:
+async def test_the_fullest_matching_worker_is_chosen_and_ties_go_by_id() -> None:
     full = worker(1, allocation=TAKEN)
     half = [worker(number, allocation=Allocation(cpu_cores=1, lablets=1)) for number in (4, 3)]
-    told = await look(full, worker(2), *half)
-    assert (told.outcome, told.worker_id, told.cost_per_hour_usd) == (PreviewOutcome.PLACE, "w-3", 0)
-    assert [(each.worker_id, round(each.score, 3)) for each in told.candidates] == [
+    result = await preview(full, worker(2), *half)
+    assert (result.outcome, result.worker_id, result.cost_per_hour_usd) == (PreviewOutcome.PLACE, "w-3", 0)
+    assert [(each.worker_id, round(each.score, 3)) for each in result.candidates] == [
         ("w-3", 0.26), ("w-4", 0.26), ("w-2", 0),
     ]  # fmt: skip
-    assert [(each.worker_id, each.reason) for each in told.rejections] == [("w-1", "needs 1 CPU core, 0 are left")]
-    assert (told.candidates_in_all, told.rejected) == (3, 1)
+    assert [(each.worker_id, each.reason) for each in result.rejections] == [("w-1", "needs 1 CPU core, 0 are left")]
+    assert (result.candidates_in_all, result.rejected) == (3, 1)
 
 
-async def test_nobody_fits_so_the_cheapest_template_that_does_would_be_launched() -> None:
-    told = await look(worker(1, conditions=(), desired_status="STOPPED"), needs={"memory_gb": 3.0})
-    assert (told.outcome, told.template, told.aws_region) == (PreviewOutcome.LAUNCH, "medium", "eu-west-1")
-    assert told.cost_per_hour_usd == 0.0416
-    assert told.reason == "no worker fits now; a medium would be launched in eu-west-1"
-    assert told.rejected == 1
+async def test_without_a_matching_worker_the_cheapest_matching_template_is_launched() -> None:
+    result = await preview(worker(1, conditions=(), desired_status="STOPPED"), needs={"memory_gb": 3.0})
+    assert (result.outcome, result.template, result.aws_region) == (PreviewOutcome.LAUNCH, "medium", "eu-west-1")
+    assert result.cost_per_hour_usd == 0.0416
+    assert result.reason == "no matching worker now; a medium would be launched in eu-west-1"
+    assert result.rejected == 1
 
 
-async def test_it_would_be_launched_where_it_was_asked_for() -> None:
-    told = await look(worker(1), aws_region="us-east-1")
-    assert (told.outcome, told.aws_region) == (PreviewOutcome.LAUNCH, "us-east-1")
-    assert "it is in eu-west-1" in told.rejections[0].reason
+async def test_it_is_launched_in_the_requested_region() -> None:
+    result = await preview(worker(1), aws_region="us-east-1")
+    assert (result.outcome, result.aws_region) == (PreviewOutcome.LAUNCH, "us-east-1")
+    assert "it is in eu-west-1" in result.rejections[0].reason
 
 
 async def test_capacity_on_its_way_is_waited_for() -> None:
     coming = worker(1, status="STARTING", conditions=())
-    told = await look(coming)
-    assert (told.outcome, told.worker_id, told.cost_per_hour_usd) == (PreviewOutcome.WAIT, "w-1", 0)
-    assert "lab-1, which is STARTING" in told.reason
-    assert (await look(coming, needs={"cpu_cores": 3})).outcome is PreviewOutcome.LAUNCH
+    result = await preview(coming)
+    assert (result.outcome, result.worker_id, result.cost_per_hour_usd) == (PreviewOutcome.WAIT, "w-1", 0)
+    assert "lab-1, which is STARTING" in result.reason
+    assert (await preview(coming, needs={"cpu_cores": 3})).outcome is PreviewOutcome.LAUNCH
 
 
 async def test_one_that_a_policy_stopped_would_be_resumed() -> None:
     stopped = {"status": "STOPPED", "desired_status": "STOPPED", "conditions": (), "template_name": "micro"}
-    told = await look(worker(1, **stopped), worker(2, **stopped, paused_by_policy=True))
-    assert (told.outcome, told.worker_id, told.template) == (PreviewOutcome.RESUME, "w-2", "micro")
-    assert told.cost_per_hour_usd == 0.0104
+    result = await preview(worker(1, **stopped), worker(2, **stopped, paused_by_policy=True))
+    assert (result.outcome, result.worker_id, result.template) == (PreviewOutcome.RESUME, "w-2", "micro")
+    assert result.cost_per_hour_usd == 0.0104
 
 
-async def test_what_no_template_can_hold_would_fail() -> None:
-    told = await look(needs={"cpu_cores": 99})
-    assert (told.outcome, told.template) == (PreviewOutcome.REFUSE, None)
-    assert "no worker template can hold it" in told.reason
-    assert "it would end FAILED" in told.reason
+async def test_requirements_above_every_template_would_fail() -> None:
+    result = await preview(needs={"cpu_cores": 99})
+    assert (result.outcome, result.template) == (PreviewOutcome.REFUSE, None)
+    assert "no worker template is large enough" in result.reason
+    assert "it would fail" in result.reason
 
 
 async def test_a_full_region_or_a_fleet_on_hold_lets_it_wait() -> None:
     desk = await LabletDesk().open(a_worker(status="FAILED"))
     await desk.define()
 
-    async def prepare(change: Transaction) -> None:
-        await seed_templates(change, None)
+    async def prepare(tx: Transaction) -> None:
+        await seed_templates(tx, None)
         await patch_fleet_settings(
-            change, desk.plane.base_settings, FleetSettingsPatch(scaling={"max_workers_per_region": 1})
+            tx, desk.plane.base_settings, FleetSettingsPatch(scaling={"max_workers_per_region": 1})
         )
 
-    await desk.records.change(ANNA.actor, prepare)
-    told = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
-    assert (told.outcome, told.template) == (PreviewOutcome.WAIT, None)
-    assert "1 worker is in eu-west-1 and MAX_WORKERS_PER_REGION is 1" in told.reason
+    await desk.unit_of_work.run(ANNA.actor, prepare)
+    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
+    assert (result.outcome, result.template) == (PreviewOutcome.WAIT, None)
+    assert "1 worker is in eu-west-1 and MAX_WORKERS_PER_REGION is 1" in result.reason
 
-    async def hold(change: Transaction) -> None:
-        await change.fleet()
-        change.save_fleet(FleetState(hold=Hold(reason="outage", by="bob", since=NOW)))
+    async def hold(tx: Transaction) -> None:
+        await tx.fleet()
+        tx.save_fleet(FleetState(hold=Hold(reason="outage", by="bob", since=NOW)))
 
-    await desk.records.change(ANNA.actor, hold)
-    told = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
-    assert (told.outcome, told.reason) == (PreviewOutcome.WAIT, "the fleet is on hold by bob: outage")
+    await desk.unit_of_work.run(ANNA.actor, hold)
+    result = await preview_lablet(desk.plane, CreateLabletRequest(definition="ospf"))
+    assert (result.outcome, result.reason) == (PreviewOutcome.WAIT, "the fleet is on hold by bob: outage")
 
 
-async def test_what_could_not_be_made_has_no_preview() -> None:
+async def test_an_invalid_request_has_no_preview() -> None:
     with pytest.raises(ProblemError, match="ends_at"):
-        await look(ends_at=NOW)
+        await preview(ends_at=NOW)
     with pytest.raises(ProblemError, match="aws_region"):
-        await look(aws_region="mars-1")
+        await preview(aws_region="mars-1")

@@ -1,4 +1,4 @@
-"""Secrets at rest: only the right key opens them, only in their place, and nothing shows them by accident."""
+"""Secrets at rest: only the right key decrypts them, only at their location, and nothing shows them by accident."""
 
 from __future__ import annotations
 

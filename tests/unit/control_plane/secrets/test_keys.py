@@ -1,4 +1,4 @@
-"""Keys for secrets: what is allowed, how files are made and which are refused."""
+"""Keys for secrets: valid formats, how key files are created, and which are rejected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def private(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_made_key_is_random_and_can_be_read() -> None:
+def test_a_generated_key_is_random_and_can_be_parsed() -> None:
     assert len({generate_key() for _ in range(100)}) == 100
     key = parse_key(generate_key(), "a test")
     assert len(key.material) == 32
@@ -40,7 +40,7 @@ def test_a_made_key_is_random_and_can_be_read() -> None:
     assert repr(key.material) not in repr(key)
 
 
-def test_forms_of_one_key_are_one_key() -> None:
+def test_different_encodings_of_one_key_are_the_same_key() -> None:
     material = bytes(range(224, 256))
     plain = base64.b64encode(material).decode()
     forms = [plain, plain.rstrip("="), base64.urlsafe_b64encode(material).decode(), f"  {plain}\n"]
@@ -48,7 +48,7 @@ def test_forms_of_one_key_are_one_key() -> None:
     assert parse_key(plain, "a test").material == material
 
 
-def test_a_passphrase_is_stretched_and_gives_the_same_key_each_time() -> None:
+def test_a_passphrase_always_derives_the_same_key() -> None:
     one, again, other = (parse_key(text, "a test") for text in (PASSPHRASE, PASSPHRASE, PASSPHRASE + "!"))
     assert one == again
     assert one.id != other.id
@@ -58,16 +58,18 @@ def test_a_passphrase_is_stretched_and_gives_the_same_key_each_time() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 31, base64.b64encode(b"x" * 16).decode()])
-def test_a_short_key_is_refused_without_showing_it(text: str) -> None:
-    with pytest.raises(SecretKeyError) as refused:
+def test_a_short_key_is_rejected_without_showing_it(text: str) -> None:
+    with pytest.raises(SecretKeyError) as caught:
         load_keys(text, None)
-    said = str(refused.value)
-    assert said.startswith(f"LCM_SECRET_KEY: a key of {len(text)} characters; must be 32 random bytes in base64")
-    assert "passphrase of at least 32 characters" in said
-    assert not text or text not in said
+    message = str(caught.value)
+    assert message.startswith(
+        f"LCM_SECRET_KEY: the key has {len(text)} characters; it must be 32 random bytes in base64"
+    )
+    assert "passphrase of at least 32 characters" in message
+    assert not text or text not in message
 
 
-def test_one_source_or_none(tmp_path: Path) -> None:
+def test_at_most_one_source_may_be_set(tmp_path: Path) -> None:
     assert list(load_keys(None, None)) == []
     assert len(load_keys(generate_key(), None)) == 1
     file = private(tmp_path / "keys", generate_key())
@@ -76,7 +78,7 @@ def test_one_source_or_none(tmp_path: Path) -> None:
         load_keys(generate_key(), file)
 
 
-def test_a_file_has_a_key_a_line_and_the_first_encrypts(tmp_path: Path) -> None:
+def test_a_file_has_one_key_per_line_and_the_first_encrypts(tmp_path: Path) -> None:
     new, old = generate_key(), generate_key()
     keys = read_key_file(private(tmp_path / "keys", f"# rotated in May\n{new}\n\n  {old}  \n{PASSPHRASE}\r\n"))
     assert [key.id for key in keys] == [parse_key(text, "").id for text in (new, old, PASSPHRASE)]
@@ -84,23 +86,23 @@ def test_a_file_has_a_key_a_line_and_the_first_encrypts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666, 0o610])
-def test_a_file_that_others_can_reach_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_can_access_is_rejected(tmp_path: Path, mode: int) -> None:
     file = private(tmp_path / "keys", generate_key())
     file.chmod(mode)
     with pytest.raises(SecretKeyError, match=f"mode {mode:04o}.*chmod 600 {file}"):
         read_key_file(file)
 
 
-def test_files_that_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(SecretKeyError, match="cannot be read: No such file"):
         read_key_file(tmp_path / "none")
     with pytest.raises(SecretKeyError, match="cannot be read: Is a directory"):
         read_key_file(tmp_path)
-    with pytest.raises(SecretKeyError, match="holds no key"):
+    with pytest.raises(SecretKeyError, match="contains no key"):
         read_key_file(private(tmp_path / "empty", "\n# nothing\n"))
-    with pytest.raises(SecretKeyError, match="keys, line 2: a key of 7 characters") as refused:
+    with pytest.raises(SecretKeyError, match="keys, line 2: the key has 7 characters") as caught:
         read_key_file(private(tmp_path / "keys", f"{generate_key()}\nhunter2\n"))
-    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in str(caught.value)
     with pytest.raises(SecretKeyError, match="more than 65536 bytes"):
         read_key_file(private(tmp_path / "large", "x" * 100_000))
     binary = private(tmp_path / "binary", "")
@@ -109,7 +111,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         read_key_file(binary)
 
 
-def test_a_key_file_is_made_for_its_owner_only_and_never_overwritten(tmp_path: Path) -> None:
+def test_a_key_file_is_created_for_its_owner_only_and_never_overwritten(tmp_path: Path) -> None:
     file = tmp_path / "data" / "secret.key"
     before = os.umask(0)
     try:
@@ -124,13 +126,13 @@ def test_a_key_file_is_made_for_its_owner_only_and_never_overwritten(tmp_path: P
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_a_key_file_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_key_file_that_cannot_be_created(tmp_path: Path) -> None:
     private(tmp_path / "file", "")
-    with pytest.raises(SecretKeyError, match="cannot be made: Not a directory"):
+    with pytest.raises(SecretKeyError, match="cannot be created: Not a directory"):
         ensure_key_file(tmp_path / "file" / "deeper" / "secret.key")
 
 
-def test_of_two_that_make_it_at_once_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_concurrent_creations_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "secret.key"
     link = os.link
 

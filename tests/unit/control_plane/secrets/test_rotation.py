@@ -1,4 +1,4 @@
-"""A new key: every secret is encrypted with it, none is lost, whatever else happens at the same moment."""
+"""Key rotation: every secret is re-encrypted, and none is lost, whatever else happens at the same time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def a_plane(disk: MemoryDisk, box: SecretBox, store: MemoryStore | None = 
 
 
 async def enter(plane: ControlPlaneContext, worker_id: str, **secrets: str | None) -> None:
-    await plane.records.change(ANNA, lambda change: store_secrets(change, plane.box, worker_id, secrets))
+    await plane.unit_of_work.run(ANNA, lambda tx: store_secrets(tx, plane.secret_box, worker_id, secrets))
 
 
 async def secret(
@@ -46,7 +46,7 @@ async def secret(
 
 
 async def audit(plane: ControlPlaneContext) -> list[str]:
-    return [line.body.decode() for line in await plane.store.journal(topics=[AUDIT], limit=1000)]
+    return [line.body.decode() for line in await plane.store.read_journal(topics=[AUDIT], limit=1000)]
 
 
 async def test_afterwards_the_old_key_is_not_needed_any_more() -> None:
@@ -68,12 +68,12 @@ async def test_afterwards_the_old_key_is_not_needed_any_more() -> None:
     assert "tok-" not in "".join(await audit(plane))
 
 
-async def test_an_empty_store_is_no_trouble() -> None:
+async def test_an_empty_store_is_fine() -> None:
     assert await rotate_secrets(await a_plane(MemoryDisk(), AFTER), ANNA) == SecretRotationResult(rotated=0, already=0)
 
 
 async def test_a_secret_that_is_entered_while_it_is_rotated_wins() -> None:
-    """The old one has been read when the new one is committed."""
+    """The old secret has been read when the new one is committed."""
     disk, read = MemoryDisk(), asyncio.Event()
     await enter(await a_plane(disk, BEFORE), "w-1", license_token="old", cml_password="kept")
     gated = GatedStore(disk)
@@ -89,7 +89,7 @@ async def test_a_secret_that_is_entered_while_it_is_rotated_wins() -> None:
 
 
 async def test_a_secret_that_is_rotated_while_another_is_entered_is_not_brought_back() -> None:
-    """Whoever enters one has read both under the old key when the rotation is committed."""
+    """The writer of a secret has read both under the old key when the rotation is committed."""
     disk, read = MemoryDisk(), asyncio.Event()
     await enter(await a_plane(disk, BEFORE), "w-1", license_token="old", cml_password="kept")
     gated = GatedStore(disk)
@@ -115,7 +115,7 @@ async def test_two_rotations_at_once_do_it_once() -> None:
     assert [await secret(planes[0], f"w-{number}") for number in (0, 149)] == ["tok-0", "tok-149"]
 
 
-async def test_one_that_cannot_be_read_is_named_and_left_and_the_rest_is_done() -> None:
+async def test_an_unreadable_secret_is_reported_and_the_others_are_rotated() -> None:
     disk = MemoryDisk()
     lost = await a_plane(disk, SecretBox([parse_key(generate_key(), "lost")]))
     await enter(lost, "w-1", license_token="gone")
@@ -134,8 +134,8 @@ async def test_only_an_admin_may(role: Role) -> None:
         assert (await plane.ask("POST", "/api/secrets/rotate", role=role)).status_code == 403
 
 
-async def test_over_http_it_tells_how_many_and_nothing_more() -> None:
+async def test_the_api_returns_counts_and_nothing_more() -> None:
     async with serving_plane() as plane:
         await plane.create(license_token="CANARY", cml_password="CANARY", cml_username="u")
-        answer = await plane.ask("POST", "/api/secrets/rotate", role=Role.ADMIN)
-        assert answer.json() == {"rotated": 0, "already": 3, "unreadable": []}
+        response = await plane.ask("POST", "/api/secrets/rotate", role=Role.ADMIN)
+        assert response.json() == {"rotated": 0, "already": 3, "unreadable": []}

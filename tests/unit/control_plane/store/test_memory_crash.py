@@ -1,4 +1,4 @@
-"""The store in memory ends as a killed process does: a commit under way is made wholly or not at all."""
+"""A crash of the store in memory is like kill -9: a commit in progress is applied completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ async def opened(disk: MemoryDisk) -> MemoryStore:
 
 
 async def test_a_crash_keeps_what_was_acknowledged_and_all_or_nothing_of_the_rest(virtual_clock: VirtualClock) -> None:
-    landed: set[int] = set()
+    applied: set[int] = set()
     for seed in range(20):
         virtual_clock.rng = random.Random(seed)
         disk = MemoryDisk()
         store = await opened(disk)
         await store.commit([note("acknowledged")], entries=[entry("acknowledged")])
-        cut_off = [
+        interrupted = [
             asyncio.ensure_future(
                 store.commit([note(f"n{number}"), worker(f"w{number}")], entries=[entry(str(number))])
             )
             for number in range(4)
         ]
         await asyncio.sleep(0)
-        assert not any(call.done() for call in cut_off)
+        assert not any(call.done() for call in interrupted)
         store.crash()
-        for outcome in await asyncio.gather(*cut_off, return_exceptions=True):
+        for outcome in await asyncio.gather(*interrupted, return_exceptions=True):
             assert isinstance(outcome, StoreUnavailableError)
-        again = await opened(disk)
-        notes, workers = await ids(again, kind=NOTES), await ids(again, kind=WORKERS)
-        told = [line.subject for line in await again.journal()]
-        assert notes[0] == told[0] == "acknowledged"
-        assert [name[1:] for name in notes[1:]] == [name[1:] for name in workers] == told[1:]
-        landed.add(len(workers))
-    assert len(landed) > 2, "chance must have its part"
+        reopened = await opened(disk)
+        notes, workers = await ids(reopened, kind=NOTES), await ids(reopened, kind=WORKERS)
+        subjects = [line.subject for line in await reopened.read_journal()]
+        assert notes[0] == subjects[0] == "acknowledged"
+        assert [name[1:] for name in notes[1:]] == [name[1:] for name in workers] == subjects[1:]
+        applied.add(len(workers))
+    assert len(applied) > 2, "both outcomes must occur"
 
 
-async def test_a_crashed_store_answers_nobody_and_a_new_one_does() -> None:
+async def test_a_crashed_store_rejects_calls_and_a_new_one_works() -> None:
     disk = MemoryDisk()
     store = await opened(disk)
     store.crash()
@@ -58,7 +58,7 @@ async def test_a_crashed_store_answers_nobody_and_a_new_one_does() -> None:
     assert await (await opened(disk)).get(NOTES, "a") is None
 
 
-async def test_of_two_that_land_in_a_crash_only_one_holds_a_unique_value(virtual_clock: VirtualClock) -> None:
+async def test_of_two_commits_applied_in_a_crash_one_has_the_unique_value(virtual_clock: VirtualClock) -> None:
     for seed in range(10):
         virtual_clock.rng = random.Random(seed)
         disk = MemoryDisk()
@@ -77,9 +77,9 @@ async def test_two_handles_share_one_disk() -> None:
     assert await second.get(NOTES, "a") == await first.get(NOTES, "a")
 
 
-async def test_what_was_handed_in_can_be_changed_afterwards() -> None:
+async def test_the_caller_may_change_its_input_afterwards() -> None:
     store = await opened(MemoryDisk())
     change = worker("a", name="A", unique={"name": "A"})
     await store.commit([change])
-    change.fields["name"] = "B"  # type: ignore[index]  # a mapping to whoever only reads it
+    change.fields["name"] = "B"  # type: ignore[index]  # declared as a read-only mapping
     assert [values for values, _, _ in await store.count_by(WORKERS, ["name"])] == [("A",)]

@@ -1,4 +1,4 @@
-"""What every adapter relies on, without an adapter."""
+"""Cursors, values and downsampling, which all adapters share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lcm.control_plane.store.adapter_rules import Downsampler
 from lcm.control_plane.store.cursors import (
     PagePosition,
     journal_cursor,
@@ -15,7 +16,6 @@ from lcm.control_plane.store.cursors import (
     parse_journal_cursor,
     parse_page_cursor,
 )
-from lcm.control_plane.store.downsample import Downsampler
 from lcm.control_plane.store.port import FieldValue, InvalidCursorError, Kind, Sort
 from lcm.control_plane.store.values import from_micros, order_key, to_micros
 
@@ -29,14 +29,14 @@ VALUES = st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), s
     st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(-1e300, 1e300), TEXT),
     TEXT.filter(bool),
 )
-def test_a_cursor_comes_back_as_it_was(value: FieldValue, document_id: str) -> None:
+def test_a_cursor_round_trips(value: FieldValue, document_id: str) -> None:
     position = parse_page_cursor(KIND, Sort("name"), page_cursor(KIND, Sort("name"), PagePosition(value, document_id)))
     assert (type(position.value), position.value, position.id) == (type(value), value, document_id)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=60))
-def test_any_other_text_is_refused(text: str) -> None:
+def test_any_other_text_is_rejected_as_a_cursor(text: str) -> None:
     with pytest.raises(InvalidCursorError):
         parse_page_cursor(KIND, Sort("name"), text)
 
@@ -50,8 +50,8 @@ def test_journal_cursors_are_ordered_as_text(one: int, other: int) -> None:
 
 @settings(deadline=None)
 @given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7))])))
-def test_moments_keep_their_microseconds(moment: datetime) -> None:
-    assert from_micros(to_micros(moment)) == moment
+def test_times_keep_their_microseconds(time: datetime) -> None:
+    assert from_micros(to_micros(time)) == time
 
 
 @settings(deadline=None)
@@ -63,12 +63,12 @@ def test_a_boolean_is_never_a_number(one: FieldValue, other: FieldValue) -> None
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 10**9)), max_size=40), st.integers(1, 300))
-def test_one_row_is_kept_per_span_and_subject(rows: list[tuple[str, int]], span: int) -> None:
+def test_one_sample_is_kept_per_interval_and_subject(rows: list[tuple[str, int]], interval: int) -> None:
     rows.sort(key=lambda row: row[1])
-    thinner = Downsampler(span)
+    downsampler = Downsampler(interval)
     numbered = [(number, subject, at) for number, (subject, at) in enumerate(rows)]
-    dropped = {*thinner.dropped(numbered[:7]), *thinner.dropped(numbered[7:])}
-    spans = [(subject, at // (span * 1_000_000)) for subject, at in rows]
-    kept = [spans[number] for number, _, _ in numbered if number not in dropped]
+    dropped = {*downsampler.rows_to_drop(numbered[:7]), *downsampler.rows_to_drop(numbered[7:])}
+    intervals = [(subject, at // (interval * 1_000_000)) for subject, at in rows]
+    kept = [intervals[number] for number, _, _ in numbered if number not in dropped]
     assert len(set(kept)) == len(kept)
-    assert set(kept) == set(spans)
+    assert set(kept) == set(intervals)

@@ -1,4 +1,4 @@
-"""The timeline of a worker: lines of one change are one entry, and no entry is cut by the end of a page."""
+"""Timelines of workers and lablets: each change is one entry, and no entry is split between pages."""
 
 from __future__ import annotations
 
@@ -61,52 +61,52 @@ def book() -> FakeJournal:
     return book
 
 
-def test_a_step_its_label_and_who_made_it_are_one_entry(book: FakeJournal) -> None:
+def test_a_step_with_its_label_and_audit_entry_is_one_entry(book: FakeJournal) -> None:
     timeline = build_worker_timeline(book.newest(), full=False)
-    assert [(each.who, each.words, each.before, each.after, each.reason) for each in timeline.happenings] == [
+    assert [(each.actor, each.text, each.before, each.after, each.reason) for each in timeline.entries] == [
         ("worker-controller", "reported", None, None, "CML answers"),
         ("worker-controller", "reported", "PENDING", "PROVISIONING", "launched i-1"),
-        ("worker-controller", "begins launch attempt 1", None, None, ""),
+        ("worker-controller", "started launch attempt 1", None, None, ""),
         ("ann", "created it", None, "PENDING", ""),
     ]
-    assert timeline.older is None
+    assert timeline.next_cursor is None
     assert timeline.version == 7
 
 
-def test_steps_of_the_same_moment_stay_apart() -> None:
+def test_steps_at_the_same_time_stay_apart() -> None:
     book = FakeJournal()
     for before, after in (("PROVISIONING", "STARTING"), ("STARTING", "RUNNING")):
         book.step(0, CONTROLLER, before, after, "seen")
         book.audit(0, CONTROLLER, "status_reported", "seen", status=after)
     book.audit(0, CONTROLLER, "status_reported", "CML answers", status="RUNNING")
-    found = build_worker_timeline(book.newest(), full=False).happenings
+    found = build_worker_timeline(book.newest(), full=False).entries
     assert [each.after for each in found] == [None, "RUNNING", "STARTING"]
 
 
-def test_what_others_did_at_the_same_moment_is_not_taken_for_the_step() -> None:
+def test_other_changes_at_the_same_time_stay_apart_from_the_step() -> None:
     book = FakeJournal()
     book.step(0, CONTROLLER, "RUNNING", "STOPPED", "EC2 shows it as stopped")
     book.audit(0, ANN, "hold", "wait")
-    found = build_worker_timeline(book.newest(), full=False).happenings
-    assert [(each.who, each.after) for each in found] == [("ann", None), ("worker-controller", "STOPPED")]
+    found = build_worker_timeline(book.newest(), full=False).entries
+    assert [(each.actor, each.after) for each in found] == [("ann", None), ("worker-controller", "STOPPED")]
 
 
 @pytest.mark.parametrize("size", range(2, 9))
-def test_pages_of_any_size_tell_the_same(book: FakeJournal, size: int) -> None:
-    whole = list(build_worker_timeline(book.newest(), full=False).happenings)
+def test_pages_of_any_size_have_the_same_entries(book: FakeJournal, size: int) -> None:
+    whole = list(build_worker_timeline(book.newest(), full=False).entries)
     paged: list[TimelineEntry] = []
     before = "9"
     for _ in range(20):
         lines = book.newest(max(size, 4), before)  # the largest entry has 3 lines
         timeline = build_worker_timeline(lines, full=len(lines) == max(size, 4))
-        paged += timeline.happenings
-        if timeline.older is None:
+        paged += timeline.entries
+        if timeline.next_cursor is None:
             break
-        before = timeline.older
+        before = timeline.next_cursor
     assert paged == whole
 
 
-def test_policies_and_troubles_are_told_as_such() -> None:
+def test_policies_and_problems_are_marked() -> None:
     book = FakeJournal()
     book.audit(0, CONTROLLER, "auto_paused", "idle_timeout")
     book.audit(1, CONTROLLER, "scale_up_accepted", "lablet 7", resumed=True)
@@ -114,25 +114,25 @@ def test_policies_and_troubles_are_told_as_such() -> None:
     book.audit(3, CONTROLLER, "status_reported", "it was lost", status="FAILED", event="failed")
     book.audit(4, ANN, "patched", fields=["idle_detection_enabled", "tags"])
     book.audit(5, CONTROLLER, "something_new", "why")
-    found = build_worker_timeline(book.newest(), full=False).happenings
-    assert [(each.kind, each.who, each.words, each.bad) for each in reversed(found)] == [
-        ("policy", "auto-pause", "paused because nobody used it", False),
+    found = build_worker_timeline(book.newest(), full=False).entries
+    assert [(each.kind, each.actor, each.text, each.bad) for each in reversed(found)] == [
+        ("policy", "auto-pause", "paused because it was idle", False),
         ("policy", "scale-up", "resumed by scale-up", False),
-        ("controller", "worker-controller", "licence in CML: failed", True),
+        ("controller", "worker-controller", "license in CML: failed", True),
         ("controller", "worker-controller", "failed", True),
         ("person", "ann", "changed idle detection enabled, tags", False),
         ("controller", "worker-controller", "something new", False),
     ]
-    assert found[-1].reason == ""  # the word that stands for idleness is told in words
+    assert found[-1].reason == ""  # the placeholder reason is not shown
 
 
-def test_nothing_is_a_timeline_too() -> None:
+def test_an_empty_timeline() -> None:
     timeline = build_worker_timeline([], full=False)
-    assert (list(timeline.happenings), timeline.older, timeline.version) == ([], None, 0)
+    assert (list(timeline.entries), timeline.next_cursor, timeline.version) == ([], None, 0)
 
 
 async def finished_lablet() -> tuple[LabletDesk, str]:
-    """One that was asked for, placed, brought up, and came to grief."""
+    """A lablet that was requested, placed and started, and then failed."""
     desk = await LabletDesk().open(a_ready_worker())
     await desk.define()
     lablet = await desk.placed()
@@ -146,30 +146,30 @@ async def finished_lablet() -> tuple[LabletDesk, str]:
 
 async def test_a_change_is_one_entry_with_its_step() -> None:
     desk, lablet_id = await finished_lablet()
-    told = (await read_lablet_timeline(desk.store, lablet_id)).happenings
-    assert [(each.words, each.before, each.after) for each in reversed(told)] == [
-        ("asked for it", None, LabletStatus.PENDING_SCHEDULING),
-        ("found a worker for it", LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED),
+    entries = (await read_lablet_timeline(desk.store, lablet_id)).entries
+    assert [(each.text, each.before, each.after) for each in reversed(entries)] == [
+        ("requested it", None, LabletStatus.PENDING_SCHEDULING),
+        ("assigned it to a worker", LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED),
         ("reported", LabletStatus.SCHEDULED, LabletStatus.INSTANTIATING),
         ("reported", None, None),
         ("reported", LabletStatus.INSTANTIATING, LabletStatus.RUNNING),
-        ("asked for its end", None, None),
-        ("took it off its worker", LabletStatus.RUNNING, LabletStatus.FAILED),
+        ("requested its end", None, None),
+        ("released it from its worker", LabletStatus.RUNNING, LabletStatus.FAILED),
     ]
-    assert [each.bad for each in told] == [True] + [False] * 6
-    assert (told[1].who, told[1].reason) == ("anna", "enough")
+    assert [each.bad for each in entries] == [True] + [False] * 6
+    assert (entries[1].actor, entries[1].reason) == ("anna", "enough")
 
 
 @pytest.mark.parametrize("limit", [3, 4, 5, 6, 7])
-async def test_pages_together_tell_the_same(limit: int) -> None:
+async def test_pages_together_have_all_entries(limit: int) -> None:
     desk, lablet_id = await finished_lablet()
-    whole = (await read_lablet_timeline(desk.store, lablet_id)).happenings
+    whole = (await read_lablet_timeline(desk.store, lablet_id)).entries
     pieces: list[TimelineEntry] = []
     before: str | None = None
     while True:
         page = await read_lablet_timeline(desk.store, lablet_id, before, limit)
-        pieces += page.happenings
-        before = page.older
+        pieces += page.entries
+        before = page.next_cursor
         if before is None:
             break
     assert pieces == whole

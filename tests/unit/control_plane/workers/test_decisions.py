@@ -1,4 +1,4 @@
-"""Decisions in batches: beside the record, fenced, the newest wins, and nobody is told."""
+"""Batches of decisions: stored apart from the record, fenced, the newest wins, and no event is published."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import ALL_KINDS
-from lcm.control_plane.records.unit_of_work import UnitOfWork
+from lcm.control_plane.records.unit_of_work import Leader, UnitOfWork
 from lcm.control_plane.secrets.box import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
-from lcm.control_plane.workers.controller_writes import Leader, WorkerControllerWrites
+from lcm.control_plane.workers.controller_writes import WorkerControllerWrites
 from lcm.control_plane.workers.decisions import read_decision
 from lcm.model.access import Role
-from lcm.model.decision import DecisionReport
+from lcm.model.audit import DecisionReport
 from lcm.model.worker.requests import MAX_DECISIONS, DecisionBatch, WorkerDecision
 from tests.support.records.gated_store import GatedStore
 from tests.support.records.workers import NOW
@@ -40,8 +40,8 @@ async def plane() -> AsyncIterator[TestPlane]:
 
 def decided(minute: float = 0, **facts: Any) -> DecisionReport:
     at = NOW + timedelta(minutes=minute)
-    told = {"rule": "running.steady", "reason": "as it should be", "decided_at": at, **facts}
-    return DecisionReport.model_validate(told)
+    result = {"rule": "running.steady", "reason": "as it should be", "decided_at": at, **facts}
+    return DecisionReport.model_validate(result)
 
 
 def a_batch(*items: tuple[str, DecisionReport]) -> DecisionBatch:
@@ -50,16 +50,16 @@ def a_batch(*items: tuple[str, DecisionReport]) -> DecisionBatch:
 
 async def send(plane: TestPlane, *items: tuple[str, DecisionReport], **options: Any) -> tuple[int, Any]:
     body = a_batch(*items).model_dump(mode="json")
-    answer = await plane.ask("POST", PATH, role=Role.CONTROLLER, json=body, **options)
-    return answer.status_code, answer.json()
+    response = await plane.ask("POST", PATH, role=Role.CONTROLLER, json=body, **options)
+    return response.status_code, response.json()
 
 
-async def test_it_moves_nothing_and_nobody_is_told(plane: TestPlane) -> None:
-    worker, store = await plane.create(), plane.parts.plane.store
-    lines = len(await store.journal(limit=1000))
+async def test_it_changes_no_version_and_publishes_no_event(plane: TestPlane) -> None:
+    worker, store = await plane.create(), plane.services.context.store
+    lines = len(await store.read_journal(limit=1000))
     assert await send(plane, (worker["id"], decided())) == (200, {"kept": 1, "dropped": 0})
-    # The first write of a leader also keeps its term, and tells nobody either.
-    assert len(await store.journal(limit=1000)) == lines
+    # The first write of a leader also stores its term, and publishes no event either.
+    assert len(await store.read_journal(limit=1000)) == lines
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json() == worker
     explained = (await plane.ask("GET", f"/api/workers/{worker['id']}/explain")).json()
     assert explained["decision"]["rule"] == "running.steady"
@@ -67,15 +67,15 @@ async def test_it_moves_nothing_and_nobody_is_told(plane: TestPlane) -> None:
     assert [item["decision"]["rule"] for item in planned] == ["running.steady"]
 
 
-async def test_unknown_workers_are_counted_and_the_rest_is_kept(plane: TestPlane) -> None:
+async def test_unknown_workers_are_counted_and_the_others_stored(plane: TestPlane) -> None:
     worker = await plane.create()
-    told = await send(plane, ("w-none", decided()), (worker["id"], decided()), ("decisions", decided()))
-    assert told == (200, {"kept": 1, "dropped": 2})
+    result = await send(plane, ("w-none", decided()), (worker["id"], decided()), ("decisions", decided()))
+    assert result == (200, {"kept": 1, "dropped": 2})
     assert await send(plane) == (200, {"kept": 0, "dropped": 0})
 
 
 async def test_an_older_decision_never_overwrites_and_an_equal_one_does_no_harm(plane: TestPlane) -> None:
-    worker, store = await plane.create(), plane.parts.plane.store
+    worker, store = await plane.create(), plane.services.context.store
     first = decided(1, reason="first")
     assert await send(plane, (worker["id"], first)) == (200, {"kept": 1, "dropped": 0})
     assert await send(plane, (worker["id"], decided(0, reason="late"))) == (200, {"kept": 0, "dropped": 1})
@@ -87,7 +87,7 @@ async def test_an_older_decision_never_overwrites_and_an_equal_one_does_no_harm(
 
 
 async def test_a_status_write_does_not_bring_an_older_decision_back(plane: TestPlane) -> None:
-    worker, store = await plane.create(), plane.parts.plane.store
+    worker, store = await plane.create(), plane.services.context.store
     await send(plane, (worker["id"], decided(5, reason="newer")))
     late = decided(1, reason="older").model_dump(mode="json")
     written = await plane.report(worker, "PROVISIONING", instance_id="i-1", decision=late)
@@ -97,11 +97,11 @@ async def test_a_status_write_does_not_bring_an_older_decision_back(plane: TestP
     assert kept.reason == "newer"
 
 
-async def test_of_several_for_one_worker_the_newest_is_kept(plane: TestPlane) -> None:
+async def test_of_several_for_one_worker_the_newest_is_stored(plane: TestPlane) -> None:
     worker = await plane.create()
-    told = await send(plane, *((worker["id"], decided(minute, reason=f"at {minute}")) for minute in (1, 3, 2)))
-    assert told == (200, {"kept": 1, "dropped": 2})
-    kept = await read_decision(plane.parts.plane.store, worker["id"])
+    result = await send(plane, *((worker["id"], decided(minute, reason=f"at {minute}")) for minute in (1, 3, 2)))
+    assert result == (200, {"kept": 1, "dropped": 2})
+    kept = await read_decision(plane.services.context.store, worker["id"])
     assert kept is not None
     assert kept.reason == "at 3"
 
@@ -110,21 +110,21 @@ async def test_a_former_leader_writes_nothing(plane: TestPlane) -> None:
     worker = await plane.create()
     announced = {"X-LCM-Leader-Term": "9"}
     await plane.ask("POST", "/api/internal/leadership", role=Role.CONTROLLER, json={"term": 9}, headers=announced)
-    status, told = await send(plane, (worker["id"], decided()))
-    assert (status, told["code"]) == (409, "stale_leader")
-    status, told = await send(plane, (worker["id"], decided()), headers={"X-LCM-Leader-Term": ""})
-    assert (status, told["code"]) == (400, "leader_headers_missing")
-    assert await read_decision(plane.parts.plane.store, worker["id"]) is None
+    status, result = await send(plane, (worker["id"], decided()))
+    assert (status, result["code"]) == (409, "stale_leader")
+    status, result = await send(plane, (worker["id"], decided()), headers={"X-LCM-Leader-Term": ""})
+    assert (status, result["code"]) == (400, "leader_headers_missing")
+    assert await read_decision(plane.services.context.store, worker["id"]) is None
 
 
 async def test_a_batch_has_a_largest_size(plane: TestPlane) -> None:
     items = [{"worker_id": "w-1", "decision": decided().model_dump(mode="json")}] * (MAX_DECISIONS + 1)
-    answer = await plane.ask("POST", PATH, role=Role.CONTROLLER, json={"items": items})
-    assert answer.status_code == 422
+    response = await plane.ask("POST", PATH, role=Role.CONTROLLER, json={"items": items})
+    assert response.status_code == 422
     assert (await plane.ask("POST", PATH, role=Role.CONTROLLER, json={"items": items[1:]})).status_code == 200
 
 
-async def test_no_more_than_a_handful_of_questions_to_the_store_for_a_thousand() -> None:
+async def test_a_thousand_decisions_take_a_handful_of_store_calls() -> None:
     store = _CountingStore()
     reports = await _reports(store)
     names = [f"w-{number}" for number in range(MAX_DECISIONS)]
@@ -139,7 +139,7 @@ async def test_a_new_term_that_is_announced_while_a_batch_is_read_wins() -> None
     disk, passed = MemoryDisk(), asyncio.Event()
     slow = GatedStore(disk)
     reports = await _reports(slow)
-    slow.gate = passed  # the first read of the change is that of the fence
+    slow.gate = passed  # the first read of the transaction is that of the fence
     writing = asyncio.create_task(reports.decisions(Leader("worker-controller", 5), a_batch(("w-1", decided()))))
     await asyncio.sleep(0.01)
     newer = await _reports(MemoryStore(disk))
@@ -152,9 +152,9 @@ async def test_a_new_term_that_is_announced_while_a_batch_is_read_wins() -> None
 class _CountingStore(MemoryStore):
     calls = 0
 
-    async def _turn(self) -> None:
+    async def _yield_once(self) -> None:
         self.calls += 1
-        await super()._turn()
+        await super()._yield_once()
 
 
 async def _reports(store: MemoryStore) -> WorkerControllerWrites:

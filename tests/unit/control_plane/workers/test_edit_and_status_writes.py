@@ -1,4 +1,4 @@
-"""Creating, changing and holding workers, and what controllers write about them."""
+"""Creating, editing and holding workers, and the writes of controllers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.workers.edit import apply_license_request, apply_patch, build_worker
-from lcm.control_plane.workers.lifecycle import hold, release
+from lcm.control_plane.workers.lifecycle import apply_license_request, apply_patch, build_worker, hold, release
 from lcm.control_plane.workers.status_writes import apply_launch_intent, apply_license_status, apply_status
 from lcm.model.fleet.settings import DriftPolicy
 from lcm.model.problems import ProblemCode
@@ -55,7 +54,7 @@ def test_a_new_worker_takes_its_size_and_price_from_the_template() -> None:
     assert (worker.version, worker.generation, worker.tags) == (1, 1, {"x": "y"})
 
 
-def test_a_disabled_template_is_refused() -> None:
+def test_a_disabled_template_is_rejected() -> None:
     request = CreateWorkerRequest(name="a", template_name="small")
     with pytest.raises(ProblemError, match="small is disabled"):
         build_worker(
@@ -76,12 +75,12 @@ def test_a_disabled_template_is_refused() -> None:
         ({"cml_password": "p"}, (0, 0)),
     ],
 )
-def test_a_patch_moves_version_and_generation_as_it_should(body: dict[str, Any], expected: tuple[int, int]) -> None:
+def test_a_patch_increments_version_and_generation(body: dict[str, Any], expected: tuple[int, int]) -> None:
     worker = a_worker()
     assert moved(worker, apply_patch(worker, UpdateWorkerRequest.model_validate(body), LATER)) == expected
 
 
-def test_another_token_in_place_of_the_former_asks_anew() -> None:
+def test_a_new_token_increments_the_generation() -> None:
     worker = a_worker(has_license_token=True)
     assert moved(worker, apply_patch(worker, UpdateWorkerRequest.model_validate({"license_token": "NEW"}), LATER)) == (
         1,
@@ -90,19 +89,19 @@ def test_another_token_in_place_of_the_former_asks_anew() -> None:
 
 
 @pytest.mark.parametrize("field", ["name", "tags", "idle_detection_enabled", "lost_instance_policy"])
-def test_null_is_refused_where_it_means_nothing(field: str) -> None:
+def test_null_is_rejected_where_it_means_nothing(field: str) -> None:
     with pytest.raises(ValidationError, match=field):
         UpdateWorkerRequest.model_validate({field: None})
 
 
-def test_a_worker_without_a_template_refuses_replace() -> None:
+def test_a_worker_without_a_template_rejects_replace() -> None:
     with pytest.raises(ProblemError, match="without a template"):
         apply_patch(
             a_worker(template_name=None), UpdateWorkerRequest.model_validate({"lost_instance_policy": "replace"}), LATER
         )
 
 
-def test_a_hold_asked_for_again_keeps_who_was_first() -> None:
+def test_a_repeated_hold_keeps_its_author() -> None:
     request = HoldRequest(reason="exam")
     held = hold(a_worker(), request, "anna", NOW)
     assert moved(a_worker(), held) == (1, 1)
@@ -115,28 +114,28 @@ def test_a_hold_asked_for_again_keeps_who_was_first() -> None:
     assert release(free, LATER) is free
 
 
-def test_a_hold_that_has_ended_already_is_refused() -> None:
+def test_a_hold_that_has_already_ended_is_rejected() -> None:
     with pytest.raises(ProblemError, match="not in the future"):
         hold(a_worker(), HoldRequest(reason="exam", until=NOW), "anna", LATER)
 
 
-def test_licence_operations() -> None:
-    with pytest.raises(ProblemError, match="no licence token"):
+def test_license_operations() -> None:
+    with pytest.raises(ProblemError, match="no license token"):
         apply_license_request(a_worker(), LicenseRequest(operation="register"), "anna", NOW)  # type: ignore[arg-type]
     register = LicenseRequest.model_validate({"operation": "register", "token": "T"})
-    asked = apply_license_request(a_worker(), register, "anna", NOW)
-    assert asked.pending_license_operation is not None
-    assert asked.has_license_token
+    requested = apply_license_request(a_worker(), register, "anna", NOW)
+    assert requested.pending_license_operation is not None
+    assert requested.has_license_token
     again = LicenseRequest.model_validate({"operation": "register"})
-    assert apply_license_request(asked, again, "ben", LATER) is asked
-    back = apply_license_request(asked, LicenseRequest.model_validate({"operation": "deregister"}), "anna", LATER)
+    assert apply_license_request(requested, again, "ben", LATER) is requested
+    back = apply_license_request(requested, LicenseRequest.model_validate({"operation": "deregister"}), "anna", LATER)
     assert not back.has_license_token
-    assert moved(asked, back) == (1, 1)
+    assert moved(requested, back) == (1, 1)
     with pytest.raises(ProblemError, match="terminated"):
         apply_license_request(a_worker(desired_status="TERMINATED"), register, "anna", NOW)
 
 
-def test_a_status_write_needs_the_present_version() -> None:
+def test_a_status_write_needs_the_current_version() -> None:
     with pytest.raises(ProblemError) as caught:
         report(a_worker(version=7), version=6, status="PROVISIONING")
     assert caught.value.code is ProblemCode.VERSION_CONFLICT
@@ -148,7 +147,7 @@ def test_an_illegal_transition_is_refused() -> None:
         report(a_worker(), status="RUNNING")
 
 
-def test_only_fields_that_are_given_change_and_null_clears() -> None:
+def test_only_the_given_fields_change_and_null_clears() -> None:
     worker = a_worker(status="RUNNING", instance_id="i-1", public_ip="1.2.3.4", private_ip="10.0.0.1")
     same = report(worker, status="RUNNING")
     assert same is worker
@@ -159,7 +158,7 @@ def test_only_fields_that_are_given_change_and_null_clears() -> None:
 
 
 @pytest.mark.parametrize("status", ["STOPPED", "PENDING", "TERMINATED"])
-def test_the_public_address_goes_with_the_instances_stop(status: str) -> None:
+def test_the_public_address_is_cleared_when_the_instance_stops(status: str) -> None:
     worker = a_worker(status="STOPPING", instance_id="i-1", public_ip="1.2.3.4")
     assert report(worker, status=status, public_ip="5.6.7.8").public_ip is None
 
@@ -169,7 +168,7 @@ def test_every_entry_to_running_is_dated() -> None:
     assert (worker.last_resumed_at, worker.status_since) == (LATER, LATER)
 
 
-def test_replace_forgets_the_intent_so_that_the_next_attempt_is_a_new_one() -> None:
+def test_replace_clears_the_intent_so_that_the_next_attempt_is_a_new_one() -> None:
     pending = apply_launch_intent(a_worker(), LaunchIntentRequest(version=1, attempt=1, parameters={"a": 1}), NOW)
     running = pending.model_copy(update={"status": WorkerStatus.RUNNING, "instance_id": "i-1"})
     again = report(running, status="PENDING", instance_id=None, private_ip=None)
@@ -211,7 +210,7 @@ def test_an_intent_is_stored_once_and_may_be_repeated() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "parameters"), [(1, {"a": 2}), (3, {"a": 1}), (4, {"a": 1})])
-def test_other_parameters_or_another_attempt_are_refused(attempt: int, parameters: dict[str, Any]) -> None:
+def test_other_parameters_or_another_attempt_are_rejected(attempt: int, parameters: dict[str, Any]) -> None:
     with pytest.raises(ProblemError) as caught:
         intent(intent(a_worker(), 1), attempt, **parameters)
     assert caught.value.code is ProblemCode.ATTEMPT_MISMATCH
@@ -229,7 +228,7 @@ def test_only_a_pending_worker_is_launched() -> None:
         intent(a_worker(status="FAILED"), 1)
 
 
-def test_what_cml_says_of_the_licence_is_taken_over() -> None:
+def test_the_license_status_of_cml_is_stored() -> None:
     register = LicenseRequest.model_validate({"operation": "register", "token": "T"})
     worker = apply_license_request(a_worker(), register, "anna", NOW)
     under_way = apply_license_status(worker, LicenseStatusUpdate(status=LicenseStatus.REGISTERING), LATER)

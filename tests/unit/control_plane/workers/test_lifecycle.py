@@ -1,4 +1,4 @@
-"""What people can ask of a worker in every status, written by hand from the specification."""
+"""What every command does in every status, written by hand from the contract."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.workers import NOW, a_worker
 
 LATER = NOW + timedelta(minutes=5)
-REFUSED = None
+REJECTED = None
 
 
 def expected_start(status: str, desired: str) -> tuple[str, str] | None:
     if desired == "TERMINATED" or status in ("FAILED", "TERMINATED"):
-        return REFUSED
+        return REJECTED
     return ("RUNNING" if status == "DRAINING" else status, "RUNNING")
 
 
 def expected_stop(status: str, desired: str) -> tuple[str, str] | None:
     if desired == "TERMINATED" or status in ("FAILED", "TERMINATED"):
-        return REFUSED
+        return REJECTED
     return ("STOPPING" if status == "DRAINING" else status, "STOPPED")
 
 
@@ -37,16 +37,16 @@ def expected_terminate(status: str, desired: str) -> tuple[str, str] | None:
 
 def expected_drain(status: str, desired: str) -> tuple[str, str] | None:
     if desired == "TERMINATED" or status not in ("RUNNING", "DRAINING"):
-        return REFUSED
+        return REJECTED
     return ("DRAINING", desired if status == "DRAINING" else "STOPPED")
 
 
 def expected_cancel_drain(status: str, desired: str) -> tuple[str, str] | None:
-    return ("RUNNING", "RUNNING") if status == "DRAINING" and desired != "TERMINATED" else REFUSED
+    return ("RUNNING", "RUNNING") if status == "DRAINING" and desired != "TERMINATED" else REJECTED
 
 
 def expected_retry(status: str, desired: str) -> tuple[str, str] | None:
-    return ("PENDING", desired) if status == "FAILED" and desired != "TERMINATED" else REFUSED
+    return ("PENDING", desired) if status == "FAILED" and desired != "TERMINATED" else REJECTED
 
 
 Command = Callable[[Worker, datetime], Worker]
@@ -59,7 +59,7 @@ COMMANDS: tuple[tuple[Command, Expected], ...] = (
     (cancel_drain, expected_cancel_drain),
     (retry, expected_retry),
 )
-REPEATABLE: tuple[Command, ...] = (start, stop, terminate, drain)  # the others are refused once they have worked
+REPEATABLE: tuple[Command, ...] = (start, stop, terminate, drain)  # the others are rejected when repeated
 
 
 @pytest.mark.parametrize(("status", "desired"), list(itertools.product(WorkerStatus, DesiredStatus)))
@@ -70,16 +70,16 @@ def test_every_command_in_every_state(
     command: Command, expected: Expected, status: WorkerStatus, desired: DesiredStatus
 ) -> None:
     worker = a_worker(status=status, desired_status=desired)
-    wanted = expected(status.value, desired.value)
-    if wanted is REFUSED:
+    outcome = expected(status.value, desired.value)
+    if outcome is REJECTED:
         with pytest.raises(ProblemError) as caught:
             command(worker, LATER)
         assert caught.value.code is ProblemCode.NOT_POSSIBLE_NOW
         assert len(caught.value.detail) > 20
         return
     after = command(worker, LATER)
-    assert (after.status.value, after.desired_status.value) == wanted
-    moved = wanted != (status.value, desired.value)
+    assert (after.status.value, after.desired_status.value) == outcome
+    moved = outcome != (status.value, desired.value)
     assert (after.version - worker.version, after.generation - worker.generation) == (int(moved), int(moved))
     assert (after is worker) == (not moved)
     if command in REPEATABLE:
@@ -115,7 +115,7 @@ def test_retry_goes_on_with_the_instance_if_there_is_one() -> None:
     assert retry(a_worker(status="FAILED", instance_id="i-1"), LATER).status is WorkerStatus.STARTING
 
 
-def test_retry_without_an_instance_makes_way_for_the_next_attempt() -> None:
+def test_retry_without_an_instance_clears_the_intent_for_the_next_attempt() -> None:
     intent = LaunchIntent(attempt=2, parameters={"a": 1}, stored_at=NOW)
     again = retry(a_worker(status="FAILED", launch_attempt=2, launch_intent=intent), LATER)
     assert (again.status, again.launch_intent, again.launch_attempt) == (WorkerStatus.PENDING, None, 2)

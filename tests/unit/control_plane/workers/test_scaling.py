@@ -1,4 +1,4 @@
-"""Floors, ceilings and cooldowns, also when several act at once."""
+"""Minimum, maximum and cooldown, also with concurrent requests."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 SMALL = DEFAULT_TEMPLATES[1]
 
 
-def scaling(**told: Any) -> FleetSettings:
-    return FleetSettings(scaling=ScalingSettings(**told))
+def scaling(**overrides: Any) -> FleetSettings:
+    return FleetSettings(scaling=ScalingSettings(**overrides))
 
 
 async def running_fleet(desk: Desk, size: int) -> None:
@@ -43,17 +43,17 @@ async def running_fleet(desk: Desk, size: int) -> None:
 
 
 async def pause(desk: Desk, worker_id: str, settings: FleetSettings) -> Worker:
-    async def attempt(change: Transaction) -> Worker:
-        return await pause_idle_worker(change, await change.worker(worker_id), settings)
+    async def attempt(tx: Transaction) -> Worker:
+        return await pause_idle_worker(tx, await tx.worker(worker_id), settings)
 
-    return await desk.records.change(CONTROLLER, attempt)
+    return await desk.unit_of_work.run(CONTROLLER, attempt)
 
 
 async def shrink(desk: Desk, worker_id: str, settings: FleetSettings) -> Worker:
-    return await desk.records.change(CONTROLLER, lambda change: scale_down(change, worker_id, settings, "idle"))
+    return await desk.unit_of_work.run(CONTROLLER, lambda tx: scale_down(tx, worker_id, settings, "idle"))
 
 
-async def test_concurrent_pauses_never_go_below_the_floor(desk: Desk) -> None:
+async def test_concurrent_pauses_never_go_below_the_minimum(desk: Desk) -> None:
     await running_fleet(desk, 10)
     settings = scaling(min_workers=4)
     pauses = [pause(desk, f"w-{number}", settings) for number in range(10)]
@@ -68,17 +68,17 @@ async def test_a_persons_stop_at_the_same_time_counts_too(desk: Desk) -> None:
     """The pause counted five, then a person stopped one: the pause must count again before it acts."""
     await running_fleet(desk, 5)
 
-    async def by_hand(change: Transaction) -> None:
-        change.save(stop(await change.worker("w-1"), change.now), "stop")
+    async def by_hand(tx: Transaction) -> None:
+        tx.save_worker(stop(await tx.worker("w-1"), tx.now), "stop")
 
-    async def attempt(change: Transaction) -> Worker:
-        paused = await pause_idle_worker(change, await change.worker("w-0"), scaling(min_workers=4))
+    async def attempt(tx: Transaction) -> Worker:
+        paused = await pause_idle_worker(tx, await tx.worker("w-0"), scaling(min_workers=4))
         if (await desk.worker("w-1")).desired_status is DesiredStatus.RUNNING:
-            await desk.records.change(ANNA, by_hand)
+            await desk.unit_of_work.run(ANNA, by_hand)
         return paused
 
     with pytest.raises(ProblemError) as caught:
-        await desk.records.change(CONTROLLER, attempt)
+        await desk.unit_of_work.run(CONTROLLER, attempt)
     assert caught.value.code is ProblemCode.MIN_WORKERS
     assert await count_running_workers(desk.store) == 4
 
@@ -88,7 +88,7 @@ async def test_an_auto_pause_is_counted_dated_and_audited(desk: Desk) -> None:
     worker = await pause(desk, "w-0", scaling())
     assert (worker.auto_pause_count, worker.pause_reason, worker.paused_by_policy) == (1, "idle_timeout", True)
     assert (worker.desired_status, worker.last_paused_at) == (DesiredStatus.STOPPED, clock.now())
-    assert (await desk.told(AUDIT))[-1]["action"] == "auto_paused"
+    assert (await desk.entries(AUDIT))[-1]["action"] == "auto_paused"
 
 
 async def test_the_cooldown_holds_between_scale_downs_and_across_leaders(desk: Desk) -> None:
@@ -115,14 +115,14 @@ async def test_nothing_is_paused_or_drained_under_a_hold(desk: Desk, whole_fleet
     await running_fleet(desk, 3)
     held = Hold(reason="exam", by="anna", since=NOW)
 
-    async def hold(change: Transaction) -> None:
+    async def hold(tx: Transaction) -> None:
         if whole_fleet:
-            change.save_fleet((await change.fleet()).model_copy(update={"hold": held}))
+            tx.save_fleet((await tx.fleet()).model_copy(update={"hold": held}))
         else:
-            worker = await change.worker("w-0")
-            change.save(worker.model_copy(update={"hold": held, "version": worker.version + 1}), "hold")
+            worker = await tx.worker("w-0")
+            tx.save_worker(worker.model_copy(update={"hold": held, "version": worker.version + 1}), "hold")
 
-    await desk.records.change(ANNA, hold)
+    await desk.unit_of_work.run(ANNA, hold)
     for act in (pause, shrink):
         with pytest.raises(ProblemError, match="exam") as caught:
             await act(desk, "w-0", scaling())
@@ -135,41 +135,41 @@ async def test_only_a_running_worker_is_scaled_down(desk: Desk) -> None:
         await shrink(desk, "w-1", scaling())
 
 
-# Growing
+# Scale-up
 
 
 async def grow(desk: Desk, settings: FleetSettings | None = None, *, need: str | None = None) -> Worker:
     request = ScaleUpRequest.model_validate({"template": "small", "reason": "a lablet waits", "for": need})
     worker_id = clock.new_id("w")
 
-    async def attempt(change: Transaction) -> Worker:
-        told = settings or scaling()
-        return await scale_up(change, ScaleUpPlan(request, SMALL, "eu-west-1", worker_id), told)
+    async def attempt(tx: Transaction) -> Worker:
+        overrides = settings or scaling()
+        return await scale_up(tx, ScaleUpPlan(request, SMALL, "eu-west-1", worker_id), overrides)
 
-    return await desk.records.change(CONTROLLER, attempt)
+    return await desk.unit_of_work.run(CONTROLLER, attempt)
 
 
-async def test_one_need_never_yields_two_workers(desk: Desk) -> None:
+async def test_one_request_never_yields_two_workers(desk: Desk) -> None:
     first = await grow(desk, need="lablet-1")
     assert (first.origin, first.template_name, first.requested_for) == ("scale-up", "small", "lablet-1")
     assert (await grow(desk, need="lablet-1")).id == first.id
     assert (await grow(desk, need="lablet-2")).id != first.id
 
 
-async def test_one_need_asked_for_many_times_at_once_is_one_worker(desk: Desk) -> None:
-    asks = [grow(desk, need="lablet-1") for _ in range(8)]
-    workers = await asyncio.gather(*asks)
+async def test_concurrent_repeats_of_one_request_yield_one_worker(desk: Desk) -> None:
+    requests = [grow(desk, need="lablet-1") for _ in range(8)]
+    workers = await asyncio.gather(*requests)
     assert len({worker.id for worker in workers}) == 1
 
 
-async def test_capacity_on_its_way_answers_a_need_without_a_name(desk: Desk) -> None:
+async def test_a_starting_worker_satisfies_an_anonymous_request(desk: Desk) -> None:
     first = await grow(desk)
     assert (await grow(desk)).id == first.id
 
 
 async def test_a_worker_that_a_policy_stopped_is_resumed_before_one_is_launched(desk: Desk) -> None:
     stopped = {"status": "STOPPED", "desired_status": "STOPPED"}
-    await desk.add(a_worker(id="w-a", name="a", **stopped))  # by a person: left alone
+    await desk.add(a_worker(id="w-a", name="a", **stopped))  # by a person: not resumed
     await desk.add(a_worker(id="w-b", name="b", **stopped, paused_by_policy=True, template_name="large"))
     held = Hold(reason="exam", by="anna", since=NOW)
     await desk.add(a_worker(id="w-c", name="c", **stopped, paused_by_policy=True, hold=held))
@@ -177,10 +177,10 @@ async def test_a_worker_that_a_policy_stopped_is_resumed_before_one_is_launched(
     await desk.add(a_worker(id="w-e", name="e", **stopped, paused_by_policy=True))
     resumed = await grow(desk, need="lablet-1")
     assert (resumed.id, resumed.desired_status, resumed.auto_resume_count) == ("w-e", DesiredStatus.RUNNING, 1)
-    assert (await desk.told(AUDIT))[-1]["details"] == {"resumed": True}
+    assert (await desk.entries(AUDIT))[-1]["details"] == {"resumed": True}
 
 
-async def test_the_ceiling_counts_everything_that_is_not_terminated(desk: Desk) -> None:
+async def test_the_maximum_counts_everything_that_is_not_terminated(desk: Desk) -> None:
     settings = scaling(max_workers_per_region=3)
     for number, status in enumerate(["FAILED", "STOPPED", "RUNNING", "TERMINATED"]):
         await desk.add(a_worker(id=f"w-{number}", name=f"n{number}", status=status, template_name="large"))

@@ -1,4 +1,4 @@
-"""The account of a worker: its own or the default, asked for once by many and not kept for long."""
+"""The account of a worker: its own or the default, fetched once for many callers and cached for a short time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_a_worker_has_its_own_account_or_else_the_default(secrets: FakeSec
     assert await accounts.get("w-2") == DEFAULT
 
 
-async def test_an_answer_serves_for_five_minutes_and_no_longer(secrets: FakeSecrets) -> None:
+async def test_an_account_is_cached_for_five_minutes(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
     await accounts.get("w-1")
     await accounts.get("w-2")
@@ -39,23 +39,23 @@ async def test_an_answer_serves_for_five_minutes_and_no_longer(secrets: FakeSecr
     assert (await accounts.get("w-1"), await accounts.get("w-2")) == (NEW, NEW)
 
 
-async def test_a_hundred_who_ask_at_once_share_one_request(secrets: FakeSecrets) -> None:
+async def test_a_hundred_concurrent_callers_share_one_request(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
-    answers = await asyncio.gather(*(accounts.get("w-1") for _ in range(100)))
-    assert set(answers) == {OWN}
-    assert secrets.asked == {"account w-1": 1}
+    accounts_seen = await asyncio.gather(*(accounts.get("w-1") for _ in range(100)))
+    assert set(accounts_seen) == {OWN}
+    assert secrets.calls == {"account w-1": 1}
 
 
-async def test_no_answer_is_not_taken_for_no_account(secrets: FakeSecrets) -> None:
+async def test_a_missing_response_does_not_mean_no_account(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
-    secrets.failure = UnreachableError("nobody there")
+    secrets.failure = UnreachableError("connection refused")
     failures = await asyncio.gather(accounts.get("w-1"), accounts.get("w-1"), return_exceptions=True)
     assert [type(failure) for failure in failures] == [UnreachableError, UnreachableError]
     secrets.failure = None
     assert await accounts.get("w-1") == OWN
 
 
-async def test_a_dropped_account_is_asked_for_anew(secrets: FakeSecrets) -> None:
+async def test_a_dropped_account_is_fetched_again(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
     await accounts.get("w-1")
     secrets.accounts["w-1"] = NEW
@@ -63,7 +63,7 @@ async def test_a_dropped_account_is_asked_for_anew(secrets: FakeSecrets) -> None
     assert await accounts.get("w-1") == NEW
 
 
-async def test_an_answer_that_was_on_its_way_when_it_was_dropped_is_not_kept(secrets: FakeSecrets) -> None:
+async def test_a_response_in_flight_during_a_drop_is_not_cached(secrets: FakeSecrets) -> None:
     accounts = CmlAccounts(secrets, DEFAULT)
     secrets.seconds = 1
     early = asyncio.create_task(accounts.get("w-1"))

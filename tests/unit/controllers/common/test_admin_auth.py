@@ -1,4 +1,4 @@
-"""Who is let in, for how long it is believed, and that guesses are not passed on without end."""
+"""Admin authentication: roles, the cache, and the limit of failed attempts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Plane:
 
     def __init__(self) -> None:
         self.tokens = {"good": Role.ADMIN, "reader": Role.VIEWER}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.error: Exception | None = None
         self.delay = 0.0
         self.lasts: float | None = None
 
     async def whoami(self, token: str) -> CallerIdentity:
-        self.asked.append(token)
+        self.requests.append(token)
         await asyncio.sleep(self.delay)
         if self.error is not None:
             raise self.error
@@ -43,42 +43,42 @@ class Plane:
         return CallerIdentity(name="me", role=self.tokens[token], kind=CallerKind.TOKEN, expires_at=expires)
 
 
-async def refused(door: AdminAuthenticator, authorization: str | None) -> AdminAuthError:
+async def refused(authenticator: AdminAuthenticator, authorization: str | None) -> AdminAuthError:
     with pytest.raises(AdminAuthError) as caught:
-        await door.admit(authorization)
+        await authenticator.authenticate(authorization)
     return caught.value
 
 
-async def test_a_good_token_is_believed_for_ten_seconds_and_no_longer() -> None:
+async def test_a_valid_token_is_cached_for_ten_seconds() -> None:
     plane = Plane()
-    door = AdminAuthenticator(plane.whoami)
+    authenticator = AdminAuthenticator(plane.whoami)
     for _ in range(5):
-        assert (await door.admit("Bearer good")).name == "me"
-    assert plane.asked == ["good"]
+        assert (await authenticator.authenticate("Bearer good")).name == "me"
+    assert plane.requests == ["good"]
     await asyncio.sleep(IDENTITY_CACHE_SECONDS + 0.1)
     plane.tokens.clear()
-    assert (await refused(door, "bearer  good ")).code is ProblemCode.UNAUTHENTICATED
-    assert plane.asked == ["good", "good"]
+    assert (await refused(authenticator, "bearer  good ")).code is ProblemCode.UNAUTHENTICATED
+    assert plane.requests == ["good", "good"]
 
 
-async def test_a_token_that_ends_sooner_is_believed_until_then() -> None:
+async def test_a_token_that_expires_sooner_is_cached_until_then() -> None:
     plane = Plane()
     plane.lasts = 2.0
-    door = AdminAuthenticator(plane.whoami)
-    await door.admit("Bearer good")
+    authenticator = AdminAuthenticator(plane.whoami)
+    await authenticator.authenticate("Bearer good")
     await asyncio.sleep(2.1)
-    await door.admit("Bearer good")
-    assert len(plane.asked) == 2
+    await authenticator.authenticate("Bearer good")
+    assert len(plane.requests) == 2
 
 
-async def test_what_is_remembered_is_bounded() -> None:
+async def test_the_cache_is_bounded() -> None:
     plane = Plane()
     plane.tokens = {f"t{n}": Role.ADMIN for n in range(MAX_CACHED_IDENTITIES + 10)}
-    door = AdminAuthenticator(plane.whoami)
+    authenticator = AdminAuthenticator(plane.whoami)
     for token in plane.tokens:
-        await door.admit(f"Bearer {token}")
-    assert len(door._known) == MAX_CACHED_IDENTITIES
-    assert not any("t1" in key for key in door._known if len(key) < 64), "no token is kept in clear"
+        await authenticator.authenticate(f"Bearer {token}")
+    assert len(authenticator._cache) == MAX_CACHED_IDENTITIES
+    assert not any("t1" in key for key in authenticator._cache if len(key) < 64), "no token is kept in clear"
 
 
 async def test_the_role_counts() -> None:
@@ -90,36 +90,36 @@ async def test_the_role_counts() -> None:
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic Z29vZA=="])
-async def test_without_a_token_nobody_is_asked(header: str | None) -> None:
+async def test_without_a_token_no_request_is_sent(header: str | None) -> None:
     plane = Plane()
     assert (await refused(AdminAuthenticator(plane.whoami), header)).code is ProblemCode.UNAUTHENTICATED
-    assert plane.asked == []
+    assert plane.requests == []
 
 
-async def test_guesses_are_not_passed_on_without_end() -> None:
-    """The control plane closes an address after ten a minute, and it is the controller's own."""
+async def test_failed_attempts_are_limited() -> None:
+    """The control plane blocks an address after ten failures a minute, and it is the controller's own address."""
     plane = Plane()
     plane.delay = 0.01
-    door = AdminAuthenticator(plane.whoami)
-    await door.admit("Bearer good")
-    errors = await asyncio.gather(*(refused(door, f"Bearer guess{n}") for n in range(20)))
+    authenticator = AdminAuthenticator(plane.whoami)
+    await authenticator.authenticate("Bearer good")
+    errors = await asyncio.gather(*(refused(authenticator, f"Bearer guess{n}") for n in range(20)))
     codes = [error.code for error in errors]
     assert codes.count(ProblemCode.UNAUTHENTICATED) == MAX_FAILED_ATTEMPTS
     assert codes.count(ProblemCode.TOO_MANY_ATTEMPTS) == 20 - MAX_FAILED_ATTEMPTS
-    assert len(plane.asked) == 1 + MAX_FAILED_ATTEMPTS
-    assert (await door.admit("Bearer good")).name == "me", "who was let in already is not kept out"
+    assert len(plane.requests) == 1 + MAX_FAILED_ATTEMPTS
+    assert (await authenticator.authenticate("Bearer good")).name == "me", "who was let in already is not kept out"
     waits = [error.retry_after for error in errors if error.retry_after is not None]
     await asyncio.sleep(max(waits))
     plane.tokens["late"] = Role.ADMIN
-    assert (await door.admit("Bearer late")).name == "me"
+    assert (await authenticator.authenticate("Bearer late")).name == "me"
     assert max(waits) <= FAILED_ATTEMPTS_WINDOW
 
 
-async def test_so_many_may_wait_and_no_more() -> None:
+async def test_waiting_callers_are_limited() -> None:
     plane = Plane()
     plane.delay = 1.0
-    door = AdminAuthenticator(plane.whoami)
-    waiting = [asyncio.create_task(refused(door, f"Bearer x{n}")) for n in range(100)]
+    authenticator = AdminAuthenticator(plane.whoami)
+    waiting = [asyncio.create_task(refused(authenticator, f"Bearer x{n}")) for n in range(100)]
     errors = await asyncio.gather(*waiting)
     assert sum(error.code is ProblemCode.UNAVAILABLE for error in errors) >= 60
 
@@ -136,14 +136,16 @@ async def test_so_many_may_wait_and_no_more() -> None:
         (ValueError("no header"), ProblemCode.UNAUTHENTICATED, None),
     ],
 )
-async def test_what_the_control_plane_says(error: Exception, code: ProblemCode, retry_after: int | None) -> None:
+async def test_errors_of_the_control_plane_are_translated(
+    error: Exception, code: ProblemCode, retry_after: int | None
+) -> None:
     plane = Plane()
     plane.error = error
     found = await refused(AdminAuthenticator(plane.whoami), "Bearer x")
     assert (found.code, found.retry_after) == (code, retry_after)
 
 
-async def test_an_answer_that_does_not_come_is_not_waited_for() -> None:
+async def test_a_missing_response_times_out() -> None:
     plane = Plane()
     plane.delay = 3600.0
     began = asyncio.get_running_loop().time()

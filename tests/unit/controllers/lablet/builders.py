@@ -1,4 +1,4 @@
-"""Lablets, workers and sights of labs, each made by its difference from the ordinary."""
+"""Builders for lablets, workers and observations: callers give only what differs from the default."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ago(seconds: float) -> datetime:
 
 
 def a_lablet(status: LabletStatus | str, **changes: Any) -> Lablet:
-    """A lablet that has just become this on worker w-1; RUNNING and STOPPING know their lab."""
+    """A lablet that has just entered this status on worker w-1; with a lab if it is RUNNING or STOPPING."""
     status = LabletStatus(status)
     facts: dict[str, Any] = {
         "id": "l-1",
@@ -66,13 +66,13 @@ def a_ready_worker(**changes: Any) -> Worker:
 
 UNREADY_WORKER = a_ready_worker(conditions=cml_ready_condition(ConditionStatus.FALSE, 100))
 DRAINING_WORKER = a_ready_worker(status="DRAINING", desired_status="STOPPED", status_since=ago(50))
-NOT_OBSERVED = LabObservation(Visibility.NO_LOOK)
+NOT_OBSERVED = LabObservation(Visibility.NOT_OBSERVED)
 ABSENT = LabObservation(Visibility.ABSENT)
 TOPOLOGY = ResolvedTopology("lab: {}")
 
 
-def unobserved(trouble: str) -> LabObservation:
-    return LabObservation(Visibility.NO_LOOK, trouble=trouble)
+def unobserved(error: str) -> LabObservation:
+    return LabObservation(Visibility.NOT_OBSERVED, error=error)
 
 
 def a_lab(state: str = "STARTED", **changes: Any) -> LabObservation:

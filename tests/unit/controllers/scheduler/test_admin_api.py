@@ -1,4 +1,4 @@
-"""The surface of a resource scheduler: health that counts lablets, statistics, a push and a hand-over for admins."""
+"""The HTTP API of a resource scheduler: health, statistics, trigger and resign."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from lcm.controllers.common.admin_api import make_admin_app
 from lcm.controllers.common.admin_auth import AdminAuthenticator
-from lcm.controllers.scheduler.admin_api import make_scheduler_admin_app
 from lcm.model.access import Role
 from tests.support.records.placement import needs
-from tests.support.virtual.scheduling import Scene, a_scene
+from tests.support.virtual.scheduling import SchedulingScene, start_scheduling_scene
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,13 +23,13 @@ ADMIN_ROUTES = [("GET", "/admin/stats"), ("POST", "/admin/trigger-reconcile"), (
 
 
 class Surface:
-    """Requests to the surface of one scheduler."""
+    """Sends requests to the API of one scheduler."""
 
-    def __init__(self, scene: Scene, name: str) -> None:
+    def __init__(self, scene: SchedulingScene, name: str) -> None:
         self.scene = scene
         scheduler = scene.schedulers[name]
         door = AdminAuthenticator(scene.controller.access.whoami)
-        self.app = make_scheduler_admin_app(scheduler, door, [scheduler], INFO, scene.registries[name])
+        self.app = make_admin_app(scheduler, door, [scheduler], INFO, scheduler.admin_info(), scene.registries[name])
 
     async def ask(self, method: str, path: str, role: Role | None = None, **options: Any) -> httpx.Response:
         headers = {} if role is None else {"Authorization": f"Bearer {self.scene.plane.tokens[role]}"}
@@ -39,8 +39,8 @@ class Surface:
 
 
 @asynccontextmanager
-async def leading() -> AsyncIterator[tuple[Scene, Surface]]:
-    async with a_scene() as scene:
+async def leading() -> AsyncIterator[tuple[SchedulingScene, Surface]]:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(1)
         await scene.define(requirements=needs(cpu=5))
@@ -80,7 +80,7 @@ async def test_a_standby_counts_nothing() -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), ADMIN_ROUTES)
-async def test_only_admins(method: str, path: str) -> None:
+async def test_admin_routes_require_the_admin_role(method: str, path: str) -> None:
     async with leading() as (scene, surface):
         scheduler = scene.schedulers["one"]
         for role in (None, Role.VIEWER, Role.OPERATOR, Role.CONTROLLER):
@@ -104,14 +104,14 @@ async def test_statistics() -> None:
         assert "verified all workers" in stats["standing_still"]
 
 
-async def test_a_round_can_be_asked_for_by_lablet_or_for_all() -> None:
+async def test_a_cycle_can_be_triggered_for_one_lablet_or_all() -> None:
     async with leading() as (scene, surface):
         [lablet] = await scene.make(1)
         await asyncio.sleep(2)
         rounds = scene.schedulers["one"].counters.rounds_count
         for body, named in (({"lablet_id": lablet.id}, lablet.id), (None, "all")):
-            answer = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, json=body)
-            assert (answer.status_code, answer.json()) == (202, {"triggered": named})
+            response = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, json=body)
+            assert (response.status_code, response.json()) == (202, {"triggered": named})
             await asyncio.sleep(0.5)
         assert scene.schedulers["one"].counters.rounds_count == rounds + 2
 
@@ -119,7 +119,7 @@ async def test_a_round_can_be_asked_for_by_lablet_or_for_all() -> None:
 @pytest.mark.parametrize(
     ("content", "status", "word"),
     [
-        (b'{"lablet_id": "l-nobody"}', 404, "there is no lablet l-nobody"),
+        (b'{"lablet_id": "l-unknown"}', 404, "there is no lablet l-unknown"),
         (b'{"worker_id": "w-1"}', 422, "only lablet_id is"),
         (b'{"lablet_id": 7}', 422, "lablet_id: must be an id"),
         (b"[]", 422, "must be an object"),
@@ -127,19 +127,19 @@ async def test_a_round_can_be_asked_for_by_lablet_or_for_all() -> None:
         (b"x" * 5000, 413, "at most 4096 bytes"),
     ],
 )
-async def test_a_wrong_request_is_told(content: bytes, status: int, word: str) -> None:
+async def test_invalid_trigger_requests_are_rejected(content: bytes, status: int, word: str) -> None:
     async with leading() as (_, surface):
-        answer = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, content=content)
-        assert answer.status_code == status
-        assert word in answer.json()["detail"]
+        response = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, content=content)
+        assert response.status_code == status
+        assert word in response.json()["detail"]
 
 
 async def test_leadership_is_handed_over() -> None:
     async with leading() as (scene, surface):
         await scene.start("two")
         await asyncio.sleep(5)
-        answer = await surface.ask("POST", "/admin/resign-leadership", Role.ADMIN)
-        assert answer.status_code == 202
+        response = await surface.ask("POST", "/admin/resign-leadership", Role.ADMIN)
+        assert response.status_code == 202
         await asyncio.sleep(10)
         assert scene.schedulers["two"].is_leader
         refused = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN)

@@ -1,4 +1,4 @@
-"""The scheduler at work: batches, what it waits for, what it asks for and how often, and who else is at it."""
+"""The running scheduler: batches, preconditions, scale-up requests and concurrent schedulers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.client.base import Leader
-from lcm.client.errors import StaleLeaderError
-from lcm.controllers.scheduler.plan import SchedulerConfig
+from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.core import clock
+from lcm.core.controller.leader_election import StaleTermError
 from lcm.core.controller.reconciliation import ReconciliationConfig
 from lcm.model.access import Role
 from lcm.model.lablet.record import Lablet, Placement, PlacementBatch, PlacementRequest
@@ -18,7 +18,7 @@ from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.placement import CML_READY, a_capacity, a_ready_worker, needs
-from tests.support.virtual.scheduling import Scene, a_scene
+from tests.support.virtual.scheduling import SchedulingScene, start_scheduling_scene
 
 if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 PENDING, SCHEDULED = LabletStatus.PENDING_SCHEDULING, LabletStatus.SCHEDULED
 
 
-async def only(scene: Scene) -> Lablet:
+async def only(scene: SchedulingScene) -> Lablet:
     [lablet] = await scene.lablets()
     return lablet
 
 
 async def test_a_lablet_gets_a_worker_at_once_and_the_placement_is_explained() -> None:
-    async with a_scene() as scene:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand([a_ready_worker(1), a_ready_worker(2, status=WorkerStatus.STOPPED)])
         await scene.define(requirements=needs(cpu=2, ports=("SSH", "WEB")))
@@ -49,13 +49,13 @@ async def test_a_lablet_gets_a_worker_at_once_and_the_placement_is_explained() -
         placement = lablet.placement
         assert placement is not None
         assert placement.score == 0
-        assert placement.reason == "worker-1 is the fullest worker that has room for it (score 0.000)"
+        assert placement.reason == "worker-1 is the fullest worker with enough capacity (score 0.000)"
         assert [(each.worker_name, each.reason) for each in placement.rejections] == [("worker-2", "it is STOPPED")]
         await scene.check_books()
 
 
-async def test_many_lablets_are_placed_in_few_rounds() -> None:
-    async with a_scene() as scene:
+async def test_many_lablets_are_placed_in_few_cycles() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(10)
         await scene.define(requirements=needs(cpu=1, ports=("A",)))
@@ -63,16 +63,16 @@ async def test_many_lablets_are_placed_in_few_rounds() -> None:
         await scene.start()
         await asyncio.sleep(10)
         assert await scene.statuses() == {SCHEDULED: 75}
-        assert scene.asked("/lablets/schedule") == 1
-        assert scene.asked("GET /api/internal/workers") == 1
+        assert scene.request_count("/lablets/schedule") == 1
+        assert scene.request_count("GET /api/internal/workers") == 1
         await scene.check_books()
         full = Counter(worker.allocation.lablets for worker in await scene.workers())
-        assert full == {8: 9, 3: 1}, "one worker is filled before the next is begun"
+        assert full == {8: 9, 3: 1}, "one worker is filled before the next one is used"
 
 
-async def test_what_was_just_reserved_counts_at_once() -> None:
-    """The next round comes before the workers are read again, and plans with what is left."""
-    async with a_scene() as scene:
+async def test_new_reservations_count_at_once() -> None:
+    """The next cycle runs before the workers are read again, and plans with the remaining capacity."""
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(2)
         await scene.define(requirements=needs(cpu=8))
@@ -85,12 +85,12 @@ async def test_what_was_just_reserved_counts_at_once() -> None:
         scheduler.trigger()
         await asyncio.sleep(0.4)
         assert await scene.statuses() == {SCHEDULED: 2}
-        assert scene.asked("GET /api/internal/workers") == 1
+        assert scene.request_count("GET /api/internal/workers") == 1
         assert scheduler.counters.reservation_refused_count == 0
 
 
-async def test_no_round_costs_anything_when_nothing_waits() -> None:
-    async with a_scene() as scene:
+async def test_an_idle_cycle_makes_no_further_requests() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(3)
         await scene.start()
@@ -103,11 +103,11 @@ async def test_no_round_costs_anything_when_nothing_waits() -> None:
         assert len(made) <= 11
 
 
-# What it waits for
+# Preconditions
 
 
-async def test_nothing_is_placed_before_the_workers_were_verified() -> None:
-    async with a_scene() as scene:
+async def test_placement_waits_until_the_workers_are_verified() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.stand_ready(1)
         await scene.define()
         await scene.start()
@@ -116,33 +116,33 @@ async def test_nothing_is_placed_before_the_workers_were_verified() -> None:
         assert (await only(scene)).status is PENDING
         placement = (await only(scene)).placement
         assert placement is not None
-        assert placement.reason == "nothing is placed until the worker controller has verified all workers"
+        assert placement.reason == "placement waits until the worker controller has verified all workers"
         await scene.verified(done=False)
         await asyncio.sleep(60)
         assert (await only(scene)).status is PENDING
-        assert scene.asked("/lablets/schedule") == scene.asked("scale-up") == 0
+        assert scene.request_count("/lablets/schedule") == scene.request_count("scale-up") == 0
         await scene.verified()
         await asyncio.sleep(6)
         assert (await only(scene)).status is SCHEDULED
 
 
-async def test_it_goes_on_as_soon_as_the_workers_are_verified_and_until_then_asks_for_nothing_else() -> None:
-    async with a_scene() as scene:
+async def test_placement_resumes_at_once_and_polls_only_the_precondition() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.stand_ready(1)
         await scene.define()
         await scene.make()
         await scene.start()
         await asyncio.sleep(5)
-        assert scene.asked("GET /api/internal/lablets") == 1
+        assert scene.request_count("GET /api/internal/lablets") == 1
         await asyncio.sleep(4)
-        assert scene.asked("GET /api/internal/lablets") == 1
+        assert scene.request_count("GET /api/internal/lablets") == 1
         await scene.verified()
         await asyncio.sleep(0.5)
         assert (await only(scene)).status is SCHEDULED
 
 
-async def test_a_new_worker_controller_has_to_verify_anew() -> None:
-    async with a_scene() as scene:
+async def test_a_new_worker_controller_has_to_verify_again() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified(term=5)
         await scene.verified(term=6, done=False)
         await scene.stand_ready(1)
@@ -154,7 +154,7 @@ async def test_a_new_worker_controller_has_to_verify_anew() -> None:
 
 
 async def test_nothing_is_placed_while_the_fleet_is_on_hold() -> None:
-    async with a_scene() as scene:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(1)
         await scene.define()
@@ -167,14 +167,14 @@ async def test_nothing_is_placed_while_the_fleet_is_on_hold() -> None:
         waiting = next(lablet for lablet in await scene.lablets() if lablet.status is PENDING)
         assert waiting.placement is not None
         assert waiting.placement.reason.startswith("the fleet is on hold by ")
-        assert scene.asked("scale-up") == scene.asked("schedule") == 0
+        assert scene.request_count("scale-up") == scene.request_count("schedule") == 0
         await scene.people.fleet.release()
         await asyncio.sleep(10)
         assert await scene.statuses() == {SCHEDULED: 1, LabletStatus.EXPIRED: 1}
 
 
 async def test_a_lablet_is_placed_when_its_start_comes_near() -> None:
-    async with a_scene(SchedulerConfig(lead_time=300)) as scene:
+    async with start_scheduling_scene(SchedulerConfig(lead_time=300)) as scene:
         await scene.verified()
         await scene.stand_ready(1)
         await scene.define()
@@ -186,8 +186,8 @@ async def test_a_lablet_is_placed_when_its_start_comes_near() -> None:
         assert (await only(scene)).status is SCHEDULED
 
 
-async def test_what_no_machine_can_hold_fails_and_says_why() -> None:
-    async with a_scene() as scene:
+async def test_a_lablet_that_fits_on_no_machine_fails_with_a_reason() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.define(requirements=needs(cpu=100))
         await scene.start()
@@ -197,14 +197,14 @@ async def test_what_no_machine_can_hold_fails_and_says_why() -> None:
         assert lablet.status is LabletStatus.FAILED
         assert lablet.placement is not None
         assert "metal: needs 100 CPU cores, 48 are left" in lablet.placement.reason
-        assert scene.asked("scale-up") == 0
+        assert scene.request_count("scale-up") == 0
 
 
-# Growing
+# Scale-up
 
 
-async def test_one_need_is_asked_for_once_and_waited_for() -> None:
-    async with a_scene() as scene:
+async def test_a_need_is_requested_once() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.define(requirements=needs(cpu=0.5, memory=2, license=False))
         await scene.start()
@@ -212,26 +212,26 @@ async def test_one_need_is_asked_for_once_and_waited_for() -> None:
         await asyncio.sleep(300)
         workers = await scene.workers()
         assert Counter(worker.template_name for worker in workers) == {"small": 4}
-        assert scene.asked("scale-up") == 4
+        assert scene.request_count("scale-up") == 4
         names = {worker.name for worker in workers}
         for lablet in await scene.lablets():
             assert lablet.placement is not None
             assert lablet.placement.scale_up_worker_id in {worker.id for worker in workers}
-            assert lablet.placement.reason in {f"it waits for worker {name}, which is on its way" for name in names}
-        assert scene.asked("/status") == 4, "what is written already is not written again"
+            assert lablet.placement.reason in {f"waiting for worker {name} to become ready" for name in names}
+        assert scene.request_count("/status") == 4, "an unchanged reason is not written again"
         await asyncio.sleep(607)  # not near a poll
-        assert scene.asked("/status") == 8, "only once more, when the rejections have become old"
+        assert scene.request_count("/status") == 8, "only once more, when the rejections are refreshed"
         for worker in workers:
             await scene.alter(worker.id, _come_up)
         await asyncio.sleep(7)
         assert await scene.statuses() == {SCHEDULED: 4}
-        assert scene.asked("scale-up") == 4
+        assert scene.request_count("scale-up") == 4
         await scene.check_books()
 
 
-async def test_machines_that_get_no_licence_are_not_launched_in_numbers() -> None:
-    """The first shows that launched workers get no licence token; until somebody sees to it, it stays the only one."""
-    async with a_scene() as scene:
+async def test_only_one_worker_is_launched_if_it_gets_no_license() -> None:
+    """The first worker shows that launched workers get no license token, so no more are launched."""
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.define(requirements=needs(cpu=0.5, memory=2))
         await scene.start()
@@ -248,8 +248,8 @@ async def test_machines_that_get_no_licence_are_not_launched_in_numbers() -> Non
         assert len(await scene.workers()) == 2
 
 
-async def test_room_that_becomes_free_is_taken_at_once() -> None:
-    async with a_scene() as scene:
+async def test_released_capacity_is_used_at_once() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(1, capacity=a_capacity(cpu=4))
         await scene.define(requirements=needs(cpu=4))
@@ -267,44 +267,44 @@ async def test_room_that_becomes_free_is_taken_at_once() -> None:
         assert (await scene.people.lablets.get(other.id)).status is SCHEDULED
 
 
-async def test_what_was_just_asked_for_counts_at_once() -> None:
-    """The next round comes before the workers are read again."""
-    async with a_scene(SchedulerConfig(scale_up_cooldown=0)) as scene:
+async def test_a_requested_worker_counts_at_once() -> None:
+    """The next cycle runs before the workers are read again."""
+    async with start_scheduling_scene(SchedulerConfig(scale_up_cooldown=0)) as scene:
         await scene.verified()
         await scene.define()
         scheduler = await scene.start()
         await scene.make(1)
-        while not scene.asked("/status"):
+        while not scene.request_count("/status"):
             await asyncio.sleep(0.01)
-        listed = scene.asked("GET /api/internal/workers")
+        listed = scene.request_count("GET /api/internal/workers")
         scheduler.trigger()
         await asyncio.sleep(0.1)
-        assert scene.asked("GET /api/internal/workers") == listed
-        assert scene.asked("scale-up") == 1
+        assert scene.request_count("GET /api/internal/workers") == listed
+        assert scene.request_count("scale-up") == 1
 
 
-async def test_rounds_of_requests_keep_their_distance() -> None:
-    """What comes after the first request waits for the cooldown, and is then asked for as a whole."""
-    async with a_scene(SchedulerConfig(scale_up_cooldown=120)) as scene:
+async def test_scale_up_requests_respect_the_cooldown() -> None:
+    """Needs after the first request wait for the cooldown and are then requested together."""
+    async with start_scheduling_scene(SchedulerConfig(scale_up_cooldown=120)) as scene:
         await scene.verified()
         await scene.define(requirements=needs(cpu=0.5, memory=2, license=False))
         await scene.start()
         await scene.make(1)
         await asyncio.sleep(10)
-        assert scene.asked("scale-up") == 1
+        assert scene.request_count("scale-up") == 1
         for _ in range(3):
             await scene.make(1)
             await asyncio.sleep(30)
-        assert scene.asked("scale-up") == 1
-        waiting = [lablet for lablet in await scene.lablets() if "another worker is asked for" in _reason(lablet)]
+        assert scene.request_count("scale-up") == 1
+        waiting = [lablet for lablet in await scene.lablets() if "another worker is requested" in _reason(lablet)]
         assert len(waiting) == 3
         await asyncio.sleep(40)
-        assert scene.asked("scale-up") == 4
+        assert scene.request_count("scale-up") == 4
 
 
-async def test_our_own_writes_wake_nobody() -> None:
-    """Else each explanation would begin another round, which finds nothing to do."""
-    async with a_scene(config=ReconciliationConfig(polling_enabled=False)) as scene:
+async def test_own_writes_trigger_no_cycle() -> None:
+    """Otherwise each written reason would trigger another cycle with nothing to do."""
+    async with start_scheduling_scene(config=ReconciliationConfig(polling_enabled=False)) as scene:
         await scene.verified()
         await scene.define(requirements=needs(cpu=2))
         scheduler = await scene.start()
@@ -312,29 +312,29 @@ async def test_our_own_writes_wake_nobody() -> None:
         before = scheduler.counters.rounds_count
         await scene.make(starts_at=clock.after(5000))
         await asyncio.sleep(100)
-        assert scene.asked("/status") == 1
+        assert scene.request_count("/status") == 1
         assert scheduler.counters.rounds_count == before + 1
 
 
-async def test_the_ceiling_is_no_storm() -> None:
-    async with a_scene() as scene:
+async def test_the_worker_limit_causes_no_request_storm() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.define(requirements=needs(cpu=0.5, memory=2, license=False))
-        answer = await scene.plane.ask(
+        response = await scene.plane.ask(
             "PATCH", "/api/settings", role=Role.ADMIN, json={"scaling": {"max_workers_per_region": 3}}
         )
-        assert answer.status_code == 200
+        assert response.status_code == 200
         await scene.start()
         await scene.make(20)
         await asyncio.sleep(600)
         assert len(await scene.workers()) == 3
-        assert scene.asked("scale-up") <= 3 + 8, "refused ones are asked for with growing pauses"
+        assert scene.request_count("scale-up") <= 3 + 8, "rejected requests are repeated with a growing delay"
         capped = [lablet for lablet in await scene.lablets() if "MAX_WORKERS_PER_REGION is 3" in _reason(lablet)]
         assert len(capped) == 17
-        writes = scene.asked("/status")
+        writes = scene.request_count("/status")
         await asyncio.sleep(600)
-        assert scene.asked("/status") == writes
-        answer = await scene.plane.ask(
+        assert scene.request_count("/status") == writes
+        response = await scene.plane.ask(
             "PATCH", "/api/settings", role=Role.ADMIN, json={"scaling": {"max_workers_per_region": 30}}
         )
         await asyncio.sleep(200)
@@ -342,7 +342,7 @@ async def test_the_ceiling_is_no_storm() -> None:
 
 
 async def test_a_paused_worker_is_resumed() -> None:
-    async with a_scene() as scene:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand(
             [
@@ -362,11 +362,11 @@ async def test_a_paused_worker_is_resumed() -> None:
         await asyncio.sleep(10)
         [worker] = await scene.workers()
         assert worker.desired_status is DesiredStatus.RUNNING
-        assert _reason(await only(scene)) == "it waits for worker worker-1, which is on its way"
+        assert _reason(await only(scene)) == "waiting for worker worker-1 to become ready"
 
 
-async def test_a_worker_that_was_asked_for_and_lost_is_replaced() -> None:
-    async with a_scene() as scene:
+async def test_a_lost_scale_up_worker_is_replaced() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.define()
         await scene.start()
@@ -377,11 +377,11 @@ async def test_a_worker_that_was_asked_for_and_lost_is_replaced() -> None:
         await asyncio.sleep(60)
         second = next(worker for worker in await scene.workers() if worker.id != first.id)
         assert (await scene.lablets())[0].placement.scale_up_worker_id == second.id  # type: ignore[union-attr]
-        assert scene.asked("scale-up") == 2
+        assert scene.request_count("scale-up") == 2
 
 
-async def test_an_answer_that_was_lost_yields_no_second_worker() -> None:
-    async with a_scene() as scene:
+async def test_a_lost_response_yields_no_second_worker() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.define()
         await scene.start("one")
@@ -394,15 +394,15 @@ async def test_an_answer_that_was_lost_yields_no_second_worker() -> None:
         await asyncio.sleep(60)
         [worker] = await scene.workers()
         assert worker.requested_for == f"lablet:{(await only(scene)).id}:0"
-        assert _reason(await only(scene)) == f"it waits for worker {worker.name}, which is on its way"
+        assert _reason(await only(scene)) == f"waiting for worker {worker.name} to become ready"
 
 
-# Others at work
+# Concurrent changes
 
 
-async def test_a_worker_that_was_taken_meanwhile_is_not_oversubscribed() -> None:
-    """Between the plan and the reservation somebody else takes the room: refused, read again, placed elsewhere."""
-    async with a_scene() as scene:
+async def test_concurrent_reservations_never_oversubscribe_a_worker() -> None:
+    """Another writer takes the capacity between plan and reservation: rejected, read again, placed elsewhere."""
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(2)
         await scene.define(requirements=needs(cpu=4))
@@ -416,13 +416,13 @@ async def test_a_worker_that_was_taken_meanwhile_is_not_oversubscribed() -> None
         scene.wires["one"].meanwhile("POST /api/internal/lablets/schedule", steal)
         await scene.make()
         await asyncio.sleep(0.6)
-        assert (await only(scene)).worker_id == "w-0002", "looked again at once, with workers read anew"
+        assert (await only(scene)).worker_id == "w-0002", "repeated at once, with workers read again"
         assert scheduler.counters.reservation_refused_count == 1
         assert scheduler.counters.placed_count == 1
 
 
-async def test_a_stale_scheduler_is_refused_and_steps_down() -> None:
-    async with a_scene() as scene:
+async def test_a_stale_scheduler_is_rejected_and_steps_down() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(1)
         await scene.define()
@@ -437,8 +437,8 @@ async def test_a_stale_scheduler_is_refused_and_steps_down() -> None:
 
 
 async def test_two_schedulers_at_once_never_oversubscribe() -> None:
-    """The newer one reserves while a stale one, with plans of its own, sends the same and others: none of it counts."""
-    async with a_scene() as scene:
+    """While the newer scheduler reserves, the requests of a stale one are all rejected."""
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(5, capacity=a_capacity(cpu=4, memory=8))
         await scene.define(requirements=needs(cpu=1, memory=1, ports=("A", "B")))
@@ -449,7 +449,7 @@ async def test_two_schedulers_at_once_never_oversubscribe() -> None:
             await internal.announce_leadership(leader)
 
         async def place(leader: Leader, order: list[Lablet]) -> int:
-            """All lablets onto all workers, one item a batch, as a scheduler would that knows nothing of others."""
+            """Place all lablets on all workers, one per batch, like a scheduler that ignores all others."""
             done = 0
             for number, lablet in enumerate(order):
                 item = PlacementRequest(
@@ -458,20 +458,20 @@ async def test_two_schedulers_at_once_never_oversubscribe() -> None:
                     worker_id=f"w-{number % 5 + 1:04}",
                     placement=Placement(at=clock.now(), reason="test"),
                 )
-                answers = await internal.schedule(leader, PlacementBatch(items=(item,)))
-                done += sum(answer.placed for answer in answers)
+                results = await internal.schedule(leader, PlacementBatch(items=(item,)))
+                done += sum(result.placed for result in results)
             return done
 
         tasks = [place(new, made), place(new, made[::-1]), place(new, made[20:] + made[:20]), place(old, made)]
         *placed, refused = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(refused, StaleLeaderError)
+        assert isinstance(refused, StaleTermError)
         assert sum(count for count in placed if isinstance(count, int)) == 20
         assert await scene.statuses() == {SCHEDULED: 20, PENDING: 20}
         await scene.check_books()
 
 
 async def test_two_schedulers_of_which_one_leads() -> None:
-    async with a_scene() as scene:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(5)
         await scene.define()
@@ -487,12 +487,12 @@ async def test_two_schedulers_of_which_one_leads() -> None:
         await scene.make(10)
         await asyncio.sleep(10)
         assert await scene.statuses() == {SCHEDULED: 20}
-        assert all(scene.asked("/lablets/schedule", name) for name in scene.schedulers)
+        assert all(scene.request_count("/lablets/schedule", name) for name in scene.schedulers)
         await scene.check_books()
 
 
-async def test_an_unreachable_control_plane_is_tried_again() -> None:
-    async with a_scene() as scene:
+async def test_an_unreachable_control_plane_is_retried() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(1)
         await scene.define()
@@ -508,7 +508,7 @@ async def test_an_unreachable_control_plane_is_tried_again() -> None:
 
 
 async def test_health_counts_lablets() -> None:
-    async with a_scene() as scene:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.stand_ready(1)
         await scene.define(requirements=needs(cpu=5))
@@ -522,8 +522,8 @@ async def test_health_counts_lablets() -> None:
         assert registry.get_sample_value("lcm_resource_scheduler_pending_lablet_count") == 1
 
 
-async def test_a_lablet_whose_end_comes_first_expires() -> None:
-    async with a_scene() as scene:
+async def test_a_pending_lablet_expires_at_its_end() -> None:
+    async with start_scheduling_scene() as scene:
         await scene.verified()
         await scene.define(requirements=needs(cpu=2))
         await scene.start()

@@ -1,4 +1,4 @@
-"""A plan for all lablets that wait: the best worker by score, capacity on its way, and no more machines than needed."""
+"""Plans for pending lablets: the best worker by score, arriving capacity, and no more machines than needed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcm.controllers.scheduler.plan import SchedulerConfig, SchedulingPlan
-from lcm.controllers.scheduler.planner import capacity_need_key, make_plan
+from lcm.controllers.scheduler.planner import SchedulerConfig, SchedulingPlan, capacity_need_key, make_plan
 from lcm.model.lablet import placement
 from lcm.model.lablet.ports import PortRange
 from lcm.model.lablet.record import Lablet, Placement
@@ -37,9 +36,9 @@ def planned(
     pending: Sequence[Lablet],
     workers: Sequence[Worker] = (),
     templates: Sequence[WorkerTemplate] = (BOX,),
-    rules: SchedulerConfig = RULES,
+    config: SchedulerConfig = RULES,
 ) -> SchedulingPlan:
-    return make_plan(pending, workers, templates, now=NOW, rules=rules)
+    return make_plan(pending, workers, templates, now=NOW, config=config)
 
 
 def where(made: SchedulingPlan) -> dict[str, str]:
@@ -52,10 +51,10 @@ def waits(made: SchedulingPlan) -> dict[str, tuple[str | None, str]]:
 
 
 def own(worker_id: str) -> Placement:
-    return Placement(at=NOW, reason="asked", scale_up_worker_id=worker_id)
+    return Placement(at=NOW, reason="requested", scale_up_worker_id=worker_id)
 
 
-# Which worker
+# Selection of a worker
 
 
 def test_the_fullest_worker_that_fits_is_chosen() -> None:
@@ -74,14 +73,14 @@ def test_the_fullest_worker_that_fits_is_chosen() -> None:
     assert placed.rejected == 1
 
 
-def test_ties_go_by_id() -> None:
+def test_ties_are_broken_by_id() -> None:
     assert where(planned([a_lablet()], [a_ready_worker(3), a_ready_worker(2), a_ready_worker(4)])) == {
         "l-0001": "w-0002"
     }
 
 
 class Model:
-    """Filter, score, select as they are specified, for one worker and one lablet at a time, and nothing clever."""
+    """A reference implementation of filter, score and select: one lablet at a time, without optimizations."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self.taken: dict[str, dict[str, float]] = {}
@@ -98,17 +97,17 @@ class Model:
             }
 
     def fits(self, worker: Worker, lablet: Lablet) -> bool:
-        size, wanted, used = worker.capacity, lablet.requirements, self.taken[worker.id]
+        size, requirements, used = worker.capacity, lablet.requirements, self.taken[worker.id]
         return (
             worker.ready
             and worker.hold is None
-            and (not wanted.license or worker.license_status is LicenseStatus.REGISTERED)
+            and (not requirements.license or worker.license_status is LicenseStatus.REGISTERED)
             and size is not None
-            and used["cpu"] + wanted.cpu_cores <= size.cpu_cores
-            and used["memory"] + wanted.memory_gb <= size.memory_gb
-            and used["storage"] + wanted.storage_gb <= size.storage_gb
-            and used["nodes"] + wanted.nodes <= size.max_nodes
-            and used["ports"] + len(wanted.ports) <= 10
+            and used["cpu"] + requirements.cpu_cores <= size.cpu_cores
+            and used["memory"] + requirements.memory_gb <= size.memory_gb
+            and used["storage"] + requirements.storage_gb <= size.storage_gb
+            and used["nodes"] + requirements.nodes <= size.max_nodes
+            and used["ports"] + len(requirements.ports) <= 10
             and (lablet.aws_region is None or lablet.aws_region == worker.aws_region)
         )
 
@@ -124,12 +123,12 @@ class Model:
             return None
         best = max(self.score(worker) for worker in fitting)
         chosen = min(worker.id for worker in fitting if abs(self.score(worker) - best) < 1e-12)
-        wanted, used = lablet.requirements, self.taken[chosen]
-        used["cpu"] += wanted.cpu_cores
-        used["memory"] += wanted.memory_gb
-        used["storage"] += wanted.storage_gb
-        used["nodes"] += wanted.nodes
-        used["ports"] += len(wanted.ports)
+        requirements, used = lablet.requirements, self.taken[chosen]
+        used["cpu"] += requirements.cpu_cores
+        used["memory"] += requirements.memory_gb
+        used["storage"] += requirements.storage_gb
+        used["nodes"] += requirements.nodes
+        used["ports"] += len(requirements.ports)
         used["lablets"] += 1
         return chosen
 
@@ -182,8 +181,8 @@ def crowds(draw: Any, most: int = 25) -> list[Lablet]:
 
 @settings(max_examples=200, deadline=None)
 @given(fleets(), crowds())
-def test_placements_are_those_of_the_specification(workers: list[Worker], crowd: list[Lablet]) -> None:
-    """In the order in which the plan places them, each gets the worker that the plain model chooses."""
+def test_placements_match_the_brute_force_search(workers: list[Worker], crowd: list[Lablet]) -> None:
+    """In the order of the plan, each lablet gets the worker that the reference implementation selects."""
     made = planned(crowd, workers)
     model = Model(workers)
     for each in made.placed:
@@ -191,7 +190,7 @@ def test_placements_are_those_of_the_specification(workers: list[Worker], crowd:
     for lablet_id in waits(made):
         lablet = next(each for each in crowd if each.id == lablet_id)
         assert not any(model.fits(worker, lablet) for worker in workers)
-    assert len(made.placed) + len(waits(made)) + len(made.hopeless) == len(crowd)
+    assert len(made.placed) + len(waits(made)) + len(made.unplaceable) == len(crowd)
 
 
 @settings(max_examples=200, deadline=None)
@@ -215,9 +214,9 @@ def test_a_plan_never_places_more_than_fits(workers: list[Worker], crowd: list[L
 # New workers
 
 
-def first_fit_decreasing(wanted: Sequence[LabletRequirements], size: tuple[float, float, float, float]) -> int:
-    """How many bins of one size first-fit-decreasing takes; by the test's own code."""
-    vectors = [(each.cpu_cores, each.memory_gb, each.storage_gb, float(each.nodes)) for each in wanted]
+def first_fit_decreasing(requirements: Sequence[LabletRequirements], size: tuple[float, float, float, float]) -> int:
+    """The number of bins of one size that first-fit-decreasing needs."""
+    vectors = [(each.cpu_cores, each.memory_gb, each.storage_gb, float(each.nodes)) for each in requirements]
     vectors.sort(key=lambda vector: max(need / have for need, have in zip(vector, size, strict=True)), reverse=True)
     bins: list[list[float]] = []
     for vector in vectors:
@@ -234,8 +233,8 @@ def first_fit_decreasing(wanted: Sequence[LabletRequirements], size: tuple[float
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(wishes, min_size=1, max_size=50))
-def test_no_more_workers_are_asked_for_than_packing_needs(wanted: list[LabletRequirements]) -> None:
-    plain = [each.model_copy(update={"ports": ()}) for each in wanted]
+def test_no_more_workers_are_requested_than_packing_needs(requirements: list[LabletRequirements]) -> None:
+    plain = [each.model_copy(update={"ports": ()}) for each in requirements]
     made = planned([a_lablet(number, each) for number, each in enumerate(plain, 1)])
     assert not made.placed
     assert sum(len(need.lablets) for need in made.needs) == len(plain)
@@ -243,7 +242,7 @@ def test_no_more_workers_are_asked_for_than_packing_needs(wanted: list[LabletReq
     assert len({need.key for need in made.needs}) == len(made.needs)
 
 
-def test_fifty_small_lablets_on_an_empty_fleet_are_few_workers() -> None:
+def test_fifty_small_lablets_on_an_empty_fleet_need_few_workers() -> None:
     crowd = [a_lablet(number, needs(cpu=0.25, memory=1)) for number in range(50)]
     made = planned(crowd, templates=DEFAULT_TEMPLATES)
     assert [need.template for need in made.needs] == ["micro"] * 50  # a micro holds one: the cheapest that fits
@@ -251,7 +250,7 @@ def test_fifty_small_lablets_on_an_empty_fleet_are_few_workers() -> None:
     assert len(roomy.needs) == 2
 
 
-def test_the_largest_opens_the_worker_and_the_small_ones_go_along() -> None:
+def test_the_largest_lablet_selects_the_template_and_small_ones_share_the_worker() -> None:
     crowd = [a_lablet(1, needs(memory=1)), a_lablet(2, needs(cpu=1, memory=6, nodes=5)), a_lablet(3, needs(memory=1))]
     made = planned(crowd, templates=DEFAULT_TEMPLATES)
     assert [(need.template, need.key) for need in made.needs] == [
@@ -261,25 +260,25 @@ def test_the_largest_opens_the_worker_and_the_small_ones_go_along() -> None:
     assert [[each.lablet.id for each in need.lablets] for need in made.needs] == [["l-0002", "l-0001"], ["l-0003"]]
 
 
-def test_what_no_machine_holds_is_hopeless_and_says_why() -> None:
+def test_a_lablet_that_fits_on_no_machine_is_unplaceable() -> None:
     made = planned([a_lablet(1, needs(cpu=9)), a_lablet(2, needs(cpu=1))])
-    [ended] = made.hopeless
+    [ended] = made.unplaceable
     assert ended.lablet.id == "l-0001"
-    assert ended.reason == "no worker template can hold it (box: needs 9 CPU cores, 8 are left)"
+    assert ended.reason == "no worker template is large enough (box: needs 9 CPU cores, 8 are left)"
     assert len(made.needs) == 1
 
 
-def test_what_only_a_disabled_template_or_a_full_worker_holds_waits() -> None:
+def test_a_lablet_waits_for_a_disabled_template_or_a_full_worker() -> None:
     big = needs(cpu=9)
     disabled = a_template("big", a_capacity(cpu=16), 2, enabled=False)
     made = planned([a_lablet(1, big)], templates=[BOX, disabled])
-    assert not made.hopeless
+    assert not made.unplaceable
     assert "big: it is disabled" in waits(made)["l-0001"][1]
     full = a_ready_worker(1, capacity=a_capacity(cpu=16), allocation=Allocation(cpu_cores=10))
-    assert not planned([a_lablet(1, big)], [full]).hopeless
+    assert not planned([a_lablet(1, big)], [full]).unplaceable
 
 
-def test_a_lablet_of_another_region_does_not_go_along() -> None:
+def test_lablets_of_different_regions_do_not_share_a_worker() -> None:
     crowd = [
         a_lablet(1, aws_region="us-east-1"),
         a_lablet(2, aws_region="eu-west-1"),
@@ -293,7 +292,7 @@ def test_a_lablet_of_another_region_does_not_go_along() -> None:
     ]
 
 
-# Capacity on its way
+# Arriving capacity
 
 
 @pytest.mark.parametrize(
@@ -311,11 +310,11 @@ def test_a_lablet_of_another_region_does_not_go_along() -> None:
         {"node_definitions": None},
     ],
 )
-def test_capacity_on_its_way_is_waited_for(changes: dict[str, Any]) -> None:
+def test_a_lablet_waits_for_arriving_capacity(changes: dict[str, Any]) -> None:
     wish = needs(cml_version=">=2.7", node_definitions=("iosv",))
     made = planned([a_lablet(1, wish)], [a_ready_worker(1, **changes)])
     assert not made.needs
-    assert waits(made) == {"l-0001": ("w-0001", "it waits for worker worker-1, which is on its way")}
+    assert waits(made) == {"l-0001": ("w-0001", "waiting for worker worker-1 to become ready")}
 
 
 @pytest.mark.parametrize(
@@ -334,30 +333,30 @@ def test_capacity_on_its_way_is_waited_for(changes: dict[str, Any]) -> None:
         {"status": WorkerStatus.STARTING, "capacity": None},
     ],
 )
-def test_what_will_not_come_or_not_do_is_not_waited_for(changes: dict[str, Any]) -> None:
+def test_unsuitable_arriving_workers_are_not_waited_for(changes: dict[str, Any]) -> None:
     worker = a_ready_worker(1, template_name="other", **changes)
     made = planned([a_lablet(1, needs(cml_version=">=2.7"))], [worker])
     assert len(made.needs) == 1
-    [told] = made.needs[0].lablets
-    assert told.rejected == 1
+    [waiting] = made.needs[0].lablets
+    assert waiting.rejected == 1
 
 
-def test_capacity_on_its_way_is_counted_down() -> None:
+def test_arriving_capacity_is_used_up() -> None:
     coming = a_ready_worker(1, status=WorkerStatus.STARTING)
     made = planned([a_lablet(number, needs(cpu=4)) for number in range(1, 4)], [coming])
     assert [each.worker_id for each in made.waiting] == ["w-0001", "w-0001"]
     assert len(made.needs) == 1
 
 
-def test_lablets_wait_for_the_worker_that_was_asked_for_them() -> None:
-    """Else each pass would pack anew, and what fitted once would not fit again."""
+def test_lablets_wait_for_their_own_scale_up_worker() -> None:
+    """Otherwise each cycle would pack differently, and a lablet that fitted before might not fit again."""
     coming = [a_ready_worker(number, status=WorkerStatus.PENDING, capacity=a_capacity(cpu=4)) for number in (1, 2)]
     crowd = [a_lablet(1, needs(cpu=2), placement=own("w-0001")), a_lablet(2, needs(cpu=3), placement=own("w-0002"))]
     made = planned(crowd, coming)
     assert {key: worker for key, (worker, _) in waits(made).items()} == {"l-0001": "w-0001", "l-0002": "w-0002"}
 
 
-def test_those_whose_worker_has_come_up_go_first() -> None:
+def test_lablets_with_a_ready_scale_up_worker_go_first() -> None:
     workers = [
         a_ready_worker(1, capacity=a_capacity(cpu=4)),
         a_ready_worker(2, capacity=a_capacity(cpu=5), status=WorkerStatus.STARTING),
@@ -368,8 +367,8 @@ def test_those_whose_worker_has_come_up_go_first() -> None:
     assert where(made) == {"l-0001": "w-0001"}
 
 
-def test_a_plan_that_is_carried_out_asks_for_nothing_more() -> None:
-    """What was asked for comes: the next plan packs all that wait into it, whatever order the workers have."""
+def test_an_executed_plan_requests_nothing_more() -> None:
+    """Once the requested workers are ready, the next plan places all waiting lablets, in any order of the workers."""
     crowd = [a_lablet(number, needs(cpu=1 + number % 4, memory=1 + number % 7)) for number in range(1, 40)]
     first = planned(crowd)
     coming, again = [], []
@@ -419,14 +418,14 @@ def test_a_paused_worker_is_resumed_before_one_is_launched() -> None:
         {"capacity": a_capacity(cpu=1)},
     ],
 )
-def test_a_paused_worker_that_would_not_do_is_left_alone(changes: dict[str, Any]) -> None:
+def test_an_unsuitable_paused_worker_is_not_resumed(changes: dict[str, Any]) -> None:
     lablet = a_lablet(1, needs(cpu=2, cml_version=">=2.7"), aws_region="eu-west-1")
     other = a_template("other", a_capacity(), 0.4)
     made = planned([lablet], [paused(1, **changes)], [BOX, other])
     assert [need.template for need in made.needs] == ["other"]
 
 
-# What speaks against another launch
+# Reasons against another launch
 
 
 def launched(number: int, **changes: Any) -> Worker:
@@ -441,35 +440,33 @@ def launched(number: int, **changes: Any) -> Worker:
         (
             launched(1, license_status=LicenseStatus.UNREGISTERED, has_license_token=False),
             needs(),
-            "give it a licence token",
+            "give it a license token",
         ),
         (launched(1, status=WorkerStatus.FAILED), needs(), "was launched and failed"),
     ],
 )
-def test_a_machine_that_would_not_do_either_is_not_launched(
-    worker: Worker, wish: LabletRequirements, word: str
-) -> None:
+def test_an_unsuitable_template_is_not_launched(worker: Worker, wish: LabletRequirements, word: str) -> None:
     made = planned([a_lablet(1, wish)], [worker])
     assert not made.needs
-    assert not made.hopeless
+    assert not made.unplaceable
     assert word in waits(made)["l-0001"][1]
 
 
-def test_another_template_is_taken_when_the_cheapest_is_known_not_to_do() -> None:
+def test_another_template_is_used_if_the_cheapest_is_unsuitable() -> None:
     other = a_template("other", a_capacity(), 0.6)
     made = planned([a_lablet(1, needs(cml_version=">=2.7"))], [launched(1, cml_version="2.5.1")], [BOX, other])
     assert [need.template for need in made.needs] == ["other"]
 
 
-def test_a_failed_launch_is_forgotten_after_a_while() -> None:
+def test_a_failed_launch_blocks_a_template_only_for_a_while() -> None:
     failed = launched(1, status=WorkerStatus.FAILED, status_since=NOW - timedelta(minutes=11))
     assert len(planned([a_lablet(1)], [failed]).needs) == 1
 
 
-# Needs, time
+# Keys of needs, times
 
 
-def test_a_need_keeps_its_name_until_a_worker_has_come_of_it() -> None:
+def test_a_need_keeps_its_key_until_a_worker_was_launched() -> None:
     lablet = a_lablet(7)
     assert capacity_need_key(lablet) == "lablet:l-0007:0"
     assert capacity_need_key(lablet.model_copy(update={"version": 9})) == "lablet:l-0007:0"
@@ -477,33 +474,33 @@ def test_a_need_keeps_its_name_until_a_worker_has_come_of_it() -> None:
     assert capacity_need_key(lablet.model_copy(update={"placement": own("w-1")})) == "lablet:l-0007:0:w-1"
 
 
-def test_a_lablet_far_ahead_waits_and_one_whose_time_is_over_ends() -> None:
+def test_future_lablets_wait_and_expired_ones_end() -> None:
     later = a_lablet(1, starts_at=NOW + timedelta(seconds=901), ends_at=NOW + timedelta(hours=9))
     soon = a_lablet(2, starts_at=NOW + timedelta(seconds=900))
     over = a_lablet(3, ends_at=NOW)
     made = planned([later, soon, over], [a_ready_worker()])
     assert where(made) == {"l-0002": "w-0001"}
     assert [each.lablet.id for each in made.expired] == ["l-0003"]
-    assert "looked for from 2026-01-17 10:30 UTC" in waits(made)["l-0001"][1]
-    assert made.next_look == 1.0
-    rushed = planned([later], [a_ready_worker()], rules=replace(RULES, lead_time=3600))
+    assert "begins at 2026-01-17 10:30 UTC" in waits(made)["l-0001"][1]
+    assert made.next_check_in == 1.0
+    rushed = planned([later], [a_ready_worker()], config=replace(RULES, lead_time=3600))
     assert where(rushed) == {"l-0001": "w-0001"}
 
 
-def test_a_thousand_lablets_on_ten_thousand_workers_ask_each_worker_once_for_each_shape(
+def test_each_worker_is_checked_once_per_shape(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = 0
+    checks = 0
     real = placement.rejection_reason
 
     def counting(*args: Any, **options: Any) -> str | None:
-        nonlocal asked
-        asked += 1
+        nonlocal checks
+        checks += 1
         return real(*args, **options)
 
-    monkeypatch.setattr("lcm.controllers.scheduler.candidates.rejection_reason", counting)
+    monkeypatch.setattr("lcm.controllers.scheduler.capacity.rejection_reason", counting)
     workers = [a_ready_worker(number) for number in range(2000)]
     crowd = [a_lablet(number, needs(cpu=1 + number % 3)) for number in range(500)]
     made = planned(crowd, workers)
     assert len(made.placed) == 500
-    assert asked == 3 * 2000
+    assert checks == 3 * 2000

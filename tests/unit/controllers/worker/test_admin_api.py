@@ -1,4 +1,4 @@
-"""The surface of a worker controller: exact health, readiness with reasons, metrics, and what only admins may."""
+"""The admin API of a worker controller: health, readiness with reasons, metrics, and the routes for admins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from lcm.controllers.common.admin_auth import AdminAuthenticator
-from lcm.controllers.worker.admin_api import create_admin_app
+from lcm.controllers.worker.admin_api import make_worker_admin_app
 from lcm.core.hosting import HostedService
 from lcm.model.access import Role
 from tests.support.virtual.fleet import Fleet, a_fleet
@@ -49,14 +49,14 @@ class Grumpy(HostedService):
 
 
 class Surface:
-    """Requests to the surface of one controller."""
+    """Requests to the admin API of one controller."""
 
     def __init__(self, fleet: Fleet, name: str) -> None:
         self.fleet = fleet
         self.wire = fleet.wires[name]
         control = fleet.connect(Role.CONTROLLER, self.wire)
         reconciler = fleet.controllers[name]
-        self.app = create_admin_app(
+        self.app = make_worker_admin_app(
             reconciler,
             AdminAuthenticator(control.access.whoami),
             [reconciler],
@@ -85,9 +85,9 @@ async def leading() -> AsyncIterator[tuple[Fleet, Surface]]:
 async def test_health_has_exactly_these_keys() -> None:
     async with leading() as (fleet, surface):
         await fleet.running()
-        answer = await surface.ask("GET", "/health")
-        assert answer.status_code == 200
-        health = answer.json()
+        response = await surface.ask("GET", "/health")
+        assert response.status_code == 200
+        health = response.json()
         assert list(health) == HEALTH
         last = health.pop("last_reconciliation")
         assert last.endswith("Z")
@@ -100,7 +100,7 @@ async def test_health_has_exactly_these_keys() -> None:
         }
 
 
-async def test_a_standby_manages_nobody_and_is_ready() -> None:
+async def test_a_standby_manages_no_worker_and_is_ready() -> None:
     async with leading() as (fleet, _):
         await fleet.start("two")
         second = Surface(fleet, "two")
@@ -116,21 +116,21 @@ async def test_not_ready_says_why() -> None:
     async with a_fleet() as fleet:
         await fleet.start("one")
         reconciler = fleet.controllers["one"]
-        app = create_admin_app(
+        app = make_worker_admin_app(
             reconciler, AdminAuthenticator(fleet.people.access.whoami), [reconciler, Grumpy("x")], INFO
         )
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://controller") as client:
-            answer = await client.get("/ready")
-        assert answer.status_code == 503
-        reasons = answer.json()["reasons"]
+            response = await client.get("/ready")
+        assert response.status_code == 503
+        reasons = response.json()["reasons"]
         assert reasons == ["worker-controller: has not reached coordination yet", "control plane: gone fishing"]
 
 
 async def test_the_metrics_of_the_seeds_are_exported() -> None:
     async with leading() as (fleet, surface):
         worker = await fleet.running()
-        await asyncio.sleep(90)  # a list, and a round of figures
+        await asyncio.sleep(90)  # a list, and a round of metrics
         text = (await surface.ask("GET", "/metrics")).text
         for counter in COUNTERS:
             assert f"\nlcm_worker_controller_{counter} " in text
@@ -144,10 +144,10 @@ async def test_the_metrics_of_the_seeds_are_exported() -> None:
 async def test_statistics() -> None:
     async with leading() as (fleet, surface):
         await fleet.running()
-        await asyncio.sleep(90)  # a list, and a round of figures
-        answer = await surface.ask("GET", "/admin/stats", Role.ADMIN)
-        assert answer.status_code == 200
-        stats = answer.json()
+        await asyncio.sleep(90)  # a list, and a round of metrics
+        response = await surface.ask("GET", "/admin/stats", Role.ADMIN)
+        assert response.status_code == 200
+        stats = response.json()
         assert [name for name in stats if name.endswith("_count")] == list(COUNTERS)
         assert (stats["provisioned_count"], stats["running_worker_count"]) == (1, 1)
         leadership = stats["leadership"]
@@ -193,25 +193,25 @@ async def test_only_admins(method: str, path: str) -> None:
         assert fleet.controllers["one"].is_leader
 
 
-async def test_who_is_not_let_in_is_not_read() -> None:
+async def test_an_unauthenticated_body_is_not_read() -> None:
     async with leading() as (_, surface):
 
         async def endless() -> AsyncIterator[bytes]:
             raise AssertionError("the body was read")
             yield b""
 
-        answer = await surface.send("POST", "/admin/trigger-reconcile", {}, content=endless())
-        assert answer.status_code == 401
+        response = await surface.send("POST", "/admin/trigger-reconcile", {}, content=endless())
+        assert response.status_code == 401
 
 
 async def test_a_control_plane_that_is_away_is_503() -> None:
     async with leading() as (fleet, surface):
         surface.wire.dead = True
-        answer = await surface.ask("GET", "/admin/stats", Role.ADMIN)
-        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
-        assert "control plane cannot be asked" in answer.json()["detail"]
-        assert answer.headers["retry-after"]
-        assert fleet.plane.tokens[Role.ADMIN] not in answer.text
+        response = await surface.ask("GET", "/admin/stats", Role.ADMIN)
+        assert (response.status_code, response.json()["code"]) == (503, "unavailable")
+        assert "control plane cannot verify the token" in response.json()["detail"]
+        assert response.headers["retry-after"]
+        assert fleet.plane.tokens[Role.ADMIN] not in response.text
 
 
 @pytest.mark.parametrize("body", [{}, {"json": {}}, {"json": {"worker_id": None}}, {"json": {"worker_id": "one"}}])
@@ -224,16 +224,16 @@ async def test_trigger_one_or_all(body: dict[str, Any]) -> None:
         reconciler = fleet.controllers["one"]
         await fleet.until(lambda: not len(reconciler.queue) and not reconciler.queue.busy, "it is calm")
         before = reconciler.last_reconciliation
-        answer = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, **body)
-        assert (answer.status_code, answer.json()) == (202, {"triggered": expected})
+        response = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, **body)
+        assert (response.status_code, response.json()) == (202, {"triggered": expected})
         await fleet.until(lambda: reconciler.last_reconciliation != before, "a pass", within=1.0)
 
 
 async def test_trigger_of_an_unknown_worker() -> None:
     async with leading() as (_, surface):
-        answer = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, json={"worker_id": "worker-none"})
-        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-        assert "worker-none" in answer.json()["detail"]
+        response = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, json={"worker_id": "worker-none"})
+        assert (response.status_code, response.json()["code"]) == (404, "not_found")
+        assert "worker-none" in response.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ async def test_trigger_of_an_unknown_worker() -> None:
 )
 async def test_trigger_with_a_body_that_is_wrong(content: bytes, status: int) -> None:
     async with leading() as (_, surface):
-        answer = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, content=content)
-        assert answer.status_code == status
-        assert answer.headers["content-type"] == "application/problem+json"
+        response = await surface.ask("POST", "/admin/trigger-reconcile", Role.ADMIN, content=content)
+        assert response.status_code == status
+        assert response.headers["content-type"] == "application/problem+json"
 
 
 async def test_a_standby_names_the_leader() -> None:
@@ -260,18 +260,18 @@ async def test_a_standby_names_the_leader() -> None:
         await fleet.until(lambda: fleet.controllers["two"].known_leader == "one", "it knows who leads")
         second = Surface(fleet, "two")
         for path in ("/admin/trigger-reconcile", "/admin/resign-leadership"):
-            answer = await second.ask("POST", path, Role.ADMIN)
-            assert (answer.status_code, answer.json()["code"]) == (409, "not_possible_now")
-            assert answer.json()["detail"] == "two does not lead; one leads: ask there"
-            assert answer.json()["current"] == {"leader": "one"}
+            response = await second.ask("POST", path, Role.ADMIN)
+            assert (response.status_code, response.json()["code"]) == (409, "not_possible_now")
+            assert response.json()["detail"] == "two does not lead; send the request to the leader, one"
+            assert response.json()["current"] == {"leader": "one"}
 
 
 async def test_resigning_hands_over() -> None:
     async with leading() as (fleet, surface):
         await fleet.start("two")
         term = fleet.controllers["one"].term
-        answer = await surface.ask("POST", "/admin/resign-leadership", Role.ADMIN)
-        assert (answer.status_code, answer.json()) == (202, {"resigned": "one", "term": term})
+        response = await surface.ask("POST", "/admin/resign-leadership", Role.ADMIN)
+        assert (response.status_code, response.json()) == (202, {"resigned": "one", "term": term})
         await fleet.until(lambda: fleet.controllers["two"].is_leader, "the other leads", within=3.0)
         assert fleet.controllers["two"].term > term
         again = await surface.ask("POST", "/admin/resign-leadership", Role.ADMIN)
@@ -287,13 +287,13 @@ async def test_errors_of_the_framework_are_problems_too() -> None:
         assert wrong.headers["allow"] == "POST"
 
 
-async def test_a_fault_of_ours_is_told_without_details(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_is_reported_without_details(monkeypatch: pytest.MonkeyPatch) -> None:
     async with leading() as (fleet, surface):
 
         def fail() -> dict[str, int]:
             raise RuntimeError("secret detail")
 
         monkeypatch.setattr(fleet.controllers["one"], "stats", fail)
-        answer = await surface.ask("GET", "/admin/stats", Role.ADMIN)
-        assert (answer.status_code, answer.json()["code"]) == (500, "internal")
-        assert "secret detail" not in answer.text
+        response = await surface.ask("GET", "/admin/stats", Role.ADMIN)
+        assert (response.status_code, response.json()["code"]) == (500, "internal")
+        assert "secret detail" not in response.text

@@ -1,4 +1,4 @@
-"""Rules of the seeds that need no platform: who handles what, in which order, and who may use what."""
+"""Rules of the architecture: which handler serves a status, in which order, and which package may use which."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from lcm.cloud.simulated.faults import ExternalAction, ExternalChange
 from lcm.cloud.types import InstanceState
-from lcm.cml.licensing import LicensePhase, LicenseProgress
+from lcm.cml.types import LicensePhase, LicenseProgress
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.decide import HANDLERS
 from lcm.controllers.worker.decide.shared.conditions import STATUS_BY_STATE
@@ -41,11 +41,11 @@ async def scene() -> AsyncIterator[RegionScene]:
         yield scene
 
 
-# Seed 000
+# worker-lifecycle.md
 
 
 def test_each_status_has_the_handler_of_its_name() -> None:
-    """Seed 000 §2: one handler for each status; TERMINATED has none and is skipped."""
+    """worker-lifecycle.md#decisions: one handler for each status; TERMINATED has none and is skipped."""
     handled = {status: handler.__module__.rpartition(".")[2] for status, handler in HANDLERS.items()}
     assert handled == {status: status.value.lower() for status in WorkerStatus if status is not WorkerStatus.TERMINATED}
     assert decided(worker_in("TERMINATED"), observing("terminated")).outcome is Outcome.SKIP
@@ -53,7 +53,7 @@ def test_each_status_has_the_handler_of_its_name() -> None:
 
 @pytest.mark.parametrize("outcome", Outcome)
 def test_each_of_the_four_results_is_decided_somewhere(outcome: Outcome) -> None:
-    """Seed 000 §2: as it should be, on its way, failed for now, nothing to do."""
+    """worker-lifecycle.md#decisions: as it should be, on its way, failed for now, nothing to do."""
     shown = {
         Outcome.SUCCESS: decided(worker_in("STOPPED", "STOPPED"), observing("stopped")),
         Outcome.REQUEUE: decided(worker_in("PROVISIONING"), observing("pending")),
@@ -65,7 +65,7 @@ def test_each_of_the_four_results_is_decided_somewhere(outcome: Outcome) -> None
 
 
 def test_the_states_of_ec2_have_their_statuses() -> None:
-    """Seed 000 §5, the mapping table, row by row."""
+    """worker-lifecycle.md#running."""
     assert {state.value: status.value for state, status in STATUS_BY_STATE.items()} == {
         "pending": "PROVISIONING",
         "running": "RUNNING",
@@ -79,13 +79,16 @@ def test_the_states_of_ec2_have_their_statuses() -> None:
 
 
 def busy(column: str = "running") -> Observation:
-    """There is something to do in every step."""
+    """An observation with something to do in every step."""
     seen = observing(column)
     return replace(seen, cml=replace(seen.cml, license=LicenseProgress(LicensePhase.UNREGISTERED)))
 
 
 def test_the_steps_of_a_running_worker_are_in_order() -> None:
-    """Seed 000 §5: after desired state and drift the licence, then activity; scale-down follows from its result."""
+    """After desired state and drift the license, then activity; scale-down follows from its result.
+
+    Reference: worker-lifecycle.md#running.
+    """
     decision = decided(worker_in("RUNNING", has_license_token=True), busy())
     kinds = [type(action) for action in decision.actions]
     assert kinds == [WriteLicenseStatus, RegisterLicense, CheckIdle]
@@ -93,7 +96,7 @@ def test_the_steps_of_a_running_worker_are_in_order() -> None:
 
 @pytest.mark.parametrize("desired", ["STOPPED", "TERMINATED"])
 def test_what_is_desired_ends_the_pass_before_anything_else(desired: str) -> None:
-    """Seed 000 §5, step 1: nothing of the later steps happens."""
+    """worker-lifecycle.md#running: nothing of the later steps happens."""
     decision = decided(worker_in("RUNNING", desired, has_license_token=True), busy())
     assert statuses(decision) == [{"STOPPED": "STOPPING", "TERMINATED": "TERMINATING"}[desired]]
     assert not {"register"} & set(calls(decision))
@@ -101,21 +104,21 @@ def test_what_is_desired_ends_the_pass_before_anything_else(desired: str) -> Non
 
 
 @pytest.mark.parametrize("column", ["pending", "stopping", "stopped", "shutting-down", "terminated", "unknown"])
-def test_drift_ends_the_pass_before_licence_and_activity(column: str) -> None:
-    """Seed 000 §5, step 2: nothing of the later steps happens."""
+def test_drift_ends_the_pass_before_license_and_activity(column: str) -> None:
+    """worker-lifecycle.md#running: nothing of the later steps happens."""
     decision = decided(worker_in("RUNNING", has_license_token=True), busy(column))
     assert [type(action) for action in decision.actions] == [WriteStatus]
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_activity_is_looked_at_where_the_worker_allows_it(enabled: bool) -> None:
-    """Seed 000 §5, step 5."""
+def test_activity_is_checked_where_the_worker_allows_it(enabled: bool) -> None:
+    """worker-lifecycle.md#running."""
     decision = decided(worker_in("RUNNING", idle_detection_enabled=enabled), observing("running"))
     assert (CheckIdle() in decision.actions) is enabled
 
 
 def test_a_refused_registration_is_failed_with_the_reason() -> None:
-    """Seed 000 §9, register and failure: what CML does not even take is not asked for again."""
+    """worker-lifecycle.md#licenses: what CML rejects is not requested again."""
     worker = worker_in("RUNNING", has_license_token=True, license_status=LicenseStatus.REGISTERING)
     seen = replace(
         busy(), license_task=LicenseTaskState.REFUSED, license_error="HTTP 400: no token", license_requested_at=NOW
@@ -126,19 +129,19 @@ def test_a_refused_registration_is_failed_with_the_reason() -> None:
     assert "register" not in calls(decision)
 
 
-def test_what_failed_before_is_told_with_the_next_try() -> None:
-    """Seed 000 §9, failure: the reason is not kept to ourselves."""
-    seen = replace(busy(), license_task=LicenseTaskState.FAILED, license_error="no answer", license_requested_at=NOW)
+def test_the_last_error_is_shown_with_the_next_attempt() -> None:
+    """worker-lifecycle.md#licenses: the reason is shown."""
+    seen = replace(busy(), license_task=LicenseTaskState.FAILED, license_error="no response", license_requested_at=NOW)
     decision = decided(worker_in("RUNNING", has_license_token=True, license_status=LicenseStatus.REGISTERING), seen)
     assert "register" in calls(decision)
-    assert "no answer" in decision.reason
+    assert "no response" in decision.reason
 
 
-# Seed 001
+# worker-lifecycle.md
 
 
 def imports(package: str) -> dict[str, set[str]]:
-    """By module of a package: what it imports of lcm, also for type checkers alone."""
+    """By module of a package: its imports of lcm, including those for type checkers."""
     found: dict[str, set[str]] = {}
     for path in (SOURCE / package).rglob("*.py"):
         names: set[str] = set()
@@ -160,35 +163,38 @@ def users(package: str, *used: str) -> list[str]:
     )
 
 
-def test_decisions_are_made_without_asking_or_doing_anything() -> None:
-    """Seed 001 §2: to decide needs neither the control plane, nor the cloud, nor CML."""
+def test_decisions_are_pure() -> None:
+    """worker-lifecycle.md#decisions: decisions need neither the control plane, nor the cloud, nor CML."""
     assert users("controllers/worker/decide", "lcm.client", "lcm.cloud.spi", "lcm.cml.spi", "lcm.core.clock") == []
-    for path in (SOURCE / "controllers" / "worker" / "decide").glob("*.py"):
+    for path in (SOURCE / "controllers" / "worker" / "decide").rglob("*.py"):
         nodes = list(ast.walk(ast.parse(path.read_text())))
         assert not any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in nodes), path.name
 
 
 def test_the_worker_controller_uses_nothing_of_labs() -> None:
-    """Seed 001 §1, §3 and §6: the system API alone; labs are the lablet controller's."""
+    """The system API alone; labs are the lablet controller's.
+
+    Reference: controllers.md, worker-lifecycle.md#running, discovery.md.
+    """
     assert users("controllers/worker", "lcm.cml.client.labs") == []
     assert users("wiring", "lcm.cml.client.labs") == []
 
 
 def test_records_are_reached_through_the_control_plane_alone() -> None:
-    """Seed 001 §6: a controller has no commands and no store of its own, it talks REST."""
+    """discovery.md: a controller has no commands and no store of its own, it talks REST."""
     assert users("controllers/worker", "lcm.control_plane") == []
 
 
 def test_the_control_plane_calls_neither_cloud_nor_cml() -> None:
-    """Seed 000 §9: licence operations are the worker controller's alone."""
+    """worker-lifecycle.md#licenses: only the worker controller calls license operations."""
     assert users("control_plane", "lcm.cloud", "lcm.cml") == []
 
 
-# Seed 002
+# controllers.md
 
 
 def test_the_layers_of_a_controller_stand_on_one_another() -> None:
-    """Seed 002 §1: hosted, reconciling, elected, watching; the worker reconciler is the last."""
+    """controllers.md: hosted, reconciling, elected, watching; the worker reconciler is the last."""
     layers = [
         WatchTriggeredHostedService,
         LeaderElectedHostedService,
@@ -198,13 +204,13 @@ def test_the_layers_of_a_controller_stand_on_one_another() -> None:
     assert [layer for layer in WorkerReconciler.__mro__ if layer in layers] == layers
 
 
-# Seed 003
+# worker-lifecycle.md#startup-sweep
 
 
 async def test_discovery_leaves_the_status_of_a_known_worker_to_its_passes(scene: RegionScene) -> None:
-    """Seed 003 decision 3: a scan that sees an instance in another state wakes its worker and writes nothing."""
+    """discovery.md#import: a scan that finds an instance in another state wakes its worker and writes nothing."""
     (worker,) = await scene.fleet_of(1)
-    scene.world.strike(REGION, ExternalChange(ExternalAction.STOP, worker.instance_id))
+    scene.world.inject_fault(REGION, ExternalChange(ExternalAction.STOP, worker.instance_id))
     await scene.discovery().scan()
     assert scene.woken == [worker.id]
     after = await scene.now(worker)

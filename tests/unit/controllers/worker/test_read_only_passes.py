@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DETECTION = 300.0
 
 
-async def test_only_passes_that_write_and_call_nothing_only_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_passes_without_writes_and_calls_are_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async with a_fleet(config=ReconciliationConfig(interval_seconds=30)) as fleet:
         await fleet.change_settings(idle={"idle_detection_interval": DETECTION})
         controller = await fleet.start()
@@ -36,7 +36,7 @@ async def test_only_passes_that_write_and_call_nothing_only_looked(monkeypatch: 
         monkeypatch.setattr(controller, "reconcile_resource", noted)
         await asyncio.sleep(2 * DETECTION)
         assert passes.count((False, True)) >= 10
-        assert passes.count((True, False)) >= 2  # idleness is told now and then
+        assert passes.count((True, False)) >= 2  # idle checks are sent from time to time
         await fleet.people.workers.stop(worker.id)
         await asyncio.sleep(DETECTION)
         assert (await fleet.worker(worker.id)).status == "STOPPED"

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 
-async def test_what_somebody_asks_for_goes_before_news_of_all_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_user_requests_go_before_changes_of_all_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader hears from every CML server for the first time, within moments."""
     async with a_fleet(config=ReconciliationConfig(max_concurrent=1)) as fleet:
         controller = await fleet.start()
-        heard = [await fleet.running(name) for name in ("alpha", "bravo", "charlie")]
-        asked = await fleet.running("delta")
+        changed = [await fleet.running(name) for name in ("alpha", "bravo", "charlie")]
+        requested = await fleet.running("delta")
         passes: list[str] = []
         reconcile = controller.reconcile_resource
 
@@ -29,8 +29,8 @@ async def test_what_somebody_asks_for_goes_before_news_of_all_servers(monkeypatc
             return await reconcile(worker)
 
         monkeypatch.setattr(controller, "reconcile_resource", noted)
-        for worker in heard:
-            controller._observing._on_news(worker.id)
-        controller.trigger(asked.id)
+        for worker in changed:
+            controller._observer._on_cml_changed(worker.id)
+        controller.trigger(requested.id)
         await asyncio.sleep(1)
         assert passes == ["delta", "alpha", "bravo", "charlie"]

@@ -24,12 +24,12 @@ from lcm.coordination.etcd.messages import key_to_bytes, key_to_text, prefix_ran
         (" etcd:2379 ", "etcd:2379", False),
     ],
 )
-def test_endpoints_as_people_write_them(endpoint: str, text: str, tls: bool) -> None:
+def test_endpoint_formats(endpoint: str, text: str, tls: bool) -> None:
     (address,) = EtcdConfig((endpoint,)).addresses
     assert (address.text, address.tls) == (text, tls)
 
 
-def test_a_ca_asks_for_tls_unless_the_endpoint_says_otherwise() -> None:
+def test_a_ca_selects_tls_unless_the_endpoint_has_a_scheme() -> None:
     config = EtcdConfig(("a:1", "http://b:1", "https://c:1"), ca_file=Path("ca.pem"))
     assert [address.tls for address in config.addresses] == [True, False, True]
 
@@ -57,7 +57,7 @@ def test_a_wrong_endpoint_is_named(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"endpoints": ()}, "at least one"),
         ({"endpoints": ("a:1", "a:1")}, "named twice"),
@@ -69,8 +69,8 @@ def test_a_wrong_endpoint_is_named(endpoint: str) -> None:
         ({"liveness_interval": -1.0}, "above 0"),
     ],
 )
-def test_settings_that_do_not_fit_are_mistakes(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_settings_that_do_not_fit_are_mistakes(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         EtcdConfig(**{"endpoints": ("a:1",)} | settings)
 
 
@@ -79,7 +79,7 @@ def test_the_password_does_not_show() -> None:
 
 
 def test_the_bound_is_stated() -> None:
-    assert EtcdConfig(("a:1",)).longest_call == 6.0
+    assert EtcdConfig(("a:1",)).max_call_seconds == 6.0
 
 
 def test_the_description_names_all_endpoints() -> None:

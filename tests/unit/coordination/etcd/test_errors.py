@@ -1,4 +1,4 @@
-"""What the etcd adapter makes of errors: above all, whether a write may have happened."""
+"""How the etcd adapter classifies errors: above all, whether a write may have happened."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 from grpc import StatusCode
 from grpc.aio import AioRpcError, Metadata
 
-from lcm.coordination import CoordinationDeniedError, CoordinationUnavailableError
 from lcm.coordination.etcd.errors import (
     FailureKind,
     MaybeDoneError,
@@ -15,6 +14,7 @@ from lcm.coordination.etcd.errors import (
     combine_failures,
     describe_error,
 )
+from lcm.core.coordination import CoordinationDeniedError, CoordinationUnavailableError
 
 
 def error(code: StatusCode, details: str) -> AioRpcError:
@@ -24,7 +24,7 @@ def error(code: StatusCode, details: str) -> AioRpcError:
 @pytest.mark.parametrize(
     ("code", "details", "expected"),
     [
-        # Sent, and then no word: only a look can tell.
+        # Sent without a response: the outcome is unknown.
         (StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", FailureKind.UNKNOWN),
         (StatusCode.UNAVAILABLE, "Socket closed", FailureKind.UNKNOWN),
         (StatusCode.UNAVAILABLE, "recvmsg:Connection reset by peer", FailureKind.UNKNOWN),
@@ -34,14 +34,14 @@ def error(code: StatusCode, details: str) -> AioRpcError:
         (StatusCode.UNKNOWN, "raft proposal dropped", FailureKind.UNKNOWN),
         (StatusCode.INTERNAL, "", FailureKind.UNKNOWN),
         (StatusCode.CANCELLED, "", FailureKind.UNKNOWN),
-        # Never sent, or turned away at the door.
+        # Never sent, or rejected without an effect.
         (StatusCode.UNAVAILABLE, "failed to connect to all addresses; last error: x", FailureKind.NOT_DONE),
         (StatusCode.UNAVAILABLE, "errors resolving a:1: [y]", FailureKind.NOT_DONE),
         (StatusCode.UNAVAILABLE, "etcdserver: no leader", FailureKind.NOT_DONE),
         (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: too many requests", FailureKind.NOT_DONE),
-        # Answers.
-        (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", FailureKind.REFUSED),
-        (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", FailureKind.REFUSED),
+        # Definite responses.
+        (StatusCode.RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded", FailureKind.REJECTED),
+        (StatusCode.INVALID_ARGUMENT, "etcdserver: request is too large", FailureKind.REJECTED),
         (StatusCode.RESOURCE_EXHAUSTED, "CLIENT: Received message larger than max (9 vs. 8)", FailureKind.TOO_LARGE),
         (StatusCode.OUT_OF_RANGE, "etcdserver: mvcc: required revision has been compacted", FailureKind.COMPACTED),
         (StatusCode.NOT_FOUND, "etcdserver: requested lease not found", FailureKind.LEASE_NOT_FOUND),
@@ -60,14 +60,14 @@ def test_what_an_error_means(code: StatusCode, details: str, expected: FailureKi
     assert classify_error(error(code, details)) is expected
 
 
-def test_an_error_without_words_is_told_by_its_code() -> None:
+def test_an_error_without_details_is_described_by_its_code() -> None:
     assert describe_error(error(StatusCode.INTERNAL, "")) == "internal"
 
 
 def test_certificates_are_denied_only_if_they_are_all_that_is_wrong() -> None:
-    refused = NotDoneError("etcd a:1: TLS", refused=True)
+    refused = NotDoneError("etcd a:1: TLS", denied=True)
     assert isinstance(combine_failures([refused, refused]), CoordinationDeniedError)
-    for other in (NotDoneError("etcd b:1: connection refused"), MaybeDoneError("etcd b:1: no answer in time")):
+    for other in (NotDoneError("etcd b:1: connection refused"), MaybeDoneError("etcd b:1: no response in time")):
         failure = combine_failures([refused, other])
         assert isinstance(failure, CoordinationUnavailableError)
         assert str(failure) == f"{refused}; {other}"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lcm.coordination import CompactedError, CoordinationDeniedError, EventKind, WatchBatch, WatchLostError
 from lcm.coordination.etcd.messages import new_message
 from lcm.coordination.etcd.watch import WatchCursor, raise_if_cancelled
+from lcm.core.coordination import CompactedError, CoordinationDeniedError, EventKind, WatchBatch, WatchLostError
 
 OURS = 7
 
@@ -70,7 +70,7 @@ def test_progress_never_moves_it_back() -> None:
     assert revisions(at.take(message(60, 50))) == [50]
 
 
-def test_progress_that_was_asked_for_moves_nothing() -> None:
+def test_a_response_to_a_progress_request_moves_nothing() -> None:
     """Old servers send it ahead of events that came before."""
     at = cursor(5)
     assert at.take(message(100, watch_id=-1)) is None
@@ -93,7 +93,7 @@ def test_a_last_fragment_without_events_ends_the_batch() -> None:
     assert revisions(at.take(message(9))) == [5]
 
 
-def test_a_delete_is_told_from_a_put() -> None:
+def test_deletes_and_puts_are_distinguished() -> None:
     event = new_message("Event", type=1, kv=new_message("KeyValue", key=b"/k", mod_revision=5))
     batch = cursor(5).take(new_message("WatchResponse", watch_id=OURS, events=[event]))
     assert batch is not None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.coordination import CompactedError, LeaseNotFoundError
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
+from lcm.core.coordination import CompactedError, LeaseNotFoundError
 from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ async def test_history_is_bounded() -> None:
         assert (await anext(batches)).events[-1].revision == newest
 
 
-async def test_a_watch_outrun_by_history_is_told() -> None:
+async def test_a_watch_behind_the_history_gets_compacted_error() -> None:
     server = MemoryServer(history_limit=10)
     client = MemoryCoordination(server)
     start = await client.put("/a", b"") + 1

@@ -26,7 +26,7 @@ async def test_a_lone_change_waits_for_nothing() -> None:
 
 
 async def test_what_follows_is_gathered_into_one_at_the_end_of_the_window() -> None:
-    """Seed 002 §5: debounce."""
+    """controllers.md#watch: debounce."""
     sink = Sink()
     debouncer: Debouncer[int] = Debouncer(0.5, sink)
     for value in range(5):

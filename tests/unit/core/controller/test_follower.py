@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Copy:
-    """What a follower knows: built from the first list and every change, it must equal the server's state."""
+    """The state of a follower: built from the first list and every change, it must equal the server's state."""
 
     def __init__(self) -> None:
         self.state: dict[str, bytes] = {}
@@ -48,7 +48,7 @@ class Copy:
 @asynccontextmanager
 async def following(server: MemoryServer) -> AsyncIterator[tuple[Copy, FaultyCoordination, Follower]]:
     copy, network = Copy(), FaultyCoordination(MemoryCoordination(server))
-    follower = Follower(network, "/p/", listed=copy.listed, changed=copy.changed, lost=copy.lost)
+    follower = Follower(network, "/p/", on_list=copy.listed, on_change=copy.changed, on_lost=copy.lost)
     task = asyncio.create_task(follower.run())
     await asyncio.sleep(0.1)
     try:
@@ -64,7 +64,7 @@ def actual(server: MemoryServer) -> dict[str, bytes]:
 
 
 async def test_it_lists_then_watches_from_that_revision() -> None:
-    """Seed 002 §5: the stream of a prefix."""
+    """controllers.md#watch: the stream of a prefix."""
     server = MemoryServer()
     user = MemoryCoordination(server)
     await user.put("/p/a", b"1")
@@ -78,7 +78,7 @@ async def test_it_lists_then_watches_from_that_revision() -> None:
 
 
 async def test_a_broken_stream_is_resumed_where_it_ended() -> None:
-    """Seed 002 §2: the watch comes back by itself."""
+    """controllers.md: the watch comes back by itself."""
     server = MemoryServer()
     user = MemoryCoordination(server)
     async with following(server) as (copy, network, follower):
@@ -94,7 +94,7 @@ async def test_a_broken_stream_is_resumed_where_it_ended() -> None:
     assert [key for _, key, _ in copy.events] == ["/p/a", "/p/b"]
 
 
-async def test_what_a_server_repeats_after_a_resume_is_told_once() -> None:
+async def test_events_repeated_after_a_resume_are_delivered_once() -> None:
     server = MemoryServer()
     user = MemoryCoordination(server)
     async with following(server) as (copy, network, _):
@@ -108,7 +108,7 @@ async def test_what_a_server_repeats_after_a_resume_is_told_once() -> None:
 
 
 async def test_reconnects_wait_longer_each_time_and_it_never_gives_up() -> None:
-    """Seed 002, section 5: delay times attempt. After the tenth it says so and goes on at the longest delay."""
+    """controllers.md#watch: delay times attempt. Then it logs an error and keeps the longest delay."""
     server = MemoryServer()
     user = MemoryCoordination(server)
     with capture_logs() as logs:
@@ -125,12 +125,12 @@ async def test_reconnects_wait_longer_each_time_and_it_never_gives_up() -> None:
     assert len(gaps) >= 12
     events = [entry["event"] for entry in logs]
     assert events.count("watch lost; reconnecting") == 1
-    assert events.count("watch cannot be resumed; polling goes on and it is tried further") == 1
+    assert events.count("watch cannot be resumed; polling continues and so do the retries") == 1
     assert events.count("watch resumed") == 1
 
 
 async def test_a_success_resets_the_delay() -> None:
-    """Seed 002 §5: a success resets the attempts."""
+    """controllers.md#watch: a success resets the attempts."""
     server = MemoryServer()
     async with following(server) as (copy, network, _):
         for _ in range(4):
@@ -140,7 +140,7 @@ async def test_a_success_resets_the_delay() -> None:
     assert gaps == pytest.approx([1.5, 1.5, 1.5])
 
 
-async def test_after_compaction_only_what_changed_is_told() -> None:
+async def test_after_compaction_only_changes_are_delivered() -> None:
     server = MemoryServer()
     user = MemoryCoordination(server)
     for key in ("same", "changed", "deleted", "recreated"):
@@ -159,31 +159,33 @@ async def test_after_compaction_only_what_changed_is_told() -> None:
         await asyncio.sleep(2)
         assert copy.state == actual(server)
     assert copy.lists == 1
-    told = sorted((kind.value, key) for kind, key, _ in copy.events)
-    assert told == [("delete", "/p/deleted"), ("put", "/p/changed"), ("put", "/p/new"), ("put", "/p/recreated")]
+    changes = sorted((kind.value, key) for kind, key, _ in copy.events)
+    assert changes == [("delete", "/p/deleted"), ("put", "/p/changed"), ("put", "/p/new"), ("put", "/p/recreated")]
 
 
-async def test_through_a_hundred_troubles_the_copy_equals_the_original() -> None:
+async def test_through_a_hundred_failures_the_copy_equals_the_original() -> None:
     server = MemoryServer()
     user = MemoryCoordination(server)
-    chance, compacted = clock.rng(), 0
+    rng, compacted = clock.rng(), 0
     async with following(server) as (copy, network, _):
         for _ in range(400):
-            key = f"/p/{chance.randrange(20)}"
-            if chance.random() < 0.7:
-                await user.put(key, str(chance.random()).encode())
+            key = f"/p/{rng.randrange(20)}"
+            if rng.random() < 0.7:
+                await user.put(key, str(rng.random()).encode())
             else:
                 await user.delete(key)
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 network.break_watches()
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 network.cut = not network.cut
-            if chance.random() < 0.05 and server.revision > compacted:
+            if rng.random() < 0.05 and server.revision > compacted:
                 compacted = server.revision
                 server.compact(compacted)
-            await asyncio.sleep(chance.choice([0.0, 0.01, 0.7]))
+            await asyncio.sleep(rng.choice([0.0, 0.01, 0.7]))
         network.cut = False
         await asyncio.sleep(20)
         assert copy.state == actual(server)
-    assert len({(key, revision) for _, key, revision in copy.events}) == len(copy.events), "a change was told twice"
+    assert len({(key, revision) for _, key, revision in copy.events}) == len(copy.events), (
+        "a change was delivered twice"
+    )
     assert len(copy.reconnects) > 10

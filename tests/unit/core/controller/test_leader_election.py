@@ -67,15 +67,15 @@ async def stage() -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def never_two_leaders(stage: Stage) -> AsyncIterator[list[list[str]]]:
-    """Looks every 50 ms; fails if two ever believe to lead at once."""
+    """Checks every 50 ms; fails if two candidates ever lead at once."""
     seen: list[list[str]] = []
 
-    async def look() -> None:
+    async def check() -> None:
         while True:
             seen.append(stage.leaders)
             await asyncio.sleep(0.05)
 
-    watcher = asyncio.create_task(look())
+    watcher = asyncio.create_task(check())
     try:
         yield seen
     finally:
@@ -83,8 +83,8 @@ async def never_two_leaders(stage: Stage) -> AsyncIterator[list[list[str]]]:
         assert all(len(leaders) <= 1 for leaders in seen), "two leaders at once"
 
 
-def test_defaults_are_those_of_the_seeds() -> None:
-    """Seed 002, section 9."""
+def test_defaults_are_those_of_the_reference() -> None:
+    """settings.md."""
     config = LeaderElectionConfig()
     assert config.etcd_endpoints == ["localhost:2379"]
     assert (config.election_key_prefix, config.lease_ttl, config.retry_interval) == ("/elections", 15, 5.0)
@@ -93,7 +93,7 @@ def test_defaults_are_those_of_the_seeds() -> None:
 
 
 async def test_the_first_candidate_leads_and_the_second_stands_by(stage: Stage) -> None:
-    """Seed 002, section 3: put if the key does not exist; the loser reads who leads and waits."""
+    """controllers.md#leader-election: put if the key does not exist; the loser reads who leads and waits."""
     one, two = await stage.enter("one"), await stage.enter("two")
     await asyncio.sleep(1)
     assert (one.is_leader, two.is_leader) == (True, False)
@@ -106,7 +106,7 @@ async def test_the_first_candidate_leads_and_the_second_stands_by(stage: Stage) 
 
 
 async def test_the_lease_is_renewed_every_third_of_its_ttl(stage: Stage) -> None:
-    """Seed 002 §3: keepalive."""
+    """controllers.md#leader-election: keepalive."""
     await stage.enter("one", lease_ttl=15)
     await asyncio.sleep(150.5)
     assert stage.networks[0].calls["keep_alive"] == 30
@@ -125,7 +125,7 @@ async def test_a_graceful_hand_over_takes_well_under_a_second(stage: Stage) -> N
 
 
 async def test_a_crash_is_taken_over_within_the_ttl_and_two_seconds(stage: Stage) -> None:
-    """Seed 002 §3: the lease of a crashed leader ends."""
+    """controllers.md#leader-election: the lease of a crashed leader ends."""
     one, two = await stage.enter("one"), await stage.enter("two")
     await asyncio.sleep(10.4)
     async with never_two_leaders(stage):
@@ -167,7 +167,7 @@ async def test_terms_in_memory_can_begin_above_those_of_an_earlier_process(regis
     await one.stop()
 
 
-async def test_leadership_is_lost_by_the_local_clock_before_anybody_else_can_win(stage: Stage) -> None:
+async def test_leadership_is_lost_by_the_local_clock_before_another_can_win(stage: Stage) -> None:
     """The network is cut: the leader counts from the send time of its last acknowledged renewal."""
     one, two = await stage.enter("one"), await stage.enter("two")
     await asyncio.sleep(7.5)  # renewed at 5
@@ -182,10 +182,10 @@ async def test_leadership_is_lost_by_the_local_clock_before_anybody_else_can_win
     assert stage.leaders == ["two"]
 
 
-async def test_a_renewal_counts_from_its_sending_not_from_its_answer(stage: Stage) -> None:
+async def test_a_renewal_counts_from_its_sending_not_from_its_response(stage: Stage) -> None:
     one = await stage.enter("one")
     await asyncio.sleep(4.9)
-    stage.networks[0].delay = 3.0  # the renewal sent at 5 is answered at 8
+    stage.networks[0].delay = 3.0  # the response to the renewal sent at 5 comes at 8
     await asyncio.sleep(3.2)
     stage.networks[0].cut = True
     lost = await until(lambda: not one.is_leader)
@@ -202,18 +202,18 @@ async def test_a_suspended_leader_knows_at_once_on_waking(stage: Stage, virtual_
     assert one.term == 0
 
 
-async def test_once_lost_a_lease_does_not_come_back_by_a_late_answer(virtual_clock: VirtualClock) -> None:
+async def test_a_late_response_does_not_restore_a_lost_lease(virtual_clock: VirtualClock) -> None:
     network = FaultyCoordination(MemoryCoordination())
     session = await LeaseSession.open(network, 15)
     assert session.remaining() == 15
     virtual_clock.suspended += 15
     assert session.remaining() == 0
-    session._renewed_at = clock.boottime()  # an answer that was on its way
+    session._renewed_at = clock.boottime()  # a response that was in flight
     assert session.remaining() == 0
 
 
 async def test_after_a_loss_it_campaigns_again_without_a_restart(stage: Stage) -> None:
-    """Seed 002 §3: the life of a leader."""
+    """controllers.md#leader-election: the life of a leader."""
     one = await stage.enter("one")
     await asyncio.sleep(1)
     first = one.term
@@ -254,7 +254,10 @@ async def test_on_loss_no_new_pass_starts_and_waiting_ones_are_dropped(stage: St
 
 
 async def test_coordination_configured_but_unreachable_never_makes_a_leader(stage: Stage) -> None:
-    """Seed 002 §3: one line with the endpoint, not ready, few attempts, and it comes back by itself."""
+    """One log line with the endpoint, not ready, few attempts, and it recovers by itself.
+
+    Reference: controllers.md#leader-election.
+    """
     with capture_logs() as logs:
         network = FaultyCoordination(MemoryCoordination(stage.server))
         network.cut = True
@@ -277,7 +280,7 @@ async def test_coordination_configured_but_unreachable_never_makes_a_leader(stag
     assert [entry["event"] for entry in logs].count("coordination is back") == 1
 
 
-async def test_a_lost_answer_to_the_winning_put_is_read_back(stage: Stage) -> None:
+async def test_a_lost_response_to_the_winning_put_is_read_back(stage: Stage) -> None:
     network = FaultyCoordination(MemoryCoordination(stage.server))
     network.lose_next_reply = True
     candidate = Elected(stage.world, network, "one", CollectorRegistry())
@@ -290,14 +293,14 @@ async def test_a_lost_answer_to_the_winning_put_is_read_back(stage: Stage) -> No
     assert candidate.term == key.create_revision
 
 
-async def test_after_a_lost_answer_only_the_lease_tells_whose_key_it_is(stage: Stage) -> None:
-    """The put failed, its answer was lost, and another process under our name has the key: that is not us."""
+async def test_after_a_lost_response_only_the_lease_proves_who_holds_the_key(stage: Stage) -> None:
+    """The put failed, its response was lost, and another process under our name has the key: that is not us."""
 
     class Usurped(FaultyCoordination):
         async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = 0) -> SwapResult:
             other = await self.inner.grant_lease(60)
             await self.inner.put(key, value, lease_id=other.id)
-            raise CoordinationOutcomeUnknownError("the answer was lost")
+            raise CoordinationOutcomeUnknownError("the response was lost")
 
     one = Elected(stage.world, Usurped(MemoryCoordination(stage.server)), "one", CollectorRegistry())
     await one.start()
@@ -307,10 +310,10 @@ async def test_after_a_lost_answer_only_the_lease_tells_whose_key_it_is(stage: S
     await one.stop()
 
 
-async def test_no_pass_begins_after_the_lease_ran_out_though_nobody_has_noticed_yet(
+async def test_no_pass_begins_after_the_lease_expired_even_before_it_is_noticed(
     stage: Stage, virtual_clock: VirtualClock
 ) -> None:
-    """Keys are waiting when a suspended machine wakes: the workers come first, the lease's keeper only later."""
+    """Keys are waiting when a suspended machine resumes: the workers run before the task that renews the lease."""
 
     async def behave(thing: Thing) -> ReconciliationResult:
         if thing.id == "a":
@@ -383,12 +386,12 @@ async def test_hand_over_finishes_passes_under_way_while_still_leading(stage: St
     assert stage.server.get(KEY) is None
 
 
-async def test_the_term_is_announced_before_the_first_list_and_until_it_is_heard(stage: Stage) -> None:
-    heard: list[float] = []
+async def test_the_term_is_announced_until_it_succeeds_before_the_first_list(stage: Stage) -> None:
+    announced: list[float] = []
 
     async def announce(_: int) -> None:
-        heard.append(asyncio.get_running_loop().time())
-        if len(heard) < 4:
+        announced.append(asyncio.get_running_loop().time())
+        if len(announced) < 4:
             raise ConnectionError("control plane unreachable")
         assert stage.world.lists == []
 
@@ -399,7 +402,7 @@ async def test_the_term_is_announced_before_the_first_list_and_until_it_is_heard
     stage.networks.append(network)
     await one.start()
     await until(lambda: bool(stage.world.lists))
-    assert len(heard) == 4
+    assert len(announced) == 4
     assert one.announced == [one.term] * 4
 
 
@@ -510,19 +513,19 @@ async def test_a_call_under_way_when_leadership_is_lost_keeps_its_key_busy_into_
     assert stage.world.times_of("a")[1] >= calls[0]
 
 
-async def test_five_candidates_with_troubled_networks_never_have_two_leaders(stage: Stage) -> None:
+async def test_five_candidates_with_failing_networks_never_have_two_leaders(stage: Stage) -> None:
     for number in range(5):
         await stage.enter(f"c{number}")
-    chance = clock.rng()
+    rng = clock.rng()
     led: set[str] = set()
     async with never_two_leaders(stage) as seen:
         for _ in range(200):
-            await asyncio.sleep(chance.uniform(0.5, 12))
-            network = chance.choice(stage.networks)
-            network.cut = chance.random() < 0.5
-            network.hang = chance.random() < 0.2
-            network.delay = chance.choice([0.0, 0.0, 0.3, 2.0])
-            network.lose_next_reply = chance.random() < 0.3
+            await asyncio.sleep(rng.uniform(0.5, 12))
+            network = rng.choice(stage.networks)
+            network.cut = rng.random() < 0.5
+            network.hang = rng.random() < 0.2
+            network.delay = rng.choice([0.0, 0.0, 0.3, 2.0])
+            network.lose_next_reply = rng.random() < 0.3
         for network in stage.networks:
             network.cut = network.hang = False
             network.delay = 0.0

@@ -1,4 +1,4 @@
-"""The names of the seeds, under a prefix, for several controllers in one process."""
+"""Metric names under a prefix, for several controllers in one process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def value(registry: CollectorRegistry, name: str, labels: Mapping[str, str] | No
     return registry.get_sample_value(name, {"controller": "poller", **(labels or {})})
 
 
-async def test_the_four_of_the_seeds_and_ours_are_there_under_the_prefix(registry: CollectorRegistry) -> None:
-    """Seed 002, section 8."""
+async def test_all_metrics_are_exported_under_the_prefix(registry: CollectorRegistry) -> None:
+    """controllers.md#metrics."""
 
     async def behave(thing: Thing) -> ReconciliationResult:
         await asyncio.sleep(10)
@@ -96,6 +96,6 @@ async def test_two_controllers_share_a_process_and_a_prefix(registry: CollectorR
 
 
 def test_families_of_a_prefix_are_made_once(registry: CollectorRegistry) -> None:
-    """Seed 002 §8: made on first use."""
+    """controllers.md#metrics: made on first use."""
     assert controller_metrics("x", registry) is controller_metrics("x", registry)
     assert controller_metrics("x", registry) is not controller_metrics("x", CollectorRegistry())

@@ -34,7 +34,7 @@ async def running(
 
 
 def scripted(*results: ReconciliationResult) -> Callable[[Thing], Awaitable[ReconciliationResult]]:
-    """A behaviour that answers with these results in turn, then with the last one for ever."""
+    """Returns these results in turn, then the last one forever."""
     left = list(results)
 
     async def behave(_: Thing) -> ReconciliationResult:
@@ -43,8 +43,8 @@ def scripted(*results: ReconciliationResult) -> Callable[[Thing], Awaitable[Reco
     return behave
 
 
-def test_defaults_are_those_of_the_seeds() -> None:
-    """Seed 002, section 9."""
+def test_defaults_are_those_of_the_reference() -> None:
+    """settings.md."""
     config = ReconciliationConfig()
     assert (config.interval_seconds, config.initial_delay, config.polling_enabled) == (30.0, 5.0, True)
     assert (config.max_concurrent, config.metric_prefix) == (10, "reconciliation")
@@ -53,7 +53,7 @@ def test_defaults_are_those_of_the_seeds() -> None:
 
 
 async def test_everything_listed_gets_a_pass_each_interval_after_the_initial_delay(registry: CollectorRegistry) -> None:
-    """Seed 002 §2 and §4: the polling loop."""
+    """controllers.md, controllers.md#work-queue: the polling loop."""
     world = World()
     world.put(Thing("a"), Thing("b"))
     began = asyncio.get_running_loop().time()
@@ -73,7 +73,7 @@ async def test_a_listed_resource_is_not_fetched_again(registry: CollectorRegistr
 
 
 async def test_at_most_max_concurrent_passes_run_side_by_side(registry: CollectorRegistry) -> None:
-    """Seed 002 §4: max_concurrent."""
+    """controllers.md#work-queue: max_concurrent."""
     world = World(behave=lambda _: slow(1))
     world.put(*(Thing(f"t{number}") for number in range(25)))
 
@@ -88,7 +88,7 @@ async def test_at_most_max_concurrent_passes_run_side_by_side(registry: Collecto
 
 
 async def test_a_slow_resource_delays_only_itself(registry: CollectorRegistry) -> None:
-    """There is no cycle barrier: others go on at their pace while one pass takes longer than the interval."""
+    """There is no cycle barrier: others continue at their pace while one pass takes longer than the interval."""
 
     async def behave(thing: Thing) -> ReconciliationResult:
         if thing.id == "slow":
@@ -103,7 +103,7 @@ async def test_a_slow_resource_delays_only_itself(registry: CollectorRegistry) -
     assert len(world.passes_of("slow")) == 2
 
 
-async def test_a_pass_that_does_not_end_is_cut_off_and_retried(registry: CollectorRegistry) -> None:
+async def test_a_pass_that_does_not_end_times_out_and_is_retried(registry: CollectorRegistry) -> None:
     async def behave(_: Thing) -> ReconciliationResult:
         await asyncio.sleep(1e6)
         return ReconciliationResult.success()
@@ -123,7 +123,7 @@ async def test_a_pass_that_does_not_end_is_cut_off_and_retried(registry: Collect
 
 
 async def test_retry_backs_off_by_a_timer_of_its_own_not_at_the_next_poll(registry: CollectorRegistry) -> None:
-    """Seed 000 §2, seed 002 §4: RETRY."""
+    """worker-lifecycle.md#decisions, controllers.md#work-queue: RETRY."""
     world = World(behave=scripted(ReconciliationResult.retry("not yet")))
     world.put(Thing("a"))
     async with running(world, registry, ReconciliationConfig(initial_delay=0, interval_seconds=20)):
@@ -136,7 +136,7 @@ async def test_retry_backs_off_by_a_timer_of_its_own_not_at_the_next_poll(regist
 
 
 async def test_success_resets_the_backoff(registry: CollectorRegistry) -> None:
-    """Seed 000 §2, seed 002 §4: SUCCESS."""
+    """worker-lifecycle.md#decisions, controllers.md#work-queue: SUCCESS."""
     retry, success = ReconciliationResult.retry("no"), ReconciliationResult.success()
     world = World(behave=scripted(retry, retry, retry, success, retry, success))
     world.put(Thing("a"))
@@ -152,7 +152,7 @@ async def test_success_resets_the_backoff(registry: CollectorRegistry) -> None:
     assert 0.9 <= times[5] - times[4] <= 1.1
 
 
-async def test_an_exception_is_a_retry_and_is_said_once(registry: CollectorRegistry) -> None:
+async def test_an_exception_is_a_retry_and_is_logged_once(registry: CollectorRegistry) -> None:
     async def behave(_: Thing) -> ReconciliationResult:
         raise ValueError("the moon is in the wrong house")
 
@@ -194,7 +194,7 @@ async def test_a_generation_that_moves_during_a_failing_pass_is_tried_at_once(re
 
 
 async def test_polling_does_not_cut_a_backoff_short(registry: CollectorRegistry) -> None:
-    """Seed 002 §4: what waits out a backoff is left alone."""
+    """controllers.md#work-queue: what waits out a backoff is left alone."""
     world = World(behave=scripted(ReconciliationResult.retry("no")))
     world.put(Thing("a"))
     async with running(world, registry, ReconciliationConfig(initial_delay=0, interval_seconds=1)):
@@ -203,7 +203,7 @@ async def test_polling_does_not_cut_a_backoff_short(registry: CollectorRegistry)
 
 
 async def test_requeue_with_a_delay_comes_back_then(registry: CollectorRegistry) -> None:
-    """Seed 000 §2: REQUEUE, with a delay."""
+    """worker-lifecycle.md#decisions: REQUEUE, with a delay."""
     world = World(behave=scripted(ReconciliationResult.requeue("waiting", after=5), ReconciliationResult.success()))
     world.put(Thing("a"))
     async with running(world, registry):
@@ -215,7 +215,7 @@ async def test_requeue_with_a_delay_comes_back_then(registry: CollectorRegistry)
 async def test_requeue_without_a_delay_comes_back_with_the_next_poll_even_if_no_longer_listed(
     registry: CollectorRegistry,
 ) -> None:
-    """Seed 000 §2, seed 002 §4: REQUEUE."""
+    """worker-lifecycle.md#decisions, controllers.md#work-queue: REQUEUE."""
     world = World(behave=scripted(ReconciliationResult.requeue("waiting"), ReconciliationResult.success()))
     world.put(Thing("a"))
     async with running(world, registry) as poller:
@@ -245,7 +245,7 @@ async def test_requeue_without_a_delay_and_without_polling_comes_back_after_the_
 
 
 async def test_skip_is_neither_failure_nor_retry(registry: CollectorRegistry) -> None:
-    """Seed 000 §2, seed 002 §4: SKIP."""
+    """worker-lifecycle.md#decisions, controllers.md#work-queue: SKIP."""
     world = World(behave=scripted(ReconciliationResult.skip("not mine")))
     world.put(Thing("a"))
     async with running(world, registry):
@@ -275,8 +275,8 @@ async def test_memory_of_what_is_no_longer_listed_is_dropped(registry: Collector
         assert list(poller.resource_states) == ["t0"]
 
 
-async def test_a_failed_list_is_tried_again_soon_and_said_once(registry: CollectorRegistry) -> None:
-    """Seed 002 §2: polling fails gently."""
+async def test_a_failed_list_is_retried_soon_and_logged_once(registry: CollectorRegistry) -> None:
+    """controllers.md: polling fails gently."""
     world = World(fail_lists="control plane unreachable")
     world.put(Thing("a"))
     with capture_logs() as logs:
@@ -285,13 +285,13 @@ async def test_a_failed_list_is_tried_again_soon_and_said_once(registry: Collect
             assert world.lists[3] - world.lists[0] <= 8
             world.fail_lists = ""
             await until(lambda: len(world.passes) == 1, limit=20)
-    said = [entry["event"] for entry in logs]
-    assert said.count("cannot list resources; trying again") == 1
-    assert said.count("resources can be listed again") == 1
+    events = [entry["event"] for entry in logs]
+    assert events.count("cannot list resources; retrying") == 1
+    assert events.count("resources can be listed again") == 1
 
 
 async def test_what_a_list_showed_is_not_used_once_it_is_outdated(registry: CollectorRegistry) -> None:
-    """A pass that ends while a list is under way may have changed what that list is about to show."""
+    """A pass that ends while a list is in flight may have changed what that list will return."""
 
     async def behave(thing: Thing) -> ReconciliationResult:
         await asyncio.sleep(1)
@@ -307,8 +307,8 @@ async def test_what_a_list_showed_is_not_used_once_it_is_outdated(registry: Coll
     assert world.fetches == ["a", "a"]
 
 
-async def test_a_pass_that_only_looked_leaves_a_list_that_is_under_way_as_it_is(registry: CollectorRegistry) -> None:
-    """Or a list that begins while the last one is worked off would show nothing, and each resource cost a request."""
+async def test_a_read_only_pass_does_not_invalidate_a_list_in_flight(registry: CollectorRegistry) -> None:
+    """Otherwise a list during the passes of the last one would be useless, and each resource a request."""
 
     async def behave(_: Thing) -> ReconciliationResult:
         await asyncio.sleep(1)
@@ -338,7 +338,7 @@ async def test_what_was_fetched_while_a_list_is_under_way_may_be_newer_than_what
         await asyncio.sleep(6)
         assert len(world.passes) == 2
         assert world.fetches == ["a", "a"]
-        await asyncio.sleep(30)  # what was fetched before a list was asked for is never newer
+        await asyncio.sleep(30)  # what was fetched before a list was requested is never newer
         assert len(world.passes) == 3
     assert world.fetches == ["a", "a"]
 
@@ -380,8 +380,8 @@ async def test_trigger_all_also_wakes_what_waits_out_a_backoff_and_is_no_longer_
         assert asyncio.get_running_loop().time() - began < 1
 
 
-async def test_a_failing_fetch_backs_off_though_a_new_generation_was_heard_of(registry: CollectorRegistry) -> None:
-    """The news was the reason for the pass; it must neither be retried without a pause nor be forgotten."""
+async def test_a_failing_fetch_backs_off_despite_a_new_generation(registry: CollectorRegistry) -> None:
+    """The new generation triggered the pass; it must neither be retried without a pause nor be forgotten."""
     world = World()
     attempts: list[float] = []
 
@@ -393,7 +393,7 @@ async def test_a_failing_fetch_backs_off_though_a_new_generation_was_heard_of(re
     config = ReconciliationConfig(polling_enabled=False)
     async with running(world, registry, config) as poller:
         for generation in (1, 2):
-            poller._wake("a", generation, Priority.HIGH)
+            poller._enqueue("a", generation, Priority.HIGH)
             await asyncio.sleep(0.2)
         assert len(attempts) == 2
         await asyncio.sleep(10)
@@ -429,7 +429,7 @@ async def test_a_users_change_overtakes_a_resync_within_one_reconcile(registry: 
                 await asyncio.sleep(moment)
                 arrived = asyncio.get_running_loop().time()
                 poller.trigger("t09999")
-                await until(lambda: world.times_of("t09999")[-1:] >= [arrived], limit=1)  # noqa: B023 - asked at once
+                await until(lambda: world.times_of("t09999")[-1:] >= [arrived], limit=1)  # noqa: B023 - evaluated at once
                 assert world.times_of("t09999")[-1] - arrived <= 0.01 + 1e-9
 
 
@@ -535,25 +535,25 @@ async def test_an_effect_that_takes_too_long_says_that_it_may_still_happen(regis
     assert "may still take effect" in str(seen[0])
 
 
-async def test_the_answer_and_the_error_of_an_effect_reach_the_pass(registry: CollectorRegistry) -> None:
-    answers: list[object] = []
+async def test_the_result_and_the_error_of_an_effect_reach_the_pass(registry: CollectorRegistry) -> None:
+    results: list[object] = []
 
     async def refuse() -> None:
         raise PermissionError("no")
 
     async def behave(_: Thing) -> ReconciliationResult:
-        answers.append(await poller.effect(lambda: asyncio.sleep(1, "i-123")))
+        results.append(await poller.effect(lambda: asyncio.sleep(1, "i-123")))
         try:
             await poller.effect(refuse)
         except PermissionError as error:
-            answers.append(str(error))
+            results.append(str(error))
         return ReconciliationResult.success()
 
     world = World(behave=behave)
     world.put(Thing("a"))
     async with running(world, registry) as poller:
         await asyncio.sleep(2)
-    assert answers == ["i-123", "no"]
+    assert results == ["i-123", "no"]
 
 
 async def test_an_effect_outside_a_pass_is_refused(registry: CollectorRegistry) -> None:
@@ -563,7 +563,7 @@ async def test_an_effect_outside_a_pass_is_refused(registry: CollectorRegistry) 
 
 
 async def test_others_have_their_turn_during_a_resync_that_waits_for_nothing(registry: CollectorRegistry) -> None:
-    """The renewal of a lease, for one, and whoever waits for an answer."""
+    """For example the renewal of a lease, and tasks that wait for a response."""
     world = World()
     world.put(*(Thing(str(number)) for number in range(1000)))
     most = passed = turns = 0

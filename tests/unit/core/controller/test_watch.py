@@ -61,15 +61,15 @@ async def stage() -> Stage:
     return Stage()
 
 
-def test_defaults_are_those_of_the_seeds() -> None:
-    """Seed 002, section 9."""
+def test_defaults_are_those_of_the_reference() -> None:
+    """settings.md."""
     config = WatchConfig()
     assert (config.enabled, config.prefix, config.reconnect_delay) == (True, "", 1.0)
     assert (config.max_reconnect_attempts, config.debounce_seconds) == (10, 0.5)
 
 
 async def test_a_lone_change_is_reconciled_at_once(stage: Stage) -> None:
-    """Seed 002 §2: a change leads to a pass over the one that changed."""
+    """controllers.md: a change leads to a pass over the one that changed."""
     async with stage.settled():
         changed = await stage.change(Thing("a"))
         await until(lambda: bool(stage.world.passes))
@@ -86,8 +86,8 @@ async def test_a_burst_of_changes_is_two_passes_and_the_last_sees_the_end(stage:
     assert stage.world.passes[-1].generation == 29
 
 
-async def test_a_change_is_looked_at_as_it_is_now_not_as_it_was_listed(stage: Stage) -> None:
-    """Seed 002 §5: the resource is fetched as it is then."""
+async def test_a_changed_resource_is_read_again_not_taken_from_the_list(stage: Stage) -> None:
+    """controllers.md#watch: the resource is fetched as it is then."""
     stage.world.put(Thing("a", note="old"))
     async with stage.settled():
         await stage.change(Thing("a", note="new"))
@@ -95,8 +95,8 @@ async def test_a_change_is_looked_at_as_it_is_now_not_as_it_was_listed(stage: St
     assert stage.world.fetches == ["a"]
 
 
-async def test_a_change_during_a_list_is_not_hidden_by_that_lists_answer(stage: Stage) -> None:
-    """The list read the old record, then the change came, then the list's answer: the pass must see the change."""
+async def test_a_change_during_a_list_is_not_hidden_by_the_result_of_that_list(stage: Stage) -> None:
+    """The list read the old record, then the change came, then the list's result: the pass must see the change."""
     stage.world.put(Thing("a", generation=1))
     stage.world.list_takes = 5
     async with stage.watcher(ReconciliationConfig(interval_seconds=1000, max_concurrent=1)) as watcher:
@@ -145,8 +145,8 @@ async def test_a_deleted_key_wakes_its_resource(stage: Stage) -> None:
     assert stage.world.fetches == ["a", "a"]
 
 
-async def test_keys_that_are_nobodys_are_ignored(stage: Stage) -> None:
-    """Seed 002 §5: a key leads to its resource."""
+async def test_keys_of_no_resource_are_ignored(stage: Stage) -> None:
+    """controllers.md#watch: a key leads to its resource."""
     async with stage.settled() as watcher:
         assert watcher.parse_watch_key(PREFIX + "a") == "a"
         assert watcher.parse_watch_key(PREFIX) is None
@@ -167,8 +167,8 @@ async def test_the_generation_of_an_event_is_read_from_its_value(stage: Stage) -
         assert watcher.event_generation(WatchEvent(EventKind.DELETE, "/x", b'{"generation": 7}', 1)) is None
 
 
-async def test_a_dead_watch_leaves_polling_and_is_said(stage: Stage) -> None:
-    """Seed 002 §5: graceful degradation: the change is found by the next poll."""
+async def test_a_dead_watch_leaves_polling_and_is_logged(stage: Stage) -> None:
+    """controllers.md#watch: graceful degradation: the change is found by the next poll."""
     async with stage.settled(ReconciliationConfig(interval_seconds=30)) as watcher:
         stage.network.fail_watches = True
         stage.network.break_watches()
@@ -188,10 +188,10 @@ async def test_without_watching_nothing_is_watched(stage: Stage) -> None:
         assert await until(lambda: bool(stage.world.passes_of("a"))) - changed <= 30
 
 
-async def test_office_is_taken_in_the_order_of_adr_043(stage: Stage) -> None:
+async def test_leadership_starts_in_the_documented_order(stage: Stage) -> None:
     """Announce, watch, own loops, start-up sweep with the flag up, then polling with the flag down.
 
-    Seed 003 start-up sequence.
+    worker-lifecycle.md#startup-sweep.
     """
     stage.world.put(Thing("a"))
     async with stage.watcher(ReconciliationConfig()) as watcher:
@@ -205,7 +205,7 @@ async def test_office_is_taken_in_the_order_of_adr_043(stage: Stage) -> None:
 
 
 async def test_the_sweep_is_done_when_every_listed_resource_had_a_pass_that_did_not_fail(stage: Stage) -> None:
-    """Seed 003 decision 1: the flag is up until all are verified."""
+    """worker-lifecycle.md#startup-sweep: the flag is up until all are verified."""
 
     async def behave(thing: Thing) -> ReconciliationResult:
         await asyncio.sleep(1)
@@ -231,8 +231,8 @@ async def test_a_sweep_that_cannot_verify_all_ends_in_bounded_time_and_says_so(s
     with capture_logs() as logs:
         async with stage.watcher() as watcher:
             assert await until(lambda: bool(watcher.sweeps_done)) <= 1000 + 2 + 300 + 0.1
-    warning = next(entry for entry in logs if entry["event"] == "start-up sweep ends with some unverified")
-    assert (warning["left"], warning["some"]) == (1, ["a"])
+    warning = next(entry for entry in logs if entry["event"] == "start-up sweep timed out")
+    assert (warning["unverified"], warning["examples"]) == (1, ["a"])
 
 
 async def test_a_sweep_that_could_not_even_list_is_not_done(stage: Stage) -> None:
@@ -259,7 +259,7 @@ async def test_every_leadership_begins_with_a_sweep_of_its_own(stage: Stage) -> 
 
 
 async def test_the_sweep_can_be_switched_off(stage: Stage) -> None:
-    """Seed 003 decision 1: STARTUP_RECONCILE_ENABLED."""
+    """worker-lifecycle.md#startup-sweep: STARTUP_RECONCILE_ENABLED."""
     config = ReconciliationConfig(startup_reconcile_enabled=False)
     async with stage.watcher(config) as watcher:
         await asyncio.sleep(40)
@@ -267,7 +267,7 @@ async def test_the_sweep_can_be_switched_off(stage: Stage) -> None:
         assert stage.world.lists == pytest.approx([1005, 1035])
 
 
-async def test_with_neither_sweep_nor_polling_the_first_look_is_still_taken(stage: Stage) -> None:
+async def test_without_sweep_and_polling_resources_are_still_listed_once(stage: Stage) -> None:
     """List, then watch: what was there before the watch began is not missed."""
     stage.world.put(Thing("a"))
     config = ReconciliationConfig(startup_reconcile_enabled=False, polling_enabled=False)
@@ -276,7 +276,7 @@ async def test_with_neither_sweep_nor_polling_the_first_look_is_still_taken(stag
     assert len(stage.world.passes_of("a")) == 1
 
 
-async def test_a_watch_that_comes_late_asks_for_another_list(stage: Stage) -> None:
+async def test_a_watch_that_comes_late_requests_another_list(stage: Stage) -> None:
     """Changes between the sweep's list and the watch's beginning are in neither: so list again."""
     stage.network.fail_watches = True
     async with stage.watcher(ReconciliationConfig(interval_seconds=1000)) as watcher:

@@ -1,4 +1,4 @@
-"""Whether a lablet fits: each filter alone and in its order, the score, ports, versions, reservations."""
+"""Placement rules: each filter alone and in order, the score, ports, versions, reservations."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ FULL = Allocation(cpu_cores=6, memory_gb=30, storage_gb=199, nodes=49, lablets=4
 REJECTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"status": WorkerStatus.STOPPED}, {}, "it is STOPPED"),
     ({"status": WorkerStatus.DRAINING}, {}, "it is DRAINING"),
-    ({"desired_status": DesiredStatus.STOPPED}, {}, "it is wanted STOPPED"),
+    ({"desired_status": DesiredStatus.STOPPED}, {}, "its desired status is STOPPED"),
     ({"conditions": ()}, {}, "it is running, but its CML is not ready"),
     ({"hold": HOLD}, {}, "it is on hold by ada: do not touch"),
-    ({"license_status": LicenseStatus.REGISTERING}, {}, "needs a licence, its CML is registering"),
-    ({"capacity": None}, {}, "its capacity is not known: it has no template"),
+    ({"license_status": LicenseStatus.REGISTERING}, {}, "needs a license, its CML is registering"),
+    ({"capacity": None}, {}, "its capacity is unknown because it has no template"),
     ({"allocation": FULL}, {"cpu": 4}, "needs 4 CPU cores, 2 are left"),
     ({"allocation": FULL}, {"memory": 2.5}, "needs 2.5 GB of memory, 2 are left"),
     ({"allocation": FULL}, {"storage": 2}, "needs 2 GB of storage, 1 is left"),
@@ -46,29 +46,29 @@ REJECTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"node_definitions": None},
         {"node_definitions": ("iosv",)},
-        "which node definitions its CML offers is not known yet",
+        "the node definitions of its CML are not known yet",
     ),
     ({"allocation": Allocation(ports=(1, 2))}, {"ports": ("A", "B")}, "needs 2 ports, 1 is left"),
-    ({}, {"aws_region": "us-east-1"}, "it is in eu-west-1, asked for is us-east-1"),
+    ({}, {"aws_region": "us-east-1"}, "it is in eu-west-1, not in us-east-1"),
 ]
 
 
-def ask(worker: dict[str, Any], asked: dict[str, Any]) -> str | None:
-    wanted = dict(asked)
-    region = wanted.pop("aws_region", None)
+def reject(worker: dict[str, Any], requirements: dict[str, Any]) -> str | None:
+    requirements = dict(requirements)
+    region = requirements.pop("aws_region", None)
     return rejection_reason(
-        a_ready_worker(**worker), needs(**wanted), now=NOW, aws_region=region, ports=PortRange(1, 3)
+        a_ready_worker(**worker), needs(**requirements), now=NOW, aws_region=region, ports=PortRange(1, 3)
     )
 
 
-@pytest.mark.parametrize(("worker", "asked", "reason"), REJECTED)
-def test_each_filter_rejects_in_words(worker: dict[str, Any], asked: dict[str, Any], reason: str) -> None:
-    assert ask({}, {}) is None
-    assert ask(worker, asked) == reason
+@pytest.mark.parametrize(("worker", "requirements", "reason"), REJECTED)
+def test_each_filter_gives_its_reason(worker: dict[str, Any], requirements: dict[str, Any], reason: str) -> None:
+    assert reject({}, {}) is None
+    assert reject(worker, requirements) == reason
 
 
 def test_filters_have_their_order() -> None:
-    """All wrong at once; each that is mended uncovers the next."""
+    """All filters fail at first; fixing one reveals the next."""
     worker: dict[str, Any] = {
         "status": WorkerStatus.STARTING,
         "hold": HOLD,
@@ -76,7 +76,7 @@ def test_filters_have_their_order() -> None:
         "allocation": Allocation(cpu_cores=8, memory_gb=32, storage_gb=200, nodes=50, lablets=1, ports=(1, 2, 3)),
         "node_definitions": (),
     }
-    asked: dict[str, Any] = {
+    requirements: dict[str, Any] = {
         "cml_version": "<2",
         "node_definitions": ("x",),
         "ports": ("A",),
@@ -86,7 +86,7 @@ def test_filters_have_their_order() -> None:
     mends: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("STARTING", {"status": WorkerStatus.RUNNING}, {}),
         ("hold", {"hold": None}, {}),
-        ("licence", {"license_status": LicenseStatus.REGISTERED}, {}),
+        ("license", {"license_status": LicenseStatus.REGISTERED}, {}),
         ("CPU", {"allocation": taken.model_copy(update={"cpu_cores": 0})}, {}),
         ("memory", {"allocation": taken.model_copy(update={"cpu_cores": 0, "memory_gb": 0})}, {}),
         ("storage", {"allocation": Allocation(nodes=50, ports=(1, 2, 3))}, {}),
@@ -97,22 +97,22 @@ def test_filters_have_their_order() -> None:
         ("us-east-1", {}, {"aws_region": "eu-west-1"}),
     ]
     for word, mended, asked_instead in mends:
-        reason = ask(worker, asked)
+        reason = reject(worker, requirements)
         assert reason is not None
         assert word in reason
         worker |= mended
-        asked |= asked_instead
-    assert ask(worker, asked) is None
+        requirements |= asked_instead
+    assert reject(worker, requirements) is None
 
 
-def test_a_hold_that_is_over_and_a_licence_that_is_not_needed_reject_nobody() -> None:
+def test_an_expired_hold_and_an_unneeded_license_do_not_reject() -> None:
     over = HOLD.model_copy(update={"until": NOW})
-    assert ask({"hold": over}, {}) is None
-    assert ask({"license_status": LicenseStatus.UNREGISTERED}, {"license": False}) is None
+    assert reject({"hold": over}, {}) is None
+    assert reject({"license_status": LicenseStatus.UNREGISTERED}, {"license": False}) is None
 
 
 def test_the_last_bit_can_be_taken() -> None:
-    """Ten tenths are one, and taken away again they are nothing: sums of fractions do not drift."""
+    """Ten tenths add up to one, and subtracting them leaves zero: sums of fractions do not drift."""
     tenth = needs(cpu=0.1, memory=0.1, storage=0.1)
     worker = a_ready_worker(capacity=a_capacity(cpu=1, memory=1, storage=1))
     taken = Allocation()
@@ -149,14 +149,14 @@ requirements = st.builds(
 
 
 @given(st.lists(requirements, max_size=12), st.randoms(use_true_random=False))
-def test_what_fits_never_exceeds_and_what_is_given_back_leaves_nothing(wanted: list[Any], chance: Any) -> None:
+def test_allocations_never_exceed_the_capacity_and_releases_leave_nothing(wanted: list[Any], chance: Any) -> None:
     ports = PortRange(10, 17)
     worker = a_ready_worker(capacity=a_capacity(cpu=100, memory=100, storage=100, nodes=100))
     there = []
     for each in wanted:
         if rejection_reason(worker, each, now=NOW, ports=ports) is not None:
             continue
-        numbers = ports.give(each.ports, worker.allocation.ports)
+        numbers = ports.allocate(each.ports, worker.allocation.ports)
         assert numbers is not None
         assert not set(numbers.values()) & set(worker.allocation.ports)
         there.append((each, tuple(numbers.values())))
@@ -199,7 +199,7 @@ def test_ports_are_the_lowest_that_are_free(taken: set[int], wanted: int) -> Non
     ports = PortRange(5, 14)
     names = [f"P{number}" for number in range(wanted)]
     free = [port for port in range(5, 15) if port not in taken]
-    given_out = ports.give(names, taken)
+    given_out = ports.allocate(names, taken)
     assert ports.count_free(taken) == len(free)
     assert given_out == (dict(zip(names, free, strict=False)) if len(free) >= wanted else None)
 
@@ -229,7 +229,7 @@ def test_no_template_says_why() -> None:
     assert cheapest_template(DEFAULT_TEMPLATES, huge) is None
     reason = no_template_reason(DEFAULT_TEMPLATES, huge)
     assert "metal: needs 49 CPU cores, 48 are left" in reason
-    assert no_template_reason([], huge) == "there is no worker template"
+    assert no_template_reason([], huge) == "no worker template exists"
     ports = needs(ports=("A", "B"))
     assert cheapest_template(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7)) is None
     assert "needs 2 ports, 1 is left" in no_template_reason(DEFAULT_TEMPLATES, ports, ports=PortRange(7, 7))

@@ -1,4 +1,4 @@
-"""Which lablets come first."""
+"""Sort order of lablets by urgency."""
 
 from __future__ import annotations
 
@@ -20,31 +20,35 @@ LATER = NOW + timedelta(hours=1)
 @pytest.mark.parametrize(
     ("facts", "urgency", "problem"),
     [
-        ({}, LabletUrgency.MOVING, None),
+        ({}, LabletUrgency.IN_PROGRESS, None),
         ({"placement": LOOKED}, LabletUrgency.WAITING, "no worker has room"),
-        ({"placement": COMING}, LabletUrgency.MOVING, None),
+        ({"placement": COMING}, LabletUrgency.IN_PROGRESS, None),
         ({"starts_at": LATER}, LabletUrgency.PLANNED, None),
         ({"starts_at": LATER, "placement": LOOKED}, LabletUrgency.PLANNED, None),
         ({"starts_at": NOW, "placement": LOOKED}, LabletUrgency.WAITING, "no worker has room"),
-        ({"status": "SCHEDULED", "worker_id": "w-1"}, LabletUrgency.MOVING, None),
-        ({"status": "INSTANTIATING", "message": "waits until all nodes have booted"}, LabletUrgency.MOVING, None),
-        ({"status": "RUNNING"}, LabletUrgency.FINE, None),
-        ({"status": "RUNNING", "message": "CML cannot be asked"}, LabletUrgency.TROUBLED, "CML cannot be asked"),
-        ({"status": "RUNNING", "message": "on hold by ada: her disks"}, LabletUrgency.FINE, None),
+        ({"status": "SCHEDULED", "worker_id": "w-1"}, LabletUrgency.IN_PROGRESS, None),
+        (
+            {"status": "INSTANTIATING", "message": "waiting until all nodes have booted"},
+            LabletUrgency.IN_PROGRESS,
+            None,
+        ),
+        ({"status": "RUNNING"}, LabletUrgency.HEALTHY, None),
+        ({"status": "RUNNING", "message": "CML cannot be queried"}, LabletUrgency.DEGRADED, "CML cannot be queried"),
+        ({"status": "RUNNING", "message": "on hold by ada: her disks"}, LabletUrgency.HEALTHY, None),
         ({"status": "STOPPING", "message": "Stuck: its lab stays"}, LabletUrgency.STUCK, "its lab stays"),
-        ({"status": "FAILED", "ending_reason": "no licence"}, LabletUrgency.FAILED, "no licence"),
-        ({"status": "FAILED"}, LabletUrgency.FAILED, "it failed"),
+        ({"status": "FAILED", "ending_reason": "no license"}, LabletUrgency.FAILED, "no license"),
+        ({"status": "FAILED"}, LabletUrgency.FAILED, "failed"),
         ({"status": "EXPIRED", "ending_reason": "its time was over"}, LabletUrgency.ENDED, None),
         ({"status": "TERMINATED"}, LabletUrgency.ENDED, None),
     ],
 )
-def test_the_order_of_attention(facts: dict[str, Any], urgency: LabletUrgency, problem: str | None) -> None:
+def test_the_order_of_urgency(facts: dict[str, Any], urgency: LabletUrgency, problem: str | None) -> None:
     lablet = a_lablet(**facts)
     assert lablet_urgency(lablet) is urgency
     assert lablet_problem(lablet) == problem
 
 
-def test_one_that_failed_is_shown_for_a_while_and_one_that_ended_is_not() -> None:
+def test_a_failed_lablet_is_listed_for_a_while() -> None:
     moment = (NOW + timedelta(minutes=1)).isoformat()
     assert shown_until(a_lablet()) > moment
     assert shown_until(a_lablet(status="FAILED")) > moment

@@ -1,4 +1,4 @@
-"""Explanations: each is read here as an operator reads it at night, so it has to be right word by word."""
+"""Explanations, compared word by word: operators read them at night."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lcm.model.audit import Actor, ActorKind, WorkerHistoryEntry
-from lcm.model.decision import DecisionReport
+from lcm.model.audit import Actor, ActorKind, DecisionReport, WorkerHistoryEntry
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.fleet.state import Breaker, FleetState
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
@@ -25,7 +24,7 @@ def minutes(number: float) -> timedelta:
     return timedelta(minutes=number)
 
 
-# What a controller would have written and decided, by status: reason of the last step, reason of the last decision.
+# By status: the reason of the last transition and the reason of the last decision.
 LIVED: dict[str, tuple[str, str]] = {
     "PENDING": ("created", "EC2 has no capacity for m5zn.metal in eu-west-1a; trying again"),
     "PROVISIONING": (f"launched {INSTANCE}", "EC2 reports pending; it may take until 03:13 UTC"),
@@ -33,22 +32,22 @@ LIVED: dict[str, tuple[str, str]] = {
     "RUNNING": (f"{INSTANCE} is running at 192.0.2.7", "all is as it should be"),
     "DRAINING": ("make room for the exam", "2 nodes still run"),
     "STOPPING": ("the drain is complete", "EC2 reports stopping"),
-    "STOPPED": ("EC2 reports stopped", "stopped, as wanted"),
-    "TERMINATING": ("TERMINATED is wanted", "EC2 reports shutting-down"),
+    "STOPPED": ("EC2 reports stopped", "stopped, as desired"),
+    "TERMINATING": ("its desired status is TERMINATED", "EC2 reports shutting-down"),
     "TERMINATED": ("EC2 reports terminated", "over"),
-    "FAILED": ("EC2 refused the launch: VcpuLimitExceeded, 96 of 96 vCPUs in use", "left alone until somebody acts"),
-    "UNKNOWN": ("EC2 reports rebooting-2, which nobody knows", "asking again"),
+    "FAILED": ("EC2 refused the launch: VcpuLimitExceeded, 96 of 96 vCPUs in use", "waiting for a person"),
+    "UNKNOWN": ("EC2 reports rebooting-2, an unrecognized state", "checking again"),
 }
 
 
 def seen(status: str, desired: str = "RUNNING", *, without: tuple[str, ...] = (), **facts: Any) -> ExplainInput:
-    """A worker twelve minutes after its last step, a quarter of a minute after the controller looked."""
+    """A worker twelve minutes after its last transition and 15 seconds after the last decision."""
     parts: dict[str, Any] = {
         "fleet": facts.pop("fleet", FleetState()),
         "settings": facts.pop("settings", FleetSettings()),
         "decision": {"next_look_at": NOW + timedelta(seconds=15), **facts.pop("decision", {})},
     }
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "lab-042",
         "status": WorkerStatus(status),
         "desired_status": DesiredStatus(desired),
@@ -57,9 +56,9 @@ def seen(status: str, desired: str = "RUNNING", *, without: tuple[str, ...] = ()
         "instance_id": None if status == "PENDING" else INSTANCE,
     }
     if desired == "STOPPED":
-        told |= {"last_paused_at": NOW - minutes(13), "pause_reason": "evening"}
+        fields |= {"last_paused_at": NOW - minutes(13), "pause_reason": "evening"}
     if status == "RUNNING" and desired == "RUNNING":
-        told |= {"conditions": (condition("CmlReady"),), "last_activity_at": NOW - minutes(20)}
+        fields |= {"conditions": (condition("CmlReady"),), "last_activity_at": NOW - minutes(20)}
     why, decided = LIVED[status]
     by_person = status in ("PENDING", "DRAINING")
     actor = Actor(
@@ -78,7 +77,7 @@ def seen(status: str, desired: str = "RUNNING", *, without: tuple[str, ...] = ()
         {"rule": "a.rule", "reason": decided, "decided_at": NOW - minutes(0.25), **parts["decision"]}
     )
     return ExplainInput(
-        worker=a_worker(**{**told, **facts}),
+        worker=a_worker(**{**fields, **facts}),
         decision=None if "decision" in without else decision,
         fleet=parts["fleet"],
         settings=parts["settings"],
@@ -93,236 +92,221 @@ def condition(kind: str, status: str = "True", message: str = "", since: float =
     )
 
 
-def summary(known: ExplainInput) -> str:
-    return explain(known).summary
+def summary(inputs: ExplainInput) -> str:
+    return explain(inputs).summary
 
 
 EXPECTED: dict[tuple[str, str], str] = {
     ("PENDING", "RUNNING"): (
-        "lab-042 has been PENDING for 12 minutes (anna: created). For 15 seconds the controller has said: EC2 "
-        "has no capacity for m5zn.metal in eu-west-1a; trying again. Next, an instance is launched for it in "
-        "eu-west-1; the controller looks again in 15 seconds."
+        "lab-042 has been PENDING for 12 minutes (anna: created). Controller status (for 15 seconds): EC2 has no "
+        "capacity for m5zn.metal in eu-west-1a; trying again. An instance will be launched for it in eu-west-1; "
+        "next check in 15 seconds."
     ),
     ("PENDING", "STOPPED"): (
-        "lab-042 has been PENDING for 12 minutes, but 13 minutes ago somebody wanted it stopped (evening). Nothing "
-        "is launched until somebody wants it running: lcm workers start lab-042."
+        "lab-042 has been PENDING for 12 minutes, but a stop was requested 13 minutes ago (evening). No instance "
+        "will be launched until a start is requested: lcm workers start lab-042."
     ),
     ("PENDING", "TERMINATED"): (
-        "lab-042 has been PENDING for 12 minutes (anna: created) and is wanted TERMINATED. For 15 seconds the "
-        "controller "
-        "has said: EC2 has no capacity for m5zn.metal in eu-west-1a; trying again. Next, it becomes "
-        "TERMINATED, as nothing was launched for it; the controller looks again in 15 seconds."
+        "lab-042 has been PENDING for 12 minutes (anna: created); its desired status is TERMINATED. Controller "
+        "status (for 15 seconds): EC2 has no capacity for m5zn.metal in eu-west-1a; trying again. It will become "
+        "TERMINATED because nothing was launched for it; next check in 15 seconds."
     ),
     ("PROVISIONING", "RUNNING"): (
-        "lab-042 has been PROVISIONING for 12 minutes (worker-controller: launched i-0f3a91c2). For 15 seconds the "
-        "controller "
-        "has said: EC2 reports pending; it may take until 03:13 UTC. Next, it becomes STARTING "
-        "as soon as EC2 says that instance i-0f3a91c2 is running; the controller looks again in 15 seconds."
+        "lab-042 has been PROVISIONING for 12 minutes (worker-controller: launched i-0f3a91c2). Controller status"
+        " (for 15 seconds): EC2 reports pending; it may take until 03:13 UTC. It will become STARTING as soon as "
+        "EC2 reports that instance i-0f3a91c2 is running; next check in 15 seconds."
     ),
     ("PROVISIONING", "STOPPED"): (
-        "lab-042 has been PROVISIONING for 12 minutes, but 13 minutes ago somebody wanted it stopped (evening). "
-        "For 15 seconds the controller has said: EC2 reports pending; it may take until 03:13 UTC. Next, "
-        "instance i-0f3a91c2 is stopped as soon as EC2 allows it; the controller looks again in 15 seconds."
+        "lab-042 has been PROVISIONING for 12 minutes, but a stop was requested 13 minutes ago (evening). "
+        "Controller status (for 15 seconds): EC2 reports pending; it may take until 03:13 UTC. Instance "
+        "i-0f3a91c2 will be stopped as soon as EC2 allows it; next check in 15 seconds."
     ),
     ("PROVISIONING", "TERMINATED"): (
-        "lab-042 has been PROVISIONING for 12 minutes (worker-controller: launched i-0f3a91c2) and is wanted "
-        "TERMINATED. For 15 seconds the controller has said: EC2 reports pending; it may take until 03:13 UTC. "
-        "Next, instance i-0f3a91c2 is terminated; the controller looks again in 15 seconds."
+        "lab-042 has been PROVISIONING for 12 minutes (worker-controller: launched i-0f3a91c2); its desired "
+        "status is TERMINATED. Controller status (for 15 seconds): EC2 reports pending; it may take until 03:13 "
+        "UTC. Instance i-0f3a91c2 will be terminated; next check in 15 seconds."
     ),
     ("STARTING", "RUNNING"): (
-        "lab-042 has been STARTING for 12 minutes (worker-controller: i-0f3a91c2 is running). For 15 seconds the "
-        "controller "
-        "has said: the instance has no address yet. Next, it becomes RUNNING as soon as instance "
-        "i-0f3a91c2 is running and has an address; the controller looks again in 15 seconds."
+        "lab-042 has been STARTING for 12 minutes (worker-controller: i-0f3a91c2 is running). Controller status "
+        "(for 15 seconds): the instance has no address yet. It will become RUNNING as soon as instance i-0f3a91c2"
+        " is running and has an address; next check in 15 seconds."
     ),
     ("STARTING", "STOPPED"): (
-        "lab-042 has been STARTING for 12 minutes, but 13 minutes ago somebody wanted it stopped (evening). For 15 "
-        "seconds the controller "
-        "has said: the instance has no address yet. Next, instance i-0f3a91c2 is "
-        "stopped; the controller looks again in 15 seconds."
+        "lab-042 has been STARTING for 12 minutes, but a stop was requested 13 minutes ago (evening). Controller "
+        "status (for 15 seconds): the instance has no address yet. Instance i-0f3a91c2 will be stopped; next "
+        "check in 15 seconds."
     ),
     ("STARTING", "TERMINATED"): (
-        "lab-042 has been STARTING for 12 minutes (worker-controller: i-0f3a91c2 is running) and is wanted "
-        "TERMINATED. For 15 seconds the controller has said: the instance has no address yet. Next, instance "
-        "i-0f3a91c2 is terminated; the controller looks again in 15 seconds."
+        "lab-042 has been STARTING for 12 minutes (worker-controller: i-0f3a91c2 is running); its desired status "
+        "is TERMINATED. Controller status (for 15 seconds): the instance has no address yet. Instance i-0f3a91c2 "
+        "will be terminated; next check in 15 seconds."
     ),
     ("RUNNING", "RUNNING"): (
-        "lab-042 has been RUNNING for 12 minutes and is ready. For 15 seconds the controller has said: all is "
-        "as it should be. Nobody has used it for 20 minutes; it is paused at about 03:47 UTC, in 40 minutes, "
-        "unless somebody uses it."
+        "lab-042 has been RUNNING for 12 minutes and is ready. Controller status (for 15 seconds): all is as it "
+        "should be. Idle for 20 minutes; it will be paused at about 03:47 UTC, in 40 minutes, unless it is used."
     ),
     ("RUNNING", "STOPPED"): (
-        "lab-042 has been RUNNING for 12 minutes, but 13 minutes ago somebody wanted it stopped (evening). For 15 "
-        "seconds the controller "
-        "has said: all is as it should be. Next, instance i-0f3a91c2 is stopped; the "
-        "controller looks again in 15 seconds."
-    ),
-    ("RUNNING", "TERMINATED"): (
-        "lab-042 has been RUNNING for 12 minutes (worker-controller: i-0f3a91c2 is running at 192.0.2.7) and is "
-        "wanted TERMINATED. For 15 seconds the controller has said: all is as it should be. Next, instance "
-        "i-0f3a91c2 is terminated; the controller looks again in 15 seconds."
-    ),
-    ("DRAINING", "RUNNING"): (
-        "lab-042 has been DRAINING for 12 minutes (anna: make room for the exam) and is wanted RUNNING. For 15 "
-        "seconds the controller "
-        "has said: 2 nodes still run. Next, it goes back to RUNNING; the controller "
-        "looks again in 15 seconds."
-    ),
-    ("DRAINING", "STOPPED"): (
-        "lab-042 has been DRAINING for 12 minutes (anna: make room for the exam). For 15 seconds the controller "
-        "has said: 2 nodes still run. Next, it takes no new lablets, and instance i-0f3a91c2 is stopped once no "
-        "node runs and no lablet is assigned to it, or when the drain has taken too long; the controller looks "
-        "again in 15 seconds."
-    ),
-    ("DRAINING", "TERMINATED"): (
-        "lab-042 has been DRAINING for 12 minutes (anna: make room for the exam) and is wanted TERMINATED. For 15 "
-        "seconds the controller "
-        "has said: 2 nodes still run. Next, instance i-0f3a91c2 is terminated; the "
-        "controller looks again in 15 seconds."
-    ),
-    ("STOPPING", "RUNNING"): (
-        "lab-042 has been STOPPING for 12 minutes (worker-controller: the drain is complete) and is wanted "
-        "RUNNING. For 15 seconds the controller has said: EC2 reports stopping. Next, instance i-0f3a91c2 is "
-        "started again once it has stopped; the controller looks again in 15 seconds."
-    ),
-    ("STOPPING", "STOPPED"): (
-        "lab-042 has been STOPPING for 12 minutes: 13 minutes ago somebody wanted it stopped (evening). For 15 "
-        "seconds the controller "
-        "has said: EC2 reports stopping. Next, it becomes STOPPED as soon as EC2 says "
-        "that instance i-0f3a91c2 has stopped; the controller looks again in 15 seconds."
-    ),
-    ("STOPPING", "TERMINATED"): (
-        "lab-042 has been STOPPING for 12 minutes (worker-controller: the drain is complete) and is wanted "
-        "TERMINATED. For 15 seconds the controller has said: EC2 reports stopping. Next, instance i-0f3a91c2 is "
-        "terminated; the controller looks again in 15 seconds."
-    ),
-    ("STOPPED", "RUNNING"): (
-        "lab-042 has been STOPPED for 12 minutes (worker-controller: EC2 reports stopped) and is wanted RUNNING. "
-        "For 15 seconds the controller has said: stopped, as wanted. Next, instance i-0f3a91c2 is started; the "
-        "controller looks again in 15 seconds."
-    ),
-    ("STOPPED", "STOPPED"): (
-        "lab-042 has been STOPPED for 12 minutes: 13 minutes ago somebody wanted it stopped (evening). It stays "
-        "stopped until somebody wants it running: lcm workers start lab-042."
-    ),
-    ("STOPPED", "TERMINATED"): (
-        "lab-042 has been STOPPED for 12 minutes (worker-controller: EC2 reports stopped) and is wanted "
-        "TERMINATED. For 15 seconds the controller has said: stopped, as wanted. Next, instance i-0f3a91c2 is "
-        "terminated; the controller looks again in 15 seconds."
-    ),
-    ("TERMINATING", "RUNNING"): (
-        "lab-042 has been TERMINATING for 12 minutes (worker-controller: TERMINATED is wanted) and is wanted "
-        "RUNNING. For 15 seconds the controller has said: EC2 reports shutting-down. Next, it becomes "
-        "TERMINATED as soon as EC2 says that instance i-0f3a91c2 has ended; the controller looks again in 15 "
+        "lab-042 has been RUNNING for 12 minutes, but a stop was requested 13 minutes ago (evening). Controller "
+        "status (for 15 seconds): all is as it should be. Instance i-0f3a91c2 will be stopped; next check in 15 "
         "seconds."
     ),
+    ("RUNNING", "TERMINATED"): (
+        "lab-042 has been RUNNING for 12 minutes (worker-controller: i-0f3a91c2 is running at 192.0.2.7); its "
+        "desired status is TERMINATED. Controller status (for 15 seconds): all is as it should be. Instance "
+        "i-0f3a91c2 will be terminated; next check in 15 seconds."
+    ),
+    ("DRAINING", "RUNNING"): (
+        "lab-042 has been DRAINING for 12 minutes (anna: make room for the exam); its desired status is RUNNING. "
+        "Controller status (for 15 seconds): 2 nodes still run. It will return to RUNNING; next check in 15 "
+        "seconds."
+    ),
+    ("DRAINING", "STOPPED"): (
+        "lab-042 has been DRAINING for 12 minutes (anna: make room for the exam). Controller status (for 15 "
+        "seconds): 2 nodes still run. It accepts no new lablets, and instance i-0f3a91c2 will be stopped once no "
+        "node is running and no lablet is assigned to it, or when the drain times out; next check in 15 seconds."
+    ),
+    ("DRAINING", "TERMINATED"): (
+        "lab-042 has been DRAINING for 12 minutes (anna: make room for the exam); its desired status is "
+        "TERMINATED. Controller status (for 15 seconds): 2 nodes still run. Instance i-0f3a91c2 will be "
+        "terminated; next check in 15 seconds."
+    ),
+    ("STOPPING", "RUNNING"): (
+        "lab-042 has been STOPPING for 12 minutes (worker-controller: the drain is complete); its desired status "
+        "is RUNNING. Controller status (for 15 seconds): EC2 reports stopping. Instance i-0f3a91c2 will be "
+        "started again once it has stopped; next check in 15 seconds."
+    ),
+    ("STOPPING", "STOPPED"): (
+        "lab-042 has been STOPPING for 12 minutes: a stop was requested 13 minutes ago (evening). Controller "
+        "status (for 15 seconds): EC2 reports stopping. It will become STOPPED as soon as EC2 reports that "
+        "instance i-0f3a91c2 has stopped; next check in 15 seconds."
+    ),
+    ("STOPPING", "TERMINATED"): (
+        "lab-042 has been STOPPING for 12 minutes (worker-controller: the drain is complete); its desired status "
+        "is TERMINATED. Controller status (for 15 seconds): EC2 reports stopping. Instance i-0f3a91c2 will be "
+        "terminated; next check in 15 seconds."
+    ),
+    ("STOPPED", "RUNNING"): (
+        "lab-042 has been STOPPED for 12 minutes (worker-controller: EC2 reports stopped); its desired status is "
+        "RUNNING. Controller status (for 15 seconds): stopped, as desired. Instance i-0f3a91c2 will be started; "
+        "next check in 15 seconds."
+    ),
+    ("STOPPED", "STOPPED"): (
+        "lab-042 has been STOPPED for 12 minutes: a stop was requested 13 minutes ago (evening). It will stay "
+        "stopped until a start is requested: lcm workers start lab-042."
+    ),
+    ("STOPPED", "TERMINATED"): (
+        "lab-042 has been STOPPED for 12 minutes (worker-controller: EC2 reports stopped); its desired status is "
+        "TERMINATED. Controller status (for 15 seconds): stopped, as desired. Instance i-0f3a91c2 will be "
+        "terminated; next check in 15 seconds."
+    ),
+    ("TERMINATING", "RUNNING"): (
+        "lab-042 has been TERMINATING for 12 minutes (worker-controller: its desired status is TERMINATED); its "
+        "desired status is RUNNING. Controller status (for 15 seconds): EC2 reports shutting-down. It will become"
+        " TERMINATED as soon as EC2 reports that instance i-0f3a91c2 is terminated; next check in 15 seconds."
+    ),
     ("TERMINATING", "STOPPED"): (
-        "lab-042 has been TERMINATING for 12 minutes, but 13 minutes ago somebody wanted it stopped (evening). For "
-        "15 seconds the controller "
-        "has said: EC2 reports shutting-down. Next, it becomes TERMINATED as soon as "
-        "EC2 says that instance i-0f3a91c2 has ended; the controller looks again in 15 seconds."
+        "lab-042 has been TERMINATING for 12 minutes, but a stop was requested 13 minutes ago (evening). "
+        "Controller status (for 15 seconds): EC2 reports shutting-down. It will become TERMINATED as soon as EC2 "
+        "reports that instance i-0f3a91c2 is terminated; next check in 15 seconds."
     ),
     ("TERMINATING", "TERMINATED"): (
-        "lab-042 has been TERMINATING for 12 minutes (worker-controller: TERMINATED is wanted). For 15 seconds the "
-        "controller "
-        "has said: EC2 reports shutting-down. Next, it becomes TERMINATED as soon as EC2 says "
-        "that instance i-0f3a91c2 has ended; the controller looks again in 15 seconds."
+        "lab-042 has been TERMINATING for 12 minutes (worker-controller: its desired status is TERMINATED). "
+        "Controller status (for 15 seconds): EC2 reports shutting-down. It will become TERMINATED as soon as EC2 "
+        "reports that instance i-0f3a91c2 is terminated; next check in 15 seconds."
     ),
     ("TERMINATED", "RUNNING"): (
-        "lab-042 was TERMINATED 12 minutes ago (worker-controller: EC2 reports terminated). Nothing more happens: "
-        "this is final, and the record is kept as history."
+        "lab-042 was TERMINATED 12 minutes ago (worker-controller: EC2 reports terminated). No further changes: "
+        "TERMINATED is final, and the record is kept as history."
     ),
     ("TERMINATED", "STOPPED"): (
-        "lab-042 was TERMINATED 12 minutes ago (worker-controller: EC2 reports terminated). Nothing more happens: "
-        "this is final, and the record is kept as history."
+        "lab-042 was TERMINATED 12 minutes ago (worker-controller: EC2 reports terminated). No further changes: "
+        "TERMINATED is final, and the record is kept as history."
     ),
     ("TERMINATED", "TERMINATED"): (
-        "lab-042 was TERMINATED 12 minutes ago (worker-controller: EC2 reports terminated). Nothing more happens: "
-        "this is final, and the record is kept as history."
+        "lab-042 was TERMINATED 12 minutes ago (worker-controller: EC2 reports terminated). No further changes: "
+        "TERMINATED is final, and the record is kept as history."
     ),
     ("FAILED", "RUNNING"): (
-        "lab-042 FAILED 12 minutes ago: EC2 refused the launch: VcpuLimitExceeded, 96 of 96 vCPUs in use. Nothing "
-        "is tried until somebody asks for it: mend the cause and run lcm workers retry lab-042, or give it up with "
-        "lcm workers terminate lab-042."
+        "lab-042 FAILED 12 minutes ago: EC2 refused the launch: VcpuLimitExceeded, 96 of 96 vCPUs in use. Action "
+        "required: fix the cause and run lcm workers retry lab-042, or remove the worker with lcm workers "
+        "terminate lab-042."
     ),
     ("FAILED", "STOPPED"): (
-        "lab-042 FAILED 12 minutes ago: EC2 refused the launch: VcpuLimitExceeded, 96 of 96 vCPUs in use. Nothing "
-        "is tried until somebody asks for it: mend the cause and run lcm workers retry lab-042, or give it up with "
-        "lcm workers terminate lab-042."
+        "lab-042 FAILED 12 minutes ago: EC2 refused the launch: VcpuLimitExceeded, 96 of 96 vCPUs in use. Action "
+        "required: fix the cause and run lcm workers retry lab-042, or remove the worker with lcm workers "
+        "terminate lab-042."
     ),
     ("FAILED", "TERMINATED"): (
-        "lab-042 FAILED 12 minutes ago: EC2 refused the launch: VcpuLimitExceeded, 96 of 96 vCPUs in use. For 15 "
-        "seconds the controller "
-        "has said: left alone until somebody acts. Next, instance i-0f3a91c2 is "
-        "terminated; the controller looks again in 15 seconds."
+        "lab-042 FAILED 12 minutes ago: EC2 refused the launch: VcpuLimitExceeded, 96 of 96 vCPUs in use. "
+        "Controller status (for 15 seconds): waiting for a person. Instance i-0f3a91c2 will be terminated; next "
+        "check in 15 seconds."
     ),
     ("UNKNOWN", "RUNNING"): (
-        "lab-042 has been UNKNOWN for 12 minutes (worker-controller: EC2 reports rebooting-2, which nobody knows) "
-        "and is wanted RUNNING. For 15 seconds the controller has said: asking again. Next, the record follows "
-        "as soon as EC2 names a state that is known; the controller looks again in 15 seconds."
+        "lab-042 has been UNKNOWN for 12 minutes (worker-controller: EC2 reports rebooting-2, an unrecognized "
+        "state); its desired status is RUNNING. Controller status (for 15 seconds): checking again. The status "
+        "will be updated as soon as EC2 reports a recognized state; next check in 15 seconds."
     ),
     ("UNKNOWN", "STOPPED"): (
-        "lab-042 has been UNKNOWN for 12 minutes, but 13 minutes ago somebody wanted it stopped (evening). For 15 "
-        "seconds the controller "
-        "has said: asking again. Next, instance i-0f3a91c2 is stopped as soon as EC2 "
-        "names a state that allows it; the controller looks again in 15 seconds."
+        "lab-042 has been UNKNOWN for 12 minutes, but a stop was requested 13 minutes ago (evening). Controller "
+        "status (for 15 seconds): checking again. Instance i-0f3a91c2 will be stopped as soon as EC2 reports a "
+        "state that allows it; next check in 15 seconds."
     ),
     ("UNKNOWN", "TERMINATED"): (
-        "lab-042 has been UNKNOWN for 12 minutes (worker-controller: EC2 reports rebooting-2, which nobody knows) "
-        "and is wanted TERMINATED. For 15 seconds the controller has said: asking again. Next, instance "
-        "i-0f3a91c2 is terminated; the controller looks again in 15 seconds."
+        "lab-042 has been UNKNOWN for 12 minutes (worker-controller: EC2 reports rebooting-2, an unrecognized "
+        "state); its desired status is TERMINATED. Controller status (for 15 seconds): checking again. Instance "
+        "i-0f3a91c2 will be terminated; next check in 15 seconds."
     ),
 }
 
 
 @pytest.mark.parametrize("desired", DesiredStatus)
 @pytest.mark.parametrize("status", WorkerStatus)
-def test_each_status_and_each_wish(status: str, desired: str) -> None:
+def test_each_status_and_desired_status(status: str, desired: str) -> None:
     told = explain(seen(status, desired))
     assert told.summary == EXPECTED[status, desired]
     assert told.summary.endswith(told.next)
 
 
-def test_the_answer_carries_what_it_was_made_from() -> None:
-    known = seen("STOPPING", "STOPPED")
-    told = explain(known)
-    assert (told.last_transition, told.decision) == (known.last, known.decision)
+def test_the_explanation_contains_its_inputs() -> None:
+    inputs = seen("STOPPING", "STOPPED")
+    told = explain(inputs)
+    assert (told.last_transition, told.decision) == (inputs.last, inputs.decision)
     assert (told.status, told.desired_status, told.ready) == (WorkerStatus.STOPPING, DesiredStatus.STOPPED, False)
     assert Explanation.model_validate_json(told.model_dump_json()) == told
 
 
 @pytest.mark.parametrize("status", [status for status in WorkerStatus if status is not WorkerStatus.TERMINATED])
-def test_that_nobody_has_looked_yet_is_said(status: str) -> None:
-    assert "No controller has looked at it yet." in summary(seen(status, without=("decision", "last")))
+def test_a_missing_decision_is_mentioned(status: str) -> None:
+    assert "No controller has evaluated it yet." in summary(seen(status, without=("decision", "last")))
 
 
-def test_without_a_history_it_is_not_made_up() -> None:
-    """Its beginning may be older than what is kept."""
+def test_without_a_history_no_reason_is_invented() -> None:
+    """The history may have expired."""
     assert summary(seen("STOPPED", "RUNNING", without=("last",))).startswith(
-        "lab-042 has been STOPPED for 12 minutes and is wanted RUNNING."
+        "lab-042 has been STOPPED for 12 minutes; its desired status is RUNNING."
     )
 
 
-def test_a_hold_says_who_why_and_until_when_and_keeps_changes_back() -> None:
+def test_a_hold_is_explained_and_prevents_changes() -> None:
     hold = Hold(reason="exam in room 4", by="anna", since=NOW - minutes(57), until=NOW + minutes(173))
     told = explain(seen("RUNNING", "STOPPED", hold=hold))
     assert (
         "It is on hold by anna since 02:10 UTC (exam in room 4), until 06:00 UTC: lcm workers release lab-042."
         in told.summary
     )
-    assert told.next == "Nothing is changed while the hold lasts; after it, instance i-0f3a91c2 is stopped."
+    assert told.next == "No changes are made while the hold is active; after that, instance i-0f3a91c2 will be stopped."
 
 
-def test_under_a_hold_what_only_has_to_be_seen_goes_on() -> None:
+def test_a_hold_does_not_stop_status_updates() -> None:
     hold = Hold(reason="exam", by="anna", since=NOW - minutes(57))
     told = explain(seen("STOPPING", "STOPPED", hold=hold))
-    assert "(exam), until somebody releases it: lcm workers release lab-042." in told.summary
-    assert told.next.startswith("Next, it becomes STOPPED as soon as")
+    assert "(exam), until it is released: lcm workers release lab-042." in told.summary
+    assert told.next.startswith("It will become STOPPED as soon as")
     ready = explain(seen("RUNNING", hold=hold))
-    assert ready.next == "It goes on running and is not paused while the hold lasts."
+    assert ready.next == "It keeps running and is not paused while the hold is active."
 
 
-def test_a_hold_that_is_over_is_not_mentioned() -> None:
+def test_an_expired_hold_is_not_mentioned() -> None:
     over = Hold(reason="exam", by="anna", since=NOW - minutes(57), until=NOW - minutes(1))
     assert "hold" not in summary(seen("RUNNING", "STOPPED", hold=over))
 
@@ -331,17 +315,17 @@ def test_a_hold_of_the_fleet_counts_for_each() -> None:
     fleet = FleetState(hold=Hold(reason="AWS is unwell", by="bert", since=NOW - timedelta(days=2)))
     told = explain(seen("STOPPED", "RUNNING", fleet=fleet))
     assert (
-        "The whole fleet is on hold by bert since 03:07 UTC on 15 January (AWS is unwell), until somebody releases it."
+        "The whole fleet is on hold by bert since 03:07 UTC on 15 January (AWS is unwell), until it is released."
         in told.summary
     )
-    assert told.next == "Nothing is changed while the hold lasts; after it, instance i-0f3a91c2 is started."
+    assert told.next == "No changes are made while the hold is active; after that, instance i-0f3a91c2 will be started."
 
 
 @pytest.mark.parametrize(
     ("person", "words"),
     [
-        (True, "only a person closes it: lcm breaker reset."),
-        (False, "a further scan that agrees closes it, and so does lcm breaker reset."),
+        (True, "it must be reset by a person: lcm breaker reset."),
+        (False, "it closes when another scan confirms the result, or with lcm breaker reset."),
     ],
 )
 def test_an_open_breaker_of_its_region(person: bool, words: str) -> None:
@@ -361,7 +345,7 @@ def test_an_open_breaker_of_its_region(person: bool, words: str) -> None:
     assert "breaker" not in summary(seen("RUNNING", fleet=fleet, aws_region="us-east-1"))
 
 
-def test_stuck_is_said() -> None:
+def test_a_stuck_worker_is_mentioned() -> None:
     stuck = condition("Stuck", message="EC2 has reported stopping for 31 minutes.", since=16)
     told = summary(seen("STOPPING", "STOPPED", conditions=(stuck,)))
     assert "It has been stuck for 16 minutes: EC2 has reported stopping for 31 minutes." in told
@@ -371,32 +355,32 @@ def test_running_is_not_ready_and_why() -> None:
     waiting = condition("CmlReady", "False", "connection refused", since=6)
     told = explain(seen("RUNNING", conditions=(waiting,)))
     assert told.summary.startswith(
-        "lab-042 has been RUNNING for 12 minutes but is not ready: CML has not answered for 6 minutes"
+        "lab-042 has been RUNNING for 12 minutes but is not ready: CML has not responded for 6 minutes"
         " (connection refused)."
     )
-    assert told.next == "Next, it takes lablets as soon as CML answers; the controller looks again in 15 seconds."
-    assert "nothing is known of CML yet" in summary(seen("RUNNING", conditions=()))
+    assert told.next == "It will accept lablets as soon as CML responds; next check in 15 seconds."
+    assert "CML has not been checked yet" in summary(seen("RUNNING", conditions=()))
 
 
 @pytest.mark.parametrize(
     ("operation", "words"),
     [
-        (LicenseOperation.REGISTER, "Its licence is to be registered, as anna asked 3 minutes ago."),
-        (LicenseOperation.DEREGISTER, "Its licence is to be given back, as anna asked 3 minutes ago."),
+        (LicenseOperation.REGISTER, "License registration was requested by anna 3 minutes ago."),
+        (LicenseOperation.DEREGISTER, "License deregistration was requested by anna 3 minutes ago."),
     ],
 )
-def test_a_licence_operation_that_waits(operation: LicenseOperation, words: str) -> None:
+def test_a_pending_license_operation(operation: LicenseOperation, words: str) -> None:
     pending = PendingLicenseOperation(operation=operation, requested_at=NOW - minutes(3), requested_by="anna")
     assert words in summary(seen("RUNNING", pending_license_operation=pending))
 
 
-def test_a_licence_that_was_refused_and_one_that_is_given_back() -> None:
-    assert "CML refused its licence token" in summary(seen("RUNNING", license_status=LicenseStatus.FAILED))
+def test_a_rejected_license_and_one_that_is_deregistered() -> None:
+    assert "CML rejected its license token" in summary(seen("RUNNING", license_status=LicenseStatus.FAILED))
     ending = explain(seen("RUNNING", "TERMINATED", license_status=LicenseStatus.REGISTERED))
-    assert "is terminated; its licence is given back first" in ending.next
+    assert "will be terminated; its license will be deregistered first" in ending.next
 
 
-def test_paused_by_policy_is_told_from_stopped_by_a_person() -> None:
+def test_a_pause_by_policy_differs_from_a_stop_by_a_person() -> None:
     paused: dict[str, Any] = {
         "last_paused_at": NOW - minutes(190),
         "pause_reason": "idle_timeout",
@@ -404,14 +388,14 @@ def test_paused_by_policy_is_told_from_stopped_by_a_person() -> None:
     }
     told = explain(seen("STOPPED", "STOPPED", status_since=NOW - minutes(188), **paused))
     assert told.summary == (
-        "lab-042 has been STOPPED for 3 hours 8 minutes: 3 hours 10 minutes ago auto-pause wanted it stopped because"
-        " nobody was using it. It stays stopped until somebody wants it running or scale-up needs it:"
+        "lab-042 has been STOPPED for 3 hours 8 minutes: auto-pause requested a stop 3 hours 10 minutes ago because"
+        " it was idle. It will stay stopped until a start is requested or scale-up needs it:"
         " lcm workers start lab-042."
     )
     by_hand: dict[str, Any] = {"last_paused_at": NOW - minutes(1), "pause_reason": "manual"}
-    assert "1 minute ago somebody wanted it stopped." in summary(seen("STOPPING", "STOPPED", **by_hand))
+    assert "a stop was requested 1 minute ago." in summary(seen("STOPPING", "STOPPED", **by_hand))
     outside: dict[str, Any] = {"last_paused_at": NOW - minutes(5), "pause_reason": "stopped from outside"}
-    assert "5 minutes ago it was stopped from outside, and that was accepted." in summary(
+    assert "it was stopped outside LCM 5 minutes ago, and the stop was accepted." in summary(
         seen("STOPPED", "STOPPED", **outside)
     )
     drained: dict[str, Any] = {
@@ -419,7 +403,9 @@ def test_paused_by_policy_is_told_from_stopped_by_a_person() -> None:
         "pause_reason": "idle for 90 minutes",
         "paused_by_policy": True,
     }
-    assert "a policy wanted it stopped (idle for 90 minutes)." in summary(seen("STOPPING", "STOPPED", **drained))
+    assert "a policy requested a stop 1 minute ago (idle for 90 minutes)." in summary(
+        seen("STOPPING", "STOPPED", **drained)
+    )
 
 
 def settings(**groups: dict[str, Any]) -> FleetSettings:
@@ -432,8 +418,8 @@ def settings(**groups: dict[str, Any]) -> FleetSettings:
         (
             {"last_activity_at": NOW - minutes(75), "last_idle_check_at": NOW - minutes(4)},
             (
-                "Nobody has used it for 1 hour 15 minutes; it is paused at the next idle check (the last was 4 minutes"
-                " ago), unless it is used or lablets are on it."
+                "Idle for 1 hour 15 minutes; it will be paused at the next idle check (last: 4 minutes ago), unless it"
+                " is used or has lablets."
             ),
         ),
         (
@@ -443,76 +429,74 @@ def settings(**groups: dict[str, Any]) -> FleetSettings:
                 "settings": settings(scaling={"min_workers": 2}),
             },
             (
-                "Nobody has used it for 1 hour 15 minutes; it is paused at the next idle check (the last was 4 minutes"
-                " ago), unless it is used, lablets are on it, or no more than 2 workers run."
+                "Idle for 1 hour 15 minutes; it will be paused at the next idle check (last: 4 minutes ago), unless it"
+                " is used, has lablets, or at most 2 workers are running."
             ),
         ),
         (
             {"last_activity_at": NOW - minutes(75)},
             (
-                "Nobody has used it for 1 hour 15 minutes; it is paused once an idle check succeeds, but none has so"
-                " far, for want of telemetry."
+                "Idle for 1 hour 15 minutes; it will be paused after the first successful idle check (none yet: no"
+                " telemetry)."
             ),
         ),
         (
             {"last_activity_at": NOW - minutes(75), "last_resumed_at": NOW - minutes(12)},
-            (
-                "Nobody has used it for 1 hour 15 minutes; it is paused at about 03:55 UTC, in 48 minutes, unless"
-                " somebody uses it."
-            ),
+            "Idle for 1 hour 15 minutes; it will be paused at about 03:55 UTC, in 48 minutes, unless it is used.",
         ),
         (
             {"last_activity_at": NOW - minutes(75), "idle_detection_enabled": False},
-            "Nobody has used it for 1 hour 15 minutes; it goes on running, as idle detection is switched off for it.",
+            "Idle for 1 hour 15 minutes; it keeps running because idle detection is disabled for it.",
         ),
         (
             {
                 "last_activity_at": NOW - minutes(75),
                 "settings": settings(idle={"worker_auto_pause_enabled": False}),
             },
-            "Nobody has used it for 1 hour 15 minutes; it goes on running, as auto-pause is switched off.",
+            "Idle for 1 hour 15 minutes; it keeps running because auto-pause is disabled.",
         ),
         (
             {
                 "last_activity_at": NOW - minutes(20),
                 "settings": settings(idle={"idle_action": "drain"}, scaling={"scale_down_enabled": True}),
             },
-            (
-                "Nobody has used it for 20 minutes; it is drained at about 03:47 UTC, in 40 minutes, unless somebody"
-                " uses it."
-            ),
+            "Idle for 20 minutes; it will be drained at about 03:47 UTC, in 40 minutes, unless it is used.",
         ),
         (
             {"last_activity_at": NOW},
-            "It was used less than a minute ago; it is paused at about 04:07 UTC, in 1 hour, unless somebody uses it.",
+            "Used less than a minute ago; it will be paused at about 04:07 UTC, in 1 hour, unless it is used.",
         ),
     ],
 )
-def test_how_long_it_is_idle_and_what_comes_of_it(facts: dict[str, Any], told: str) -> None:
+def test_idle_time_and_what_follows(facts: dict[str, Any], told: str) -> None:
     assert explain(seen("RUNNING", **facts)).next == told
 
 
-def test_what_was_decided_to_be_done_is_told_in_short() -> None:
+def test_planned_actions_are_shortened() -> None:
     doing = {"actions": ("stop i-0f3a91c2", "b", "c", "d"), "reason": "x" * 900}
     told = summary(seen("RUNNING", "STOPPED", decision=doing))
-    assert "(to do: stop i-0f3a91c2; b; c)" in told
+    assert "(planned actions: stop i-0f3a91c2; b; c)" in told
     assert len(told) < 700
 
 
-def test_a_launch_under_way_is_settled_first_and_its_parameters_stay_out() -> None:
+def test_a_pending_launch_is_resolved_first_and_its_parameters_are_not_shown() -> None:
     intent = LaunchIntent(attempt=2, parameters={"UserData": "CANARY"}, stored_at=NOW - minutes(1))
-    for desired, words in (("RUNNING", "or launched"), ("STOPPED", "is stopped"), ("TERMINATED", "is terminated")):
-        known = seen(
+    for desired, words in (
+        ("RUNNING", "or launched"),
+        ("STOPPED", "will be stopped"),
+        ("TERMINATED", "will be terminated"),
+    ):
+        inputs = seen(
             "PENDING", desired, launch_intent=intent, launch_attempt=2, tags={"x": "CANARY"},
             decision={"inputs": {"token": "CANARY"}},
         )  # fmt: skip
-        told = explain(known)
-        assert "launch attempt 2 is settled" in told.next
+        told = explain(inputs)
+        assert "aunch attempt 2 will be resolved" in told.next
         assert words in told.next
         assert "CANARY" not in told.summary
 
 
-def test_the_end_says_who_ended_it() -> None:
+def test_a_termination_names_its_actor() -> None:
     facts: dict[str, Any] = {"terminated_by": "discovery-gc", "terminated_reason": "not in EC2 any more"}
     assert summary(seen("TERMINATED", **facts)).startswith(
         "lab-042 was TERMINATED 12 minutes ago by discovery-gc: not in EC2 any more."
@@ -521,13 +505,13 @@ def test_the_end_says_who_ended_it() -> None:
 
 def test_a_failure_without_an_instance() -> None:
     told = explain(seen("FAILED", "TERMINATED", instance_id=None))
-    assert told.next.startswith("Next, it becomes TERMINATED, as it has no instance")
+    assert told.next.startswith("It will become TERMINATED because it has no instance")
 
 
-def test_who_is_stopped_from_outside_too_often_is_not_said_to_be_started() -> None:
+def test_a_worker_stopped_externally_too_often_is_not_restarted() -> None:
     stuck = condition("Stuck", message="stopped from outside 4 times within an hour", since=2)
     told = explain(seen("STOPPED", "RUNNING", conditions=(stuck,), drifted=True, decision={"next_look_at": None}))
     assert told.next == (
-        "It is not started again by itself for now; a person settles it: lcm workers stop lab-042, then lcm workers "
+        "It is not restarted automatically for now; to restart it: lcm workers stop lab-042, then lcm workers "
         "start lab-042."
     )

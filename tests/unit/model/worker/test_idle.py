@@ -1,4 +1,4 @@
-"""When a worker is idle, and what keeps it from being paused."""
+"""When a worker is idle, and what prevents a pause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ago(minutes: float) -> datetime:
 
 
 def worker(**changes: Any) -> Worker:
-    """A running worker that nobody has used for two hours."""
+    """A running worker that has been idle for two hours."""
     facts = {"status": "RUNNING", "created_at": ago(600), "last_resumed_at": ago(300), "last_activity_at": ago(120)}
     return a_worker(**{**facts, **changes})
 
@@ -102,10 +102,10 @@ def test_the_auto_pause_switch_does_not_keep_scale_down_from_draining() -> None:
         worker(), IdleSettings(worker_auto_pause_enabled=False), ScalingSettings(), now=NOW, running=3, lablets=0
     )
     assert (verdict.eligible_for_pause, verdict.eligible_for_drain) == (False, True)
-    assert verdict.obstacles == ("auto-pause is switched off",)
+    assert verdict.obstacles == ("auto-pause is disabled",)
 
 
-def test_only_events_of_a_persons_intent_count() -> None:
+def test_only_events_caused_by_users_count() -> None:
     events = [
         ActivityEvent(category="system_stats", at=ago(1)),
         ActivityEvent(category="user_activity", at=ago(2)),

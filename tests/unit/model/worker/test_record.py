@@ -1,4 +1,4 @@
-"""The record: readiness, rest, conditions, tags, times and case."""
+"""The worker record: readiness, at rest, conditions, tags, times and case."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cml_ready(status: ConditionStatus) -> tuple[Condition, ...]:
 @pytest.mark.parametrize(
     ("status", "desired", "cml"), list(itertools.product(WorkerStatus, DesiredStatus, ConditionStatus))
 )
-def test_ready_is_running_wanted_and_answering(
+def test_ready_is_running_desired_and_responding(
     status: WorkerStatus, desired: DesiredStatus, cml: ConditionStatus
 ) -> None:
     ready = a_worker(status=status, desired_status=desired, conditions=cml_ready(cml)).ready
@@ -74,7 +74,7 @@ def test_pending_with_a_stored_intent_is_not_at_rest() -> None:
     assert not a_worker(desired_status=DesiredStatus.STOPPED, launch_intent=intent).at_rest
 
 
-def test_since_moves_with_the_status_and_not_with_the_words() -> None:
+def test_since_changes_with_the_status_and_not_with_the_message() -> None:
     later, latest = NOW + timedelta(minutes=5), NOW + timedelta(minutes=9)
     conditions = with_condition((), ConditionType.STUCK, ConditionStatus.TRUE, now=NOW, reason="a")
     conditions = with_condition(conditions, ConditionType.STUCK, ConditionStatus.TRUE, now=later, reason="b")
@@ -98,7 +98,7 @@ def test_conditions_keep_one_order_whatever_the_order_of_setting() -> None:
 
 def test_all_times_carry_a_zone_and_leave_as_utc() -> None:
     with pytest.raises(ValidationError, match="timezone"):
-        a_worker(created_at=datetime(2026, 1, 17, 10, 30))  # noqa: DTZ001 - that is what is refused
+        a_worker(created_at=datetime(2026, 1, 17, 10, 30))  # noqa: DTZ001 - this must be rejected
     elsewhere = datetime(2026, 1, 17, 12, 30, tzinfo=timezone(timedelta(hours=2)))
     text = json.loads(a_worker(created_at=elsewhere).model_dump_json())["created_at"]
     assert text == "2026-01-17T10:30:00Z"
@@ -160,13 +160,13 @@ def test_secrets_do_not_show_when_printed() -> None:
     assert "CANARY" not in request.model_dump_json()
 
 
-def test_a_patch_knows_what_was_given() -> None:
+def test_an_update_knows_the_given_fields() -> None:
     assert UpdateWorkerRequest.model_validate({"license_token": None}).model_fields_set == {"license_token"}
     with pytest.raises(ValidationError):
         UpdateWorkerRequest.model_validate({"desired_status": "STOPPED"})
 
 
-def test_a_controller_may_only_want_stopped() -> None:
+def test_a_controller_may_only_set_stopped() -> None:
     drift = {"status": "STOPPED", "version": 1, "reason": "drift"}
     assert WorkerStatusUpdate.model_validate({**drift, "desired_status": "STOPPED"}).desired_status == "STOPPED"
     for wrong in ({"desired_status": "RUNNING"}, {"desired_status": "TERMINATED"}, {"reason": "  "}, {"version": 0}):

@@ -1,4 +1,4 @@
-"""Which workers somebody should look at first."""
+"""Sort order of workers by urgency."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ BOOTS = condition("CmlReady", "False", "boots")
     [
         ({"status": "FAILED"}, WorkerUrgency.FAILED),
         ({"status": "STOPPING", "conditions": (condition("Stuck", "True", "for an hour"),)}, WorkerUrgency.STUCK),
-        ({"status": "UNKNOWN"}, WorkerUrgency.UNCLEAR),
-        ({"status": "RUNNING", "conditions": (READY,), "drifted": True}, WorkerUrgency.TROUBLED),
-        ({"status": "RUNNING", "conditions": (READY,), "license_status": "failed"}, WorkerUrgency.TROUBLED),
+        ({"status": "UNKNOWN"}, WorkerUrgency.UNKNOWN),
+        ({"status": "RUNNING", "conditions": (READY,), "drifted": True}, WorkerUrgency.DEGRADED),
+        ({"status": "RUNNING", "conditions": (READY,), "license_status": "failed"}, WorkerUrgency.DEGRADED),
         (
             {"status": "RUNNING", "conditions": (IMPAIRED, READY)},
-            WorkerUrgency.TROUBLED,
+            WorkerUrgency.DEGRADED,
         ),
         (
             {
@@ -43,35 +43,35 @@ BOOTS = condition("CmlReady", "False", "boots")
                 "last_resumed_at": NOW,
                 "conditions": (WELL, SILENT),
             },
-            WorkerUrgency.TROUBLED,
+            WorkerUrgency.DEGRADED,
         ),
         (
             {"status": "RUNNING", "conditions": (READY,), "hold": Hold(reason="x", by="a", since=NOW)},
             WorkerUrgency.HELD,
         ),
-        ({"status": "PENDING"}, WorkerUrgency.MOVING),
-        ({"status": "PENDING", "desired_status": "STOPPED"}, WorkerUrgency.RESTING),
-        ({"status": "RUNNING", "desired_status": "STOPPED", "conditions": (READY,)}, WorkerUrgency.MOVING),
+        ({"status": "PENDING"}, WorkerUrgency.IN_PROGRESS),
+        ({"status": "PENDING", "desired_status": "STOPPED"}, WorkerUrgency.SETTLED),
+        ({"status": "RUNNING", "desired_status": "STOPPED", "conditions": (READY,)}, WorkerUrgency.IN_PROGRESS),
         (
             {
                 "status": "RUNNING",
                 "last_resumed_at": NOW,
                 "conditions": (WELL, BOOTS),
             },
-            WorkerUrgency.MOVING,
+            WorkerUrgency.IN_PROGRESS,
         ),
-        ({"status": "RUNNING", "conditions": (READY,)}, WorkerUrgency.FINE),
-        ({"status": "STOPPED", "desired_status": "STOPPED"}, WorkerUrgency.RESTING),
+        ({"status": "RUNNING", "conditions": (READY,)}, WorkerUrgency.HEALTHY),
+        ({"status": "STOPPED", "desired_status": "STOPPED"}, WorkerUrgency.SETTLED),
         ({"status": "TERMINATED", "desired_status": "TERMINATED", "drifted": True}, WorkerUrgency.ENDED),
     ],
 )
 def test_urgency(facts: dict[str, Any], urgency: WorkerUrgency) -> None:
     worker = a_worker(**facts)
     assert worker_urgency(worker) is urgency
-    assert (worker_problem(worker) is not None) == (urgency <= WorkerUrgency.TROUBLED)
+    assert (worker_problem(worker) is not None) == (urgency <= WorkerUrgency.DEGRADED)
 
 
-def test_a_problem_is_told_in_the_words_of_who_found_it() -> None:
+def test_a_problem_has_the_message_of_its_condition() -> None:
     assert (
         worker_problem(a_worker(status="STOPPING", conditions=(condition("Stuck", "True", "for an hour."),)))
         == "for an hour"

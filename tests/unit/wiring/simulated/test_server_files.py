@@ -1,4 +1,4 @@
-"""The files of simulated CML servers: written when something changed, dropped with their machine, never in the way."""
+"""Files of simulated CML servers: written on change, deleted with their machine, and harmless when damaged."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_what_was_saved_is_found_again_and_others_cannot_read_it(folder: P
     second = World(SimulatorSettings(), later)
     assert again.has(ONE)
     assert again.restore(ONE, second)
-    assert (later.holders, later.ever) == (account.holders, 1)
+    assert (later.holders, later.total_registrations) == (account.holders, 1)
     assert second.labs.get(lab.id).plan == lab.plan
     assert not again.has(TWO)
 
@@ -78,7 +78,7 @@ async def test_only_what_changed_is_written(folder: Path, account: SmartAccount)
     assert [name for name in before if before[name] != after[name]] == [f"{TWO}.json"]
 
 
-async def test_a_machine_that_is_gone_takes_its_file_along(folder: Path, account: SmartAccount) -> None:
+async def test_the_file_of_a_removed_machine_is_deleted(folder: Path, account: SmartAccount) -> None:
     worlds = {ONE: await licensed(account), TWO: a_world(account)}
     files = opened(folder, ONE, TWO)
     files.save(worlds, account)
@@ -90,22 +90,20 @@ async def test_a_machine_that_is_gone_takes_its_file_along(folder: Path, account
     assert [path.name for path in folder.iterdir()] == ["account.json"]
     later = SmartAccount()
     opened(folder).restore_account(later)
-    assert len(later.holders) == 1, "its licence was never given back"
+    assert len(later.holders) == 1, "its license was never released"
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", '{"format": 0}', "\x00", "[" * 100_000, '{"format": 1, "version": "2.9"}']
 )
-async def test_a_damaged_file_is_told_in_a_line_and_nothing_more(
-    folder: Path, account: SmartAccount, text: str
-) -> None:
+async def test_a_damaged_file_is_logged_in_one_line(folder: Path, account: SmartAccount, text: str) -> None:
     files = opened(folder, ONE)
     (folder / f"{ONE}.json").write_text(text)
     (folder / "account.json").write_text(text)
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logs:
         files.restore_account(account)
         assert not files.restore(ONE, World(SimulatorSettings(), account))
-    assert [(line["log_level"], line["file"].rpartition("/")[2]) for line in told] == [
+    assert [(line["log_level"], line["file"].rpartition("/")[2]) for line in logs] == [
         ("warning", "account.json"),
         ("warning", f"{ONE}.json"),
     ]
@@ -114,9 +112,7 @@ async def test_a_damaged_file_is_told_in_a_line_and_nothing_more(
     assert json.loads((folder / f"{ONE}.json").read_text())["format"] == 1
 
 
-async def test_without_the_accounts_file_those_who_hold_a_licence_are_counted(
-    folder: Path, account: SmartAccount
-) -> None:
+async def test_without_the_account_file_license_holders_are_counted(folder: Path, account: SmartAccount) -> None:
     first = await licensed(account)
     opened(folder, ONE).save({ONE: first}, account)
     (folder / "account.json").unlink()
@@ -125,23 +121,23 @@ async def test_without_the_accounts_file_those_who_hold_a_licence_are_counted(
     assert later.holders == {first.licensing.product_uuid}
 
 
-async def test_labs_that_are_too_large_are_left_out_and_told_once(
+async def test_labs_that_are_too_large_are_skipped_and_logged_once(
     folder: Path, account: SmartAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await licensed(account)
     first.start_user_lab("ada")
     monkeypatch.setattr(server_files, "MAX_FILE_BYTES", 4_000)
     files = opened(folder, ONE)
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logs:
         for _ in range(2):
             first.start_user_lab("ada")
             files.save({ONE: first}, account)
-    assert len(told) == 1
+    assert len(logs) == 1
     stored = json.loads((folder / f"{ONE}.json").read_text())
     assert (stored["labs"], stored["licence"]["status"]) == ([], "COMPLETED")
 
 
-async def test_what_yaml_knows_and_json_does_not_is_no_trouble(folder: Path, account: SmartAccount) -> None:
+async def test_yaml_values_that_json_lacks_are_saved(folder: Path, account: SmartAccount) -> None:
     node = "{id: n0, label: a, node_definition: alpine, configuration: 2026-01-01, tags: [{2026-01-01: 1}]}"
     first = a_world(account)
     first.start_user_lab("ada", f"lab: {{version: 0.2.2}}\nnodes: [{node}]")

@@ -1,1 +1,1 @@
-"""The routes of the simulated server, by subject."""
+"""The HTTP API of the simulated server, one module per subject."""

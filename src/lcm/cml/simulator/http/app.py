@@ -1,4 +1,4 @@
-"""What every request meets first: the boot phase, the faults that are set, and the question who asks."""
+"""The web application of a simulated server, with the middleware that every request passes first."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount
 
-from lcm.cml.simulator.http import auth, labs, licensing, nodes, system, ui_events
-from lcm.cml.simulator.state.boot import BootPhase
+from lcm.cml.simulator.http import auth, labs, licensing, system
+from lcm.cml.simulator.http import labs as nodes
+from lcm.cml.simulator.http import system as ui_events
 from lcm.cml.simulator.state.faults import Fault, FaultKind, SimulatorApiError
+from lcm.cml.simulator.state.world import BootPhase
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -33,7 +35,7 @@ _BAD_GATEWAY_PAGE = "<html><head><title>502 Bad Gateway</title></head><body><cen
 
 
 class SimulatorMiddleware:
-    """Stands before the application of one world."""
+    """Applies the boot phase, the injected faults and authentication before the application."""
 
     def __init__(self, app: ASGIApp, world: World) -> None:
         self._app = app
@@ -63,8 +65,8 @@ class SimulatorMiddleware:
         try:
             if scope["path"] not in PUBLIC_PATHS:
                 scope.setdefault("state", {})["account"] = self._world.sessions.check(_bearer_token(scope))
-        except SimulatorApiError as refusal:
-            await JSONResponse(refusal.body(), status_code=refusal.code)(scope, receive, send)
+        except SimulatorApiError as error:
+            await JSONResponse(error.body(), status_code=error.code)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -99,8 +101,8 @@ def _faulty_response(fault: Fault) -> Response:
         return JSONResponse({"version": ["2.9.1"], "ready": "yes", "computes": [], "registration": 1})
     if fault.kind is FaultKind.DEEP:
         return Response(b"[" * 20_000 + b"]" * 20_000, media_type="application/json")
-    refusal = SimulatorApiError(fault.status, "A fault that was asked for")
-    return JSONResponse(refusal.body(), status_code=fault.status)
+    error = SimulatorApiError(fault.status, "Injected fault")
+    return JSONResponse(error.body(), status_code=fault.status)
 
 
 async def _reject_websocket(_scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,7 +111,7 @@ async def _reject_websocket(_scope: Scope, receive: Receive, send: Send) -> None
 
 
 async def _drop_connection(send: Send) -> None:
-    """Promise an answer and give none: the server then closes the connection."""
+    """Announce a response and do not send it: the server then closes the connection."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1000")]})
     await send({"type": "http.response.body", "body": b" ", "more_body": True})
 
@@ -133,16 +135,16 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 async def _discard_message(_message: Any) -> None:
-    """Where an answer goes that is lost."""
+    """Discard a message of a response that is lost."""
 
 
-_API_ROUTES = [*auth.ROUTES, *system.ROUTES, *licensing.ROUTES, *labs.ROUTES, *nodes.ROUTES]
+_API_ROUTES = [*auth.ROUTES, *system.ROUTES, *licensing.ROUTES, *labs.ROUTES, *nodes.NODE_ROUTES]
 
 
 def make_simulator_app(world: World) -> SimulatorMiddleware:
-    """What CML serves to its clients, over this world."""
+    """Create the application that CML clients see."""
     app = Starlette(
-        routes=[Mount(API_PREFIX, routes=_API_ROUTES), *ui_events.ROUTES], exception_handlers=EXCEPTION_HANDLERS
+        routes=[Mount(API_PREFIX, routes=_API_ROUTES), *ui_events.UI_ROUTES], exception_handlers=EXCEPTION_HANDLERS
     )
     app.state.world = world
     return SimulatorMiddleware(app, world)

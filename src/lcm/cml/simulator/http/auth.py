@@ -1,4 +1,4 @@
-"""Logging in and out."""
+"""Login, logout and users."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 async def authenticate(request: Request) -> Response:
     world, body = get_world(request), await read_json_object(request)
-    await world.time.pause(world.login_seconds)
+    await world.time.sleep(world.login_seconds)
     _, token = world.sessions.log_in(body.get("username"), body.get("password"))
     return JSONResponse(token)
 
 
 async def auth_extended(request: Request) -> Response:
     world, body = get_world(request), await read_json_object(request)
-    await world.time.pause(world.login_seconds)
+    await world.time.sleep(world.login_seconds)
     account, token = world.sessions.log_in(body.get("username"), body.get("password"))
     return JSONResponse(
         {"username": account.username, "id": account.id, "token": token, "admin": account.admin, "error": None}

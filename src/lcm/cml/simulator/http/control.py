@@ -1,4 +1,4 @@
-"""The control port: plain HTTP for whoever runs the simulator, apart from what CML's clients see."""
+"""The control port: plain HTTP for the operator of the simulator, separate from the API for CML clients."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from starlette.routing import Route
 
 from lcm.cml.simulator.http.app import EXCEPTION_HANDLERS
 from lcm.cml.simulator.http.requests import read_json_object
-from lcm.cml.simulator.state.boot import BootPhase
 from lcm.cml.simulator.state.faults import Fault, FaultKind, SimulatorApiError
 from lcm.cml.simulator.state.license import LicensingMode
 from lcm.cml.simulator.state.sessions import CMLAccount
+from lcm.cml.simulator.state.world import BootPhase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class ControllableSimulator(Protocol):
 
 
 def make_control_app(simulator: ControllableSimulator) -> Starlette:
-    """The application of the control port of one simulator."""
+    """Create the application of the control port."""
     app = Starlette(routes=ROUTES, exception_handlers=EXCEPTION_HANDLERS)
     app.state.simulator = simulator
     return app
@@ -61,12 +61,12 @@ def _state_response(request: Request) -> Response:
 
 
 async def get_state(request: Request) -> Response:
-    """Everything worth knowing."""
+    """A summary of the state."""
     return _state_response(request)
 
 
 async def set_speed(request: Request) -> Response:
-    """`{"speed": 60}`: simulated seconds in a real one."""
+    """`{"speed": 60}`: simulated seconds per real second."""
     world = _simulator(request).world
     world.time.advance()
     try:
@@ -77,20 +77,20 @@ async def set_speed(request: Request) -> Response:
 
 
 async def set_power(request: Request) -> Response:
-    """`{"on": false}` pulls the plug, `{"on": true}` boots."""
-    wanted = (await read_json_object(request)).get("on")
-    if not isinstance(wanted, bool):
+    """`{"on": false}` cuts the power, `{"on": true}` boots."""
+    on = (await read_json_object(request)).get("on")
+    if not isinstance(on, bool):
         raise SimulatorApiError(400, "on: must be true or false")
-    await (_simulator(request).power_on() if wanted else _simulator(request).power_off())
+    await (_simulator(request).power_on() if on else _simulator(request).power_off())
     return _state_response(request)
 
 
 async def hold_phase(request: Request) -> Response:
-    """`{"phase": "gateway"}` stays in a phase of booting, `{"phase": null}` lets time decide."""
-    wanted = (await read_json_object(request)).get("phase")
-    held = None if wanted is None else _choice(BootPhase, wanted, "phase")
+    """`{"phase": "gateway"}` holds a boot phase, `{"phase": null}` follows the time again."""
+    value = (await read_json_object(request)).get("phase")
+    held = None if value is None else _choice(BootPhase, value, "phase")
     if held is BootPhase.OFF:
-        raise SimulatorApiError(400, "phase: to switch it off, use /power")
+        raise SimulatorApiError(400, "phase: use /power to switch the server off")
     _simulator(request).world.boot.hold(held)
     return _state_response(request)
 
@@ -100,7 +100,7 @@ async def add_fault(request: Request) -> Response:
     body = await read_json_object(request)
     path, method, count, status = (body.get(key) for key in ("path", "method", "count", "status"))
     if count is not None and (not isinstance(count, int) or count < 1):
-        raise SimulatorApiError(400, "count: must be a whole number from 1, or left out")
+        raise SimulatorApiError(400, "count: must be an integer of at least 1, or omitted")
     _simulator(request).world.faults.add(
         Fault(
             kind=_choice(FaultKind, body.get("kind"), "kind"),
@@ -114,7 +114,7 @@ async def add_fault(request: Request) -> Response:
 
 
 async def clear_faults(request: Request) -> Response:
-    """Behave again."""
+    """Remove all faults."""
     _simulator(request).world.faults.clear()
     return _state_response(request)
 
@@ -127,7 +127,7 @@ async def set_licensing_mode(request: Request) -> Response:
 
 
 async def set_delays(request: Request) -> Response:
-    """`{"login_seconds": 2.2}` and the like."""
+    """`{"login_seconds": 2.2}` and other delays."""
     body = await read_json_object(request)
     world = _simulator(request).world
     for name in body:
@@ -135,23 +135,23 @@ async def set_delays(request: Request) -> Response:
             raise SimulatorApiError(400, f"{name}: must be one of {', '.join(_DELAY_SETTERS)}")
         value = _number(body, name)
         if not 0 <= value <= 31_536_000:
-            raise SimulatorApiError(400, f"{name}: must lie between 0 and a year")
+            raise SimulatorApiError(400, f"{name}: must be between 0 and 31536000")
         _DELAY_SETTERS[name](world, value)
     return _state_response(request)
 
 
 async def expire_sessions(request: Request) -> Response:
-    """No token issued so far is accepted any more."""
+    """Invalidate all tokens issued so far."""
     _simulator(request).world.sessions.expire_all()
     return _state_response(request)
 
 
 async def set_account(request: Request) -> Response:
-    """`{"username": "ops", "password": "…", "admin": true}` makes an account or changes its password."""
+    """`{"username": "ops", "password": "…", "admin": true}` creates an account or changes its password."""
     body = await read_json_object(request)
     username, password = body.get("username"), body.get("password")
     if not isinstance(username, str) or not isinstance(password, str):
-        raise SimulatorApiError(400, "username and password are needed")
+        raise SimulatorApiError(400, "username and password are required")
     accounts = _simulator(request).world.sessions.accounts
     known = accounts.setdefault(username, CMLAccount(username, password))
     known.password, known.admin = password, body.get("admin", True) is True
@@ -159,7 +159,7 @@ async def set_account(request: Request) -> Response:
 
 
 async def create_user_lab(request: Request) -> Response:
-    """`{"username": "student"}` makes and starts a small lab, or the one given as `topology`, in a person's name."""
+    """`{"username": "student"}` creates and starts a small lab, or the given `topology`, on behalf of a user."""
     body = await read_json_object(request)
     username, topology = body.get("username"), body.get("topology")
     world = _simulator(request).world

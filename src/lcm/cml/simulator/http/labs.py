@@ -1,4 +1,4 @@
-"""Labs: making, running and removing them."""
+"""The labs API: create, start, stop and delete labs."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from starlette.routing import Route
 
 from lcm.cml.simulator.http.requests import get_account, get_world, no_content
 from lcm.cml.simulator.state.faults import SimulatorApiError
+from lcm.cml.simulator.state.labs import BOOTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.requests import Request
 
-    from lcm.cml.simulator.state.labs import Lab, Labs
+    from lcm.cml.simulator.state.labs import Lab, Labs, Node
     from lcm.cml.simulator.state.sessions import CMLAccount
+    from lcm.cml.simulator.state.world import World
 
 
 def get_visible_lab(request: Request) -> Lab:
-    """The lab of the path, if the account may see it."""
+    """The lab in the path, if the account may see it."""
     lab = get_world(request).labs.get(request.path_params["lab_id"])
     account = get_account(request)
     if not account.admin and lab.owner.id != account.id:
-        raise SimulatorApiError(403, f"Not yours: {lab.id}")
+        raise SimulatorApiError(403, f"No access to lab: {lab.id}")
     return lab
 
 
 def lab_payload(lab: Lab) -> dict[str, Any]:
-    """A lab as lists and details show it."""
+    """A lab as shown in lists and details."""
     created = lab.created.isoformat(timespec="seconds")
     return {
         "id": lab.id,
@@ -50,8 +52,8 @@ def lab_payload(lab: Lab) -> dict[str, Any]:
 
 async def list_labs(request: Request) -> Response:
     account = get_account(request)
-    everybodys = account.admin and request.query_params.get("show_all") == "true"
-    return JSONResponse([lab.id for lab in get_world(request).labs.all if everybodys or lab.owner.id == account.id])
+    all_users = account.admin and request.query_params.get("show_all") == "true"
+    return JSONResponse([lab.id for lab in get_world(request).labs.all if all_users or lab.owner.id == account.id])
 
 
 async def import_lab(request: Request) -> Response:
@@ -76,7 +78,7 @@ async def get_topology(request: Request) -> Response:
 
 
 def topology_payload(lab: Lab, schema: str) -> dict[str, Any]:
-    """Everything in a lab but its states. Clients are strict about the keys of nodes: no more than these."""
+    """Everything in a lab except its states. Clients are strict about the keys of nodes: no others are allowed."""
     nodes = [
         {
             "id": node.id,
@@ -141,13 +143,13 @@ async def get_element_states(request: Request) -> Response:
 
 
 async def change_lab(request: Request) -> Response:
-    lab, known = get_visible_lab(request), get_world(request).labs
-    _lab_operation(known, request.url.path.rpartition("/")[2])(lab, get_account(request))
+    lab, labs = get_visible_lab(request), get_world(request).labs
+    _lab_operation(labs, request.url.path.rpartition("/")[2])(lab, get_account(request))
     return no_content()
 
 
-def _lab_operation(known: Labs, verb: str) -> Callable[[Lab, CMLAccount], None]:
-    return {"start": known.start, "stop": known.stop, "wipe": known.wipe}[verb]
+def _lab_operation(labs: Labs, verb: str) -> Callable[[Lab, CMLAccount], None]:
+    return {"start": labs.start, "stop": labs.stop, "wipe": labs.wipe}[verb]
 
 
 async def list_lab_events(request: Request) -> Response:
@@ -179,4 +181,99 @@ ROUTES = [
     Route("/labs/{lab_id}/stop", change_lab, methods=["PUT"]),
     Route("/labs/{lab_id}/wipe", change_lab, methods=["PUT"]),
     Route("/labs/{lab_id}/events", list_lab_events),
+]
+
+
+_NODES_WITHOUT_ADDRESS = ("external_connector", "unmanaged_switch")
+
+
+def node_payload(world: World, lab: Lab, node: Node) -> dict[str, Any]:
+    """A node with its state. Newer versions report in `operational` where it runs."""
+    location: dict[str, Any] = {"compute_id": world.compute_id, "vnc_key": None, "serial_consoles": []}
+    in_operational = world.profile.reports_features
+    return {
+        "id": node.id,
+        "lab_id": lab.id,
+        "label": node.plan.label,
+        "node_definition": node.plan.definition,
+        "image_definition": node.plan.details["image_definition"],
+        "x": node.plan.details["x"] or 0,
+        "y": node.plan.details["y"] or 0,
+        "tags": node.plan.details["tags"] or [],
+        "state": node.state,
+        "boot_progress": node.progress,
+        **({"operational": location} if in_operational else location),
+    }
+
+
+async def list_nodes(request: Request) -> Response:
+    lab = get_visible_lab(request)
+    if request.query_params.get("data") != "true":
+        return JSONResponse(list(lab.nodes))
+    return JSONResponse([node_payload(get_world(request), lab, node) for node in lab.nodes.values()])
+
+
+async def get_node(request: Request) -> Response:
+    lab = get_visible_lab(request)
+    return JSONResponse(node_payload(get_world(request), lab, lab.node(request.path_params["node_id"])))
+
+
+async def get_node_state(request: Request) -> Response:
+    node = get_visible_lab(request).node(request.path_params["node_id"])
+    return JSONResponse({"state": node.state, "progress": node.progress})
+
+
+async def get_node_converged(request: Request) -> Response:
+    return JSONResponse(not get_visible_lab(request).node(request.path_params["node_id"]).pending)
+
+
+async def change_node(request: Request) -> Response:
+    lab, labs = get_visible_lab(request), get_world(request).labs
+    node = lab.node(request.path_params["node_id"])
+    verbs = {"start": labs.start_node, "stop": labs.stop_node, "wipe_disks": labs.wipe_node}
+    verbs[request.url.path.rpartition("/")[2]](lab, node, get_account(request))
+    return no_content()
+
+
+def _addresses_payload(lab: Lab, node: Node) -> dict[str, Any]:
+    """The observed addresses: a booted node uses one address on each of its interfaces."""
+    number = list(lab.nodes).index(node.id)
+    has_address = node.state == BOOTED and node.plan.definition not in _NODES_WITHOUT_ADDRESS
+    return {
+        "name": node.plan.label,
+        "interfaces": {
+            interface.mac: {
+                "id": interface.id,
+                "label": interface.label,
+                "ip4": [f"192.168.{255 - number % 256}.{position + 10}"],
+                "ip6": [],
+            }
+            for position, interface in enumerate(node.plan.interfaces.values())
+            if has_address
+        },
+    }
+
+
+async def list_addresses(request: Request) -> Response:
+    lab = get_visible_lab(request)
+    payloads = {node.id: _addresses_payload(lab, node) for node in lab.nodes.values()}
+    return JSONResponse({node_id: entry for node_id, entry in payloads.items() if entry["interfaces"]})
+
+
+async def list_node_addresses(request: Request) -> Response:
+    lab = get_visible_lab(request)
+    return JSONResponse(_addresses_payload(lab, lab.node(request.path_params["node_id"])))
+
+
+_NODE_PATH = "/labs/{lab_id}/nodes/{node_id}"
+NODE_ROUTES = [
+    Route("/labs/{lab_id}/nodes", list_nodes),
+    Route("/labs/{lab_id}/layer3_addresses", list_addresses),
+    Route(_NODE_PATH, get_node),
+    Route(f"{_NODE_PATH}/layer3_addresses", list_node_addresses),
+    Route(f"{_NODE_PATH}/state", get_node_state),
+    Route(f"{_NODE_PATH}/check_if_converged", get_node_converged),
+    Route(f"{_NODE_PATH}/state/start", change_node, methods=["PUT"]),
+    Route(f"{_NODE_PATH}/state/stop", change_node, methods=["PUT"]),
+    Route(f"{_NODE_PATH}/wipe_disks", change_node, methods=["PUT"]),
 ]

@@ -1,4 +1,4 @@
-"""The licence."""
+"""The licensing API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEREGISTERED_LOCALLY_STATUS = 202
 
 
 async def get_license(request: Request) -> Response:
-    return JSONResponse(get_world(request).licensing.told())
+    return JSONResponse(get_world(request).licensing.payload())
 
 
 async def register(request: Request) -> Response:
@@ -25,7 +25,7 @@ async def register(request: Request) -> Response:
     body = await read_json_object(request)
     token = body.get("token")
     if not isinstance(token, str):
-        raise SimulatorApiError(400, "A token is needed")
+        raise SimulatorApiError(400, "A token is required")
     get_world(request).licensing.register(token, reregister=body.get("reregister") is True)
     return no_content()
 

@@ -1,4 +1,4 @@
-"""What all routes need."""
+"""Helpers that all routes use."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ NO_CONTENT = 204
 
 
 def get_world(connection: HTTPConnection) -> World:
-    """The world that this application serves."""
+    """The state that this application serves."""
     world: World = connection.app.state.world
     return world
 
 
 def get_account(request: Request) -> CMLAccount:
-    """Who asks."""
+    """The account that sent the request."""
     account: CMLAccount = request.state.account
     return account
 
 
 def require_admin(request: Request) -> None:
-    """Refuse everybody else."""
+    """Reject all accounts that are not administrators."""
     if not get_account(request).admin:
         raise SimulatorApiError(403, "Only for administrators")
 
 
 async def read_json(request: Request) -> Any:
-    """The JSON of a request."""
+    """The JSON content of a request."""
     try:
         return json.loads(await request.body())
     except ValueError:
@@ -53,5 +53,5 @@ async def read_json_object(request: Request) -> dict[str, Any]:
 
 
 def no_content() -> Response:
-    """Taken, nothing to say."""
+    """An empty response."""
     return Response(status_code=NO_CONTENT)

@@ -1,23 +1,27 @@
-"""The server as a whole: what it is, how it is, what happened on it."""
+"""The system API: information, health, statistics, telemetry and diagnostics."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocketDisconnect
 
 from lcm.cml.simulator.http.requests import get_world, no_content, read_json_object, require_admin
-from lcm.cml.simulator.state.boot import BootPhase
 from lcm.cml.simulator.state.faults import SimulatorApiError
 from lcm.cml.simulator.state.labs import RUNNING_STATES
 from lcm.cml.simulator.state.topology import find_node_definition, image_definitions_payload, node_definitions_payload
-from lcm.cml.simulator.state.world import GIB
+from lcm.cml.simulator.state.world import GIB, BootPhase
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.websockets import WebSocket
 
     from lcm.cml.simulator.state.world import World
+
 
 _BASE_NODE_QUOTA = 20
 _DIAGNOSTIC_CATEGORIES = (
@@ -35,15 +39,15 @@ _OPT_IN_WORDS = {True: "accepted", False: "declined"}
 
 async def get_information(request: Request) -> Response:
     world = get_world(request)
-    answer: dict[str, Any] = {
+    content: dict[str, Any] = {
         "version": world.profile.version,
         "ready": world.boot.phase is BootPhase.READY,
         "allow_ssh_pubkey_auth": False,
         "oui": "52:54:00:00:00:00",
     }
     if world.profile.reports_features:
-        answer |= {"timeout": 3600, "features": []}
-    return JSONResponse(answer)
+        content |= {"timeout": 3600, "features": []}
+    return JSONResponse(content)
 
 
 async def get_health(request: Request) -> Response:
@@ -76,7 +80,7 @@ async def get_health(request: Request) -> Response:
 
 
 def stats_payload(world: World) -> dict[str, Any]:
-    """The load, as `/system_stats` and `/ws/ui` tell it."""
+    """The load, as reported by `/system_stats` and `/ws/ui`."""
     percent, memory, disk = world.load()
     settings = world.settings
     running = [node for node in world.labs.nodes if node.state in RUNNING_STATES]
@@ -122,8 +126,8 @@ async def get_or_set_telemetry(request: Request) -> Response:
     world = get_world(request)
     if request.method == "PUT":
         require_admin(request)
-        wanted = (await read_json_object(request)).get("opt_in")
-        world.opt_in = wanted is True or str(wanted).lower() == "accepted"
+        opt_in_value = (await read_json_object(request)).get("opt_in")
+        world.opt_in = opt_in_value is True or str(opt_in_value).lower() == "accepted"
         return no_content()
     opt_in = _OPT_IN_WORDS[world.opt_in] if world.profile.opt_in_as_word else world.opt_in
     return JSONResponse({"opt_in": opt_in, "show_modal": False})
@@ -203,3 +207,52 @@ ROUTES = [
     Route("/system/compute_hosts", list_compute_hosts),
     Route("/system/maintenance_mode", get_maintenance_mode),
 ]
+
+
+UNAUTHORIZED_CLOSE_CODE = 3000
+STATS_SECONDS = 3.0
+_POLL_SECONDS = 0.05
+
+
+async def ui_websocket(socket: WebSocket) -> None:
+    """Accept every connection, but close it unless the first message contains a valid token."""
+    world = get_world(socket)
+    await socket.accept()
+    try:
+        async with asyncio.timeout(world.listener_seconds):
+            first = json.loads(await socket.receive_text())
+        world.sessions.check(first["token"])
+    except (TimeoutError, ValueError, KeyError, TypeError, AttributeError, SimulatorApiError):
+        await socket.close(UNAUTHORIZED_CLOSE_CODE)
+        return
+    except WebSocketDisconnect:
+        return
+    await _stream_events(socket, world)
+
+
+async def _stream_events(socket: WebSocket, world: World) -> None:
+    queue = world.telemetry.listen()
+    disconnected = asyncio.create_task(_wait_for_disconnect(socket))
+    stats_due = world.time.now
+    try:
+        while not disconnected.done():
+            world.time.advance()
+            if world.time.now >= stats_due:
+                stats_due = world.time.now + STATS_SECONDS
+                queue.append({"event_type": "system_stats", "data": stats_payload(world)})
+            while queue:
+                await socket.send_json(queue.popleft())
+            await asyncio.wait([disconnected], timeout=_POLL_SECONDS)
+    except (WebSocketDisconnect, RuntimeError):
+        return  # the listener disconnected during a send
+    finally:
+        world.telemetry.leave(queue)
+        disconnected.cancel()
+
+
+async def _wait_for_disconnect(socket: WebSocket) -> None:
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+UI_ROUTES = [WebSocketRoute("/ws/ui", ui_websocket)]

@@ -1,4 +1,4 @@
-"""Simulated seconds, and what is due at them."""
+"""The time and the random ids of a simulated server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class SimulatedClock:
-    """Runs `speed` times as fast as the clock behind it.
+    """Runs `speed` times as fast as the underlying clock, and runs callbacks when they are due.
 
-    Nothing happens by itself: whoever looks at the world first lets it catch up. So an idle simulator costs nothing,
-    and what is due happens in order and bears the time at which it was due, however late somebody looks.
+    Nothing runs in the background: every reader first calls `advance`. So an idle simulator costs nothing, and
+    callbacks run in order and see the time at which they were due, however late that is.
     """
 
     def __init__(self, speed: float = 1.0, read: Callable[[], float] = clock.boottime) -> None:
@@ -33,25 +33,25 @@ class SimulatedClock:
 
     @property
     def speed(self) -> float:
-        """Simulated seconds in a real one."""
+        """Simulated seconds per real second."""
         return self._speed
 
     @property
     def now(self) -> float:
-        """Simulated seconds since the beginning; while something due happens, the time at which it was due."""
+        """Simulated seconds since the start; inside a callback, the time at which it was due."""
         return self._latest() if self._moment is None else self._moment
 
     def set_speed(self, speed: float) -> None:
-        """Go on at another speed from here."""
+        """Continue at another speed from now on."""
         self._anchor, self._anchor_real = self._latest(), self._read()
         self._speed = _validated_speed(speed)
 
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Let something happen in so many simulated seconds."""
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Run a callback after this many simulated seconds."""
         heapq.heappush(self._due, (self.now + seconds, next(self._order), action))
 
     def advance(self) -> None:
-        """Let happen what is due."""
+        """Run all callbacks that are due."""
         latest = self._latest()
         while self._due and self._due[0][0] <= latest:
             self._moment, _, action = heapq.heappop(self._due)
@@ -60,12 +60,12 @@ class SimulatedClock:
             finally:
                 self._moment = None
 
-    def stamp(self) -> datetime:
-        """The date and time, in UTC, at which the present moment was or is in the real world."""
+    def wall_time(self) -> datetime:
+        """The wall-clock time (UTC) that corresponds to `now`."""
         return clock.now() - timedelta(seconds=(self._latest() - self.now) / self._speed)
 
-    async def pause(self, seconds: float) -> None:
-        """Wait so many simulated seconds."""
+    async def sleep(self, seconds: float) -> None:
+        """Wait for this many simulated seconds."""
         if seconds > 0:
             await asyncio.sleep(seconds / self._speed)
 
@@ -75,16 +75,16 @@ class SimulatedClock:
 
 def _validated_speed(speed: float) -> float:
     if not 0.01 <= speed <= 100_000:
-        raise ValueError(f"speed {speed:g}: must lie between 0.01 and 100000")
+        raise ValueError(f"speed {speed:g}: must be between 0.01 and 100000")
     return speed
 
 
 def new_uuid() -> str:
-    """A random UUID, as CML names everything."""
+    """A random UUID, which CML uses for all ids."""
     return str(uuid.UUID(int=clock.rng().getrandbits(128), version=4))
 
 
 def new_mac() -> str:
-    """An address in the range of virtual network cards."""
+    """A random MAC address in the range of virtual network interfaces."""
     tail = clock.rng().getrandbits(24)
     return f"52:54:00:{tail >> 16 & 255:02x}:{tail >> 8 & 255:02x}:{tail & 255:02x}"

@@ -1,4 +1,4 @@
-"""How CML refuses: a code and a description."""
+"""How a request can fail: with an error of CML's API, or with an injected fault."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class SimulatorApiError(Exception):
-    """An answer that is an error."""
+    """An error response of CML: a code and a description."""
 
     def __init__(self, code: int, description: str) -> None:
         super().__init__(description)
@@ -15,29 +15,29 @@ class SimulatorApiError(Exception):
         self.description = description
 
     def body(self) -> dict[str, object]:
-        """The JSON of it."""
+        """Its JSON content."""
         return {"code": self.code, "description": self.description}
 
 
 class FaultKind(StrEnum):
-    """What is done to a request instead of answering it."""
+    """What happens to a request instead of a normal response."""
 
     HTML = "html"  # a web page with status 200
     HUGE = "huge"  # ten megabytes of JSON
     REDIRECT = "redirect"  # to another host
-    WRONG_TYPE = "wrong_type"  # JSON that is said to be something else
-    WRONG_SHAPE = "wrong_shape"  # JSON of a kind that nobody expects
-    DEEP = "deep"  # JSON that is nested without end
-    DRIP = "drip"  # an answer that never ends, a byte at a time
-    HANG = "hang"  # no answer at all
-    STATUS = "status"  # an error of the given status
-    DROP = "drop"  # the connection breaks before anything is done
-    LOST_REPLY = "lost_reply"  # it is done, and the connection breaks before the answer
+    WRONG_TYPE = "wrong_type"  # JSON with another content type
+    WRONG_SHAPE = "wrong_shape"  # JSON of an unexpected structure
+    DEEP = "deep"  # JSON that is nested very deeply
+    DRIP = "drip"  # a response that never ends, one byte at a time
+    HANG = "hang"  # no response at all
+    STATUS = "status"  # an error with the given status
+    DROP = "drop"  # the connection breaks before the request is processed
+    LOST_REPLY = "lost_reply"  # the request is processed, and the connection breaks before the response
 
 
 @dataclass
 class Fault:
-    """Something to do to requests whose path begins so; `count` requests, or all until it is cleared."""
+    """A fault for requests whose path starts with `path`: for `count` requests, or for all until it is cleared."""
 
     kind: FaultKind
     path: str = "/"
@@ -47,26 +47,26 @@ class Fault:
 
 
 class FaultInjector:
-    """The faults that are set, first come first served."""
+    """The active faults. The first one that matches a request applies."""
 
     def __init__(self) -> None:
         self._set: list[Fault] = []
 
     @property
     def all(self) -> list[Fault]:
-        """What is set now."""
+        """The active faults."""
         return list(self._set)
 
     def add(self, fault: Fault) -> None:
-        """Set one."""
+        """Add a fault."""
         self._set.append(fault)
 
     def clear(self) -> None:
-        """Behave again."""
+        """Remove all faults."""
         self._set.clear()
 
     def take(self, method: str, path: str) -> Fault | None:
-        """The fault for this request, counted down."""
+        """The fault that applies to this request. Decreases its count."""
         for fault in self._set:
             if path.startswith(fault.path) and fault.method in (None, method):
                 if fault.count is not None:

@@ -1,4 +1,4 @@
-"""Labs and their nodes over time. Requests return at once; states change when their time has come."""
+"""Labs and their nodes over time. Requests return at once; states change after their simulated delay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lcm.cml.simulator.state.sessions import CMLAccount
     from lcm.cml.simulator.state.telemetry import Telemetry
     from lcm.cml.simulator.state.topology import LabPlan, LinkPlan, NodePlan
-    from lcm.cml.simulator.state.versions import VersionProfile
+    from lcm.cml.simulator.state.world import VersionProfile
 
 DEFINED, QUEUED, STARTED, BOOTED, STOPPED = "DEFINED_ON_CORE", "QUEUED", "STARTED", "BOOTED", "STOPPED"
 ACTIVE_STATES = (QUEUED, STARTED, BOOTED)
@@ -33,15 +33,15 @@ _TRANSITION_EVENTS = {BOOTED: "boot_node", STOPPED: "stop_node", DEFINED: "wipe_
 
 @dataclass
 class Node:
-    """A machine in a lab. `errand` counts the orders it got: what an older order set off comes to nothing.
+    """A node of a lab. `order` counts the operations requested of it: callbacks of an older operation do nothing.
 
-    `aim` is the state that the last order leads to, at the simulated time `due`.
+    `aim` is the target state of the last operation, reached at the simulated time `due`.
     """
 
     plan: NodePlan
     state: str = DEFINED
     pending: bool = False
-    errand: int = 0
+    order: int = 0
     aim: str = DEFINED
     due: float = 0.0
 
@@ -51,18 +51,18 @@ class Node:
 
     @property
     def progress(self) -> str:
-        """How far booting is, in CML's words."""
+        """The boot progress, in CML's words."""
         return {STARTED: "Booting", BOOTED: "Booted"}.get(self.state, "Not running")
 
     @property
     def element_state(self) -> str:
-        """What its interfaces are in: they know fewer states."""
+        """The state of its interfaces, which have fewer states."""
         return STARTED if self.state in RUNNING_STATES else (STOPPED if self.state == STOPPED else DEFINED)
 
 
 @dataclass
 class Lab:
-    """A lab and what it consists of."""
+    """A lab with its nodes and events."""
 
     plan: LabPlan
     owner: CMLAccount
@@ -73,7 +73,7 @@ class Lab:
 
     @property
     def state(self) -> str:
-        """A lab is started while any node is active, and stopped while any has a disk left."""
+        """STARTED while any node is active; otherwise STOPPED while any node is not wiped."""
         states = {node.state for node in self.nodes.values()}
         if states & set(ACTIVE_STATES):
             return STARTED
@@ -81,11 +81,11 @@ class Lab:
 
     @property
     def converged(self) -> bool:
-        """Whether nothing is on its way."""
+        """Whether no node is changing its state."""
         return not any(node.pending for node in self.nodes.values())
 
     def link_state(self, link: LinkPlan) -> str:
-        """A link is what the less advanced of its ends is."""
+        """The state of the less advanced of its two ends."""
         ends = {self.nodes[node].element_state for node in link.nodes}
         return next(state for state in (DEFINED, STOPPED, STARTED) if state in ends)
 
@@ -108,7 +108,7 @@ class Labs:
 
     @property
     def all(self) -> list[Lab]:
-        """In the order of their making."""
+        """All labs, in the order of their creation."""
         return list(self._labs.values())
 
     @property
@@ -123,12 +123,12 @@ class Labs:
         return self._labs[lab_id]
 
     def add(self, plan: LabPlan, owner: CMLAccount) -> Lab:
-        """Make a lab of a plan."""
-        lab = Lab(plan, owner, self._time.stamp())
+        """Create a lab from a plan."""
+        lab = Lab(plan, owner, self._time.wall_time())
         lab.nodes = {node.id: Node(node) for node in plan.nodes}
         self._labs[lab.id] = lab
         self.imported += 1
-        self._telemetry.note("import_lab", user_id=owner.id, lab_id=lab.id)
+        self._telemetry.record("import_lab", user_id=owner.id, lab_id=lab.id)
         self._telemetry.lab_changed(lab.id, "created", lab.state)
         for node in lab.nodes.values():
             self._record(lab, self._profile.lab_event_names[0], node)
@@ -136,39 +136,39 @@ class Labs:
 
     def start(self, lab: Lab, by: CMLAccount) -> None:
         """Start every node that is not active."""
-        self._telemetry.note("start_lab", user_id=by.id, lab_id=lab.id)
+        self._telemetry.record("start_lab", user_id=by.id, lab_id=lab.id)
         for node in lab.nodes.values():
             self.start_node(lab, node, by)
 
     def start_node(self, lab: Lab, node: Node, by: CMLAccount) -> None:
-        """Queue, start and boot a node, each when its time has come."""
+        """Queue, start and boot a node, each after its delay."""
         if node.state in ACTIVE_STATES:
             return
         who = {"user_id": by.id, "lab_id": lab.id, "node_id": node.id}
         number = self._order(node, BOOTED, QUEUE_SECONDS + find_node_definition(node.plan.definition).boot_seconds)
         self._become(lab, node, QUEUED)
-        self._telemetry.note("queue_node", **who)
+        self._telemetry.record("queue_node", **who)
 
         def begin() -> None:
             self._become(lab, node, STARTED)
-            self._telemetry.note("start_node", **who)
+            self._telemetry.record("start_node", **who)
             self._later(node, number, find_node_definition(node.plan.definition).boot_seconds, finish)
 
         def finish() -> None:
             node.pending = False
             self._become(lab, node, BOOTED)
-            self._telemetry.note("boot_node", **who)
+            self._telemetry.record("boot_node", **who)
 
         self._later(node, number, QUEUE_SECONDS, begin)
 
     def stop(self, lab: Lab, by: CMLAccount) -> None:
         """Stop every node that is active."""
-        self._telemetry.note("stop_lab", user_id=by.id, lab_id=lab.id)
+        self._telemetry.record("stop_lab", user_id=by.id, lab_id=lab.id)
         for node in lab.nodes.values():
             self.stop_node(lab, node, by)
 
     def stop_node(self, lab: Lab, node: Node, by: CMLAccount) -> None:
-        """Stop a node; one that was still queued too."""
+        """Stop a node, also one that is still queued."""
         if node.state not in ACTIVE_STATES:
             return
         number = self._order(node, STOPPED, STOP_SECONDS)
@@ -176,12 +176,12 @@ class Labs:
         def finish() -> None:
             node.pending = False
             self._become(lab, node, STOPPED)
-            self._telemetry.note("stop_node", user_id=by.id, lab_id=lab.id, node_id=node.id)
+            self._telemetry.record("stop_node", user_id=by.id, lab_id=lab.id, node_id=node.id)
 
         self._later(node, number, STOP_SECONDS, finish)
 
     def wipe(self, lab: Lab, by: CMLAccount) -> None:
-        """Wipe the disks of every node, none of which may be active."""
+        """Wipe the disks of all nodes. None of them may be active."""
         if any(node.state in ACTIVE_STATES for node in lab.nodes.values()):
             raise SimulatorApiError(400, f"Lab is still running: {lab.id}")
         for node in lab.nodes.values():
@@ -198,19 +198,19 @@ class Labs:
         def finish() -> None:
             node.pending = False
             self._become(lab, node, DEFINED)
-            self._telemetry.note("wipe_node", user_id=by.id, lab_id=lab.id, node_id=node.id)
+            self._telemetry.record("wipe_node", user_id=by.id, lab_id=lab.id, node_id=node.id)
 
         self._later(node, number, WIPE_SECONDS, finish)
 
     def remove(self, lab: Lab) -> None:
-        """Remove a lab that has been stopped and wiped."""
+        """Delete a lab that is stopped and wiped."""
         if lab.state != DEFINED:
             raise SimulatorApiError(400, f"Lab must be stopped and wiped first: {lab.id}")
         del self._labs[lab.id]
         self._telemetry.lab_changed(lab.id, "deleted", lab.state)
 
     def lose_power(self) -> None:
-        """What ran is found stopped after the next boot."""
+        """Stop all nodes at once: they are stopped after the next boot."""
         for lab in self._labs.values():
             for node in lab.nodes.values():
                 self._order(node, STOPPED, 0.0)
@@ -218,30 +218,30 @@ class Labs:
                 if node.state in ACTIVE_STATES:
                     self._become(lab, node, STOPPED)
 
-    def put_back(self, labs: Iterable[Lab], imported: int) -> None:
-        """Have these labs, as they were when the world was kept. What is pending is not on its way yet: `go_on`."""
+    def restore(self, labs: Iterable[Lab], imported: int) -> None:
+        """Restore stored labs. Pending operations continue only after `resume_transition`."""
         self._labs = {lab.id: lab for lab in labs}
         self.imported = imported
 
-    def go_on(self, lab: Lab, node: Node, seconds: float) -> None:
-        """Let a node that is on its way arrive in so many seconds; below 0, so long ago."""
+    def resume_transition(self, lab: Lab, node: Node, seconds: float) -> None:
+        """Complete the pending operation of a node in this many seconds; a negative value is in the past."""
         number = self._order(node, node.aim, seconds)
 
         def arrive() -> None:
             node.pending = False
             self._become(lab, node, node.aim)
-            self._telemetry.note(_TRANSITION_EVENTS[node.aim], user_id=lab.owner.id, lab_id=lab.id, node_id=node.id)
+            self._telemetry.record(_TRANSITION_EVENTS[node.aim], user_id=lab.owner.id, lab_id=lab.id, node_id=node.id)
 
         self._later(node, number, seconds, arrive)
 
     def _order(self, node: Node, aim: str, seconds: float) -> int:
-        node.errand += 1
+        node.order += 1
         node.pending = True
         node.aim, node.due = aim, self._time.now + seconds
-        return node.errand
+        return node.order
 
     def _later(self, node: Node, number: int, seconds: float, action: Callable[[], None]) -> None:
-        self._time.later(seconds, lambda: action() if node.errand == number else None)
+        self._time.call_later(seconds, lambda: action() if node.order == number else None)
 
     def _become(self, lab: Lab, node: Node, state: str) -> None:
         before = lab.state
@@ -261,6 +261,6 @@ class Labs:
                 "element_id": node.id,
                 "data": {"state": node.state},
                 "previous": None,
-                "timestamp": self._time.stamp().timestamp(),
+                "timestamp": self._time.wall_time().timestamp(),
             }
         )

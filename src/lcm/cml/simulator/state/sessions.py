@@ -1,4 +1,4 @@
-"""Accounts and the tokens of their sessions."""
+"""Accounts and their session tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOKEN_HEADER = {"alg": "HS256", "typ": "JWT"}
 
 @dataclass
 class CMLAccount:
-    """Somebody who may log in."""
+    """A user account."""
 
     username: str
     password: str = field(repr=False)
@@ -33,7 +33,7 @@ class CMLAccount:
 
 
 class SimulatedSessions:
-    """Issues and checks tokens. A token lives for `token_seconds` of real time, for its reader reads a real clock."""
+    """Issues and checks tokens. A token is valid for `token_seconds` of real time: clients use the real clock."""
 
     def __init__(self, time: SimulatedClock, telemetry: Telemetry, token_seconds: float) -> None:
         self._time = time
@@ -43,27 +43,27 @@ class SimulatedSessions:
         self.logins = 0
         self._secret = clock.rng().getrandbits(256).to_bytes(32, "big")
         self._epoch = 0
-        self._recent: deque[float] = deque()
+        self._recent_logins: deque[float] = deque()
 
     def log_in(self, username: Any, password: Any) -> tuple[CMLAccount, str]:
-        """A new session for an account."""
-        self._slow_down()
+        """Create a session for an account."""
+        self._limit_rate()
         account = self.accounts.get(username) if isinstance(username, str) else None
         if account is None or account.password != password:
             raise SimulatorApiError(403, "Wrong user name or password")
         self.logins += 1
-        self._telemetry.note("user_activity", user_id=account.id, action="login")
+        self._telemetry.record("user_activity", user_id=account.id, action="login")
         return account, self._token(account)
 
     def expire_all(self) -> None:
-        """No token issued so far is accepted any more."""
+        """Invalidate all tokens issued so far."""
         self._epoch += 1
 
     def check(self, token: str) -> CMLAccount:
-        """The account behind a token; raises when it is not one of ours, or has ended."""
+        """The account of a token; raises if the token is invalid or expired."""
         head, _, signature = token.rpartition(".")
         if not head or not hmac.compare_digest(signature.encode(), self._sign(head).encode()):
-            raise SimulatorApiError(401, "Unauthorized: no valid token")
+            raise SimulatorApiError(401, "Unauthorized: the token is not valid")
         claims = json.loads(_decode_base64(head.partition(".")[2]))
         account = self.accounts.get(claims["sub"])
         if account is None or claims["epoch"] != self._epoch or clock.now().timestamp() >= claims["exp"]:
@@ -85,13 +85,13 @@ class SimulatedSessions:
     def _sign(self, head: str) -> str:
         return _encode_base64(hmac.digest(self._secret, head.encode(), hashlib.sha256))
 
-    def _slow_down(self) -> None:
+    def _limit_rate(self) -> None:
         now = self._time.now
-        while self._recent and self._recent[0] <= now - 60:
-            self._recent.popleft()
-        if len(self._recent) >= MAX_LOGINS_PER_MINUTE:
+        while self._recent_logins and self._recent_logins[0] <= now - 60:
+            self._recent_logins.popleft()
+        if len(self._recent_logins) >= MAX_LOGINS_PER_MINUTE:
             raise SimulatorApiError(429, "Too many logins")
-        self._recent.append(now)
+        self._recent_logins.append(now)
 
 
 def _encode_json(value: dict[str, Any]) -> str:

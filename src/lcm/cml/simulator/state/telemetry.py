@@ -1,4 +1,4 @@
-"""What happened: the list that CML keeps, and the messages to whoever listens on `/ws/ui`."""
+"""Events: the list that CML keeps, and the messages to clients of `/ws/ui`."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lcm.cml.simulator.state.clock import SimulatedClock
-    from lcm.cml.simulator.state.versions import VersionProfile
+    from lcm.cml.simulator.state.world import VersionProfile
 
 MAX_TELEMETRY_EVENTS = 5_000
 MAX_QUEUED_MESSAGES = 1_000
 
 
 class Telemetry:
-    """Events of the simulated world, all from the same transitions."""
+    """The events of a simulated server."""
 
     def __init__(self, time: SimulatedClock, profile: VersionProfile) -> None:
         self._time = time
         self._profile = profile
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_TELEMETRY_EVENTS)
-        self._mailboxes: list[deque[dict[str, Any]]] = []
+        self._queues: list[deque[dict[str, Any]]] = []
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The list, oldest first."""
+        """All events, oldest first."""
         return list(self._events)
 
-    def note(self, category: str, **data: object) -> None:
-        """Something happened now."""
+    def record(self, category: str, **data: object) -> None:
+        """Record an event at the current time."""
         self._events.append({"category": category, "timestamp": self._stamp(), "data": data})
 
-    def put_back(self, events: Iterable[dict[str, Any]]) -> None:
-        """Have had these events, and only these."""
+    def restore(self, events: Iterable[dict[str, Any]]) -> None:
+        """Replace all events by stored ones."""
         self._events.clear()
         self._events.extend(events)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def publish(self, message: dict[str, Any]) -> None:
         """Send a message to all listeners."""
-        for mailbox in self._mailboxes:
-            mailbox.append(message)
+        for queue in self._queues:
+            queue.append(message)
 
     def node_changed(self, lab_id: str, node_id: str, state: str) -> None:
-        """Tell listeners of a node's new state."""
-        self.tell(
+        """Notify listeners of a node's new state."""
+        self.publish(
             {
                 "event_type": "state_change",
                 "event": state,
@@ -56,8 +56,8 @@ class Telemetry:
         )
 
     def lab_changed(self, lab_id: str, event: str, state: str) -> None:
-        """Tell listeners of a lab."""
-        self.tell(
+        """Notify listeners of a change of a lab."""
+        self.publish(
             {
                 "event_type": "lab_event",
                 "event": event,
@@ -69,16 +69,16 @@ class Telemetry:
         )
 
     def listen(self) -> deque[dict[str, Any]]:
-        """A mailbox for a listener; the oldest messages are lost when nobody empties it."""
-        mailbox: deque[dict[str, Any]] = deque(maxlen=MAX_QUEUED_MESSAGES)
-        self._mailboxes.append(mailbox)
-        return mailbox
+        """A queue of messages for a listener. The oldest messages are dropped when it is full."""
+        queue: deque[dict[str, Any]] = deque(maxlen=MAX_QUEUED_MESSAGES)
+        self._queues.append(queue)
+        return queue
 
-    def leave(self, mailbox: deque[dict[str, Any]]) -> None:
-        """The listener has gone."""
-        self._mailboxes = [other for other in self._mailboxes if other is not mailbox]
+    def leave(self, queue: deque[dict[str, Any]]) -> None:
+        """Remove a listener."""
+        self._queues = [other for other in self._queues if other is not queue]
 
     def _stamp(self) -> str:
-        moment = self._time.stamp().replace(tzinfo=None)
+        moment = self._time.wall_time().replace(tzinfo=None)
         text = moment.isoformat(timespec="microseconds" if self._profile.stamp_fraction else "seconds")
         return text + ("Z" if self._profile.stamp_zone else "")

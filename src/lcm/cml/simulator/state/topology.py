@@ -1,4 +1,4 @@
-"""What nodes can be made of, and how long and how much each takes."""
+"""Node definitions, and the topology of a lab: parsed from YAML as strictly as a server does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lcm.cml.simulator.state.faults import SimulatorApiError
 
 @dataclass(frozen=True, slots=True)
 class NodeDefinition:
-    """A kind of node."""
+    """A node definition: its boot time and resources."""
 
     id: str
     boot_seconds: float
@@ -39,12 +39,12 @@ UNKNOWN_NODE_DEFINITION = NodeDefinition("unknown", 30.0, 1024, 1)
 
 
 def find_node_definition(name: str) -> NodeDefinition:
-    """The definition of a name; one that nobody knows boots too, in a middling time."""
+    """The definition with this name. An unknown one also boots, in an average time."""
     return NODE_DEFINITIONS.get(name, UNKNOWN_NODE_DEFINITION)
 
 
 def node_definitions_payload() -> list[dict[str, object]]:
-    """The answer to `GET /node_definitions`."""
+    """The response to `GET /node_definitions`."""
     return [
         {
             "id": definition.id,
@@ -56,7 +56,7 @@ def node_definitions_payload() -> list[dict[str, object]]:
 
 
 def image_definitions_payload() -> list[dict[str, object]]:
-    """The answer to `GET /image_definitions`."""
+    """The response to `GET /image_definitions`."""
     return [
         {
             "id": f"{definition.id}-1",
@@ -76,7 +76,7 @@ MAX_TITLE_LENGTH = 64
 
 @dataclass
 class Interface:
-    """A network card of a node."""
+    """A network interface of a node."""
 
     label: str
     kind: str
@@ -87,7 +87,7 @@ class Interface:
 
 @dataclass
 class NodePlan:
-    """A node as the YAML describes it."""
+    """A node as described by the YAML."""
 
     label: str
     definition: str
@@ -108,7 +108,7 @@ class LinkPlan:
 
 @dataclass
 class LabPlan:
-    """A lab as the YAML describes it, with ids of the server's own."""
+    """A lab as described by the YAML, with ids assigned by the server."""
 
     title: str
     description: str
@@ -119,7 +119,7 @@ class LabPlan:
 
 
 def parse_topology(text: str, schema: str, title: str | None) -> LabPlan:
-    """The plan of a lab; refuses what cannot be one. `schema` is the newest version that the server knows."""
+    """Parse a lab; rejects invalid content. `schema` is the newest version that the server supports."""
     if len(text) > MAX_TOPOLOGY_LENGTH:
         raise SimulatorApiError(400, "The topology is too large")
     try:
@@ -142,7 +142,7 @@ def parse_topology(text: str, schema: str, title: str | None) -> LabPlan:
         notes=str(lab.get("notes") or ""),
         nodes=list(nodes.values()),
         links=links,
-        warnings=[f"Node definition {definition} is not known here" for definition in unknown],
+        warnings=[f"Node definition {definition} is not known on this server" for definition in unknown],
     )
 
 
@@ -169,7 +169,7 @@ def _parse_link(link: dict[str, Any], nodes: dict[str, NodePlan]) -> LinkPlan:
         node = nodes.get(str(link.get(node_key)))
         interface = node.interfaces.get(str(link.get(interface_key))) if node else None
         if node is None or interface is None:
-            raise SimulatorApiError(400, f"Link {link.get('id')} ends at a node or interface that does not exist")
+            raise SimulatorApiError(400, f"Link {link.get('id')} refers to a node or interface that does not exist")
         ends.append(interface)
         names.append(node.id)
     return LinkPlan((ends[0], ends[1]), (names[0], names[1]), str(link.get("label") or ""))

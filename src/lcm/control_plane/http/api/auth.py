@@ -1,4 +1,4 @@
-"""Who am I, tokens, and the key of stored secrets."""
+"""Routes for the caller's identity, tokens, browser sessions and the rotation of stored secrets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pydantic import Field, SecretStr
 from lcm.control_plane.auth.sessions import SIGN_IN_LINK_SECONDS, expired_cookie, session_cookie, session_id_from
 from lcm.control_plane.auth.tokens import UnknownTokenError
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.http.api.workers import Cursor, Limit
 from lcm.control_plane.http.deps import Admin, AnyCaller, Viewer
-from lcm.control_plane.http.pagination import error_responses
+from lcm.control_plane.http.errors import error_responses
+from lcm.control_plane.http.pagination import Cursor, Limit
 from lcm.control_plane.records.kinds import AUDIT
 from lcm.control_plane.secrets.worker_secrets import rotate_secrets
 from lcm.control_plane.services import get_services
@@ -30,43 +30,40 @@ from lcm.model.access import (
     TokenInfo,
 )
 from lcm.model.audit import AuditEntry
-from lcm.model.base import LenientModel, StrictModel
+from lcm.model.base import LenientModel, Page, StrictModel
 from lcm.model.problems import ProblemCode
 
 router = APIRouter(prefix="/api", tags=["access"], responses=error_responses(401, 403, 422, 429))
 
 
-class TokenList(LenientModel):
-    """Tokens, without their secrets."""
-
-    items: list[TokenInfo]
-    next_cursor: str | None = None
+class TokenList(Page[TokenInfo]):
+    """A page of tokens, without their secrets."""
 
 
 @router.get("/whoami")
 async def whoami(caller: AnyCaller) -> CallerIdentity:
-    """Who is calling and which role."""
+    """Get the caller's name and role."""
     return CallerIdentity(name=caller.name, role=caller.role, kind=caller.kind, expires_at=caller.expires_at)
 
 
 @router.get("/tokens")
 async def list_tokens(request: Request, caller: Admin, limit: Limit = 100, cursor: Cursor = None) -> TokenList:
-    """All tokens, without their secrets."""
-    page = await get_services(request).gate.tokens.page(after=cursor, limit=limit)
-    return TokenList(items=list(page.items), next_cursor=page.next_cursor)
+    """List tokens, without their secrets."""
+    page = await get_services(request).authenticator.tokens.page(after=cursor, limit=limit)
+    return TokenList(items=tuple(page.items), next_cursor=page.next_cursor)
 
 
 @router.post("/tokens", status_code=201, responses=error_responses(409))
 async def make_token(request: Request, caller: Admin, body: CreateTokenRequest) -> CreatedToken:
-    """A new token; its text is in this answer and nowhere else."""
+    """Create a token. Only this response contains its text."""
     if body.expires_at is not None and body.expires_at <= clock.now():
         raise ProblemError(ProblemCode.INVALID, "expires_at: must be in the future")
-    info, secret = await get_services(request).gate.tokens.create(
+    info, secret = await get_services(request).authenticator.tokens.create(
         body.name,
         body.role,
         created_by=caller.name,
         expires_at=body.expires_at,
-        audit=lambda made: [_audit_entry(caller, "token_created", made, role=made.role.value)],
+        audit=lambda token: [_audit_entry(caller, "token_created", token, role=token.role.value)],
     )
     return CreatedToken(token=SecretStr(secret.reveal()), info=info)
 
@@ -75,21 +72,21 @@ async def make_token(request: Request, caller: Admin, body: CreateTokenRequest) 
 async def revoke_token(
     request: Request,
     caller: Admin,
-    token_id: Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", description="The id of the token, as the list has it")],
+    token_id: Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$", description="The id of the token, as listed.")],
 ) -> TokenInfo:
-    """Let a token open nothing any more."""
+    """Revoke a token."""
     try:
-        return await get_services(request).gate.tokens.revoke(
-            token_id, revoked_by=caller.name, audit=lambda gone: [_audit_entry(caller, "token_revoked", gone)]
+        return await get_services(request).authenticator.tokens.revoke(
+            token_id, revoked_by=caller.name, audit=lambda token: [_audit_entry(caller, "token_revoked", token)]
         )
     except UnknownTokenError:
-        raise ProblemError(ProblemCode.NOT_FOUND, f"there is no token {token_id}") from None
+        raise ProblemError(ProblemCode.NOT_FOUND, f"token {token_id} does not exist") from None
 
 
 @router.post("/secrets/rotate")
 async def rotate_stored_secrets(request: Request, caller: Admin) -> SecretRotationResult:
-    """Encrypt all stored secrets with the first key of LCM_SECRET_KEY_FILE; asked again it finds nothing to do."""
-    return await rotate_secrets(get_services(request).plane, caller.actor)
+    """Encrypt all stored secrets with the first key of LCM_SECRET_KEY_FILE. It is safe to repeat this."""
+    return await rotate_secrets(get_services(request).context, caller.actor)
 
 
 def _audit_entry(caller: Admin, action: str, token: TokenInfo, **details: str) -> NewJournalEntry:
@@ -102,13 +99,13 @@ session_router = APIRouter(prefix="/api/session", tags=["access"], responses=err
 
 
 class SignInRequest(StrictModel):
-    """What a person signs in with."""
+    """The token to sign in with."""
 
     token: Annotated[SecretStr, Field(min_length=1, max_length=8192)]
 
 
 class SignInResponse(LenientModel):
-    """Who has signed in, and what changes must carry in X-LCM-CSRF."""
+    """The signed-in caller, and the value for the header X-LCM-CSRF of requests that change something."""
 
     name: str
     role: Role
@@ -117,27 +114,27 @@ class SignInResponse(LenientModel):
 
 @session_router.post("", status_code=201, response_model=SignInResponse)
 async def sign_in(request: Request, body: SignInRequest) -> Response:
-    """Exchange a token for a session. The answer has what changes must carry in X-LCM-CSRF."""
-    gate = get_services(request).gate
-    caller = await gate.authenticate_token(request, body.token.get_secret_value())
-    session = await gate.sessions.begin(caller)
+    """Exchange a token for a session cookie, which scripts cannot read. Changes then require the header X-LCM-CSRF."""
+    authenticator = get_services(request).authenticator
+    caller = await authenticator.authenticate_token(request, body.token.get_secret_value())
+    session = await authenticator.sessions.begin(caller)
     secure = request.url.scheme == "https"
-    answer = {"name": caller.name, "role": caller.role.value, "csrf": session.csrf.reveal()}
-    return JSONResponse(answer, 201, {"Set-Cookie": session_cookie(session, secure=secure)})
+    content = {"name": caller.name, "role": caller.role.value, "csrf": session.csrf.reveal()}
+    return JSONResponse(content, 201, {"Set-Cookie": session_cookie(session, secure=secure)})
 
 
 @session_router.post("/links", status_code=201)
 async def make_link(request: Request, caller: Viewer) -> SignInLink:
-    """A link by which a browser signs in as the caller, once and within ten minutes."""
-    path = get_services(request).gate.links.address(caller).reveal()
+    """Create a link that signs a browser in as the caller, once and within ten minutes."""
+    path = get_services(request).authenticator.links.link_path(caller).reveal()
     return SignInLink(path=SecretStr(path), expires_at=clock.now() + timedelta(seconds=SIGN_IN_LINK_SECONDS))
 
 
 @session_router.delete("", status_code=204)
 async def sign_out(request: Request, caller: AnyCaller) -> Response:
-    """End the session of this cookie."""
+    """End the session of the cookie."""
     secure = request.url.scheme == "https"
     session_id = session_id_from(request.cookies, secure=secure)
     if session_id is not None:
-        await get_services(request).gate.sessions.end(session_id)
+        await get_services(request).authenticator.sessions.end(session_id)
     return Response(status_code=204, headers={"Set-Cookie": expired_cookie(secure=secure)})

@@ -1,4 +1,4 @@
-"""What lablets are made from."""
+"""Routes for lablet definitions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 
-from lcm.control_plane.http.api.workers import Cursor, Limit
 from lcm.control_plane.http.deps import Admin, Operator, Viewer
-from lcm.control_plane.http.pagination import DefinitionPage, error_responses, raw_page
+from lcm.control_plane.http.errors import error_responses
+from lcm.control_plane.http.pagination import Cursor, DefinitionPage, Limit, raw_page
 from lcm.control_plane.lablets.definitions import (
     add_definition,
     definition_not_found,
@@ -28,10 +28,10 @@ router = APIRouter(prefix="/api/lablet-definitions", tags=["lablets"], responses
 
 DefinitionNamePath = Annotated[
     str,
-    Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", description="The name, such as ospf-basics"),
+    Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$", description="The name, such as ospf-basics."),
 ]
 DefinitionVersionPath = Annotated[
-    str, Path(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+-]{0,31}$", description="The version, such as 1.2")
+    str, Path(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+-]{0,31}$", description="The version, such as 1.2.")
 ]
 
 
@@ -39,30 +39,33 @@ DefinitionVersionPath = Annotated[
 async def list_definitions(
     request: Request,
     caller: Viewer,
-    q: Annotated[SingleLineText | None, Query(max_length=100, description="Part of the name")] = None,
+    q: Annotated[SingleLineText | None, Query(max_length=100, description="Text that the name contains.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """All versions of all definitions by name, without their topologies."""
+    """List all versions of all definitions by name, without their topologies."""
     where = Where(contains={"name": q} if q else {})
-    store = get_services(request).plane.store
+    store = get_services(request).context.store
     return raw_page(await store.find(DEFINITIONS, where, sort=Sort("name"), after=cursor, limit=limit))
 
 
 @router.post(
     "",
     status_code=201,
-    responses={200: {"description": "Known already", "model": LabletDefinition}, **error_responses(409)},
+    responses={
+        200: {"description": "This version exists with the same content.", "model": LabletDefinition},
+        **error_responses(409),
+    },
 )
 async def create_definition(
     request: Request, response: Response, caller: Operator, body: CreateDefinitionRequest
 ) -> LabletDefinition:
-    """A new version. The same content again is the same answer; a version never changes."""
+    """Create a version. Versions are immutable; repeating the request with the same content returns the version."""
 
-    async def attempt(change: Transaction) -> tuple[LabletDefinition, bool]:
-        return await add_definition(change, body, caller.name)
+    async def attempt(tx: Transaction) -> tuple[LabletDefinition, bool]:
+        return await add_definition(tx, body, caller.name)
 
-    definition, new = await get_services(request).plane.records.change(caller.actor, attempt)
+    definition, new = await get_services(request).context.unit_of_work.run(caller.actor, attempt)
     response.status_code = 201 if new else 200
     return definition
 
@@ -71,8 +74,8 @@ async def create_definition(
 async def definition_versions(
     request: Request, caller: Viewer, name: DefinitionNamePath, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
-    """All versions of one, newest first, without their topologies."""
-    page = await list_definition_versions(get_services(request).plane.store, name, cursor, limit)
+    """List the versions of one definition, newest first, without their topologies."""
+    page = await list_definition_versions(get_services(request).context.store, name, cursor, limit)
     if not page.items and cursor is None:
         raise definition_not_found(name)
     return raw_page(page)
@@ -82,22 +85,22 @@ async def definition_versions(
 async def get_definition(
     request: Request, caller: Viewer, name: DefinitionNamePath, version: DefinitionVersionPath
 ) -> LabletDefinition:
-    """One version with its topology."""
-    return await read_definition(get_services(request).plane.store, f"{name}@{version}")
+    """Get one version with its topology."""
+    return await read_definition(get_services(request).context.store, f"{name}@{version}")
 
 
 async def _set_enabled(request: Request, caller: Admin, definition_id: str, *, enabled: bool) -> LabletDefinition:
-    async def attempt(change: Transaction) -> LabletDefinition:
-        return await set_definition_enabled(change, definition_id, enabled=enabled)
+    async def attempt(tx: Transaction) -> LabletDefinition:
+        return await set_definition_enabled(tx, definition_id, enabled=enabled)
 
-    return await get_services(request).plane.records.change(caller.actor, attempt)
+    return await get_services(request).context.unit_of_work.run(caller.actor, attempt)
 
 
 @router.post("/{name}/{version}/enable", responses=error_responses(404))
 async def enable_definition(
     request: Request, caller: Admin, name: DefinitionNamePath, version: DefinitionVersionPath
 ) -> LabletDefinition:
-    """Let lablets be made from it."""
+    """Enable a version: lablets can be created from it."""
     return await _set_enabled(request, caller, f"{name}@{version}", enabled=True)
 
 
@@ -105,5 +108,5 @@ async def enable_definition(
 async def disable_definition(
     request: Request, caller: Admin, name: DefinitionNamePath, version: DefinitionVersionPath
 ) -> LabletDefinition:
-    """Let no more lablets be made from it. Those that were made stay as they are."""
+    """Disable a version: no more lablets can be created from it. Existing lablets are unaffected."""
     return await _set_enabled(request, caller, f"{name}@{version}", enabled=False)

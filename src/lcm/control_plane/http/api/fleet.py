@@ -1,4 +1,4 @@
-"""The fleet, its settings and the plan."""
+"""Routes for the fleet as a whole: summary, plan, hold, breakers, settings, and system health."""
 
 from __future__ import annotations
 
@@ -6,50 +6,58 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
+from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.settings import patch_fleet_settings
-from lcm.control_plane.http.api.workers import Cursor, Limit
-from lcm.control_plane.http.deps import Admin, Operator, Viewer
-from lcm.control_plane.http.pagination import error_responses
+from lcm.control_plane.http.deps import Admin, LeaderDep, Operator, Viewer
+from lcm.control_plane.http.errors import error_responses
+from lcm.control_plane.http.pagination import Cursor, Limit
 from lcm.control_plane.records.unit_of_work import Transaction
 from lcm.control_plane.services import get_services
-from lcm.model.access import LeadershipReset
-from lcm.model.base import RegionName
+from lcm.model.base import Ack, RegionName
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
-from lcm.model.fleet.state import FleetPlan, FleetState, FleetSummary
+from lcm.model.fleet.state import FleetPlan, FleetState, FleetSummary, LeadershipReset
+from lcm.model.problems import ProblemCode
+from lcm.model.system import ControllerReport, SystemHealth
 from lcm.model.worker.requests import HoldRequest
+
+ControllerNamePath = Annotated[
+    str, Path(pattern=r"^[a-z][a-z0-9-]{0,63}$", description="The controller's name, such as worker-controller.")
+]
 
 router = APIRouter(prefix="/api", tags=["fleet"], responses=error_responses(401, 403, 422, 429))
 
 
 @router.get("/fleet")
 async def fleet_summary(request: Request, caller: Viewer) -> FleetSummary:
-    """Counts, capacity, cost, what is suspended and who leads."""
+    """Get counts, capacity, cost, holds, breakers and leaders."""
     return await get_services(request).fleet.summary()
 
 
 @router.get("/plan")
 async def plan(request: Request, caller: Viewer, limit: Limit = 100, cursor: Cursor = None) -> FleetPlan:
-    """What would be done now, and why."""
+    """List the planned actions and the reasons for them."""
     return await get_services(request).fleet.plan(cursor, limit)
 
 
 @router.post("/fleet/hold", status_code=202, responses=error_responses(409))
 async def hold_fleet(request: Request, caller: Operator, body: HoldRequest) -> FleetState:
-    """Stop all changes of all workers."""
+    """Hold the fleet: no worker is changed until release."""
     return await get_services(request).fleet.hold(caller, body)
 
 
 @router.post("/fleet/release", status_code=202)
 async def release_fleet(request: Request, caller: Operator) -> FleetState:
-    """Let changes go on."""
+    """Release the hold on the fleet."""
     return await get_services(request).fleet.release(caller)
 
 
 @router.post("/fleet/breaker/reset", status_code=202)
 async def reset_breaker(
-    request: Request, caller: Admin, region: Annotated[RegionName | None, Query(description="Only its breaker")] = None
+    request: Request,
+    caller: Admin,
+    region: Annotated[RegionName | None, Query(description="Close the breaker of this region only.")] = None,
 ) -> FleetState:
-    """Close the breakers, or that of one region."""
+    """Close all breakers, or that of one region."""
     return await get_services(request).fleet.reset_breakers(caller, region)
 
 
@@ -57,27 +65,43 @@ async def reset_breaker(
 async def reset_leadership(
     request: Request,
     caller: Admin,
-    controller: Annotated[
-        str, Path(pattern=r"^[a-z][a-z0-9-]{0,63}$", description="Its name, such as worker-controller")
-    ],
+    controller: ControllerNamePath,
 ) -> LeadershipReset:
-    """Forget the newest term of a controller: for an etcd that was replaced and counts from the beginning."""
-    await get_services(request).plane.records.change(caller.actor, lambda change: change.reset_leadership(controller))
+    """Reset the newest term of a controller. Required after etcd was replaced and its terms start again at 1."""
+    await get_services(request).context.unit_of_work.run(caller.actor, lambda tx: tx.reset_leadership(controller))
     return LeadershipReset(controller=controller)
 
 
 @router.get("/settings")
 async def settings(request: Request, caller: Viewer) -> FleetSettings:
-    """What counts now."""
-    return await get_services(request).plane.settings()
+    """Get the effective fleet settings."""
+    return await get_services(request).context.settings()
 
 
 @router.patch("/settings")
 async def change_settings(request: Request, caller: Admin, body: FleetSettingsPatch) -> FleetSettings:
-    """Store values that beat the environment; null takes one back."""
-    plane = get_services(request).plane
+    """Change fleet settings. Stored values override the startup configuration; null resets a value to its default."""
+    context = get_services(request).context
 
-    async def attempt(change: Transaction) -> FleetSettings:
-        return await patch_fleet_settings(change, plane.base_settings, body)
+    async def attempt(tx: Transaction) -> FleetSettings:
+        return await patch_fleet_settings(tx, context.base_settings, body)
 
-    return await plane.records.change(caller.actor, attempt)
+    return await context.unit_of_work.run(caller.actor, attempt)
+
+
+system_router = APIRouter(prefix="/api", tags=["system"], responses=error_responses(401, 403, 422, 429))
+
+
+@system_router.get("/system")
+async def system(request: Request, caller: Viewer) -> SystemHealth:
+    """Get the health of the control plane and of each controller, with its last report, holds and breakers."""
+    return await get_services(request).system.health()
+
+
+@system_router.post("/internal/controllers/{name}/report", responses=error_responses(400, 409))
+async def report(request: Request, leader: LeaderDep, name: ControllerNamePath, body: ControllerReport) -> Ack:
+    """Store the status report of a leading controller. Only the last report is stored, and no event is published."""
+    if name != leader.controller:
+        raise ProblemError(ProblemCode.NOT_POSSIBLE_NOW, f"name: {leader.controller} cannot report for {name}")
+    await get_services(request).system.report(leader, body)
+    return Ack()

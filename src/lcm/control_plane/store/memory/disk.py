@@ -1,4 +1,4 @@
-"""What outlives a `MemoryStore`: the committed state, and how it is searched."""
+"""The committed state, which outlives a `MemoryStore`, and queries on it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.commit_rules import released_unique_values, require_commit_allowed
+from lcm.control_plane.store.adapter_rules import Downsampler, released_unique_values, require_commit_allowed
 from lcm.control_plane.store.cursors import journal_cursor
-from lcm.control_plane.store.downsample import Downsampler
 from lcm.control_plane.store.port import JournalEntry, Put
 from lcm.control_plane.store.values import comparable, fold, order_key, to_micros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lcm.control_plane.store.commit_rules import Commit
+    from lcm.control_plane.store.adapter_rules import Commit
     from lcm.control_plane.store.port import FieldValue, Kind, Sample, Where
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryDocument:
-    """A document as it lies on the disk."""
+    """A document on the disk."""
 
     revision: int
     body: bytes
@@ -30,7 +29,7 @@ class MemoryDocument:
 
 
 class MemoryDisk:
-    """Holds exactly what is committed. A commit happens at one instant, so it cannot be half there."""
+    """Holds exactly what is committed. A commit happens at one instant, so it is never partial."""
 
     def __init__(self) -> None:
         self._documents: dict[str, dict[str, MemoryDocument]] = {}
@@ -47,7 +46,7 @@ class MemoryDisk:
         document = self.get(kind, document_id)
         return document.revision if document else None
 
-    def held(self, kind: Kind, document_id: str) -> Mapping[str, str]:
+    def unique_values(self, kind: Kind, document_id: str) -> Mapping[str, str]:
         document = self.get(kind, document_id)
         return document.unique if document else {}
 
@@ -55,7 +54,7 @@ class MemoryDisk:
         return self._owners.get((kind.name, field_name, value))
 
     def commit(self, commit: Commit) -> Sequence[str]:
-        """All of it, or `Conflict` or `UniqueViolationError` and nothing."""
+        """Apply all of a commit, or raise and apply nothing."""
         require_commit_allowed(commit, self)
         for write in commit.writes:
             for name, value in released_unique_values(write, self):
@@ -81,37 +80,37 @@ class MemoryDisk:
         return [line.cursor for line in recorded]
 
     def matching(self, kind: Kind, where: Where) -> Iterator[tuple[str, MemoryDocument]]:
-        """The documents that a condition holds for, in no order to rely on."""
+        """The documents that match a condition, in no particular order."""
         for document_id, document in self._documents.get(kind.name, {}).items():
             if _matches(document.fields, where):
                 yield document_id, document
 
-    def journal(self, after: str | None, before: str | None) -> Sequence[JournalEntry]:
-        """The lines between two cursors, oldest first."""
+    def read_journal(self, after: str | None, before: str | None) -> Sequence[JournalEntry]:
+        """The entries between two cursors, oldest first."""
         begin = bisect_right(self._journal, after, key=_cursor) if after is not None else 0
         end = bisect_left(self._journal, before, key=_cursor) if before is not None else len(self._journal)
         return self._journal[begin:end]
 
-    def forget(self, topic: str, through: str, limit: int) -> int:
-        """Drop a topic's oldest lines; says how many."""
-        old = [line.cursor for line in self.journal(None, None) if line.topic == topic and line.cursor <= through]
+    def trim_journal(self, topic: str, through: str, limit: int) -> int:
+        """Delete a topic's oldest entries; returns the number."""
+        old = [line.cursor for line in self.read_journal(None, None) if line.topic == topic and line.cursor <= through]
         dropped = set(old[:limit])
         self._journal = [line for line in self._journal if line.cursor not in dropped]
         return len(dropped)
 
-    def append(self, series: str, samples: Sequence[Sample]) -> None:
+    def append_samples(self, series: str, samples: Sequence[Sample]) -> None:
         rows = self._samples.setdefault(series, [])
         rows += samples
-        rows.sort(key=_at)  # stable: rows of one moment stay as they came
+        rows.sort(key=_at)  # stable: samples of the same time keep their order
 
-    def series(self, series: str) -> Sequence[Sample]:
-        """All rows, oldest first."""
+    def read_samples(self, series: str) -> Sequence[Sample]:
+        """All samples, oldest first."""
         return self._samples.get(series, ())
 
     def downsample(self, series: str, before: int, keep_every_seconds: int) -> int:
         rows = self._samples.get(series, [])
         old = [(number, row.subject, _at(row)) for number, row in enumerate(rows) if _at(row) < before]
-        dropped = set(Downsampler(keep_every_seconds).dropped(old))
+        dropped = set(Downsampler(keep_every_seconds).rows_to_drop(old))
         rows[:] = [row for number, row in enumerate(rows) if number not in dropped]
         return len(dropped)
 

@@ -1,7 +1,7 @@
-"""A store inside one process, for simulations: no threads, no sockets, the same order in every run.
+"""A store in memory, for simulations: no threads, no sockets, the same order in every run.
 
-`MemoryDisk` is what is committed, `MemoryStore` a process's handle on it. An operation happens at one instant, after
-giving other tasks one turn.
+`MemoryDisk` holds what is committed, and `MemoryStore` is a process's handle on it. An operation yields to other tasks
+once and then happens at one instant.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.store import validation
-from lcm.control_plane.store.commit_rules import Commit
+from lcm.control_plane.store.adapter_rules import Commit
 from lcm.control_plane.store.cursors import PagePosition, page_cursor, parse_journal_cursor, parse_page_cursor
 from lcm.control_plane.store.memory.disk import MemoryDisk, MemoryDocument
 from lcm.control_plane.store.port import DocumentPage, Sort, StoredDocument, StoreError, StoreUnavailableError, Where
@@ -29,13 +29,13 @@ __all__ = ["MemoryDisk", "MemoryStore"]
 
 
 class MemoryStore:
-    """One process's handle on a `MemoryDisk`; a new one on the same disk is that process started again."""
+    """A process's handle on a `MemoryDisk`. A new handle on the same disk is the restarted process."""
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         self.disk = disk or MemoryDisk()
         self._catalogue = validation.KindRegistry()
         self._closed: str | None = "the store is not open"
-        self._under_way: dict[int, Commit] = {}
+        self._in_progress: dict[int, Commit] = {}
         self._calls = 0
 
     async def open(self, kinds: Sequence[Kind]) -> None:
@@ -43,37 +43,37 @@ class MemoryStore:
         self._closed = None
 
     async def close(self) -> None:
-        await asyncio.sleep(0)  # commits under way have their turn
+        await asyncio.sleep(0)  # lets commits in progress finish
         self._closed = "the store is closed"
 
     def crash(self) -> None:
-        """End as kill -9 would: of each commit under way chance says whether all of it was made or nothing."""
+        """End like kill -9: each commit in progress is applied completely or not at all, by chance."""
         self._closed = "the process was killed"
-        for commit in self._under_way.values():
+        for commit in self._in_progress.values():
             if clock.rng().random() < 0.5:
-                self._land(commit)
-        self._under_way.clear()
+                self._apply(commit)
+        self._in_progress.clear()
 
     async def check(self) -> None:
-        await self._turn()
+        await self._yield_once()
 
     async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:
         self._catalogue.check(kind)
         validation.check_id(document_id)
-        await self._turn()
+        await self._yield_once()
         return self._stored(kind, document_id)
 
     async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         self._catalogue.check(kind)
         validation.check_ids(document_ids)
-        await self._turn()
+        await self._yield_once()
         found = (self._stored(kind, document_id) for document_id in document_ids)
         return {stored.id: stored for stored in found if stored is not None}
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> StoredDocument | None:
         self._catalogue.check(kind)
         validation.check_unique(kind, field_name, value)
-        await self._turn()
+        await self._yield_once()
         owner = self.disk.owner(kind, field_name, value)
         return self._stored(kind, owner) if owner is not None else None
 
@@ -89,7 +89,7 @@ class MemoryStore:
         where, sort = where or Where(), sort or Sort()
         self._catalogue.check_query(kind, where, limit, sort)
         position = parse_page_cursor(kind, sort, after) if after is not None else None
-        await self._turn()
+        await self._yield_once()
         rows = [
             (_sort_position(sort, document_id, document), document)
             for document_id, document in self.disk.matching(kind, where)
@@ -112,7 +112,7 @@ class MemoryStore:
         where = where or Where()
         self._catalogue.check_query(kind, where)
         validation.check_fields(kind, (*fields, *sums))
-        await self._turn()
+        await self._yield_once()
         groups: dict[tuple[OrderKey, ...], list[MemoryDocument]] = {}
         for _, document in self.disk.matching(kind, where):
             groups.setdefault(tuple(order_key(document.fields.get(name)) for name in fields), []).append(document)
@@ -132,14 +132,14 @@ class MemoryStore:
         self._calls += 1
         call, commit = self._calls, Commit(tuple(writes), tuple(entries), tuple(guards))
         self._require_open()
-        self._under_way[call] = commit
+        self._in_progress[call] = commit
         try:
-            await self._turn()
+            await self._yield_once()
             return self.disk.commit(commit)
         finally:
-            self._under_way.pop(call, None)
+            self._in_progress.pop(call, None)
 
-    async def journal(
+    async def read_journal(
         self,
         *,
         after: str | None = None,
@@ -153,8 +153,8 @@ class MemoryStore:
         for cursor in (after, before):
             if cursor is not None:
                 parse_journal_cursor(cursor)
-        await self._turn()
-        lines = self.disk.journal(after, before)
+        await self._yield_once()
+        lines = self.disk.read_journal(after, before)
         found: list[JournalEntry] = []
         for line in reversed(lines) if newest_first else lines:
             if (not topics or line.topic in topics) and (not subjects or line.subject in subjects):
@@ -163,32 +163,34 @@ class MemoryStore:
                 break
         return found
 
-    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+    async def trim_journal(self, topic: str, *, through: str, limit: int = 1000) -> int:
         validation.check_trim(topic, limit)
         parse_journal_cursor(through)
-        await self._turn()
-        return self.disk.forget(topic, through, limit)
+        await self._yield_once()
+        return self.disk.trim_journal(topic, through, limit)
 
-    async def append(self, series: str, samples: Sequence[Sample]) -> None:
+    async def append_samples(self, series: str, samples: Sequence[Sample]) -> None:
         validation.check_samples(series, samples)
-        await self._turn()
-        self.disk.append(series, samples)
+        await self._yield_once()
+        self.disk.append_samples(series, samples)
 
-    async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
+    async def read_samples(
+        self, series: str, subject: str, *, since: datetime, limit: int = 10_000
+    ) -> Sequence[Sample]:
         validation.check_series_query(series, subject, limit)
         begin = to_micros(since)
-        await self._turn()
-        rows = self.disk.series(series)
+        await self._yield_once()
+        rows = self.disk.read_samples(series)
         return [row for row in rows if row.subject == subject and to_micros(row.at) >= begin][:limit]
 
     async def downsample(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
         validation.check_downsample(series, keep_every_seconds)
         end = to_micros(before)
-        await self._turn()
+        await self._yield_once()
         return self.disk.downsample(series, end, keep_every_seconds)
 
-    async def _turn(self) -> None:
-        """Let others run first; nothing has happened yet if the caller is cancelled here."""
+    async def _yield_once(self) -> None:
+        """Let other tasks run. If the caller is cancelled here, nothing has happened yet."""
         await asyncio.sleep(0)
         self._require_open()
 
@@ -196,11 +198,11 @@ class MemoryStore:
         if self._closed is not None:
             raise StoreUnavailableError(self._closed)
 
-    def _land(self, commit: Commit) -> None:
+    def _apply(self, commit: Commit) -> None:
         try:
             self.disk.commit(commit)
         except StoreError:
-            return  # it lost against another one: nothing was made, and nobody is left to be told
+            return  # it conflicts with another commit, and its caller is gone
 
     def _stored(self, kind: Kind, document_id: str) -> StoredDocument | None:
         document = self.disk.get(kind, document_id)

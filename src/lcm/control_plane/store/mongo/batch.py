@@ -1,4 +1,4 @@
-"""Commits that go into one transaction: judged one after the other on what was read, then written at once."""
+"""Several commits in one transaction: checked one after the other against what was read, then written together."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo import DeleteOne, InsertOne, ReplaceOne
 
-from lcm.control_plane.store.commit_rules import released_unique_values, require_commit_allowed
+from lcm.control_plane.store.adapter_rules import released_unique_values, require_commit_allowed
 from lcm.control_plane.store.cursors import journal_cursor
+from lcm.control_plane.store.mongo.database import HEAD, JOURNAL, META, collection
 from lcm.control_plane.store.mongo.queries import to_mongo
-from lcm.control_plane.store.mongo.schema import HEAD, JOURNAL, META, collection
 from lcm.control_plane.store.port import Put, StoreError
 from lcm.control_plane.store.values import to_micros
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from pymongo.asynchronous.client_session import AsyncClientSession
 
-    from lcm.control_plane.store.commit_rules import Commit
-    from lcm.control_plane.store.mongo.schema import Database
+    from lcm.control_plane.store.adapter_rules import Commit
+    from lcm.control_plane.store.mongo.database import Database
     from lcm.control_plane.store.port import Kind
 
 Operation = InsertOne[dict[str, Any]] | ReplaceOne[dict[str, Any]] | DeleteOne
@@ -28,11 +28,11 @@ _READ_BATCH = 500
 
 
 class CommitBatch:
-    """What the commits read, and what becomes of it.
+    """The documents that the commits read and write.
 
-    Every transaction begins by moving the head: of two at once MongoDB lets only one through. So what is read after it
-    is what the last commit left, unique values need no unique index (which a swap within one commit would break), and
-    the order of cursors is the order of commits.
+    Every transaction starts with an update of the head document: of two concurrent transactions MongoDB lets only one
+    proceed. So later reads see the result of the last commit, unique values need no unique index (which a swap within
+    one commit would violate), and the order of cursors is the order of commits.
     """
 
     def __init__(self, commits: Sequence[Commit]) -> None:
@@ -43,12 +43,12 @@ class CommitBatch:
         self._lines: list[dict[str, Any]] = []
 
     async def run(self, database: Database, session: AsyncClientSession) -> list[Sequence[str] | StoreError]:
-        """Read, judge and write within the session's transaction; gives what each commit's caller is to get."""
+        """Read, check and write in the session's transaction; returns the result or error of each commit."""
         entries = sum(len(commit.entries) for commit in self._commits)
         moves = {"revision": len(self._commits), "cursor": entries}
         head = await database[META].find_one_and_update({"_id": HEAD}, {"$inc": moves}, session=session)
         if head is None:
-            raise StoreError(f"database {database.name} has lost its head document: restore a backup")
+            raise StoreError(f"database {database.name} lacks its head document: restore a backup")
         await self._read(database, session)
         revision, cursor = int(head["revision"]), int(head["cursor"])
         outcomes: list[Sequence[str] | StoreError] = []
@@ -56,11 +56,11 @@ class CommitBatch:
             revision += 1
             try:
                 require_commit_allowed(commit, self)
-            except StoreError as refusal:
-                outcomes.append(refusal)
+            except StoreError as error:
+                outcomes.append(error)
                 continue
             self._apply(commit, revision)
-            outcomes.append(self._tell(commit, cursor))
+            outcomes.append(self._add_journal_entries(commit, cursor))
             cursor += len(commit.entries)
         await self._write(database, session)
         return outcomes
@@ -69,7 +69,7 @@ class CommitBatch:
         found = self._documents.get((collection(kind), document_id))
         return int(found["revision"]) if found else None
 
-    def held(self, kind: Kind, document_id: str) -> Mapping[str, str]:
+    def unique_values(self, kind: Kind, document_id: str) -> Mapping[str, str]:
         found = self._documents.get((collection(kind), document_id))
         return found["unique"] if found else {}
 
@@ -85,12 +85,12 @@ class CommitBatch:
             for row in await _find_by(database, session, name, "_id", list(ids)):
                 self._documents[name, row["_id"]] = row
                 self._owners |= {(name, field, value): row["_id"] for field, value in row["unique"].items()}
-        for (name, field), wanted in self._values_to_look_up().items():
-            for row in await _find_by(database, session, name, f"unique.{field}", list(wanted)):
+        for (name, field), values in self._values_to_look_up().items():
+            for row in await _find_by(database, session, name, f"unique.{field}", list(values)):
                 self._owners[name, field, row["unique"][field]] = row["_id"]
 
     def _values_to_look_up(self) -> dict[tuple[str, str], dict[str, None]]:
-        """Unique values that are to be taken and that none of the documents read so far has."""
+        """Unique values to be written that no document read so far has."""
         values: dict[tuple[str, str], dict[str, None]] = {}
         for put in (write for commit in self._commits for write in commit.writes if isinstance(write, Put)):
             for field, value in put.unique.items():
@@ -110,7 +110,7 @@ class CommitBatch:
                 for field, value in write.unique.items():
                     self._owners[collection(write.kind), field, value] = write.id
 
-    def _tell(self, commit: Commit, cursor: int) -> Sequence[str]:
+    def _add_journal_entries(self, commit: Commit, cursor: int) -> Sequence[str]:
         for number, entry in enumerate(commit.entries, cursor + 1):
             line = {
                 "topic": entry.topic,
@@ -140,10 +140,10 @@ def _write_operation(document_id: str, content: dict[str, Any] | None) -> Operat
 async def _find_by(
     database: Database, session: AsyncClientSession, name: str, field: str, values: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Revision and unique values of the documents whose field is one of these."""
+    """Revision and unique values of the documents whose field has one of these values."""
     rows: list[dict[str, Any]] = []
     for begin in range(0, len(values), _READ_BATCH):
-        wanted = {field: {"$in": list(values[begin : begin + _READ_BATCH])}}
-        found = database[name].find(wanted, {"revision": 1, "unique": 1}, session=session, batch_size=_READ_BATCH)
-        rows += await found.to_list()
+        query = {field: {"$in": list(values[begin : begin + _READ_BATCH])}}
+        cursor = database[name].find(query, {"revision": 1, "unique": 1}, session=session, batch_size=_READ_BATCH)
+        rows += await cursor.to_list()
     return rows

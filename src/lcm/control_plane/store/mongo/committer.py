@@ -1,4 +1,4 @@
-"""The one task of a process that commits: what waits together goes into one transaction."""
+"""The only task of a process that commits. Waiting commits share one transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from lcm.control_plane.store.mongo.batch import CommitBatch
-from lcm.control_plane.store.mongo.errors import translate_error
+from lcm.control_plane.store.mongo.database import translate_error
 from lcm.control_plane.store.port import StoreError, StoreUnavailableError
 from lcm.core.backoff import Backoff
 
@@ -20,52 +20,52 @@ if TYPE_CHECKING:
 
     from pymongo.asynchronous.client_session import AsyncClientSession
 
-    from lcm.control_plane.store.commit_rules import Commit
-    from lcm.control_plane.store.mongo.schema import Database
+    from lcm.control_plane.store.adapter_rules import Commit
+    from lcm.control_plane.store.mongo.database import Database
 
 MAX_BATCH = 64
 
-# Control planes that collide on the head come back spread out.
-_BACKOFF = Backoff(base=0.005, multiplier=2.0, longest=0.5, jitter=0.8)
+# Spreads out control planes that collide on the head document.
+_BACKOFF = Backoff(base=0.005, multiplier=2.0, max_delay=0.5, jitter=0.8)
 
 
 class _Job(NamedTuple):
     commit: Commit
-    answer: asyncio.Future[Sequence[str]]
+    future: asyncio.Future[Sequence[str]]
 
 
 class Committer:
-    """Takes commits in the order they came, up to 64 of them in one transaction, one transaction at a time."""
+    """Runs commits in order, up to 64 in one transaction, one transaction at a time."""
 
-    def __init__(self, database: Database, timeout: float, seen: Callable[[AsyncClientSession], None]) -> None:
+    def __init__(self, database: Database, timeout: float, on_commit: Callable[[AsyncClientSession], None]) -> None:
         self._database = database
         self._timeout = timeout
-        self._seen = seen
+        self._on_commit = on_commit
         self._jobs: asyncio.Queue[_Job | None] = asyncio.Queue()
-        self._ended = False
+        self._closed = False
         self._task = asyncio.create_task(self._serve(), name=f"store-committer {database.name}")
 
     async def commit(self, commit: Commit) -> Sequence[str]:
-        """Have it committed; durable when this returns."""
-        if self._ended:
+        """Queue a commit and wait until it is durable."""
+        if self._closed:
             raise StoreUnavailableError("the store is closed")
-        answer: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
-        self._jobs.put_nowait(_Job(commit, answer))
-        return await answer
+        future: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
+        self._jobs.put_nowait(_Job(commit, future))
+        return await future
 
     async def close(self) -> None:
-        """Finish what was asked for."""
-        if not self._ended:
-            self._ended = True
+        """Finish the waiting commits."""
+        if not self._closed:
+            self._closed = True
             self._jobs.put_nowait(None)
         await asyncio.wait([self._task])
 
     async def _serve(self) -> None:
-        going_on = True
-        while going_on:
-            batch, going_on = await self._next_batch()
-            # Whoever gave up before it began is spared the work.
-            waiting = [job for job in batch if not job.answer.done()]
+        running = True
+        while running:
+            batch, running = await self._next_batch()
+            # Skip commits whose callers have given up.
+            waiting = [job for job in batch if not job.future.done()]
             if waiting:
                 outcomes = await self._perform([job.commit for job in waiting])
                 for job, outcome in zip(waiting, outcomes, strict=True):
@@ -87,11 +87,11 @@ class Committer:
                 return await self._until_done(commits)
         except PyMongoError as error:
             return [translate_error(error)] * len(commits)
-        except Exception as error:  # noqa: BLE001 - those who asked get it; the task must go on for the others
+        except Exception as error:  # noqa: BLE001 - the callers get it; the task must go on
             return [error] * len(commits)
 
     async def _until_done(self, commits: Sequence[Commit]) -> Sequence[Any]:
-        """Repeat a transaction that certainly did not happen; the driver's timeout ends this."""
+        """Retry a transaction that certainly did not happen, until the driver's timeout."""
         retries = 0
         while True:
             try:
@@ -114,11 +114,11 @@ class Committer:
             await session.abort_transaction()
             raise
         await self._finish(session)
-        self._seen(session)
+        self._on_commit(session)
         return outcomes
 
     async def _finish(self, session: AsyncClientSession) -> None:
-        """Ask again while it is not known whether the transaction happened: MongoDB remembers the answer."""
+        """Commit, and retry while the outcome is unknown: MongoDB remembers the outcome of a transaction."""
         retries = 0
         while True:
             try:
@@ -132,9 +132,9 @@ class Committer:
 
 
 def _resolve_future(job: _Job, outcome: Any) -> None:
-    if job.answer.done():
+    if job.future.done():
         return
     if isinstance(outcome, Exception):
-        job.answer.set_exception(outcome)
+        job.future.set_exception(outcome)
     else:
-        job.answer.set_result(outcome)
+        job.future.set_result(outcome)

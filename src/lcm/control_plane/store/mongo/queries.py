@@ -1,6 +1,6 @@
-"""Questions of the port in MongoDB's language.
+"""Queries of the port as MongoDB filters.
 
-MongoDB orders null, numbers, text, booleans as the port does; $gt and the like compare within one of these only.
+MongoDB orders null, numbers, text and booleans as the port does. $gt and the like compare values of one type only.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lcm.control_plane.store.mongo.schema import grouped_index
+from lcm.control_plane.store.mongo.database import grouped_index
 from lcm.control_plane.store.values import fold, order_key
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ _TYPES = ("null", "number", "string", "bool")  # in their order, as values.order
 
 
 def to_mongo(put: Put, revision: int) -> Filter:
-    """A document as it is kept. The body is bytes: nobody decodes it on the way."""
+    """A document as it is stored. The body is bytes, so that it is never decoded on the way."""
     texts = {f"t_{name}": fold(value) for name, value in put.fields.items() if isinstance(value, str)}
     fields = {f"f_{name}": value for name, value in put.fields.items()}
     return {"_id": put.id, "revision": revision, **fields, **texts, "unique": dict(put.unique), "body": bytes(put.body)}
 
 
 def conditions(where: Where) -> list[Filter]:
-    """All of which must hold."""
+    """The filters of a condition, all of which must be true."""
     return [
         *({f"f_{name}": {"$in": list(values)}} for name, values in where.any_of.items()),
         *({f"f_{name}": {"$nin": list(values)}} for name, values in where.none_of.items()),
@@ -41,12 +41,12 @@ def conditions(where: Where) -> list[Filter]:
 
 
 def all_of(filters: Sequence[Filter]) -> Filter:
-    """One filter of many."""
+    """One filter that requires all of them."""
     return {"$and": list(filters)} if filters else {}
 
 
 def after_position(sort: Sort, position: PagePosition) -> Filter:
-    """What comes after a position in the order."""
+    """The documents after a position in the order."""
     operator = "$lt" if sort.descending else "$gt"
     if sort.by is None:
         return {"_id": {operator: position.id}}
@@ -57,14 +57,14 @@ def after_position(sort: Sort, position: PagePosition) -> Filter:
     if value is not None:
         branches.append({field: {operator: value}})
     if "null" in others:
-        branches.append({field: None})  # a field declared later is missing in older documents, which counts as None
+        branches.append({field: None})  # older documents lack a field that was declared later, which counts as None
     if named := [name for name in others if name != "null"]:
         branches.append({field: {"$type": named}})
     return {"$or": branches}
 
 
 def sort_order(sort: Sort) -> list[tuple[str, int]]:
-    """The order of a list."""
+    """The sort order of a list."""
     direction = -1 if sort.descending else 1
     return [*([(f"f_{sort.by}", direction)] if sort.by else []), ("_id", direction)]
 
@@ -77,6 +77,6 @@ def count_pipeline(fields: Sequence[str], where: Where, sums: Sequence[str]) -> 
 
 
 def count_hint(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> str | None:
-    """The index that holds all that a count needs: MongoDB would not choose it by itself without a condition."""
+    """The index that covers a count. Without a condition, MongoDB would not choose it."""
     needed = {*fields, *sums, *where.any_of, *where.none_of, *where.at_least, *where.below}
     return grouped_index(kind) if needed and needed <= set(kind.grouped) and not where.contains else None

@@ -1,4 +1,4 @@
-"""The store in MongoDB: for production, and for several control planes at once."""
+"""The store in MongoDB: for production, and for several control planes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
 from lcm.control_plane.store import validation
-from lcm.control_plane.store.commit_rules import Commit
+from lcm.control_plane.store.adapter_rules import Commit, Downsampler
 from lcm.control_plane.store.cursors import (
     PagePosition,
     journal_cursor,
@@ -20,11 +20,9 @@ from lcm.control_plane.store.cursors import (
     parse_journal_cursor,
     parse_page_cursor,
 )
-from lcm.control_plane.store.downsample import Downsampler
 from lcm.control_plane.store.mongo import queries
 from lcm.control_plane.store.mongo.committer import Committer
-from lcm.control_plane.store.mongo.errors import translated_errors
-from lcm.control_plane.store.mongo.schema import (
+from lcm.control_plane.store.mongo.database import (
     JOURNAL,
     META,
     SAMPLES,
@@ -32,6 +30,7 @@ from lcm.control_plane.store.mongo.schema import (
     migrate,
     prepare_kind,
     require_replica_set,
+    translated_errors,
 )
 from lcm.control_plane.store.port import (
     DocumentPage,
@@ -52,17 +51,17 @@ if TYPE_CHECKING:
 
     from pymongo.asynchronous.client_session import AsyncClientSession
 
-    from lcm.control_plane.store.mongo.schema import Database
+    from lcm.control_plane.store.mongo.database import Database
     from lcm.control_plane.store.port import Delete, FieldValue, Guard, Kind, NewJournalEntry, Put
 
     CountGroup: TypeAlias = tuple[tuple[FieldValue, ...], int, tuple[float, ...]]
 
-_DECODE_BATCH = 500  # more at once would hold up the event loop
+_DECODE_BATCH = 500  # larger batches would block the event loop
 _CHECK_ID = "check"
 
 
 class MongoStore:
-    """See `Store`. No call takes much longer than `timeout` seconds; losing the primary for less is not noticed."""
+    """See `Store`. No call takes much longer than `timeout` seconds. A shorter loss of the primary is not noticed."""
 
     def __init__(self, uri: str, database: str = "lcm", *, timeout: float = 20.0) -> None:
         self._uri = uri
@@ -79,8 +78,8 @@ class MongoStore:
         try:
             client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(self._uri, appname="lcm")
         except (PyMongoError, ValueError) as error:
-            # The driver's text may quote the address, which may hold a password.
-            raise StoreError(f"the address of MongoDB cannot be used ({type(error).__name__})") from None
+            # The driver's message may quote the URI, which may contain a password.
+            raise StoreError(f"the MongoDB URI is invalid ({type(error).__name__})") from None
         majority = {"read_concern": ReadConcern("majority"), "write_concern": WriteConcern("majority")}
         database: Database = client.get_database(self._name, **majority)  # type: ignore[arg-type]
         try:
@@ -92,7 +91,7 @@ class MongoStore:
         except BaseException:
             await client.close()
             raise
-        self._database, self._committer = database, Committer(database, self._timeout, self._saw)
+        self._database, self._committer = database, Committer(database, self._timeout, self._remember_times)
 
     async def close(self) -> None:
         if self._committer is not None:
@@ -117,14 +116,14 @@ class MongoStore:
     async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         self._catalogue.check(kind)
         validation.check_ids(document_ids)
-        wanted, found = list(dict.fromkeys(document_ids)), []
-        for begin in range(0, len(wanted), _DECODE_BATCH):
-            some = wanted[begin : begin + _DECODE_BATCH]
+        ids, documents = list(dict.fromkeys(document_ids)), []
+        for begin in range(0, len(ids), _DECODE_BATCH):
+            batch = ids[begin : begin + _DECODE_BATCH]
             rows = await self._rows(
-                collection(kind), [{"_id": {"$in": some}}], [("_id", 1)], len(some), projection=_DOCUMENT_PROJECTION
+                collection(kind), [{"_id": {"$in": batch}}], [("_id", 1)], len(batch), projection=_DOCUMENT_PROJECTION
             )
-            found += [_to_stored(row) for row in rows]
-        return {stored.id: stored for stored in found}
+            documents += [_to_stored(row) for row in rows]
+        return {document.id: document for document in documents}
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> StoredDocument | None:
         self._catalogue.check(kind)
@@ -168,9 +167,9 @@ class MongoStore:
         where = where or Where()
         self._catalogue.check_query(kind, where)
         validation.check_fields(kind, (*fields, *sums))
-        # A summary reads every key of its index: many who look at the same page at once must not each cause that.
-        question = (kind.name, tuple(fields), repr(where), tuple(sums))
-        return await self._counts.ask(question, lambda: self._count(kind, fields, where, sums))
+        # A count reads every key of its index: concurrent requests for the same count share one query.
+        key = (kind.name, tuple(fields), repr(where), tuple(sums))
+        return await self._counts.run(key, lambda: self._count(kind, fields, where, sums))
 
     async def _count(
         self, kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]
@@ -199,7 +198,7 @@ class MongoStore:
             raise StoreUnavailableError("the store is not open")
         return await self._committer.commit(Commit(tuple(writes), tuple(entries), tuple(guards)))
 
-    async def journal(
+    async def read_journal(
         self,
         *,
         after: str | None = None,
@@ -216,7 +215,7 @@ class MongoStore:
         if before is not None:
             filters.append({"_id": {"$lt": parse_journal_cursor(before)}})
         filters += [
-            {name: {"$in": list(wanted)}} for name, wanted in (("topic", topics), ("subject", subjects)) if wanted
+            {name: {"$in": list(values)}} for name, values in (("topic", topics), ("subject", subjects)) if values
         ]
         rows = await self._rows(JOURNAL, filters, [("_id", -1 if newest_first else 1)], limit)
         return [
@@ -224,7 +223,7 @@ class MongoStore:
             for row in rows
         ]
 
-    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+    async def trim_journal(self, topic: str, *, through: str, limit: int = 1000) -> int:
         validation.check_trim(topic, limit)
         old: list[queries.Filter] = [{"topic": topic, "_id": {"$lte": parse_journal_cursor(through)}}]
         rows = await self._rows(JOURNAL, old, [("_id", 1)], limit, projection={"_id": 1})
@@ -232,7 +231,7 @@ class MongoStore:
             numbers = [row["_id"] for row in rows]
             return (await database[JOURNAL].delete_many({"_id": {"$in": numbers}}, session=session)).deleted_count
 
-    async def append(self, series: str, samples: Sequence[Sample]) -> None:
+    async def append_samples(self, series: str, samples: Sequence[Sample]) -> None:
         validation.check_samples(series, samples)
         rows = [
             {"series": series, "subject": sample.subject, "at": to_micros(sample.at), "body": bytes(sample.body)}
@@ -242,7 +241,9 @@ class MongoStore:
             async with self._reading() as (database, session):
                 await database[SAMPLES].insert_many(rows, session=session)
 
-    async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
+    async def read_samples(
+        self, series: str, subject: str, *, since: datetime, limit: int = 10_000
+    ) -> Sequence[Sample]:
         validation.check_series_query(series, subject, limit)
         filters = [{"series": series, "subject": subject, "at": {"$gte": to_micros(since)}}]
         rows = await self._rows(SAMPLES, filters, [("at", 1), ("_id", 1)], limit)
@@ -250,16 +251,16 @@ class MongoStore:
 
     async def downsample(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
         validation.check_downsample(series, keep_every_seconds)
-        thinner, dropped = Downsampler(keep_every_seconds), 0
+        downsampler, dropped = Downsampler(keep_every_seconds), 0
         old = {"series": series, "at": {"$lt": to_micros(before)}}
         filters: list[queries.Filter] = [old]
         order = [("at", 1), ("_id", 1)]
         while rows := await self._rows(SAMPLES, filters, order, _DECODE_BATCH, projection={"subject": 1, "at": 1}):
             at, number = rows[-1]["at"], rows[-1]["_id"]
             filters = [old, {"at": {"$gte": at}}, {"$or": [{"at": {"$gt": at}}, {"_id": {"$gt": number}}]}]
-            victims = thinner.dropped((row["_id"], row["subject"], row["at"]) for row in rows)
+            row_ids = downsampler.rows_to_drop((row["_id"], row["subject"], row["at"]) for row in rows)
             async with self._reading() as (database, session):
-                deleted = await database[SAMPLES].delete_many({"_id": {"$in": victims}}, session=session)
+                deleted = await database[SAMPLES].delete_many({"_id": {"$in": row_ids}}, session=session)
             dropped += deleted.deleted_count
         return dropped
 
@@ -278,7 +279,7 @@ class MongoStore:
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[tuple[Database, AsyncClientSession]]:
-        """A session that sees what this process wrote, also when another server has become primary since."""
+        """A session that sees what this process wrote, even if another server has become primary since."""
         if self._database is None:
             raise StoreUnavailableError("the store is not open")
         with translated_errors(), pymongo.timeout(self._timeout):
@@ -289,7 +290,7 @@ class MongoStore:
                     session.advance_operation_time(operation_time)
                 yield self._database, session
 
-    def _saw(self, session: AsyncClientSession) -> None:
+    def _remember_times(self, session: AsyncClientSession) -> None:
         if session.cluster_time is not None and session.operation_time is not None:
             self._latest = session.cluster_time, session.operation_time
 

@@ -1,8 +1,7 @@
-"""A copy of an SQLite store while a control plane uses it: `python -m lcm.control_plane.store.sqlite.backup FROM TO`.
+"""Copies an SQLite store that is in use: `python -m lcm.control_plane.store.sqlite.backup FROM TO`.
 
-The newest changes stand in a second file beside the store, the log, until they are moved over. A plain copy of the
-store alone lacks them, and one of both may be torn. This reads both as one, as they were at one moment, and nobody has
-to wait for it.
+The newest changes are in a second file, the write-ahead log, until a checkpoint. A plain copy of the store file lacks
+them, and a copy of both files may be inconsistent. This backup reads both at one point in time and blocks no writer.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.sqlite.schema import APPLICATION_ID
+from lcm.control_plane.store.sqlite.database import APPLICATION_ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,16 +22,16 @@ OK, FAILED, WRONG_USAGE = 0, 1, 2
 
 
 class BackupError(Exception):
-    """There is no copy; the text says why."""
+    """The backup failed; the message gives the cause."""
 
 
 def back_up(source: Path, target: Path) -> int:
-    """Copy the store to a file that must not exist yet, check the copy, and say how many bytes it has."""
+    """Copy the store to a file that must not exist yet, and check the copy; returns its size in bytes."""
     if target.exists():
-        raise BackupError(f"{target} exists: name a file that does not")
+        raise BackupError(f"{target} already exists: choose another file")
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        # For its owner alone from the first byte on: there are tokens and encrypted secrets in it.
+        # Readable by its owner only from the first byte on: it contains tokens and encrypted secrets.
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         _copy(source, draft)
         draft.rename(target)
@@ -46,21 +45,21 @@ def back_up(source: Path, target: Path) -> int:
 
 
 def _copy(source: Path, draft: Path) -> None:
-    """Read only: a connection that could write might move the log over beside the one that does."""
-    reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
-    writing = sqlite3.connect(draft)
+    """Opens the source read-only: a connection that can write might checkpoint beside the writer."""
+    reader = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
+    writer = sqlite3.connect(draft)
     try:
-        (application,) = reading.execute("PRAGMA application_id").fetchone()
+        (application,) = reader.execute("PRAGMA application_id").fetchone()
         if application != APPLICATION_ID:
-            raise BackupError(f"{source} is not a store of LCM")
-        reading.backup(writing)  # in one step, so under one look at the file
-        writing.execute("PRAGMA journal_mode = DELETE")  # the copy is one file
-        (verdict,) = writing.execute("PRAGMA integrity_check(1)").fetchone()
+            raise BackupError(f"{source} is not an LCM store")
+        reader.backup(writer)  # in one step, so from one point in time
+        writer.execute("PRAGMA journal_mode = DELETE")  # the copy is one file
+        (verdict,) = writer.execute("PRAGMA integrity_check(1)").fetchone()
         if verdict != "ok":
-            raise BackupError(f"the copy of {source} is damaged: {verdict}")
+            raise BackupError(f"the copy of {source} is corrupt: {verdict}")
     finally:
-        writing.close()
-        reading.close()
+        writer.close()
+        reader.close()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,27 +1,27 @@
-"""One commit on the writer's connection, inside its savepoint."""
+"""Applies one commit on the writer's connection, inside a savepoint."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.store.commit_rules import released_unique_values, require_commit_allowed
+from lcm.control_plane.store.adapter_rules import released_unique_values, require_commit_allowed
 from lcm.control_plane.store.cursors import journal_cursor
 from lcm.control_plane.store.port import Put
+from lcm.control_plane.store.sqlite.database import body_table, document_table
 from lcm.control_plane.store.sqlite.queries import folded_column, to_column
-from lcm.control_plane.store.sqlite.schema import body_table, document_table
 from lcm.control_plane.store.values import to_micros
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
 
-    from lcm.control_plane.store.commit_rules import Commit
+    from lcm.control_plane.store.adapter_rules import Commit
     from lcm.control_plane.store.port import Delete, Kind
 
 
 def apply_commit(connection: sqlite3.Connection, commit: Commit) -> Sequence[str]:
-    """Check and write it; gives the cursors of its entries."""
+    """Check and write a commit; returns the cursors of its entries."""
     view = _ConnectionView(connection)
     require_commit_allowed(commit, view)
     revision, cursor = connection.execute(
@@ -47,7 +47,7 @@ def apply_commit(connection: sqlite3.Connection, commit: Commit) -> Sequence[str
 
 
 class _ConnectionView:
-    """The documents as the commits before this one left them, also those of the same transaction."""
+    """The documents after the previous commits, including those of the same transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class _ConnectionView:
         row = self._connection.execute(sql, (document_id,)).fetchone()
         return row[0] if row else None
 
-    def held(self, kind: Kind, document_id: str) -> Mapping[str, str]:
+    def unique_values(self, kind: Kind, document_id: str) -> Mapping[str, str]:
         if not kind.unique:
             return {}
         sql = "SELECT field, value FROM uniques WHERE kind = ? AND owner = ?"
@@ -85,7 +85,7 @@ def _write(connection: sqlite3.Connection, write: Put | Delete, revision: int) -
         number, *present = connection.execute(statements.fields, (write.id,)).fetchone()
         connection.execute(statements.update_body, (write.body, number))
         if tuple(present) == columns:
-            # Naming a column in an UPDATE writes its indexes again, changed or not: most writes leave them all alone.
+            # An UPDATE rewrites the indexes of every column it names, changed or not. Most writes change no field.
             connection.execute(statements.update_revision, (revision, number))
         else:
             connection.execute(statements.update, (revision, *columns, *texts, number))
@@ -97,7 +97,7 @@ def _write(connection: sqlite3.Connection, write: Put | Delete, revision: int) -
 
 
 class _Statements:
-    """A kind's SQL, put together once."""
+    """The SQL of a kind, built once."""
 
     def __init__(self, kind: Kind) -> None:
         name, apart = document_table(kind), body_table(kind)

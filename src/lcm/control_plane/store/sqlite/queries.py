@@ -1,7 +1,7 @@
-"""Questions of the port as SQL.
+"""Queries of the port as SQL.
 
-None is kept as minus infinity, which no caller can store: below every other value and equal to itself, so that order,
-paging and conditions need no case for NULL. A boolean is kept as one byte: above text, and no number.
+None is stored as minus infinity, which callers cannot store: below every other value and equal to itself, so that
+sorting, paging and conditions need no special case for NULL. A boolean is stored as one byte: above text, not a number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from lcm.control_plane.store.sqlite.schema import body_table, document_table
+from lcm.control_plane.store.sqlite.database import body_table, document_table
 from lcm.control_plane.store.values import fold
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TEXT_END = b""
 
 
 def to_column(value: FieldValue) -> Column:
-    """A value as it is kept."""
+    """A value as it is stored."""
     if value is None:
         return NONE_COLUMN
     if isinstance(value, bool):
@@ -36,27 +36,27 @@ def to_column(value: FieldValue) -> Column:
 
 
 def from_column(column: Column) -> FieldValue:
-    """The value that is kept so."""
+    """The value of a column."""
     if isinstance(column, bytes):
         return column == b"\x01"
     return None if column == NONE_COLUMN else column
 
 
 def folded_column(value: FieldValue) -> str | None:
-    """What `contains` looks into."""
+    """The text that `contains` searches."""
     return fold(value) if isinstance(value, str) else None
 
 
 @dataclass(slots=True)
 class SqlQuery:
-    """SQL and its parameters."""
+    """SQL with its parameters."""
 
     sql: str
     parameters: list[Column] = field(default_factory=list)
 
 
 def page_query(kind: Kind, where: Where, sort: Sort, position: PagePosition | None, limit: int) -> SqlQuery:
-    """Rows (id, revision, body, value sorted by). The page is found first: no body is carried through a sort."""
+    """Rows (id, revision, body, sort value). The inner query selects the page first, so that no body is sorted."""
     direction, beyond = ("DESC", "<") if sort.descending else ("ASC", ">")
     condition = _conditions(where)
     if position is not None and sort.by:
@@ -72,19 +72,20 @@ def page_query(kind: Kind, where: Where, sort: Sort, position: PagePosition | No
     sql = (
         f"SELECT d.id, d.revision, b.body, {value}"  # noqa: S608 - names come from declared kinds, checked when opened
         f" FROM (SELECT n FROM {document_table(kind)} WHERE {condition.sql} ORDER BY {inner} LIMIT ?) AS page"
-        f" CROSS JOIN {document_table(kind)} AS d ON d.n = page.n JOIN {body_table(kind)} AS b ON b.n = page.n ORDER BY {outer}"
+        f" CROSS JOIN {document_table(kind)} AS d ON d.n = page.n"
+        f" JOIN {body_table(kind)} AS b ON b.n = page.n ORDER BY {outer}"
     )
     return SqlQuery(sql, [*condition.parameters, limit])
 
 
 def count_query(kind: Kind, fields: Sequence[str], where: Where, sums: Sequence[str]) -> SqlQuery:
-    """Rows of the fields' values, the count, the sums."""
+    """Rows (values of the fields, count, sums)."""
     condition = _conditions(where)
     groups = ", ".join(f"f_{name}" for name in fields)
     totals = [f"TOTAL(CASE WHEN f_{name} > -9e999 AND f_{name} < '' THEN f_{name} END)" for name in sums]
     selected = ", ".join([*(f"f_{name}" for name in fields), "COUNT(*)", *totals])
     sql = f"SELECT {selected} FROM {document_table(kind)} WHERE {condition.sql}"  # noqa: S608 - as above
-    # Without GROUP BY an empty table would give one row, a group that nobody is in.
+    # Without GROUP BY an empty table would return one row for an empty group.
     return SqlQuery(f"{sql} GROUP BY {groups}" if fields else f"{sql} HAVING COUNT(*) > 0", condition.parameters)
 
 
@@ -96,7 +97,7 @@ def journal_query(
     newest_first: bool,
     limit: int,
 ) -> SqlQuery:
-    """Rows (cursor, topic, subject, at, body). Each subject, or topic, is read from its own index up to the limit."""
+    """Rows (cursor, topic, subject, at, body). Each subject or topic is read from its index up to the limit."""
     direction = "DESC" if newest_first else "ASC"
     shared = SqlQuery("1")
     if after is not None:
@@ -111,12 +112,12 @@ def journal_query(
     column = "subject" if subjects else "topic"
     branches: list[str] = []
     parameters: list[Column] = []
-    wanted: list[list[Column]] = [[one] for one in sorted(set(subjects or topics))]
-    for own in wanted or [[]]:
-        condition = f"{column} = ? AND {shared.sql}" if own else shared.sql
-        parameters += [*own, *shared.parameters, limit]
+    keys: list[list[Column]] = [[key] for key in sorted(set(subjects or topics))]
+    for key in keys or [[]]:
+        condition = f"{column} = ? AND {shared.sql}" if key else shared.sql
+        parameters += [*key, *shared.parameters, limit]
         branches.append(
-            "SELECT * FROM (SELECT cursor, topic, subject, at, body FROM journal"  # noqa: S608 - our own words
+            "SELECT * FROM (SELECT cursor, topic, subject, at, body FROM journal"  # noqa: S608 - only constants
             f" WHERE {condition} ORDER BY cursor {direction} LIMIT ?)"
         )
     return SqlQuery(f"{' UNION ALL '.join(branches)} ORDER BY cursor {direction} LIMIT ?", [*parameters, limit])

@@ -1,4 +1,4 @@
-"""The store in one SQLite file: the default, for one control plane."""
+"""The store in one SQLite file: the default, for a single control plane."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, TypeVar
 
 from lcm.control_plane.store import validation
-from lcm.control_plane.store.commit_rules import Commit
+from lcm.control_plane.store.adapter_rules import Commit, Downsampler
 from lcm.control_plane.store.cursors import (
     PagePosition,
     journal_cursor,
@@ -15,7 +15,6 @@ from lcm.control_plane.store.cursors import (
     parse_journal_cursor,
     parse_page_cursor,
 )
-from lcm.control_plane.store.downsample import Downsampler
 from lcm.control_plane.store.port import (
     DocumentPage,
     JournalEntry,
@@ -26,10 +25,15 @@ from lcm.control_plane.store.port import (
     Where,
 )
 from lcm.control_plane.store.sqlite.commit import apply_commit
-from lcm.control_plane.store.sqlite.errors import translate_error
-from lcm.control_plane.store.sqlite.lock import ProcessLock
+from lcm.control_plane.store.sqlite.database import (
+    PROBE_WRITE,
+    ProcessLock,
+    body_table,
+    document_table,
+    open_writer,
+    translate_error,
+)
 from lcm.control_plane.store.sqlite.queries import count_query, from_column, journal_query, page_query
-from lcm.control_plane.store.sqlite.schema import PROBE_WRITE, body_table, document_table, open_writer
 from lcm.control_plane.store.sqlite.threads import ReaderPool, WriterThread
 from lcm.control_plane.store.values import from_micros, order_key, to_micros
 
@@ -45,11 +49,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DOWNSAMPLE_BATCH = 1_000
-_MAX_IDS_PER_QUERY = 500  # well below the number of parameters that any SQLite takes
+_MAX_IDS_PER_QUERY = 500  # well below the number of parameters that any SQLite accepts
 
 
 class SqliteStore:
-    """See `Store`. No call takes longer than `timeout` seconds; a commit given up then may still happen."""
+    """See `Store`. No call takes longer than `timeout` seconds. A commit that timed out may still happen."""
 
     def __init__(self, path: Path, *, timeout: float = 30.0) -> None:
         self._path = path
@@ -65,7 +69,7 @@ class SqliteStore:
         self._writer, self._readers = WriterThread(self._path, connection), ReaderPool(self._path)
 
     async def close(self) -> None:
-        # Readers first: the last connection to go tidies up the log, and only the writer's can.
+        # Readers first: the last connection to close checkpoints the log, and only the writer's can.
         if self._readers is not None:
             await self._readers.close()
         if self._writer is not None:
@@ -88,15 +92,15 @@ class SqliteStore:
     async def get_many(self, kind: Kind, document_ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         self._catalogue.check(kind)
         validation.check_ids(document_ids)
-        wanted, found = list(dict.fromkeys(document_ids)), []
-        for begin in range(0, len(wanted), _MAX_IDS_PER_QUERY):
-            some = wanted[begin : begin + _MAX_IDS_PER_QUERY]
-            found += await self._rows(
+        ids, rows = list(dict.fromkeys(document_ids)), []
+        for begin in range(0, len(ids), _MAX_IDS_PER_QUERY):
+            batch = ids[begin : begin + _MAX_IDS_PER_QUERY]
+            rows += await self._rows(
                 f"SELECT d.id, d.revision, b.body FROM {_with_bodies(kind)}"  # noqa: S608 - a declared kind
-                f" WHERE d.id IN ({', '.join('?' * len(some))})",
-                some,
+                f" WHERE d.id IN ({', '.join('?' * len(batch))})",
+                batch,
             )
-        return {row[0]: StoredDocument(*row) for row in found}
+        return {row[0]: StoredDocument(*row) for row in rows}
 
     async def get_unique(self, kind: Kind, field_name: str, value: str) -> StoredDocument | None:
         self._catalogue.check(kind)
@@ -120,7 +124,7 @@ class SqliteStore:
         where, sort = where or Where(), sort or Sort()
         self._catalogue.check_query(kind, where, limit, sort)
         position = parse_page_cursor(kind, sort, after) if after is not None else None
-        rows = await self._ask(page_query(kind, where, sort, position, limit + 1))
+        rows = await self._query(page_query(kind, where, sort, position, limit + 1))
         items = [StoredDocument(document_id, revision, body) for document_id, revision, body, _ in rows[:limit]]
         if len(rows) <= limit:
             return DocumentPage(items, None)
@@ -133,7 +137,7 @@ class SqliteStore:
         where, width = where or Where(), len(fields)
         self._catalogue.check_query(kind, where)
         validation.check_fields(kind, (*fields, *sums))
-        rows = await self._ask(count_query(kind, fields, where, sums))
+        rows = await self._query(count_query(kind, fields, where, sums))
         groups = [(tuple(map(from_column, row[:width])), row[width], tuple(row[width + 1 :])) for row in rows]
         return sorted(groups, key=lambda group: [order_key(value) for value in group[0]])
 
@@ -144,7 +148,7 @@ class SqliteStore:
         commit = Commit(tuple(writes), tuple(entries), tuple(guards))
         return await self._write(lambda connection: apply_commit(connection, commit))
 
-    async def journal(
+    async def read_journal(
         self,
         *,
         after: str | None = None,
@@ -157,13 +161,13 @@ class SqliteStore:
         validation.check_journal_query(topics, subjects, limit)
         begin = parse_journal_cursor(after) if after is not None else None
         end = parse_journal_cursor(before) if before is not None else None
-        rows = await self._ask(journal_query(begin, end, topics, subjects, newest_first, limit))
+        rows = await self._query(journal_query(begin, end, topics, subjects, newest_first, limit))
         return [
             JournalEntry(journal_cursor(number), topic, subject, body, from_micros(at))
             for number, topic, subject, at, body in rows
         ]
 
-    async def forget(self, topic: str, *, through: str, limit: int = 1000) -> int:
+    async def trim_journal(self, topic: str, *, through: str, limit: int = 1000) -> int:
         validation.check_trim(topic, limit)
         sql = (
             "DELETE FROM journal WHERE cursor IN"
@@ -172,13 +176,15 @@ class SqliteStore:
         parameters = (topic, parse_journal_cursor(through), limit)
         return await self._write(lambda connection: connection.execute(sql, parameters).rowcount)
 
-    async def append(self, series: str, samples: Sequence[Sample]) -> None:
+    async def append_samples(self, series: str, samples: Sequence[Sample]) -> None:
         validation.check_samples(series, samples)
         rows = [(series, sample.subject, to_micros(sample.at), sample.body) for sample in samples]
         sql = "INSERT INTO samples (series, subject, at, body) VALUES (?, ?, ?, ?)"
         await self._write(lambda connection: connection.executemany(sql, rows).rowcount)
 
-    async def series(self, series: str, subject: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
+    async def read_samples(
+        self, series: str, subject: str, *, since: datetime, limit: int = 10_000
+    ) -> Sequence[Sample]:
         validation.check_series_query(series, subject, limit)
         rows = await self._rows(
             "SELECT at, body FROM samples WHERE series = ? AND subject = ? AND at >= ? ORDER BY at, n LIMIT ?",
@@ -188,7 +194,7 @@ class SqliteStore:
 
     async def downsample(self, series: str, *, before: datetime, keep_every_seconds: int) -> int:
         validation.check_downsample(series, keep_every_seconds)
-        thinner, end, dropped = Downsampler(keep_every_seconds), to_micros(before), 0
+        downsampler, end, dropped = Downsampler(keep_every_seconds), to_micros(before), 0
         at, number = -(2**63), 0
         while rows := await self._rows(
             "SELECT n, subject, at FROM samples WHERE series = ? AND at < ? AND (at, n) > (?, ?)"
@@ -196,38 +202,38 @@ class SqliteStore:
             (series, end, at, number, _DOWNSAMPLE_BATCH),
         ):
             number, _, at = rows[-1]
-            if victims := [(victim,) for victim in thinner.dropped(rows)]:
-                dropped += await self._drop(victims)
+            if dropped_rows := [(row_id,) for row_id in downsampler.rows_to_drop(rows)]:
+                dropped += await self._drop(dropped_rows)
         return dropped
 
     async def _drop(self, numbers: Sequence[tuple[int]]) -> int:
         sql = "DELETE FROM samples WHERE n = ?"
         return await self._write(lambda connection: connection.executemany(sql, numbers).rowcount)
 
-    async def _ask(self, query: SqlQuery) -> list[Any]:
+    async def _query(self, query: SqlQuery) -> list[Any]:
         return await self._rows(query.sql, query.parameters)
 
     async def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         if self._readers is None:
             raise StoreUnavailableError(f"{self._path}: the store is not open")
-        return await self._within(self._readers.run(lambda reader: reader.execute(sql, parameters).fetchall()))
+        return await self._with_timeout(self._readers.run(lambda reader: reader.execute(sql, parameters).fetchall()))
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
             raise StoreUnavailableError(f"{self._path}: the store is not open")
-        return await self._within(self._writer.run(work))
+        return await self._with_timeout(self._writer.run(work))
 
-    async def _within(self, call: Awaitable[T]) -> T:
+    async def _with_timeout(self, call: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._timeout):
                 return await call
         except TimeoutError:
             raise StoreUnavailableError(
-                f"{self._path} did not answer within {self._timeout:g} s: check the disk"
+                f"{self._path} did not respond within {self._timeout:g} s: check the disk"
             ) from None
 
     def _open_file(self, kinds: Sequence[Kind]) -> sqlite3.Connection:
-        self._lock.take()
+        self._lock.acquire()
         try:
             return open_writer(self._path, kinds)
         except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""The one thread that writes: what waits together is committed together, with one wait for the disk."""
+"""The threads that use the SQLite file, so that the event loop never waits for the disk: one writer, a few readers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from lcm.control_plane.store.port import StoreUnavailableError
-from lcm.control_plane.store.sqlite.errors import translate_error
-from lcm.control_plane.store.sqlite.schema import WAL_LIMIT, open_reader
+from lcm.control_plane.store.sqlite.database import WAL_LIMIT, open_reader, translate_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,11 +25,11 @@ MAX_BATCH = 64
 
 class _Job(NamedTuple):
     work: Callable[[sqlite3.Connection], Any]
-    answer: asyncio.Future[Any]
+    future: asyncio.Future[Any]
 
 
 class WriterThread:
-    """Runs jobs in the order they came, each within a savepoint, up to 64 of them in one transaction."""
+    """Runs jobs in order, each in a savepoint. Up to 64 waiting jobs share one transaction and one sync to disk."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
@@ -39,32 +38,32 @@ class WriterThread:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._ended = False
+        self._closed = False
         self._thread = threading.Thread(target=self._serve, name=f"store-writer {path.name}", daemon=True)
         self._thread.start()
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do it in the writer's thread; when this returns it is durable."""
-        if self._ended:
+        """Run it in the writer's thread. It is durable on return."""
+        if self._closed:
             raise StoreUnavailableError(f"{self._path}: the store is closed")
-        answer: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, answer))
-        return await answer
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put(_Job(work, future))
+        return await future
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of the file."""
-        if not self._ended:
-            self._ended = True
+        """Finish the waiting jobs, then close the connection."""
+        if not self._closed:
+            self._closed = True
             self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _serve(self) -> None:
-        going_on = True
-        while going_on:
-            batch, going_on = self._next_batch()
+        running = True
+        while running:
+            batch, running = self._next_batch()
             if batch:
-                outcomes = self._perform(batch)
-                # The loop may be closed before its store was: then nobody waits for the answers.
+                outcomes = self._run_batch(batch)
+                # If the loop was closed before the store, there is no caller left to receive the results.
                 with suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(_resolve_futures, batch, outcomes)
                 self._bound_wal()
@@ -83,7 +82,7 @@ class WriterThread:
                 return batch, True
         return batch, False
 
-    def _perform(self, batch: Sequence[_Job]) -> list[Any]:
+    def _run_batch(self, batch: Sequence[_Job]) -> list[Any]:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             outcomes = [self._attempt(job) for job in batch]
@@ -100,64 +99,64 @@ class WriterThread:
             outcome = job.work(self._connection)
         except sqlite3.OperationalError:
             raise
-        except Exception as error:  # noqa: BLE001 - whoever asked for it gets it; the others must not
+        except Exception as error:  # noqa: BLE001 - its own caller gets the error, the other jobs go on
             self._connection.execute("ROLLBACK TO job")
             outcome = error
         self._connection.execute("RELEASE job")
         return outcome
 
     def _bound_wal(self) -> None:
-        """SQLite starts the log over only when no reader needs it; under steady reading that must be waited for."""
+        """SQLite restarts the log only when no reader needs it. Under constant reads this has to wait for them."""
         try:
             size = self._wal.stat().st_size
             if size > self._wal_limit:
                 (blocked, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 self._wal_limit = size + WAL_LIMIT if blocked else WAL_LIMIT
         except (OSError, sqlite3.Error):
-            self._wal_limit += WAL_LIMIT  # the next commit says what is wrong; the log is tried again later
+            self._wal_limit += WAL_LIMIT  # the next commit reports the cause; the checkpoint is retried later
 
 
 def _resolve_futures(batch: Sequence[_Job], outcomes: Sequence[Any]) -> None:
     for job, outcome in zip(batch, outcomes, strict=True):
-        if job.answer.done():
+        if job.future.done():
             continue
         if isinstance(outcome, Exception):
-            job.answer.set_exception(outcome)
+            job.future.set_exception(outcome)
         else:
-            job.answer.set_result(outcome)
+            job.future.set_result(outcome)
 
 
-READER_THREADS = 2  # each row passes through the interpreter: more threads only wait for each other there
+READER_THREADS = 2  # more threads would only wait for the interpreter lock, which every row needs
 
 
 class ReaderPool:
-    """Each job is short: a long one would keep SQLite's log from being started over."""
+    """Threads that read, each with its own connection. Jobs must be short: a long one would block the checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"store-reader {path.name}")
-        self._own = threading.local()
+        self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
-        self._ended = False
+        self._closed = False
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do it in a reader's thread."""
-        if self._ended:
+        """Run it in a reader's thread."""
+        if self._closed:
             raise StoreUnavailableError(f"{self._path}: the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._perform, work)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run_job, work)
 
     async def close(self) -> None:
-        """Wait for those under way."""
-        self._ended = True
+        """Wait for running jobs and close the connections."""
+        self._closed = True
         await asyncio.to_thread(self._pool.shutdown)
         while self._connections:
             self._connections.pop().close()
 
-    def _perform(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run_job(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
+            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
             if connection is None:
-                connection = self._own.connection = open_reader(self._path)
+                connection = self._local.connection = open_reader(self._path)
                 self._connections.append(connection)
             return work(connection)
         except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""Activity: what automation did while nobody looked, what that saved, and every line of the audit."""
+"""The Activity page: a summary of what automation did and saved, and the list of all audit entries."""
 
 from __future__ import annotations
 
@@ -57,69 +57,69 @@ _SUGGESTED_ACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A line of the audit as it is shown."""
+    """An audit entry as the page shows it."""
 
     cursor: str
     entry: AuditEntry
-    address: str  # of the page about what was changed; empty where there is none
+    url: str  # the page of the changed record; empty if it has none
     name: str
 
     @property
     def details(self) -> str:
-        """What else is kept, in a row."""
+        """The details of the entry as one line."""
         return ", ".join(f"{name}={_format_detail(value)}" for name, value in self.entry.details.items())
 
 
 @router.get("/activity")
-async def activity_page(request: Request, who: CurrentUser) -> HTMLResponse:
-    """The summary and the list, or only the list for a script that asks again."""
-    look = AuditQuery.of(request.query_params)
-    store = get_services(request).plane.store
-    look, found = await _read_entries(store, look)
-    lines = await _audit_rows(store, found)
-    newest = lines[0].cursor if lines and not look.after else _FIRST_CURSOR
+async def activity_page(request: Request, user: CurrentUser) -> HTMLResponse:
+    """The whole page, or only the list for a refresh by a script."""
+    query = AuditQuery.from_query(request.query_params)
+    store = get_services(request).context.store
+    query, result = await _read_entries(store, query)
+    lines = await _audit_rows(store, result)
+    newest = lines[0].cursor if lines and not query.after else _FIRST_CURSOR
     values: dict[str, Any] = {
-        "look": look,
+        "query": query,
         "lines": lines,
-        "more": None if found.next_cursor is None else look.address(after=found.next_cursor),
+        "more": None if result.next_cursor is None else query.url(after=result.next_cursor),
         "full": len(lines) == PAGE_SIZE,
-        "news_from": None if look.after or look.until else look.address("/activity/news", after=newest),
+        "new_entries_url": None if query.after or query.until else query.url("/activity/news", after=newest),
     }
     if is_fragment(request):
         return render_fragment("admin/_activity_list.html", **values)
-    values |= {"kinds": ACTOR_KIND_LABELS, "nights": SUMMARY_PERIODS, "actions": _SUGGESTED_ACTIONS}
-    return await render_page(request, who, "admin/activity.html", here="activity", title="Activity", **values)
+    values |= {"kinds": ACTOR_KIND_LABELS, "periods": SUMMARY_PERIODS, "actions": _SUGGESTED_ACTIONS}
+    return await render_page(request, user, "admin/activity.html", here="activity", title="Activity", **values)
 
 
 @router.get("/activity/night")
-async def activity_summary_panel(request: Request, who: CurrentUser) -> HTMLResponse:
-    """The summary of a span of time."""
-    look = AuditQuery.of(request.query_params)
+async def activity_summary_panel(request: Request, user: CurrentUser) -> HTMLResponse:
+    """The summary of a period."""
+    query = AuditQuery.from_query(request.query_params)
     until = clock.now()
-    summed = await get_services(request).nights.summarize(until - SUMMARY_PERIODS[look.night], until)
+    summary = await get_services(request).activity_summary.summarize(until - SUMMARY_PERIODS[query.period], until)
     return render_fragment(
         "admin/_activity_summary.html",
-        look=look,
-        night=summed,
-        in_words=action_label,
-        lasting=lambda seconds: humanize_duration(timedelta(seconds=seconds)),
-        troubles=PROBLEM_ACTIONS,
+        query=query,
+        summary=summary,
+        action_label=action_label,
+        duration=lambda seconds: humanize_duration(timedelta(seconds=seconds)),
+        problem_actions=PROBLEM_ACTIONS,
     )
 
 
 @router.get("/activity/news")
-async def new_entries_notice(request: Request, who: CurrentUser) -> HTMLResponse:
-    """How many lines have come since the page was made; the list itself does not move under anybody's eyes.
+async def new_entries_notice(request: Request, user: CurrentUser) -> HTMLResponse:
+    """How many entries are newer than the page. The list itself does not move while a person reads it.
 
-    The answer carries how many there were and where it looked last, so that a page that stays open for a day does not
-    have all lines of that day looked at again and again.
+    The response carries the count so far and the cursor up to which entries were counted: a page that stays open for
+    a day does not scan the whole day again for each refresh.
     """
-    look, counted = AuditQuery.of(request.query_params), request.query_params.get("new", "0")
-    before = int(counted) if counted.isdecimal() and len(counted) < 4 else 0
-    if before < MAX_NEW_ENTRIES:
-        look, more = await _count_new_entries(get_services(request).plane.store, look)
-        before = min(MAX_NEW_ENTRIES, before + more)
-    return render_fragment("admin/_activity_new_entries.html", look=look, count=before, most=MAX_NEW_ENTRIES)
+    query, previous = AuditQuery.from_query(request.query_params), request.query_params.get("new", "0")
+    count = int(previous) if previous.isdecimal() and len(previous) < 4 else 0
+    if count < MAX_NEW_ENTRIES:
+        query, more = await _count_new_entries(get_services(request).context.store, query)
+        count = min(MAX_NEW_ENTRIES, count + more)
+    return render_fragment("admin/_activity_new_entries.html", query=query, count=count, most=MAX_NEW_ENTRIES)
 
 
 def _format_detail(value: object) -> str:
@@ -128,45 +128,46 @@ def _format_detail(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-async def _count_new_entries(store: Store, look: AuditQuery) -> tuple[AuditQuery, int]:
-    """How many lines fit after the place of a look, and the look from where that was looked at."""
-    newest = await store.journal(topics=[AUDIT], newest_first=True, limit=1)
-    mark = newest[0].cursor if newest else _FIRST_CURSOR
-    wanted = look.filter(await _subject_ids(store, look))
+async def _count_new_entries(store: Store, query: AuditQuery) -> tuple[AuditQuery, int]:
+    """Count the matching entries after the cursor of a query; returns the query with the cursor moved past them."""
+    newest = await store.read_journal(topics=[AUDIT], newest_first=True, limit=1)
+    newest_cursor = newest[0].cursor if newest else _FIRST_CURSOR
+    audit_filter = query.filter(await _subject_ids(store, query))
     try:
-        found = await search_audit(store, wanted, newest_first=False, cursor=look.after, limit=MAX_NEW_ENTRIES)
+        result = await search_audit(store, audit_filter, newest_first=False, cursor=query.after, limit=MAX_NEW_ENTRIES)
     except InvalidCursorError:
-        return replace(look, after=mark), 0
-    known = [line for line in found.lines if line.cursor <= mark]  # what came while we looked is for the next time
-    return replace(look, after=min(mark, found.next_cursor or mark)), len(known)
+        return replace(query, after=newest_cursor), 0
+    # Entries written during the search are counted by the next refresh.
+    counted = [line for line in result.entries if line.cursor <= newest_cursor]
+    return replace(query, after=min(newest_cursor, result.next_cursor or newest_cursor)), len(counted)
 
 
-async def _read_entries(store: Store, look: AuditQuery) -> tuple[AuditQuery, AuditSearchResult]:
-    """Lines. A place that no longer means anything is the newest line, not an error."""
-    wanted = look.filter(await _subject_ids(store, look))
+async def _read_entries(store: Store, query: AuditQuery) -> tuple[AuditQuery, AuditSearchResult]:
+    """A page of entries. An invalid cursor gives the newest entries, not an error."""
+    audit_filter = query.filter(await _subject_ids(store, query))
     try:
-        return look, await search_audit(store, wanted, cursor=look.after or None, limit=PAGE_SIZE)
+        return query, await search_audit(store, audit_filter, cursor=query.after or None, limit=PAGE_SIZE)
     except InvalidCursorError:
-        return replace(look, after=""), await search_audit(store, wanted, limit=PAGE_SIZE)
+        return replace(query, after=""), await search_audit(store, audit_filter, limit=PAGE_SIZE)
 
 
-async def _subject_ids(store: Store, look: AuditQuery) -> tuple[str, ...]:
-    """What the audit calls the subjects: workers and lablets by their ids, which people need not know."""
+async def _subject_ids(store: Store, query: AuditQuery) -> tuple[str, ...]:
+    """The IDs of the subjects; users may also name workers and lablets by their names."""
     ids = []
-    for subject in look.subjects:
-        held = await store.get_unique(WORKERS, "name", subject) or await store.get_unique(LABLETS, "name", subject)
-        ids.append(subject if held is None else held.id)
+    for subject in query.subjects:
+        record = await store.get_unique(WORKERS, "name", subject) or await store.get_unique(LABLETS, "name", subject)
+        ids.append(subject if record is None else record.id)
     return tuple(ids)
 
 
-async def _audit_rows(store: Store, found: AuditSearchResult) -> list[AuditRow]:
-    entries = [AuditEntry.model_validate_json(each.body) for each in found.lines]
+async def _audit_rows(store: Store, result: AuditSearchResult) -> list[AuditRow]:
+    entries = [AuditEntry.model_validate_json(each.body) for each in result.entries]
     subjects = {each.subject for each in entries if _RECORD_ID.fullmatch(each.subject)}
     pages: dict[str, tuple[str, str]] = {}
-    for kind, prefix, place in ((WORKERS, "w-", "/workers/"), (LABLETS, "l-", "/lablets/")):
-        known = await store.get_many(kind, sorted(each for each in subjects if each.startswith(prefix)))
-        pages |= {each: (f"{place}{each}", json.loads(stored.body)["name"]) for each, stored in known.items()}
+    for kind, prefix, path in ((WORKERS, "w-", "/workers/"), (LABLETS, "l-", "/lablets/")):
+        records = await store.get_many(kind, sorted(each for each in subjects if each.startswith(prefix)))
+        pages |= {each: (f"{path}{each}", json.loads(stored.body)["name"]) for each, stored in records.items()}
     return [
         AuditRow(line.cursor, entry, *pages.get(entry.subject, ("", "")))
-        for line, entry in zip(found.lines, entries, strict=True)
+        for line, entry in zip(result.entries, entries, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""What somebody looks at in the audit: filters and place, as they stand in the address."""
+"""The query of the audit list: filters and cursor, as they appear in the URL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from lcm.control_plane.http.api.workers import split_values
+from lcm.control_plane.http.query_params import split_values
 from lcm.control_plane.journal.search import AuditFilter
 from lcm.model.audit import ActorKind
 
@@ -23,9 +23,9 @@ SUMMARY_PERIODS: Final[dict[str, timedelta]] = {
     "3d": timedelta(days=3),
     "7d": timedelta(days=7),
 }
-"""Spans to sum up, by their word in the address; the first is the usual one."""
+"""Periods to summarize, by their value in the URL; the first is the default."""
 ACTOR_KIND_LABELS: Final[dict[str, str]] = {
-    "": "Everybody",
+    "": "All",
     ActorKind.PERSON.value: "People",
     ActorKind.CONTROLLER.value: "Controllers",
     ActorKind.POLICY.value: "Policies",
@@ -37,7 +37,7 @@ _MAX_VALUES = 20
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """One way to look. What the address says wrongly is left out: a bookmark of yesterday still shows something."""
+    """The query of the audit list. Invalid parameters are ignored, so that old bookmarks still show a page."""
 
     q: str = ""
     actors: tuple[str, ...] = ()
@@ -46,32 +46,34 @@ class AuditQuery:
     subjects: tuple[str, ...] = ()
     since: str = ""
     until: str = ""
-    night: str = "12h"
+    period: str = "12h"
     after: str = ""
 
     @classmethod
-    def of(cls, query: QueryParams) -> AuditQuery:
-        """The look that an address stands for."""
-        kind, night = query.get("by", "").lower(), query.get("night", "12h")
+    def from_query(cls, params: QueryParams) -> AuditQuery:
+        """Parse the parameters of a URL."""
+        kind, period = params.get("by", "").lower(), params.get("night", "12h")
         return cls(
-            q=query.get("q", "").strip()[:_MAX_TEXT],
-            actors=tuple(split_values(query.getlist("actor")))[:_MAX_VALUES],
+            q=params.get("q", "").strip()[:_MAX_TEXT],
+            actors=tuple(split_values(params.getlist("actor")))[:_MAX_VALUES],
             kind=kind if kind in ACTOR_KIND_LABELS else "",
-            actions=tuple(split_values(query.getlist("action")))[:_MAX_VALUES],
-            subjects=tuple(each for each in split_values(query.getlist("subject")) if each.isprintable())[:_MAX_VALUES],
-            since=_normalized_minute(query.get("since", "")),
-            until=_normalized_minute(query.get("until", "")),
-            night=night if night in SUMMARY_PERIODS else "12h",
-            after=query.get("after", "")[:_MAX_TEXT],
+            actions=tuple(split_values(params.getlist("action")))[:_MAX_VALUES],
+            subjects=tuple(each for each in split_values(params.getlist("subject")) if each.isprintable())[
+                :_MAX_VALUES
+            ],
+            since=_normalized_minute(params.get("since", "")),
+            until=_normalized_minute(params.get("until", "")),
+            period=period if period in SUMMARY_PERIODS else "12h",
+            after=params.get("after", "")[:_MAX_TEXT],
         )
 
     @property
-    def narrowed(self) -> bool:
-        """Whether somebody looks at less than everything."""
+    def is_filtered(self) -> bool:
+        """Whether any filter is set."""
         return bool(self.q or self.actors or self.kind or self.actions or self.subjects or self.since or self.until)
 
     def filter(self, ids: tuple[str, ...]) -> AuditFilter:
-        """The filter in the audit's words; `ids` are what the subjects are called in it."""
+        """The filter for the audit. `ids` are the IDs of the subjects."""
         return AuditFilter(
             subjects=ids,
             actors=self.actors,
@@ -82,15 +84,15 @@ class AuditQuery:
             q=self.q,
         )
 
-    def address(self, path: str = "/activity", **changes: object) -> str:
-        """The address of this look with something changed; another filter begins with the newest line."""
-        fresh = {} if "after" in changes else {"after": ""}
-        look = replace(self, **{**fresh, **changes})  # type: ignore[arg-type]
-        query = urlencode([(name, value) for name, value in look.words().items() if value])
+    def url(self, path: str = "/activity", **changes: object) -> str:
+        """The URL of this query with changes. A different filter starts at the newest entry."""
+        reset = {} if "after" in changes else {"after": ""}
+        changed = replace(self, **{**reset, **changes})  # type: ignore[arg-type]
+        query = urlencode([(name, value) for name, value in changed.query_params().items() if value])
         return f"{path}?{query}" if query else path
 
-    def words(self) -> Mapping[str, str]:
-        """Name and value of each part of the address; empty where it is as usual."""
+    def query_params(self) -> Mapping[str, str]:
+        """Name and value of each URL parameter; empty for a default."""
         return {
             "q": self.q,
             "by": self.kind,
@@ -99,22 +101,22 @@ class AuditQuery:
             "subject": ",".join(self.subjects),
             "since": self.since,
             "until": self.until,
-            "night": "" if self.night == "12h" else self.night,
+            "night": "" if self.period == "12h" else self.period,
             "after": self.after,
         }
 
 
 def _normalized_minute(text: str) -> str:
-    """A minute as browsers send and show it, or nothing."""
-    moment = _parse_time(text.strip()[:_MAX_TEXT])
-    return "" if moment is None else moment.strftime("%Y-%m-%dT%H:%M")
+    """A time to the minute, in the format of browsers; empty if invalid."""
+    time = _parse_time(text.strip()[:_MAX_TEXT])
+    return "" if time is None else time.strftime("%Y-%m-%dT%H:%M")
 
 
 def _parse_time(text: str) -> datetime | None:
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    if not 1970 <= moment.year <= 9000:
+    if not 1970 <= time.year <= 9000:
         return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

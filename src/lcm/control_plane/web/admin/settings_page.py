@@ -1,4 +1,4 @@
-"""Settings as a form: each with its value, where that comes from, and what may be typed."""
+"""The Settings page: fleet settings with their source, which admins change while the fleet runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet.settings import patch_fleet_settings
 from lcm.control_plane.records.kinds import SETTINGS
 from lcm.control_plane.services import get_services
-from lcm.control_plane.web.auth import AdminUser, CurrentUser, form_field, read_form
-from lcm.control_plane.web.forms import FormState, field_problems, parse_number
+from lcm.control_plane.web.auth import AdminUser, CurrentUser
+from lcm.control_plane.web.forms import FormState, field_problems, form_field, parse_number, read_form
 from lcm.control_plane.web.rendering import render_fragment, render_page, template_environment
 from lcm.core import clock
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
@@ -32,18 +32,23 @@ if TYPE_CHECKING:
     from lcm.control_plane.web.auth import WebUser
 
 
+router = APIRouter(include_in_schema=False)
+GroupPath = Annotated[str, Path(pattern="^(idle|discovery|scaling)$")]
 GROUP_TITLES = {
-    "idle": ("Idle workers", "When a worker counts as idle, and what is done about it."),
-    "discovery": ("Discovery and drift", "How instances are found, and what happens when they are not as recorded."),
-    "scaling": ("Scaling", "How far the fleet shrinks and grows by itself."),
+    "idle": ("Idle workers", "When a worker is idle, and what happens then."),
+    "discovery": (
+        "Discovery and drift",
+        "How instances are discovered, and what happens when they differ from their records.",
+    ),
+    "scaling": ("Scaling", "The limits of automatic scaling."),
 }
 ORIGINAL_PREFIX = "was."
 _SETTING_TITLES = {
-    "min_workers": "Fewest running workers",
-    "max_workers_per_region": "Most workers in a region",
+    "min_workers": "Minimum running workers",
+    "max_workers_per_region": "Maximum workers per region",
     "worker_discovery_tag_filter": "Discovery by tag",
     "worker_discovery_ami_filter": "Discovery by image name",
-    "drift_policy": "After a stop from outside",
+    "drift_policy": "After a stop outside LCM",
     "worker_auto_pause_snooze_minutes": "Snooze after a resume",
 }
 _ON, _OFF = "on", "off"
@@ -51,7 +56,7 @@ _ON, _OFF = "on", "off"
 
 @dataclass(frozen=True, slots=True)
 class SettingField:
-    """One setting. `source` is stored, environment or default; `choices` are all that may be chosen, if not typed."""
+    """One setting. `source` is stored, environment or default; `choices` are the allowed values of a selection."""
 
     name: str
     text: str
@@ -64,40 +69,40 @@ class SettingField:
 
     @property
     def title(self) -> str:
-        """Its name as people read it."""
+        """The name of the setting as a title."""
         if self.name in _SETTING_TITLES:
             return _SETTING_TITLES[self.name]
-        words = self.name.removeprefix("worker_").removesuffix("_minutes").removesuffix("_seconds").replace("_", " ")
-        return words.removesuffix(" enabled").capitalize()
+        title = self.name.removeprefix("worker_").removesuffix("_minutes").removesuffix("_seconds").replace("_", " ")
+        return title.removesuffix(" enabled").capitalize()
 
 
 def setting_fields(
-    group: str, now: FleetSettings, base: FleetSettings, stored: Mapping[str, Any]
+    group: str, current: FleetSettings, base: FleetSettings, stored: Mapping[str, Any]
 ) -> list[SettingField]:
-    """All settings of a group."""
-    kinds, usual = type(getattr(now, group)).model_fields, FleetSettings()
-    found = []
-    for name, info in kinds.items():
-        value, before = getattr(getattr(now, group), name), getattr(getattr(base, group), name)
-        own = "default" if before == getattr(getattr(usual, group), name) else "environment"
+    """The fields of a group. `base` holds the values of the startup configuration."""
+    defaults = FleetSettings()
+    fields = []
+    for name, info in type(getattr(current, group)).model_fields.items():
+        value, startup_value = getattr(getattr(current, group), name), getattr(getattr(base, group), name)
+        startup_source = "default" if startup_value == getattr(getattr(defaults, group), name) else "environment"
         kind = info.annotation
-        found.append(
+        fields.append(
             SettingField(
                 name=name,
                 text=FleetDefaultSettings.model_fields[name].description or "",
                 value=format_value(value),
-                base=format_value(before),
-                source="stored" if name in stored else own,
+                base=format_value(startup_value),
+                source="stored" if name in stored else startup_source,
                 choices=_choices(kind),
                 number=kind in (int, float),
                 unit=_unit(name),
             )
         )
-    return found
+    return fields
 
 
 def format_value(value: object) -> str:
-    """A value as it stands in its field."""
+    """The text of a value in its field."""
     if isinstance(value, bool):
         return _ON if value else _OFF
     if isinstance(value, float):
@@ -105,18 +110,18 @@ def format_value(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def parse_settings_form(group: str, form: Mapping[str, str]) -> tuple[FleetSettingsPatch | None, FormState]:
-    """What a form asks to be stored: only fields that somebody changed since the form was made."""
+def parse_settings_form(group: str, submitted: Mapping[str, str]) -> tuple[FleetSettingsPatch | None, FormState]:
+    """The patch of a form, or None, and the form with its problems. Only fields that the user changed are patched."""
     kinds = {name: info.annotation for name, info in _group_fields(group).items()}
-    typed = {name: form[name] for name in kinds if name in form}
-    changed = {name: text for name, text in typed.items() if text != form.get(ORIGINAL_PREFIX + name, "")}
+    values = {name: submitted[name] for name in kinds if name in submitted}
+    changed = {name: text for name, text in values.items() if text != submitted.get(ORIGINAL_PREFIX + name, "")}
     try:
         patch = FleetSettingsPatch.model_validate(
             {group: {name: _parse_value(kinds[name], changed[name]) for name in changed}}
         )
     except ValidationError as error:
-        return None, FormState(typed, field_problems(error, below=(group,)))
-    return patch, FormState(typed)
+        return None, FormState(values, field_problems(error, below=(group,)))
+    return patch, FormState(values)
 
 
 def _group_fields(group: str) -> dict[str, Any]:
@@ -145,86 +150,85 @@ def _unit(name: str) -> str:
     return "seconds" if name.endswith(("_seconds", "_interval")) else ""
 
 
-router = APIRouter(include_in_schema=False)
-GroupPath = Annotated[str, Path(pattern="^(idle|discovery|scaling)$")]
-
-
 @router.get("/settings")
-async def settings_page(request: Request, who: CurrentUser) -> HTMLResponse:
-    """All groups."""
-    all_parts = get_services(request)
-    groups = [(group, await _read_fields(all_parts, group)) for group in GROUP_TITLES]
-    health = await all_parts.system.health()
+async def settings_page(request: Request, user: CurrentUser) -> HTMLResponse:
+    """The whole page."""
+    services = get_services(request)
+    groups = [(group, await _read_fields(services, group)) for group in GROUP_TITLES]
+    health = await services.system.health()
     return await render_page(
         request,
-        who,
+        user,
         "admin/settings.html",
         here="settings",
         title="Settings",
         groups=groups,
         titles=GROUP_TITLES,
-        typed=FormState(),
-        own=health.plane,
+        form=FormState(),
+        control_plane=health.plane,
     )
 
 
 @router.post("/settings/{group}")
-async def save_settings(request: Request, who: AdminUser, group: GroupPath) -> HTMLResponse:
-    """Store what was changed in a group's form."""
-    form = {name: form_field(fields, name) for fields in [await read_form(request)] for name in fields}
-    patch, typed = parse_settings_form(group, form)
-    all_parts = get_services(request)
+async def save_settings(request: Request, user: AdminUser, group: GroupPath) -> HTMLResponse:
+    """Store the fields that were changed in the form of a group."""
+    patch, form = parse_settings_form(group, await _read_values(request))
+    services = get_services(request)
     if patch is None:
-        return await _render_group(all_parts, who, group, typed, status=422)
-    changed = sorted(patch.given(group))
+        return await _render_group(services, user, group, form, status=422)
+    changed = sorted(patch.provided(group))
     if not changed:
-        return await _render_group(all_parts, who, group, FormState(), said="Nothing was changed.")
-    await _apply_patch(all_parts, who.caller, patch)
-    return await _render_group(all_parts, who, group, FormState(), said=f"Stored: {', '.join(changed)}.")
+        return await _render_group(services, user, group, FormState(), message="No changes.")
+    await _apply_patch(services, user.caller, patch)
+    return await _render_group(services, user, group, FormState(), message=f"Saved: {', '.join(changed)}.")
 
 
 @router.post("/settings/{group}/reset/{name}")
-async def reset_setting(request: Request, who: AdminUser, group: GroupPath, name: str) -> HTMLResponse:
-    """Take a stored value back; what else was typed in the form stays there."""
+async def reset_setting(request: Request, user: AdminUser, group: GroupPath, name: str) -> HTMLResponse:
+    """Delete a stored value. What else was typed in the form is kept."""
     if name not in type(getattr(FleetSettings(), group)).model_fields:
         raise ProblemError(ProblemCode.NOT_FOUND, f"there is no setting {name}")
-    form = {each: form_field(fields, each) for fields in [await read_form(request)] for each in fields}
-    _, typed = parse_settings_form(group, form)
-    all_parts = get_services(request)
-    await _apply_patch(all_parts, who.caller, FleetSettingsPatch.model_validate({group: {name: None}}))
-    kept = FormState({each: text for each, text in typed.values.items() if each != name})
-    return await _render_group(all_parts, who, group, kept, said=f"Taken back: {name}.")
+    _, form = parse_settings_form(group, await _read_values(request))
+    services = get_services(request)
+    await _apply_patch(services, user.caller, FleetSettingsPatch.model_validate({group: {name: None}}))
+    form = FormState({each: text for each, text in form.values.items() if each != name})
+    return await _render_group(services, user, group, form, message=f"Reset to default: {name}.")
 
 
-async def _apply_patch(all_parts: Services, caller: Caller, patch: FleetSettingsPatch) -> None:
-    plane = all_parts.plane
-
-    async def attempt(change: Transaction) -> FleetSettings:
-        return await patch_fleet_settings(change, plane.base_settings, patch)
-
-    await plane.records.change(caller.actor, attempt)
+async def _read_values(request: Request) -> dict[str, str]:
+    fields = await read_form(request)
+    return {name: form_field(fields, name) for name in fields}
 
 
-async def _read_fields(all_parts: Services, group: str) -> list[Any]:
-    plane = all_parts.plane
-    kept = await plane.store.get(SETTINGS, "fleet")
-    stored = {} if kept is None else json.loads(kept.body).get(group, {})
-    return setting_fields(group, await plane.settings(), plane.base_settings, stored)
+async def _apply_patch(services: Services, caller: Caller, patch: FleetSettingsPatch) -> None:
+    context = services.context
+
+    async def attempt(tx: Transaction) -> FleetSettings:
+        return await patch_fleet_settings(tx, context.base_settings, patch)
+
+    await context.unit_of_work.run(caller.actor, attempt)
+
+
+async def _read_fields(services: Services, group: str) -> list[Any]:
+    context = services.context
+    document = await context.store.get(SETTINGS, "fleet")
+    stored = {} if document is None else json.loads(document.body).get(group, {})
+    return setting_fields(group, await context.settings(), context.base_settings, stored)
 
 
 async def _render_group(
-    all_parts: Services, who: WebUser, group: str, typed: FormState, *, status: int = 200, said: str = ""
+    services: Services, user: WebUser, group: str, form: FormState, *, status: int = 200, message: str = ""
 ) -> HTMLResponse:
-    """A group's form as it is now, and a word on what happened."""
+    """The form of a group with its current values, and an optional message."""
     values: dict[str, Any] = {
         "group": group,
-        "settings": await _read_fields(all_parts, group),
-        "typed": typed,
+        "settings": await _read_fields(services, group),
+        "form": form,
         "titles": GROUP_TITLES,
-        "who": who,
+        "user": user,
     }
-    if not said:
+    if not message:
         return render_fragment("admin/_setting_group.html", status=status, **values)
-    word = template_environment().get_template("shared/_toast.html").render(kind="good", message=said)
+    toast = template_environment().get_template("shared/_toast.html").render(kind="good", message=message)
     text = template_environment().get_template("admin/_setting_group.html").render(now=clock.now(), **values)
-    return HTMLResponse(text + word, status)
+    return HTMLResponse(text + toast, status)

@@ -1,4 +1,4 @@
-"""System: whether the manager itself is well."""
+"""The System page: the health of controllers, mirror and control plane."""
 
 from __future__ import annotations
 
@@ -23,50 +23,53 @@ _SUCCESS_OUTCOMES = ("ok", "made")
 
 
 @router.get("/system")
-async def system_page(request: Request, who: CurrentUser) -> HTMLResponse:
-    """The page, or only its content for a script that asks again."""
+async def system_page(request: Request, user: CurrentUser) -> HTMLResponse:
+    """The whole page, or only its content for a refresh by a script."""
     health = await get_services(request).system.health()
     values: dict[str, Any] = {
         "health": health,
-        "said": health_summary(health),
+        "verdict": health_summary(health),
         "open_breakers": open_breakers(health),
-        "called": frequent_calls,
-        "calls_to": count_calls,
-        "called_names": CALL_TARGETS,
+        "frequent_calls": frequent_calls,
+        "count_calls": count_calls,
+        "call_targets": CALL_TARGETS,
     }
     if is_fragment(request):
         return render_fragment("admin/_system.html", **values)
-    return await render_page(request, who, "admin/system.html", here="system", title="System", **values)
+    return await render_page(request, user, "admin/system.html", here="system", title="System", **values)
 
 
 def health_summary(health: SystemHealth) -> tuple[str, str]:
-    """The answer to "is it well?": good, warn or bad, and why."""
-    unwell = [each for each in health.controllers if each.verdict is not ControllerVerdict.HEALTHY]
+    """The most severe problem: `good`, `warn` or `bad`, and a sentence."""
+    unhealthy = [each for each in health.controllers if each.verdict is not ControllerVerdict.HEALTHY]
     mirror = health.plane.mirror
     if not health.controllers:
-        return "bad", "No controller has ever announced itself: nothing is done to workers."
-    if unwell:
-        return "bad", f"{unwell[0].name} is not well: {unwell[0].said}."
+        return "bad", "No controller has reported yet: no worker is managed."
+    if unhealthy:
+        return "bad", f"{unhealthy[0].name} is not healthy: {unhealthy[0].said}."
     if mirror is not None and mirror.trouble:
-        return "bad", f"Controllers do not hear of changes: {mirror.trouble}."
+        return "bad", f"Controllers do not receive changes: {mirror.trouble}."
     if health.hold is not None:
-        return "warn", "Everything works, and nothing is done: the fleet is on hold."
+        return "warn", "All systems are healthy. The fleet is on hold, so no changes are made."
     if suspended := open_breakers(health):
-        return "warn", f"A breaker is open: in {_join_names(suspended)} no worker is marked as lost."
+        return "warn", f"A breaker is open. No worker in {_join_names(suspended)} is marked as lost."
     regions = [each for controller in health.controllers for each in _regions(controller)]
-    if unseen := [each for each in regions if each.trouble]:
-        return "warn", f"{unseen[0].name} cannot be looked at: {as_clause(unseen[0].trouble)}."
-    if beginning := [each.name for each in health.controllers if each.term and not each.startup_sweep_done]:
-        return "warn", f"{_join_names(beginning)} has just begun to lead and has not verified everything yet."
+    if failed_regions := [each for each in regions if each.trouble]:
+        return "warn", f"{failed_regions[0].name} cannot be read: {as_clause(failed_regions[0].trouble)}."
+    if starting := [each.name for each in health.controllers if each.term and not each.startup_sweep_done]:
+        return "warn", f"{_join_names(starting)} has just become leader and has not completed its startup sweep yet."
     if health.leaks_total:
-        return "warn", f"Everything works; {health.leaks_total} of our instances belong to no worker."
-    return "good", "Everything works."
+        return (
+            "warn",
+            f"All systems are healthy. {health.leaks_total} instances of this installation belong to no worker.",
+        )
+    return "good", "All systems are healthy."
 
 
 def open_breakers(health: SystemHealth) -> list[str]:
-    """Regions whose breaker is open: those that the fleet knows of, and those that only the leader has told of yet."""
-    told = (each.name for controller in health.controllers for each in _regions(controller) if each.breaker_open)
-    return sorted({*(breaker.region for breaker in health.breakers), *told})
+    """Regions with an open breaker: those recorded for the fleet, and those that only the leader has reported yet."""
+    reported = (each.name for controller in health.controllers for each in _regions(controller) if each.breaker_open)
+    return sorted({*(breaker.region for breaker in health.breakers), *reported})
 
 
 def _regions(controller: ControllerHealth) -> tuple[RegionReport, ...]:
@@ -77,20 +80,20 @@ def _join_names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def count_calls(report: ControllerReport, whom: str) -> int:
-    """How often somebody was called."""
-    return sum(count for outcomes in report.calls.get(whom, {}).values() for count in outcomes.values())
+def count_calls(report: ControllerReport, target: str) -> int:
+    """The number of calls to a target."""
+    return sum(count for outcomes in report.calls.get(target, {}).values() for count in outcomes.values())
 
 
-def frequent_calls(report: ControllerReport, whom: str) -> list[tuple[str, int, str]]:
-    """The most frequent calls to somebody: operation, how often, and how those ended that did not end well.
+def frequent_calls(report: ControllerReport, target: str) -> list[tuple[str, int, str]]:
+    """The most frequent calls to a target: operation, count, and the outcomes other than success.
 
-    Of the others those are shown that did not always end well.
+    Less frequent operations are included if they had such outcomes.
     """
     rows = []
-    for operation, outcomes in report.calls.get(whom, {}).items():
+    for operation, outcomes in report.calls.get(target, {}).items():
         other = sorted((outcome, count) for outcome, count in outcomes.items() if outcome not in _SUCCESS_OUTCOMES)
-        words = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in other)
-        rows.append((operation, sum(outcomes.values()), words))
+        outcomes_text = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in other)
+        rows.append((operation, sum(outcomes.values()), outcomes_text))
     rows.sort(key=lambda row: (-row[1], row[0]))
     return [row for number, row in enumerate(rows) if number < MAX_OPERATIONS or row[2]]

@@ -1,4 +1,4 @@
-"""A template as a form: what is typed becomes a template, or a word at each field that is wrong."""
+"""The Templates page: the list of worker templates, and the form to create or edit one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from lcm.control_plane.fleet.templates import put_template, read_template, set_t
 from lcm.control_plane.records.kinds import TEMPLATES, WORKERS
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
-from lcm.control_plane.web.auth import AdminUser, CurrentUser, form_field, is_fragment, read_form
-from lcm.control_plane.web.forms import FormState, field_problems, parse_number
-from lcm.control_plane.web.rendering import render_fragment, render_page, render_toast
+from lcm.control_plane.web.auth import AdminUser, CurrentUser, is_fragment
+from lcm.control_plane.web.forms import (
+    NAME_HINT,
+    WHOLE_FORM,
+    FormState,
+    field_problems,
+    form_field,
+    parse_number,
+    read_form,
+)
+from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import WorkerTemplate
 
@@ -27,16 +35,20 @@ if TYPE_CHECKING:
     from lcm.control_plane.web.auth import WebUser
 
 
+router = APIRouter(include_in_schema=False)
+TemplateNamePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
+_MAX_TEMPLATES = 500
+_EMPTY_FORM = {"enabled": "on"}
 _CAPACITY_FIELDS = ("cpu_cores", "memory_gb", "storage_gb", "max_nodes")
 _TEXT_FIELDS = ("name", "description", "instance_type", "ami_name_pattern")
 _FIELD_HINTS = {
-    "name": "letters, digits, dots, dashes and underscores, at most 63, the first and last a letter or digit",
-    "instance_type": "must be such as t3.medium",
+    "name": NAME_HINT,
+    "instance_type": "must be an instance type such as t3.medium",
 }
 
 
 def template_form_values(template: WorkerTemplate) -> dict[str, str]:
-    """What stands in the fields."""
+    """The text of each field of the form."""
     size = template.capacity
     return {
         "name": template.name,
@@ -52,137 +64,127 @@ def template_form_values(template: WorkerTemplate) -> dict[str, str]:
     }
 
 
-def parse_template_form(form: Mapping[str, str]) -> tuple[WorkerTemplate | None, FormState]:
-    """The template that a form describes, and what was typed."""
-    told: dict[str, Any] = {name: form.get(name, "") for name in _TEXT_FIELDS}
-    told["ami_name_pattern"] = told["ami_name_pattern"] or None
-    told["capacity"] = {name: parse_number(form.get(name, "")) for name in _CAPACITY_FIELDS}
-    told["cost_per_hour_usd"] = parse_number(form.get("cost_per_hour_usd", ""))
-    told["enabled"] = form.get("enabled", "") == "on"
-    fields = (*_TEXT_FIELDS, *_CAPACITY_FIELDS, "cost_per_hour_usd", "enabled")
-    values = {name: form.get(name, "") for name in fields}
+def parse_template_form(submitted: Mapping[str, str]) -> tuple[WorkerTemplate | None, FormState]:
+    """The template of a form, or None, and the form with its problems."""
+    template: dict[str, Any] = {name: submitted.get(name, "") for name in _TEXT_FIELDS}
+    template["ami_name_pattern"] = template["ami_name_pattern"] or None
+    template["capacity"] = {name: parse_number(submitted.get(name, "")) for name in _CAPACITY_FIELDS}
+    template["cost_per_hour_usd"] = parse_number(submitted.get("cost_per_hour_usd", ""))
+    template["enabled"] = submitted.get("enabled", "") == "on"
+    names = (*_TEXT_FIELDS, *_CAPACITY_FIELDS, "cost_per_hour_usd", "enabled")
+    values = {name: submitted.get(name, "") for name in names}
     try:
-        return WorkerTemplate.model_validate(told), FormState(values)
+        return WorkerTemplate.model_validate(template), FormState(values)
     except ValidationError as error:
-        problems = {name.removeprefix("capacity."): words for name, words in field_problems(error).items()}
-        problems = {name: _FIELD_HINTS.get(name, words) for name, words in problems.items()}
+        problems = {name.removeprefix("capacity."): text for name, text in field_problems(error, _FIELD_HINTS).items()}
         empty = {name: "must not be empty" for name in problems if not values.get(name)}
         return None, FormState(values, problems | empty)
 
 
 def fingerprint(body: bytes) -> str:
-    """What a form carries along, so that it is noticed when somebody else was faster."""
+    """A digest that a form carries, to detect a change by another user."""
     return hashlib.sha256(body).hexdigest()[:16]
 
 
-router = APIRouter(include_in_schema=False)
-TemplateNamePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
-DONE_EVENT = "lcm:done"
-_MAX_TEMPLATES = 500
-_EMPTY_FORM = {"enabled": "on"}
-
-
 class EditConflictError(Exception):
-    """Somebody else made or changed the template since the form was shown; the text says so."""
+    """Another user created or changed the template since the form was shown."""
 
 
 @router.get("/templates")
-async def templates_page(request: Request, who: CurrentUser) -> HTMLResponse:
-    """The list, or only its table for a script that asks again."""
-    store = get_services(request).plane.store
+async def templates_page(request: Request, user: CurrentUser) -> HTMLResponse:
+    """The whole page, or only the table for a refresh by a script."""
+    store = get_services(request).context.store
     stored = (await store.find(TEMPLATES, limit=_MAX_TEMPLATES)).items
     values: dict[str, Any] = {
         "templates": [WorkerTemplate.model_validate_json(each.body) for each in stored],
         "used": await _workers_per_template(store),
     }
     if is_fragment(request):
-        return render_fragment("admin/_template_table.html", who=who, **values)
-    return await render_page(request, who, "admin/templates.html", here="templates", title="Templates", **values)
+        return render_fragment("admin/_template_table.html", user=user, **values)
+    return await render_page(request, user, "admin/templates.html", here="templates", title="Templates", **values)
 
 
 @router.get("/templates/new")
-async def new_template_form(request: Request, who: AdminUser) -> HTMLResponse:
-    """An empty form, or one that begins as a copy."""
+async def new_template_form(request: Request, user: AdminUser) -> HTMLResponse:
+    """An empty form, or a copy of another template."""
     like = request.query_params.get("like", "")
     values = dict(_EMPTY_FORM)
     if like:
-        values = {**template_form_values(await read_template(get_services(request).plane.store, like)), "name": ""}
-    return _render_form(who, FormState(values), old="", mark="")
+        values = {**template_form_values(await read_template(get_services(request).context.store, like)), "name": ""}
+    return _render_form(user, FormState(values), old="", expected="")
 
 
 @router.get("/templates/edit/{name}")
-async def edit_template_form(request: Request, who: AdminUser, name: TemplateNamePath) -> HTMLResponse:
-    """The form of a template as it is now."""
-    store = get_services(request).plane.store
+async def edit_template_form(request: Request, user: AdminUser, name: TemplateNamePath) -> HTMLResponse:
+    """The form with the current values."""
+    store = get_services(request).context.store
     template = await read_template(store, name)
     stored = await store.get(TEMPLATES, name)
-    mark = "" if stored is None else fingerprint(stored.body)
-    return _render_form(who, FormState(template_form_values(template)), old=name, mark=mark)
+    expected = "" if stored is None else fingerprint(stored.body)
+    return _render_form(user, FormState(template_form_values(template)), old=name, expected=expected)
 
 
 @router.post("/templates/save")
-async def save_template(request: Request, who: AdminUser) -> HTMLResponse:
-    """Make or change a template. What is wrong is said at its field, and nothing that was typed is lost."""
+async def save_template(request: Request, user: AdminUser) -> HTMLResponse:
+    """Create or change a template. An invalid form is shown again, with its problems and everything that was typed."""
     fields = await read_form(request)
-    form = {name: form_field(fields, name) for name in fields}
-    old, mark = form.get("old", ""), form.get("mark", "")
+    submitted = {name: form_field(fields, name) for name in fields}
+    old, expected = submitted.get("old", ""), submitted.get("mark", "")
     if old:
-        form["name"] = old  # workers name their template: it cannot be renamed
-    template, typed = parse_template_form(form)
+        submitted["name"] = old  # workers refer to their template by name, so that it cannot be renamed
+    template, form = parse_template_form(submitted)
     if template is None:
-        return _render_form(who, typed, old=old, mark=mark, status=422)
+        return _render_form(user, form, old=old, expected=expected, status=422)
     try:
-        made = await _save_if_unchanged(request, who, template, mark)
+        created = await _save_if_unchanged(request, user, template, expected)
     except EditConflictError as error:
-        where = "form" if old else "name"
-        return _render_form(who, FormState(typed.values, {where: str(error)}), old=old, mark=mark, status=409)
-    words = f"Template {template.name} was {'made' if made else 'changed'}"
-    answer = render_toast(words, triggers=DONE_EVENT)
-    answer.headers["HX-Reswap"] = "none"
-    return answer
+        where = WHOLE_FORM if old else "name"
+        return _render_form(user, FormState(form.values, {where: str(error)}), old=old, expected=expected, status=409)
+    response = render_toast(f"Template {template.name} {'created' if created else 'saved'}", triggers=DONE_EVENT)
+    response.headers["HX-Reswap"] = "none"
+    return response
 
 
 @router.post("/templates/{name}/{switch}")
 async def toggle_template(
     request: Request,
-    who: AdminUser,
+    user: AdminUser,
     name: TemplateNamePath,
     switch: Annotated[str, Path(pattern="^(enable|disable)$")],
 ) -> HTMLResponse:
-    """Let workers be made from it, or no more."""
+    """Enable or disable a template for new workers."""
     enabled = switch == "enable"
 
-    async def attempt(change: Transaction) -> WorkerTemplate:
-        return await set_template_enabled(change, name, enabled=enabled)
+    async def attempt(tx: Transaction) -> WorkerTemplate:
+        return await set_template_enabled(tx, name, enabled=enabled)
 
-    await get_services(request).plane.records.change(who.caller.actor, attempt)
-    words = "Workers can be made from" if enabled else "No more workers can be made from"
-    return render_toast(f"{words} {name}", triggers=DONE_EVENT)
-
-
-async def _save_if_unchanged(request: Request, who: WebUser, template: WorkerTemplate, mark: str) -> bool:
-    async def attempt(change: Transaction) -> bool:
-        stored = await change.store.get(TEMPLATES, template.name)
-        now = "" if stored is None else fingerprint(stored.body)
-        if now != mark:
-            raise EditConflictError(_conflict_text(template.name, known=bool(mark)))
-        return await put_template(change, template)
-
-    return await get_services(request).plane.records.change(who.caller.actor, attempt)
+    await get_services(request).context.unit_of_work.run(user.caller.actor, attempt)
+    return render_toast(f"Template {name} {'enabled' if enabled else 'disabled'}", triggers=DONE_EVENT)
 
 
-def _conflict_text(name: str, *, known: bool) -> str:
-    if known:
-        return "Somebody else has changed this template meanwhile. Close this, look at it again, then change it."
-    return f"there is a template {name} already; choose another name, or edit that one"
+async def _save_if_unchanged(request: Request, user: WebUser, template: WorkerTemplate, expected: str) -> bool:
+    async def attempt(tx: Transaction) -> bool:
+        stored = await tx.store.get(TEMPLATES, template.name)
+        current = "" if stored is None else fingerprint(stored.body)
+        if current != expected:
+            raise EditConflictError(_conflict_text(template.name, editing=bool(expected)))
+        return await put_template(tx, template)
+
+    return await get_services(request).context.unit_of_work.run(user.caller.actor, attempt)
 
 
-def _render_form(who: WebUser, typed: FormState, *, old: str, mark: str, status: int = 200) -> HTMLResponse:
-    return render_fragment("admin/_template_form.html", status=status, typed=typed, old=old, mark=mark, who=who)
+def _conflict_text(name: str, *, editing: bool) -> str:
+    if editing:
+        return "Another user changed this template meanwhile. Close this dialog, open it again, then make your changes."
+    return f"template {name} already exists; use another name, or edit that template"
+
+
+def _render_form(user: WebUser, form: FormState, *, old: str, expected: str, status: int = 200) -> HTMLResponse:
+    return render_fragment("admin/_template_form.html", status=status, form=form, old=old, mark=expected, user=user)
 
 
 async def _workers_per_template(store: Store) -> dict[str, int]:
-    """How many workers that are not TERMINATED were made from each."""
-    living = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
-    rows = await store.count_by(WORKERS, ["template_name"], living)
+    """How many workers use each template, without TERMINATED ones."""
+    not_terminated = Where(none_of={"status": [WorkerStatus.TERMINATED.value]})
+    rows = await store.count_by(WORKERS, ["template_name"], not_terminated)
     return {str(values[0]): count for values, count, _ in rows if values[0] is not None}

@@ -1,22 +1,32 @@
-"""The dialog for a new lablet: what it is made from, for whom, where it would go and what that would cost."""
+"""The dialog that creates a lablet, with a preview of its placement and cost."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
+from pydantic import ValidationError
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.lablets.preview import preview_lablet
 from lcm.control_plane.records.kinds import DEFINITIONS
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.control_plane.web.auth import OperatorUser, read_form
-from lcm.control_plane.web.forms import FormState
-from lcm.control_plane.web.lablets.forms import LABLET_FIELDS, lablet_form_values, parse_lablet_form, problem_by_field
+from lcm.control_plane.web.auth import OperatorUser
+from lcm.control_plane.web.forms import (
+    NAME_HINT,
+    WHOLE_FORM,
+    FormState,
+    field_problems,
+    form_field,
+    parse_number,
+    problem_by_field,
+    read_form,
+)
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment
-from lcm.model.lablet.record import Lablet, LabletDefinitionSummary
+from lcm.model.lablet.record import CreateLabletRequest, Lablet, LabletDefinitionSummary
 from lcm.model.lablet.status import LostWorkerPolicy
 from lcm.model.problems import HTTP_STATUS_BY_CODE, ProblemCode
 
@@ -27,44 +37,65 @@ if TYPE_CHECKING:
 
 router = APIRouter(include_in_schema=False)
 _MAX_DEFINITIONS = 500
+_FORM_FIELDS: Final = (
+    "definition",
+    "name",
+    "owner",
+    "aws_region",
+    "time_to_live_minutes",
+    "starts_at",
+    "ends_at",
+    "lost_worker_policy",
+)
+_FIELD_HINTS: Final = {
+    "name": NAME_HINT,
+    "definition": "select a definition",
+    "starts_at": "is not a valid time; use a format such as 2030-01-31T09:00",
+    "ends_at": "is not a valid time; use a format such as 2030-01-31T17:00",
+}
 _DEFINITION_PROBLEMS = (ProblemCode.NOT_FOUND, ProblemCode.NOT_POSSIBLE_NOW)
 
 
 @router.get("/lablets/new")
-async def new_lablet_form(request: Request, who: OperatorUser) -> HTMLResponse:
-    """The form for a new lablet."""
-    asked = request.query_params.get("definition", "")
-    values = {"definition": asked, "owner": who.caller.name, "lost_worker_policy": LostWorkerPolicy.RESCHEDULE.value}
+async def new_lablet_form(request: Request, user: OperatorUser) -> HTMLResponse:
+    """The empty form."""
+    definition = request.query_params.get("definition", "")
+    values = {
+        "definition": definition,
+        "owner": user.caller.name,
+        "lost_worker_policy": LostWorkerPolicy.RESCHEDULE.value,
+    }
     return await _render_form(get_services(request), FormState(values))
 
 
 @router.get("/lablets/new/preview")
-async def preview_placement(request: Request, who: OperatorUser) -> HTMLResponse:
-    """Where it would go now, and what would be launched for it. Nothing is changed."""
-    given = {name: request.query_params.get(name, "").strip() for name in LABLET_FIELDS}
-    asked, typed = parse_lablet_form(given)
-    if asked is None:
-        return render_fragment("lablets/_placement_preview.html", found=None, problems=typed.problems)
+async def preview_placement(request: Request, user: OperatorUser) -> HTMLResponse:
+    """Where the lablet would be placed now, and what would be launched. Changes nothing."""
+    values = {name: request.query_params.get(name, "").strip() for name in _FORM_FIELDS}
+    lablet_request, form = parse_lablet_form(values)
+    if lablet_request is None:
+        return render_fragment("lablets/_placement_preview.html", preview=None, problems=form.problems)
     try:
-        found = await preview_lablet(get_services(request).plane, asked)
-    except ProblemError as refusal:
-        return render_fragment("lablets/_placement_preview.html", found=None, problems=_problems_by_field(refusal))
-    return render_fragment("lablets/_placement_preview.html", found=found, problems={})
+        preview = await preview_lablet(get_services(request).context, lablet_request)
+    except ProblemError as error:
+        return render_fragment("lablets/_placement_preview.html", preview=None, problems=_problems_by_field(error))
+    return render_fragment("lablets/_placement_preview.html", preview=preview, problems={})
 
 
 @router.post("/lablets/new")
-async def create_lablet(request: Request, who: OperatorUser) -> HTMLResponse:
-    """Make it; what is wrong is told at its field, and nothing that was typed is lost."""
-    asked, typed = parse_lablet_form(lablet_form_values(await read_form(request)))
-    if asked is None:
-        return await _render_form(get_services(request), typed, status=422)
+async def create_lablet(request: Request, user: OperatorUser) -> HTMLResponse:
+    """Create the lablet. An invalid form is shown again, with its problems and everything that was typed."""
+    fields = await read_form(request)
+    lablet_request, form = parse_lablet_form({name: form_field(fields, name) for name in _FORM_FIELDS})
+    if lablet_request is None:
+        return await _render_form(get_services(request), form, status=422)
     try:
-        body = await get_services(request).lablets.create(who.caller, asked)
-    except ProblemError as refusal:
+        body = await get_services(request).lablets.create(user.caller, lablet_request)
+    except ProblemError as error:
         return await _render_form(
             get_services(request),
-            FormState(typed.values, _problems_by_field(refusal)),
-            status=HTTP_STATUS_BY_CODE.get(refusal.code, 409),
+            FormState(form.values, _problems_by_field(error)),
+            status=HTTP_STATUS_BY_CODE.get(error.code, 409),
         )
     lablet = Lablet.model_validate_json(body)
     return render_fragment(
@@ -72,35 +103,60 @@ async def create_lablet(request: Request, who: OperatorUser) -> HTMLResponse:
     )
 
 
+def parse_lablet_form(values: Mapping[str, str]) -> tuple[CreateLabletRequest | None, FormState]:
+    """The request of a form, or None, and the form with its problems. An empty field means the default."""
+    request: dict[str, Any] = {name: values[name] for name in _FORM_FIELDS if values.get(name)}
+    request.setdefault("definition", "")
+    request.setdefault("lost_worker_policy", LostWorkerPolicy.RESCHEDULE.value)
+    if "time_to_live_minutes" in request:
+        request["time_to_live_minutes"] = parse_number(request["time_to_live_minutes"])
+    for name in ("starts_at", "ends_at"):
+        if name in request:
+            request[name] = _parse_time(request[name])
+    try:
+        return CreateLabletRequest.model_validate(request), FormState(values)
+    except ValidationError as error:
+        return None, FormState(values, field_problems(error, _FIELD_HINTS))
+
+
 async def enabled_definitions(store: Store) -> dict[str, list[LabletDefinitionSummary]]:
-    """Those that lablets can be made from by name, the newest version first."""
+    """Versions of the enabled definitions by name, the newest version first."""
     enabled = Where(any_of={"enabled": [True]})
     stored = (await store.find(DEFINITIONS, enabled, sort=Sort("name"), limit=_MAX_DEFINITIONS)).items
-    found = [LabletDefinitionSummary.model_validate_json(each.body) for each in stored]
+    summaries = [LabletDefinitionSummary.model_validate_json(each.body) for each in stored]
     offered: dict[str, list[LabletDefinitionSummary]] = {}
-    for each in sorted(found, key=lambda one: (one.created_at, one.id), reverse=True):
+    for each in sorted(summaries, key=lambda one: (one.created_at, one.id), reverse=True):
         offered.setdefault(each.name, []).append(each)
     return dict(sorted(offered.items()))
 
 
-def _problems_by_field(refusal: ProblemError) -> Mapping[str, str]:
-    problems = problem_by_field(refusal, LABLET_FIELDS)
-    if "form" in problems and refusal.code in _DEFINITION_PROBLEMS:
-        return {"definition": refusal.detail}
+def _problems_by_field(error: ProblemError) -> Mapping[str, str]:
+    problems = problem_by_field(error, _FORM_FIELDS)
+    if WHOLE_FORM in problems and error.code in _DEFINITION_PROBLEMS:
+        return {"definition": error.detail}
     return problems
 
 
-async def _render_form(all_parts: Services, typed: FormState, status: int = 200) -> HTMLResponse:
-    offered = await enabled_definitions(all_parts.plane.store)
-    asked = typed.value("definition")
-    known = {each.id for versions in offered.values() for each in versions}
-    newest = offered[asked] if asked in offered else next(iter(offered.values()), [])
-    chosen = asked if asked in known else newest[0].id if newest else ""
+async def _render_form(services: Services, form: FormState, status: int = 200) -> HTMLResponse:
+    definitions = await enabled_definitions(services.context.store)
+    name_or_id = form.value("definition")
+    ids = {each.id for versions in definitions.values() for each in versions}
+    versions = definitions[name_or_id] if name_or_id in definitions else next(iter(definitions.values()), [])
+    selected = name_or_id if name_or_id in ids else versions[0].id if versions else ""
     return render_fragment(
         "lablets/_create.html",
         status=status,
-        typed=typed,
-        offered=offered,
-        chosen=chosen,
-        regions=all_parts.plane.regions,
+        form=form,
+        definitions=definitions,
+        selected=selected,
+        regions=services.context.regions,
     )
+
+
+def _parse_time(text: str) -> Any:
+    """A time as browsers send it: without a time zone, which means UTC here."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time

@@ -1,11 +1,13 @@
-"""Definitions: what lablets are made from, version by version."""
+"""The Definitions page: the versions that lablets are created from, and the form for a new version."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
+from pydantic import ValidationError
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.api.definitions import DefinitionNamePath, DefinitionVersionPath
@@ -13,130 +15,204 @@ from lcm.control_plane.lablets.definitions import add_definition, read_definitio
 from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.control_plane.web.auth import AdminUser, CurrentUser, OperatorUser, is_fragment, read_form
-from lcm.control_plane.web.forms import FormState
-from lcm.control_plane.web.lablets.forms import (
-    DEFINITION_FIELDS,
-    copied_definition_values,
-    definition_form_values,
-    parse_definition_form,
+from lcm.control_plane.web.auth import AdminUser, CurrentUser, OperatorUser, is_fragment
+from lcm.control_plane.web.forms import (
+    NAME_HINT,
+    FormState,
+    field_problems,
+    form_field,
+    parse_number,
     problem_by_field,
+    read_form,
 )
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_page, render_toast
 from lcm.core import clock
-from lcm.model.lablet.record import LabletDefinitionSummary
+from lcm.model.lablet.record import CreateDefinitionRequest, LabletDefinitionSummary
 from lcm.model.problems import HTTP_STATUS_BY_CODE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
     from lcm.model.lablet.record import LabletDefinition
 
 router = APIRouter(include_in_schema=False)
 MAX_DEFINITIONS = 500
+_FORM_FIELDS: Final = (
+    "name",
+    "version",
+    "description",
+    "topology",
+    "cpu_cores",
+    "memory_gb",
+    "storage_gb",
+    "nodes",
+    "license",
+    "cml_version",
+    "node_definitions",
+    "ports",
+    "time_to_live_minutes",
+)
+_NUMBER_FIELDS = ("cpu_cores", "memory_gb", "storage_gb", "nodes")
+_LIST_FIELDS = ("node_definitions", "ports")
+_FIELD_HINTS: Final = {
+    "name": NAME_HINT,
+    "version": "letters, digits, dots, pluses and dashes, 32 at most, such as 1.2",
+    "ports": "capital letters, digits and underscores, each name once, such as SSH_PORT",
+}
+_SEPARATOR = re.compile(r"[\s,]+")
 _EMPTY_FORM = {"cpu_cores": "1", "memory_gb": "1", "storage_gb": "1", "nodes": "1", "license": "on"}
 
 
 @router.get("/definitions")
-async def definitions_page(request: Request, who: CurrentUser) -> HTMLResponse:
-    """The list, or only its table for a script that asks again."""
-    store = get_services(request).plane.store
+async def definitions_page(request: Request, user: CurrentUser) -> HTMLResponse:
+    """The whole page, or only the table for a refresh by a script."""
+    store = get_services(request).context.store
     q = request.query_params.get("q", "").strip()[:100]
-    found = await store.find(
+    page = await store.find(
         DEFINITIONS, Where(contains={"name": q} if q else {}), sort=Sort("name"), limit=MAX_DEFINITIONS
     )
-    listed = [LabletDefinitionSummary.model_validate_json(each.body) for each in found.items]
-    listed.sort(key=lambda each: (each.created_at, each.id), reverse=True)
-    listed.sort(key=lambda each: each.name)
+    definitions = [LabletDefinitionSummary.model_validate_json(each.body) for each in page.items]
+    definitions.sort(key=lambda each: (each.created_at, each.id), reverse=True)
+    definitions.sort(key=lambda each: each.name)
     values: dict[str, Any] = {
-        "definitions": listed,
-        "newest": _newest_enabled(listed),
+        "definitions": definitions,
+        "newest": _newest_enabled(definitions),
         "used": await _lablets_per_definition(store),
-        "cut": found.next_cursor is not None,
-        "most": MAX_DEFINITIONS,
+        "truncated": page.next_cursor is not None,
+        "limit": MAX_DEFINITIONS,
         "q": q,
     }
     if is_fragment(request):
-        return render_fragment("definitions/_table.html", who=who, **values)
-    return await render_page(request, who, "definitions/list.html", here="lablets", title="Definitions", **values)
+        return render_fragment("definitions/_table.html", user=user, **values)
+    return await render_page(request, user, "definitions/list.html", here="lablets", title="Definitions", **values)
 
 
 @router.get("/definitions/new")
-async def new_definition_form(request: Request, who: OperatorUser) -> HTMLResponse:
-    """An empty form, or one that begins as a copy of another version."""
+async def new_definition_form(request: Request, user: OperatorUser) -> HTMLResponse:
+    """An empty form, or a copy of another version."""
     like = request.query_params.get("like", "")
     values = (
-        copied_definition_values(await read_definition(get_services(request).plane.store, like))
+        copied_definition_values(await read_definition(get_services(request).context.store, like))
         if like
         else dict(_EMPTY_FORM)
     )
-    return render_fragment("definitions/_form.html", typed=FormState(values))
+    return render_fragment("definitions/_form.html", form=FormState(values))
 
 
 @router.post("/definitions/save")
-async def save_definition(request: Request, who: OperatorUser) -> HTMLResponse:
-    """Make a version. What is wrong is said at its field, and nothing that was typed is lost."""
-    asked, typed = parse_definition_form(definition_form_values(await read_form(request)))
-    if asked is None:
-        return render_fragment("definitions/_form.html", status=422, typed=typed)
-    wanted = asked
+async def save_definition(request: Request, user: OperatorUser) -> HTMLResponse:
+    """Create a version. An invalid form is shown again, with its problems and everything that was typed."""
+    create_request, form = parse_definition_form(definition_form_values(await read_form(request)))
+    if create_request is None:
+        return render_fragment("definitions/_form.html", status=422, form=form)
 
-    async def attempt(change: Transaction) -> tuple[LabletDefinition, bool]:
-        return await add_definition(change, wanted, who.caller.name)
+    async def attempt(tx: Transaction) -> tuple[LabletDefinition, bool]:
+        return await add_definition(tx, create_request, user.caller.name)
 
     try:
-        made, new_definition_form = await get_services(request).plane.records.change(who.caller.actor, attempt)
-    except ProblemError as refusal:
-        problems = problem_by_field(refusal, DEFINITION_FIELDS)
-        status = HTTP_STATUS_BY_CODE.get(refusal.code, 409)
-        return render_fragment("definitions/_form.html", status=status, typed=FormState(typed.values, problems))
-    answer = render_toast(
-        f"{made.id} {'is made' if new_definition_form else 'was there already, with the same content'}",
-        triggers=DONE_EVENT,
-    )
-    answer.headers["HX-Reswap"] = "none"
-    return answer
+        definition, created = await get_services(request).context.unit_of_work.run(user.caller.actor, attempt)
+    except ProblemError as error:
+        problems = problem_by_field(error, _FORM_FIELDS)
+        status = HTTP_STATUS_BY_CODE.get(error.code, 409)
+        return render_fragment("definitions/_form.html", status=status, form=FormState(form.values, problems))
+    outcome = "created" if created else "already exists with the same content"
+    response = render_toast(f"{definition.id} {outcome}", triggers=DONE_EVENT)
+    response.headers["HX-Reswap"] = "none"
+    return response
 
 
 @router.get("/definitions/{name}/{version}/topology")
 async def topology_dialog(
-    request: Request, who: CurrentUser, name: DefinitionNamePath, version: DefinitionVersionPath
+    request: Request, user: CurrentUser, name: DefinitionNamePath, version: DefinitionVersionPath
 ) -> HTMLResponse:
-    """What CML is given, as it was written."""
-    definition = await read_definition(get_services(request).plane.store, f"{name}@{version}")
+    """The topology as it was written."""
+    definition = await read_definition(get_services(request).context.store, f"{name}@{version}")
     return render_fragment("definitions/_topology.html", definition=definition)
 
 
 @router.post("/definitions/{name}/{version}/{switch}")
 async def toggle_definition(
     request: Request,
-    who: AdminUser,
+    user: AdminUser,
     name: DefinitionNamePath,
     version: DefinitionVersionPath,
     switch: Annotated[str, Path(pattern="^(enable|disable)$")],
 ) -> HTMLResponse:
-    """Let lablets be made from it, or no more."""
+    """Enable or disable a version for new lablets."""
     definition_id, enabled = f"{name}@{version}", switch == "enable"
 
-    async def attempt(change: Transaction) -> LabletDefinition:
-        return await set_definition_enabled(change, definition_id, enabled=enabled)
+    async def attempt(tx: Transaction) -> LabletDefinition:
+        return await set_definition_enabled(tx, definition_id, enabled=enabled)
 
-    await get_services(request).plane.records.change(who.caller.actor, attempt)
-    words = "Lablets can be made from" if enabled else "No more lablets can be made from"
-    return render_toast(f"{words} {definition_id}", triggers=DONE_EVENT)
+    await get_services(request).context.unit_of_work.run(user.caller.actor, attempt)
+    return render_toast(f"{definition_id} {'enabled' if enabled else 'disabled'}", triggers=DONE_EVENT)
 
 
-def _newest_enabled(listed: list[LabletDefinitionSummary]) -> set[str]:
-    """The version of each name that whoever names none gets: the newest that is enabled."""
+def definition_form_values(fields: dict[str, list[str]]) -> dict[str, str]:
+    """The text of each field. Browsers send line ends as CR LF, which the topology does not keep."""
+    values = {name: form_field(fields, name) for name in _FORM_FIELDS}
+    return {**values, "topology": fields.get("topology", [""])[-1].replace("\r\n", "\n")}
+
+
+def parse_definition_form(values: Mapping[str, str]) -> tuple[CreateDefinitionRequest | None, FormState]:
+    """The request of a form, or None, and the form with its problems."""
+    needs: dict[str, Any] = {name: parse_number(values.get(name, "")) for name in _NUMBER_FIELDS}
+    needs |= {name: [each for each in _SEPARATOR.split(values.get(name, "")) if each] for name in _LIST_FIELDS}
+    needs |= {"license": values.get("license") == "on", "cml_version": values.get("cml_version") or None}
+    request: dict[str, Any] = {name: values.get(name, "") for name in ("name", "version", "description", "topology")}
+    if values.get("time_to_live_minutes"):
+        request["time_to_live_minutes"] = parse_number(values["time_to_live_minutes"])
+    try:
+        return CreateDefinitionRequest.model_validate({**request, "requirements": needs}), FormState(values)
+    except ValidationError as error:
+        problems = _definition_problems(error)
+        empty = {name: "must not be empty" for name in problems if not values.get(name)}
+        return None, FormState(values, problems | empty)
+
+
+def copied_definition_values(definition: LabletDefinition) -> dict[str, str]:
+    """The fields for a new version of a definition. The version itself is left for the user to enter."""
+    needs = definition.requirements
+    time_limit = definition.time_to_live_minutes
+    return {
+        "name": definition.name,
+        "version": "",
+        "description": definition.description,
+        "topology": definition.topology,
+        "cpu_cores": f"{needs.cpu_cores:.15g}",
+        "memory_gb": f"{needs.memory_gb:.15g}",
+        "storage_gb": f"{needs.storage_gb:.15g}",
+        "nodes": str(needs.nodes),
+        "license": "on" if needs.license else "",
+        "cml_version": needs.cml_version or "",
+        "node_definitions": ", ".join(needs.node_definitions),
+        "ports": ", ".join(needs.ports),
+        "time_to_live_minutes": "" if time_limit is None else f"{time_limit:.15g}",
+    }
+
+
+def _definition_problems(error: ValidationError) -> dict[str, str]:
+    """The first problem of each field, wherever in the requirements or in a list it is."""
+    problems: dict[str, str] = {}
+    for path, text in field_problems(error).items():
+        name = path.removeprefix("requirements.").partition(".")[0]
+        problems.setdefault(name, _FIELD_HINTS.get(name, text))
+    return problems
+
+
+def _newest_enabled(definitions: list[LabletDefinitionSummary]) -> set[str]:
+    """The newest enabled version of each name, which is the default version."""
     first: dict[str, str] = {}
-    for each in listed:
+    for each in definitions:
         if each.enabled:
             first.setdefault(each.name, each.id)
     return set(first.values())
 
 
 async def _lablets_per_definition(store: Store) -> dict[str, int]:
-    """How many lablets of the present were made from each version."""
-    present = Where(at_least={"shown_until": clock.now().isoformat()})
-    rows = await store.count_by(LABLETS, ["definition"], present)
+    """How many current lablets use each version."""
+    current = Where(at_least={"shown_until": clock.now().isoformat()})
+    rows = await store.count_by(LABLETS, ["definition"], current)
     return {str(values[0]): count for values, count, _ in rows}

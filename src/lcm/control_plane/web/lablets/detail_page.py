@@ -1,4 +1,4 @@
-"""One lablet: where it is and why, how its nodes are reached, and what has happened to it."""
+"""The page of one lablet: status details, placement, node addresses, and the timeline."""
 
 from __future__ import annotations
 
@@ -27,61 +27,65 @@ _LABLET_ID = re.compile(r"[a-z0-9-]{1,64}")
 
 @router.get("/lablets/{lablet_id}")
 async def lablet_page(
-    request: Request, who: CurrentUser, lablet_id: str, before: str | None = Query(None, max_length=64)
+    request: Request, user: CurrentUser, lablet_id: str, before: str | None = Query(None, max_length=64)
 ) -> HTMLResponse:
-    """The whole page. One that does not exist has a page too, which says so."""
+    """The whole page; a page that says so if there is no such lablet."""
     try:
-        values = await _detail_values(get_services(request), who, lablet_id)
+        values = await _detail_values(get_services(request), user, lablet_id)
     except ProblemError:
-        return await render_not_found(request, who, here="lablets", noun="lablet", record_id=lablet_id)
-    timeline = await read_lablet_timeline(get_services(request).plane.store, lablet_id, before)
-    values |= {"place": f"/lablets/{lablet_id}", "timeline": timeline, "before": before}
-    return await render_page(request, who, "lablets/detail.html", here="lablets", title=values["lablet"].name, **values)
+        return await render_not_found(request, user, here="lablets", noun="lablet", record_id=lablet_id)
+    timeline = await read_lablet_timeline(get_services(request).context.store, lablet_id, before)
+    values |= {"page_url": f"/lablets/{lablet_id}", "timeline": timeline, "before": before}
+    return await render_page(
+        request, user, "lablets/detail.html", here="lablets", title=values["lablet"].name, **values
+    )
 
 
 @router.get("/lablets/{lablet_id}/now")
-async def lablet_current(request: Request, who: CurrentUser, lablet_id: str) -> HTMLResponse:
-    """What changes with the record."""
+async def lablet_current(request: Request, user: CurrentUser, lablet_id: str) -> HTMLResponse:
+    """The part that changes with the record."""
     return render_fragment(
-        "lablets/_detail.html", who=who, **await _detail_values(get_services(request), who, lablet_id)
+        "lablets/_detail.html", user=user, **await _detail_values(get_services(request), user, lablet_id)
     )
 
 
 @router.get("/lablets/{lablet_id}/timeline")
 async def lablet_timeline(
-    request: Request, who: CurrentUser, lablet_id: str, before: str | None = Query(None, max_length=64)
+    request: Request, user: CurrentUser, lablet_id: str, before: str | None = Query(None, max_length=64)
 ) -> HTMLResponse:
-    """A page of what happened."""
+    """One page of the timeline."""
     lablet = await read_lablet(get_services(request), lablet_id)
-    timeline = await read_lablet_timeline(get_services(request).plane.store, lablet_id, before)
-    return render_fragment("shared/_timeline.html", place=f"/lablets/{lablet.id}", timeline=timeline, before=before)
+    timeline = await read_lablet_timeline(get_services(request).context.store, lablet_id, before)
+    return render_fragment("shared/_timeline.html", page_url=f"/lablets/{lablet.id}", timeline=timeline, before=before)
 
 
-async def read_lablet(all_parts: Services, lablet_id: str) -> Lablet:
-    """One lablet. What cannot be an id is not even looked for."""
+async def read_lablet(services: Services, lablet_id: str) -> Lablet:
+    """One lablet. Text that cannot be an ID is rejected without a read of the store."""
     if not _LABLET_ID.fullmatch(lablet_id):
         raise ProblemError(ProblemCode.NOT_FOUND, "there is no such lablet")
-    return Lablet.model_validate_json((await all_parts.lablets.get(lablet_id)).body)
+    return Lablet.model_validate_json((await services.lablets.get(lablet_id)).body)
 
 
-async def _assigned_worker(all_parts: Services, lablet: Lablet) -> Worker | None:
+async def _assigned_worker(services: Services, lablet: Lablet) -> Worker | None:
     if lablet.worker_id is None:
         return None
-    stored = await all_parts.plane.store.get(WORKERS, lablet.worker_id)
+    stored = await services.context.store.get(WORKERS, lablet.worker_id)
     return None if stored is None else Worker.model_validate_json(stored.body)
 
 
-async def _detail_values(all_parts: Services, who: WebUser, lablet_id: str) -> dict[str, Any]:
-    lablet = await read_lablet(all_parts, lablet_id)
+async def _detail_values(services: Services, user: WebUser, lablet_id: str) -> dict[str, Any]:
+    lablet = await read_lablet(services, lablet_id)
     placement = lablet.placement
-    asked_for = None if placement is None else placement.scale_up_worker_id
-    left = [each.worker_id for each in lablet.left_behind]
+    scale_up_worker = None if placement is None else placement.scale_up_worker_id
+    left_behind = [each.worker_id for each in lablet.left_behind]
     return {
         "lablet": lablet,
-        "worker": await _assigned_worker(all_parts, lablet),
-        "names": await worker_names(all_parts.plane.store, [*left, *([asked_for] if asked_for else [])]),
+        "worker": await _assigned_worker(services, lablet),
+        "names": await worker_names(
+            services.context.store, [*left_behind, *([scale_up_worker] if scale_up_worker else [])]
+        ),
         "problem": lablet_problem(lablet),
         "why": lablet_reason(lablet),
         "ended": lablet.status in FINAL_LABLET_STATUSES,
-        "endable": who.operates and lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES,
+        "endable": user.can_operate and lablet.wanted and lablet.status not in FINAL_LABLET_STATUSES,
     }

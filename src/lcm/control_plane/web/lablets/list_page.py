@@ -1,4 +1,4 @@
-"""What somebody looks at in the list of lablets."""
+"""The Lablets page: the list, its filters, views and rows, and the parts that scripts refresh."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fastapi.responses import HTMLResponse
 from lcm.control_plane.records.kinds import DEFINITIONS, LABLETS, WORKERS
 from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
-from lcm.control_plane.web.auth import CurrentUser, is_fragment, query_ids
+from lcm.control_plane.web.auth import CurrentUser, is_fragment
+from lcm.control_plane.web.forms import query_ids
 from lcm.control_plane.web.list_query import ListQuery, read_list_page
 from lcm.control_plane.web.rendering import render_fragment, render_page
 from lcm.core import clock
@@ -26,35 +27,38 @@ if TYPE_CHECKING:
     from lcm.control_plane.store.port import FieldValue, Store, StoredDocument
 
 
+router = APIRouter(include_in_schema=False)
+MAX_LABLETS_SHOWN = 50
+_MAX_DEFINITIONS = 500
 _VIEW_FILTERS: Final[dict[str, dict[str, list[FieldValue]]]] = {
     "waiting": {"status": [LabletStatus.PENDING_SCHEDULING.value]},
-    "moving": {"urgency": [int(LabletUrgency.MOVING)]},
+    "moving": {"urgency": [int(LabletUrgency.IN_PROGRESS)]},
     "running": {"status": [LabletStatus.RUNNING.value]},
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabletListQuery(ListQuery):
-    """One way to look at lablets."""
+    """Filters of the list of lablets."""
 
     path = "/lablets"
     views: ClassVar[Mapping[str, str]] = {
         "": "All",
         "problems": "Problems",
         "waiting": "Waiting",
-        "moving": "Moving",
+        "moving": "In progress",
         "running": "Running",
         "ended": "Ended",
     }
     columns = ("attention", "name", "status", "owner", "definition", "created_at", "updated_at")
-    known = frozenset(LabletStatus)
+    statuses = frozenset(LabletStatus)
 
     owner: str = ""
     definition: str = ""
     worker: str = ""
 
     def where(self) -> Where:
-        """The filter in the store's words. Lablets of the past are shown only to who asks for them."""
+        """The filter for the store. Lablets that ended some time ago are shown only on request."""
         any_of = dict(_VIEW_FILTERS.get(self.view, {}))
         at_least: dict[str, FieldValue] = {}
         below: dict[str, FieldValue] = {}
@@ -74,12 +78,9 @@ class LabletListQuery(ListQuery):
         return Where(any_of=any_of, at_least=at_least, below=below, contains=contains)
 
 
-MAX_LABLETS_SHOWN = 50
-
-
 @dataclass(frozen=True, slots=True)
 class LabletRow:
-    """One lablet in a list. `worker_name` is empty where it has none, or where the worker is not known any more."""
+    """One lablet in a list. `worker_name` is empty if it has no worker or the worker no longer exists."""
 
     lablet: Lablet
     worker_name: str
@@ -89,7 +90,6 @@ class LabletRow:
 
 
 async def lablet_rows(store: Store, stored: Sequence[StoredDocument]) -> list[LabletRow]:
-    """Rows of these lablets."""
     lablets = [Lablet.model_validate_json(each.body) for each in stored]
     names = await worker_names(store, (each.worker_id for each in lablets if each.worker_id is not None))
     return [
@@ -105,76 +105,72 @@ async def lablet_rows(store: Store, stored: Sequence[StoredDocument]) -> list[La
 
 
 async def lablet_rows_by_id(store: Store, ids: Sequence[str]) -> list[LabletRow]:
-    """Rows of those that there are, in the order asked for."""
-    found = await store.get_many(LABLETS, ids)
-    return await lablet_rows(store, [found[each] for each in ids if each in found])
+    """Rows of the lablets that exist, in the order of `ids`."""
+    documents = await store.get_many(LABLETS, ids)
+    return await lablet_rows(store, [documents[each] for each in ids if each in documents])
 
 
 async def worker_names(store: Store, ids: Iterable[str]) -> dict[str, str]:
-    """How the workers of these ids are called; one that is not known is left out."""
-    found = await store.get_many(WORKERS, sorted(set(ids)))
-    return {each: Worker.model_validate_json(stored.body).name for each, stored in found.items()}
+    """Names of workers by ID; unknown IDs are left out."""
+    documents = await store.get_many(WORKERS, sorted(set(ids)))
+    return {each: Worker.model_validate_json(stored.body).name for each, stored in documents.items()}
 
 
 async def lablets_on_worker(store: Store, worker_id: str) -> list[Lablet]:
-    """Those that hold a part of a worker, problems first; the list may be cut."""
+    """The lablets that are assigned to a worker, problems first, up to `MAX_LABLETS_SHOWN`."""
     assigned = Where(
         any_of={"worker_id": [worker_id], "status": [each.value for each in sorted(ASSIGNED_LABLET_STATUSES)]}
     )
-    found = await store.find(LABLETS, assigned, sort=Sort("attention"), limit=MAX_LABLETS_SHOWN)
-    return [Lablet.model_validate_json(each.body) for each in found.items]
+    page = await store.find(LABLETS, assigned, sort=Sort("attention"), limit=MAX_LABLETS_SHOWN)
+    return [Lablet.model_validate_json(each.body) for each in page.items]
 
 
 async def lablet_view_counts(store: Store) -> dict[str, tuple[str, int]]:
-    """How many lablets each view has."""
+    """The title and the number of lablets of each view."""
     present = Where(at_least={"shown_until": clock.now().isoformat()})
     rows = await store.count_by(LABLETS, ["urgency", "status"], present)
-    # An older version beside us writes records without it; they are filled in at the next start.
+    # During an upgrade an older version may write records without this field; the next start fills it in.
     counted = [(int(str(rank)), str(status), count) for (rank, status), count, _ in rows if rank is not None]
-    here = sum(count for _, _, count in counted)
-    ever = sum(count for _, count, _ in await store.count_by(LABLETS, ["status"]))
-    known = {
-        "": here,
+    shown = sum(count for _, _, count in counted)
+    total = sum(count for _, count, _ in await store.count_by(LABLETS, ["status"]))
+    view_counts = {
+        "": shown,
         "problems": sum(count for rank, _, count in counted if rank <= LAST_LABLET_PROBLEM),
         "waiting": sum(count for _, status, count in counted if status == LabletStatus.PENDING_SCHEDULING),
-        "moving": sum(count for rank, _, count in counted if rank == LabletUrgency.MOVING),
+        "moving": sum(count for rank, _, count in counted if rank == LabletUrgency.IN_PROGRESS),
         "running": sum(count for _, status, count in counted if status == LabletStatus.RUNNING),
-        "ended": max(0, ever - here),
+        "ended": max(0, total - shown),
     }
-    return {name: (title, known[name]) for name, title in LabletListQuery.views.items()}
-
-
-router = APIRouter(include_in_schema=False)
-_MAX_DEFINITIONS = 500
+    return {name: (title, view_counts[name]) for name, title in LabletListQuery.views.items()}
 
 
 @router.get("/lablets")
-async def lablets_page(request: Request, who: CurrentUser) -> HTMLResponse:
-    """The list, or only its table and the counts for a script that asks again."""
-    store = get_services(request).plane.store
-    look = LabletListQuery.of(request.query_params)
-    found, values = await read_list_page(store, LABLETS, look)
-    values |= {"rows": await lablet_rows(store, found), "views": await lablet_view_counts(store)}
+async def lablets_page(request: Request, user: CurrentUser) -> HTMLResponse:
+    """The whole page, or only the table and the counts for a refresh by a script."""
+    store = get_services(request).context.store
+    query = LabletListQuery.from_query(request.query_params)
+    documents, values = await read_list_page(store, LABLETS, query)
+    values |= {"rows": await lablet_rows(store, documents), "views": await lablet_view_counts(store)}
     if is_fragment(request):
-        return render_fragment("lablets/_table_live.html", who=who, **values)
+        return render_fragment("lablets/_table_live.html", user=user, **values)
     names = await definition_names(store)
     values |= {
-        "definitions": names if not look.definition or look.definition in names else [*names, look.definition],
+        "definitions": names if not query.definition or query.definition in names else [*names, query.definition],
         "statuses": list(LabletStatus),
-        "of_worker": (await worker_names(store, [look.worker])).get(look.worker, "") if look.worker else "",
+        "worker_name": (await worker_names(store, [query.worker])).get(query.worker, "") if query.worker else "",
         "defined": bool(names),
     }
-    return await render_page(request, who, "lablets/list.html", here="lablets", title="Lablets", **values)
+    return await render_page(request, user, "lablets/list.html", here="lablets", title="Lablets", **values)
 
 
 @router.get("/lablets/rows")
-async def changed_rows(request: Request, who: CurrentUser) -> HTMLResponse:
-    """Rows that changed, each to be put where it stands."""
-    found = await lablet_rows_by_id(get_services(request).plane.store, query_ids(request))
-    return render_fragment("lablets/_rows.html", rows=found, who=who)
+async def changed_rows(request: Request, user: CurrentUser) -> HTMLResponse:
+    """Rows that changed; each replaces its row on the page."""
+    rows = await lablet_rows_by_id(get_services(request).context.store, query_ids(request))
+    return render_fragment("lablets/_rows.html", rows=rows, user=user)
 
 
 async def definition_names(store: Store) -> list[str]:
-    """The names of definitions, each once."""
+    """The distinct names of all definitions."""
     stored = (await store.find(DEFINITIONS, sort=Sort("name"), limit=_MAX_DEFINITIONS)).items
     return list(dict.fromkeys(LabletDefinitionSummary.model_validate_json(each.body).name for each in stored))

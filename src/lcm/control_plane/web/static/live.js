@@ -1,45 +1,45 @@
-// Keeps the page as the fleet is. Events only say that something changed; what it is now is asked of the server, and an
-// answer that is older than what is shown already is never put in its place.
+// Keeps the page up to date. Events only say that something changed; the current state is read from the server, and a
+// response that is older than what the page shows never replaces it.
 import "./page.js";
 import { Stream } from "./stream.js";
-import { refreshTimes } from "./words.js";
+import { refreshTimes } from "./relative-time.js";
 
 const ROWS_GAP = 150;
 const { topics, workerId, labletId } = document.body.dataset;
 const aboutOne = Boolean(workerId || labletId);
-const PART_GAP = aboutOne ? 400 : 2000; // one record is read in a moment, a list is not
+const PART_GAP = aboutOne ? 400 : 2000; // one record is read quickly, a list is not
 const SUMMARY_GAP = 1000;
-const FIGURES_GAP = 15000;
-const MOST_IDS = 100;
+const METRICS_GAP = 15000;
+const MAX_IDS = 100;
 
-// Lists by what they list, which is also the topic of its events: how rows are called, and where they are read anew.
+// Lists by the topic of their events: the prefix of the row IDs, and the URL that renders rows.
 const LISTS = { worker: { row: "w-", rows: "/fleet/rows" }, lablet: { row: "lablet-", rows: "/lablets/rows" } };
 let stream = null;
 
-// A morph may bring a part that was rendered before the one on the page: then the page keeps what it has.
+// A morph may bring a part that was rendered before the one on the page: the page then keeps its own.
 htmx.registerExtension("newer", {
   htmx_before_morph_node(node, detail) {
-    const now = Number(detail.oldNode.dataset?.version);
-    const then = Number(detail.newNode.dataset?.version);
-    return !(then < now);
+    const shownVersion = Number(detail.oldNode.dataset?.version);
+    const newVersion = Number(detail.newNode.dataset?.version);
+    return !(newVersion < shownVersion);
   },
 });
 
-// Somebody may have asked for something else while a part was under way: its answer is no longer to this question.
+// The user may have changed the filters while a part was on its way: such a response is dropped.
 document.body.addEventListener("htmx:before:swap", (event) => {
   const { ctx } = event.detail;
-  const address = ctx?.target?.dataset?.refresh;
-  if (!address || ctx.sourceElement !== ctx.target) return;
-  if (new URL(ctx.request.action, location).href !== new URL(address, location).href) event.preventDefault();
+  const url = ctx?.target?.dataset?.refresh;
+  if (!url || ctx.sourceElement !== ctx.target) return;
+  if (new URL(ctx.request.action, location).href !== new URL(url, location).href) event.preventDefault();
 });
 
-// Runs at once, then at most once in a while; whatever is asked for meanwhile is one more run after.
-function paced(gap, work) {
+// Runs immediately, then at most once per gap. Requests in between lead to one more run.
+function throttled(gap, work) {
   let last = -Infinity;
   let timer = null;
   let running = false;
   let again = false;
-  return function ask() {
+  return function request() {
     if (running || timer !== null) {
       again = running || again;
       return;
@@ -51,78 +51,78 @@ function paced(gap, work) {
       try {
         await work();
       } catch {
-        // Lost on the way: the stream tells, and everything is read again when it is back.
+        // The connection is lost: the stream notices it, and everything is read again when it is back.
       } finally {
         running = false;
         if (again) {
           again = false;
-          ask();
+          request();
         }
       }
     }, Math.max(0, last + gap - performance.now()));
   };
 }
 
-const get = (address, target) => htmx.ajax("GET", address, target);
-const nowhere = { target: "#toasts", swap: "none" };
+const get = (url, target) => htmx.ajax("GET", url, target);
+const noTarget = { target: "#toasts", swap: "none" };
 
-// The rows of one list, each kept at the newest version that is known to exist.
-function following({ row: prefix, rows }) {
+// The rows of one list, each kept at the newest version that an event announced.
+function rowUpdater({ row: prefix, rows }) {
   const row = (id) => document.getElementById(prefix + id);
-  const heard = new Map(); // versions of those on this page
+  const announced = new Map(); // newest versions of the rows on this page
   const dirty = new Set();
-  const refresh = paced(ROWS_GAP, async () => {
-    const ids = [...dirty].filter((id) => row(id)).slice(0, MOST_IDS);
+  const refresh = throttled(ROWS_GAP, async () => {
+    const ids = [...dirty].filter((id) => row(id)).slice(0, MAX_IDS);
     dirty.clear();
-    if (ids.length) await get(`${rows}?ids=${ids.join(",")}`, nowhere);
+    if (ids.length) await get(`${rows}?ids=${ids.join(",")}`, noTarget);
     for (const id of ids) {
-      // The answer may have been made before the event that asked for it was known everywhere.
-      if (Number(row(id)?.dataset.version) < (heard.get(id) ?? 0)) dirty.add(id);
+      // The response may have been rendered before the change of the event was visible everywhere.
+      if (Number(row(id)?.dataset.version) < (announced.get(id) ?? 0)) dirty.add(id);
     }
     if (dirty.size) refresh();
   });
-  return function changed({ id, version }) {
+  return function update({ id, version }) {
     const shown = row(id);
     if (shown) {
-      heard.set(id, Math.max(version, heard.get(id) ?? 0));
+      announced.set(id, Math.max(version, announced.get(id) ?? 0));
       if (version > Number(shown.dataset.version)) {
         dirty.add(id);
         refresh();
       }
     }
-    for (const known of heard.keys()) if (!row(known)) heard.delete(known);
+    for (const each of announced.keys()) if (!row(each)) announced.delete(each);
   };
 }
-const followed = Object.fromEntries(Object.entries(LISTS).map(([kind, list]) => [kind, following(list)]));
-const refreshParts = paced(PART_GAP, async () => {
+const updaters = Object.fromEntries(Object.entries(LISTS).map(([kind, list]) => [kind, rowUpdater(list)]));
+const refreshParts = throttled(PART_GAP, async () => {
   for (const part of document.querySelectorAll("[data-refresh]")) {
     await get(part.dataset.refresh, { target: part, swap: "outerMorph" });
   }
-  refreshFigures();
+  refreshMetrics();
 });
-const refreshSummary = paced(SUMMARY_GAP, () => get("/fleet/summary", nowhere));
-const refreshFigures = paced(FIGURES_GAP, async () => {
-  const ids = [...document.querySelectorAll("tr[data-worker]")].map((each) => each.dataset.worker).slice(0, MOST_IDS);
-  if (ids.length) await get(`/fleet/figures?ids=${ids.join(",")}`, nowhere);
+const refreshSummary = throttled(SUMMARY_GAP, () => get("/fleet/summary", noTarget));
+const refreshMetrics = throttled(METRICS_GAP, async () => {
+  const ids = [...document.querySelectorAll("tr[data-worker]")].map((each) => each.dataset.worker).slice(0, MAX_IDS);
+  if (ids.length) await get(`/fleet/figures?ids=${ids.join(",")}`, noTarget);
 });
 
 function refreshAll() {
   refreshSummary();
   refreshParts();
-  refreshFigures();
-  document.dispatchEvent(new CustomEvent("lcm:caught-up"));
+  refreshMetrics();
+  document.dispatchEvent(new CustomEvent("lcm:reconnected"));
 }
 
-function changed(kind, data) {
-  followed[kind]?.(JSON.parse(data));
+function onEvent(kind, data) {
+  updaters[kind]?.(JSON.parse(data));
   refreshParts();
   refreshSummary();
 }
 
-function shown(state) {
-  const place = document.getElementById("connection");
-  place.dataset.state = state;
-  place.querySelector(".words").textContent = { live: "Live", lost: "Connection lost", waiting: "Paused" }[state];
+function showState(state) {
+  const indicator = document.getElementById("connection");
+  indicator.dataset.state = state;
+  indicator.querySelector(".state").textContent = { live: "Live", lost: "Connection lost", waiting: "Paused" }[state];
   const banner = document.getElementById("lost");
   if (state === "lost" && banner.hidden) {
     const since = document.getElementById("lost-since");
@@ -137,17 +137,17 @@ function shown(state) {
 const query = new URLSearchParams({ topic: topics });
 if (workerId) query.set("worker_id", workerId);
 if (labletId) query.set("lablet_id", labletId);
-stream = new Stream(`/api/events/stream?${query}`, { onEvent: changed, onState: shown, onBack: refreshAll });
+stream = new Stream(`/api/events/stream?${query}`, { onEvent, onState: showState, onReconnect: refreshAll });
 stream.connect();
-refreshFigures();
+refreshMetrics();
 setInterval(refreshTimes, 5000);
-setInterval(() => stream.state === "live" && refreshFigures(), FIGURES_GAP * 2);
-// What is decided for a worker, and what holds for the fleet, no event of this one record tells.
-if (aboutOne) setInterval(() => stream.state === "live" && (refreshParts(), refreshSummary()), FIGURES_GAP);
-// After a change of ours everything that it may have touched is read again, without waiting for the stream.
+setInterval(() => stream.state === "live" && refreshMetrics(), METRICS_GAP * 2);
+// Decisions for a worker and the state of the fleet are not announced by the events of one record.
+if (aboutOne) setInterval(() => stream.state === "live" && (refreshParts(), refreshSummary()), METRICS_GAP);
+// After a change by this page, everything that it may affect is read again without waiting for the stream.
 document.body.addEventListener("lcm:done", refreshAll);
 document.body.addEventListener("htmx:after:swap", (event) => {
   refreshTimes();
   if (event.detail.ctx?.sourceElement?.id === "filters") refreshSummary();
-  if (event.detail.ctx?.target?.id === "fleet-table") refreshFigures();
+  if (event.detail.ctx?.target?.id === "fleet-table") refreshMetrics();
 });

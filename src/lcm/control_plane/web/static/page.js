@@ -1,11 +1,11 @@
-// What pages do without the server: the dialog, toasts, the theme, and which rows are picked.
+// What pages do without the server: the dialog, toasts, the theme, and selected rows.
 const dialog = document.getElementById("dialog");
 const toasts = document.getElementById("toasts");
 const TOAST_SECONDS = 8;
 
 document.body.addEventListener("htmx:config:request", (event) => {
   const { ctx } = event.detail;
-  // Addresses people share say only what was asked for.
+  // Shared URLs contain only the filters that are set.
   if (ctx.sourceElement?.id === "filters" && ctx.request.body) {
     for (const [name, value] of [...ctx.request.body]) if (value === "") ctx.request.body.delete(name);
   }
@@ -16,49 +16,49 @@ document.body.addEventListener("htmx:after:swap", (event) => {
     dialog.showModal();
     dialog.querySelector("input:not([type=hidden]), select, textarea, [data-close]")?.focus();
   } else if (event.detail.ctx?.target === dialog) {
-    const wrong = dialog.querySelector("[aria-invalid=true]");
-    wrong?.closest("details")?.setAttribute("open", "");
-    wrong?.focus();
+    const invalid = dialog.querySelector("[aria-invalid=true]");
+    invalid?.closest("details")?.setAttribute("open", "");
+    invalid?.focus();
   }
   for (const toast of toasts.querySelectorAll(".toast:not([data-seen])")) announce(toast);
-  count();
+  updateSelection();
 });
 
 function announce(toast) {
   toast.dataset.seen = "";
   if (dialog.open && toast.classList.contains("bad")) {
-    // Behind a dialog nobody would see or hear it.
-    tellInDialog(toast.querySelector("span").textContent);
+    // Behind a dialog it could not be seen or heard.
+    showInDialog(toast.querySelector("span").textContent);
     toast.remove();
     return;
   }
   if (!toast.classList.contains("bad")) setTimeout(() => toast.remove(), TOAST_SECONDS * 1000);
 }
 
-function tellInDialog(words) {
-  let place = dialog.querySelector(".dialog-problem");
-  if (!place) {
-    place = document.createElement("p");
-    place.className = "dialog-problem problem-note";
-    place.setAttribute("role", "alert");
-    dialog.querySelector(".choices")?.before(place);
+function showInDialog(text) {
+  let message = dialog.querySelector(".dialog-problem");
+  if (!message) {
+    message = document.createElement("p");
+    message.className = "dialog-problem problem-note";
+    message.setAttribute("role", "alert");
+    dialog.querySelector(".choices")?.before(message);
   }
-  place.textContent = words;
+  message.textContent = text;
 }
 
 document.body.addEventListener("lcm:done", () => {
   dialog.close();
-  for (const pick of picks()) pick.checked = false;
-  count();
+  for (const each of checkboxes()) each.checked = false;
+  updateSelection();
 });
 dialog.addEventListener("close", () => dialog.replaceChildren());
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-close]")) dialog.close();
   event.target.closest("[data-dismiss]")?.closest(".toast").remove();
   const rows = document.getElementById(event.target.closest("[data-more]")?.dataset.more);
-  if (rows) oneMore(rows);
+  if (rows) addRow(rows);
 });
-function oneMore(rows) {
+function addRow(rows) {
   const row = rows.lastElementChild.cloneNode(true);
   for (const field of row.querySelectorAll("input")) {
     field.value = "";
@@ -68,9 +68,9 @@ function oneMore(rows) {
   rows.append(row);
   row.querySelector("input").focus();
 }
-// A request that found nobody: the dialog says so and keeps what was typed.
+// The server did not respond: the dialog says so and keeps what was typed.
 document.body.addEventListener("htmx:error", (event) => {
-  if (dialog.open && dialog.contains(event.detail.ctx?.sourceElement)) tellInDialog("The server could not be reached, so nothing is known to have happened. See how it is now, then try again.");
+  if (dialog.open && dialog.contains(event.detail.ctx?.sourceElement)) showInDialog("The server could not be reached. The change may not have been made: check the current state, then try again.");
 });
 
 document.getElementById("theme")?.addEventListener("click", () => {
@@ -81,22 +81,22 @@ document.getElementById("theme")?.addEventListener("click", () => {
   document.dispatchEvent(new CustomEvent("lcm:theme"));
 });
 
-// Rows that are picked for a change of many.
-const picks = () => [...document.querySelectorAll("input[name=ids]")];
-function count() {
+// Rows that are selected for a bulk action.
+const checkboxes = () => [...document.querySelectorAll("input[name=ids]")];
+function updateSelection() {
   const bulk = document.getElementById("bulk");
   if (!bulk) return;
-  const some = picks().filter((each) => each.checked).length;
-  bulk.hidden = some === 0;
-  document.getElementById("picked").textContent = `${some} ${bulk.dataset.noun}${some === 1 ? "" : "s"} chosen`;
-  const all = document.getElementById("pick-all");
+  const selected = checkboxes().filter((each) => each.checked).length;
+  bulk.hidden = selected === 0;
+  document.getElementById("selected-count").textContent = `${selected} ${bulk.dataset.noun}${selected === 1 ? "" : "s"} selected`;
+  const all = document.getElementById("select-all");
   if (all) {
-    all.checked = some > 0 && some === picks().length;
-    all.indeterminate = some > 0 && some < picks().length;
+    all.checked = selected > 0 && selected === checkboxes().length;
+    all.indeterminate = selected > 0 && selected < checkboxes().length;
   }
 }
 document.addEventListener("change", (event) => {
-  if (event.target.id === "pick-all") for (const each of picks()) each.checked = event.target.checked;
-  if (event.target.id === "pick-all" || event.target.name === "ids") count();
+  if (event.target.id === "select-all") for (const each of checkboxes()) each.checked = event.target.checked;
+  if (event.target.id === "select-all" || event.target.name === "ids") updateSelection();
 });
-count();
+updateSelection();

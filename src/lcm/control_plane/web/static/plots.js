@@ -1,19 +1,19 @@
-// Plots of one worker. Figures are fetched; times in which it was stopped are bands, and a gap stays a gap.
+// Plots of the metrics of one worker. Stopped periods are bands; gaps in the data stay gaps.
 const place = document.getElementById("plots");
 const GAP = 15000;
 const NAMES = { used: ["cpu", "memory", "disk"], labs: ["labs", "nodes"] };
 const DASHES = { memory: [7, 4], disk: [2, 3], nodes: [7, 4] };
 const state = place.querySelector(".plots-state");
 const drawn = place.querySelector(".plots-drawn");
-const figures = new Map(); // the plots on the page, by name
+const plots = new Map(); // the plots on the page, by name
 let hours = 1;
-let shown = null; // what was fetched last
-let asked = 0;
+let shown = null; // the data of the last response
+let requests = 0;
 
 const swatch = (name) => getComputedStyle(place.querySelector(`.p-${name}`)).color;
-const said = (value, name) => (value == null ? "–" : NAMES.labs.includes(name) ? String(value) : `${value.toFixed(0)} %`);
+const format = (value, name) => (value == null ? "–" : NAMES.labs.includes(name) ? String(value) : `${value.toFixed(0)} %`);
 
-function band(plot) {
+function drawStops(plot) {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.beginPath();
@@ -35,7 +35,7 @@ function band(plot) {
   ctx.restore();
 }
 
-function lines(plot) {
+function drawMarkers(plot) {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.strokeStyle = swatch("drift");
@@ -52,12 +52,12 @@ function lines(plot) {
   ctx.restore();
 }
 
-// Beside each name its value where the pointer is, else the last one.
-function tell(plot, names) {
+// Next to each name: the value at the pointer, or else the last one.
+function showValues(plot, names) {
   for (const [number, name] of names.entries()) {
     const values = plot.data[number + 1];
     const index = plot.cursor.idx ?? values.findLastIndex((value) => value !== null);
-    place.querySelector(`.series[data-name=${name}] b`).textContent = said(values[index], name);
+    place.querySelector(`.series[data-name=${name}] b`).textContent = format(values[index], name);
   }
 }
 
@@ -86,7 +86,7 @@ function options(target, names) {
       points: { show: (plot, number) => plot.data[number].filter((value) => value !== null).length < 3, size: 6 },
       paths: whole ? uPlot.paths.stepped({ align: 1 }) : undefined,
     }))],
-    hooks: { drawClear: [band], draw: [lines], setCursor: [(plot) => tell(plot, names)] },
+    hooks: { drawClear: [drawStops], draw: [drawMarkers], setCursor: [(plot) => showValues(plot, names)] },
   };
 }
 
@@ -96,26 +96,26 @@ function draw() {
   for (const [id, names] of Object.entries(NAMES)) {
     const target = document.getElementById(`plot-${id}`);
     const data = [shown.times, ...names.map((name) => shown.values[name])];
-    const known = figures.get(id);
-    if (known) known.setData(data);
-    else figures.set(id, new uPlot(options(target, names), data, target));
-    tell(figures.get(id), names);
+    const plot = plots.get(id);
+    if (plot) plot.setData(data);
+    else plots.set(id, new uPlot(options(target, names), data, target));
+    showValues(plots.get(id), names);
   }
 }
 
-function forget() {
-  for (const plot of figures.values()) plot.destroy();
-  figures.clear();
+function destroyPlots() {
+  for (const plot of plots.values()) plot.destroy();
+  plots.clear();
 }
 
 const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
 
-function inWords() {
+function fillTable() {
   for (const row of place.querySelectorAll("tr[data-name]")) {
     const { name } = row.dataset;
-    const known = shown.values[name].filter((value) => value !== null);
-    const told = known.length ? [known.at(-1), Math.min(...known), Math.max(...known)] : [null, null, null];
-    for (const [number, value] of told.entries()) row.cells[number + 1].textContent = said(value, name);
+    const values = shown.values[name].filter((value) => value !== null);
+    const cells = values.length ? [values.at(-1), Math.min(...values), Math.max(...values)] : [null, null, null];
+    for (const [number, value] of cells.entries()) row.cells[number + 1].textContent = format(value, name);
   }
   const events = [
     ...shown.stops.map(([begin, end, policy]) => [begin, `Stopped${policy ? " by a policy" : ""} until ${end >= shown.to ? "now" : clock(end)}`]),
@@ -133,24 +133,24 @@ function show() {
   state.textContent = shown.note;
   state.hidden = shown.note === "";
   drawn.hidden = empty;
-  if (empty) forget();
+  if (empty) destroyPlots();
   else draw();
-  inWords();
+  fillTable();
 }
 
 async function load() {
-  const number = ++asked;
+  const number = ++requests;
   try {
-    const answer = await fetch(`${place.dataset.address}?hours=${hours}`, { signal: AbortSignal.timeout(15000) });
-    if (!answer.ok) throw new Error(String(answer.status));
-    const found = await answer.json();
-    if (number !== asked) return; // somebody asked for another span meanwhile
-    shown = found;
+    const response = await fetch(`${place.dataset.url}?hours=${hours}`, { signal: AbortSignal.timeout(15000) });
+    if (!response.ok) throw new Error(String(response.status));
+    const data = await response.json();
+    if (number !== requests) return; // another range was selected meanwhile
+    shown = data;
     show();
   } catch {
-    if (number !== asked || shown) return; // what is drawn stays; the page says that the connection is lost
+    if (number !== requests || shown) return; // the plots stay; the page says that the connection is lost
     state.hidden = false;
-    state.textContent = "The figures could not be read. They are asked for again in a moment.";
+    state.textContent = "The metrics could not be read. Trying again in a moment.";
   }
 }
 
@@ -162,14 +162,14 @@ place.addEventListener("click", (event) => {
   load();
 });
 
-function again() {
+function redraw() {
   if (!shown) return;
-  forget();
+  destroyPlots();
   show();
 }
-document.addEventListener("lcm:theme", again);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-document.addEventListener("lcm:caught-up", load);
+document.addEventListener("lcm:theme", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+document.addEventListener("lcm:reconnected", load);
 let status = document.getElementById("worker").dataset.status;
 document.body.addEventListener("htmx:after:swap", () => {
   const now = document.getElementById("worker")?.dataset.status;
@@ -180,6 +180,6 @@ document.body.addEventListener("htmx:after:swap", () => {
 });
 setInterval(() => !document.hidden && document.getElementById("connection").dataset.state === "live" && load(), GAP);
 new ResizeObserver(() => {
-  for (const [id, plot] of figures) plot.setSize(size(document.getElementById(`plot-${id}`)));
+  for (const [id, plot] of plots) plot.setSize(size(document.getElementById(`plot-${id}`)));
 }).observe(drawn);
 load();

@@ -1,4 +1,4 @@
-// The choice of a theme: light, dark, or as the system has it.
+// The theme: light, dark, or that of the system.
 const root = document.documentElement;
 const choices = [...document.querySelectorAll("[data-theme-choice]")];
 

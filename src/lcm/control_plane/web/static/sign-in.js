@@ -1,4 +1,4 @@
-// A sign-in link carries its code after #, so that it is in no log; it is posted from here and taken from the address.
+// A sign-in link carries its code after #, so that no log contains it. It is removed from the URL and posted.
 const code = location.hash.slice(1);
 if (/^[0-9a-f]{16,}$/.test(code)) {
   history.replaceState(null, "", location.pathname + location.search);

@@ -1,15 +1,15 @@
-// One connection to the event stream: it says when it is lost, comes back by itself, and then has everything read again.
-const SILENCE = 40000; // the server gives a sign of life every 15 s
+// One connection to the event stream. It reports when it is lost, reconnects, and then has everything read again.
+const SILENCE = 40000; // the server sends a heartbeat every 15 s
 const FIRST_PAUSE = 500;
-const LONGEST_PAUSE = 10000;
+const MAX_PAUSE = 10000;
 const HIDDEN = 60000;
 
 export class Stream {
-  constructor(address, { onEvent, onState, onBack }) {
-    this.address = address;
+  constructor(url, { onEvent, onState, onReconnect }) {
+    this.url = url;
     this.onEvent = onEvent;
     this.onState = onState;
-    this.onBack = onBack;
+    this.onReconnect = onReconnect;
     this.source = null;
     this.state = "waiting";
     this.wasLost = false;
@@ -17,56 +17,56 @@ export class Stream {
     this.retry = null;
     this.watchdog = null;
     this.hidden = null;
-    document.addEventListener("visibilitychange", () => this.#seen(!document.hidden));
-    addEventListener("pageshow", (event) => event.persisted && this.#again());
+    document.addEventListener("visibilitychange", () => this.#visibilityChanged(!document.hidden));
+    addEventListener("pageshow", (event) => event.persisted && this.#reconnect());
     addEventListener("pagehide", () => this.#close());
   }
 
   connect() {
     this.#close();
-    const source = new EventSource(this.address);
+    const source = new EventSource(this.url);
     this.source = source;
     source.onopen = () => this.#opened(source);
     source.onerror = () => source === this.source && this.#failed();
     for (const kind of ["worker", "history", "lablet", "lablet-history", "audit"]) {
       source.addEventListener(kind, (event) => {
-        this.#alive();
+        this.#restartWatchdog();
         this.onEvent(kind, event.data);
       });
     }
-    source.addEventListener("heartbeat", () => this.#alive());
-    // Something was missed, or the server goes: what is on the page may be old.
-    for (const kind of ["reset", "overflow", "unavailable"]) source.addEventListener(kind, () => this.onBack());
+    source.addEventListener("heartbeat", () => this.#restartWatchdog());
+    // Events were missed, or the server shuts down: the page may be outdated.
+    for (const kind of ["reset", "overflow", "unavailable"]) source.addEventListener(kind, () => this.onReconnect());
     source.addEventListener("shutdown", () => this.#failed());
-    this.#alive();
+    this.#restartWatchdog();
   }
 
   #opened(source) {
     if (source !== this.source) return;
     this.pause = FIRST_PAUSE;
-    const back = this.wasLost;
+    const reconnected = this.wasLost;
     this.wasLost = false;
-    this.#say("live");
-    if (back) this.onBack();
+    this.#setState("live");
+    if (reconnected) this.onReconnect();
   }
 
   #failed() {
     this.#close();
     this.wasLost = true;
-    this.#say("lost");
-    this.retry = setTimeout(() => this.#again(), this.pause * (0.75 + Math.random() / 2));
-    this.pause = Math.min(LONGEST_PAUSE, this.pause * 2);
+    this.#setState("lost");
+    this.retry = setTimeout(() => this.#reconnect(), this.pause * (0.75 + Math.random() / 2));
+    this.pause = Math.min(MAX_PAUSE, this.pause * 2);
   }
 
-  async #again() {
+  async #reconnect() {
     clearTimeout(this.retry);
     try {
-      const answer = await fetch("/api/whoami", { cache: "no-store", signal: AbortSignal.timeout(8000) });
-      if (answer.status === 401) {
+      const response = await fetch("/api/whoami", { cache: "no-store", signal: AbortSignal.timeout(8000) });
+      if (response.status === 401) {
         location.assign(`/sign-in?next=${encodeURIComponent(location.pathname + location.search)}`);
         return;
       }
-      if (!answer.ok) throw new Error(String(answer.status));
+      if (!response.ok) throw new Error(String(response.status));
     } catch {
       this.#failed();
       return;
@@ -74,21 +74,21 @@ export class Stream {
     this.connect();
   }
 
-  #seen(visible) {
+  #visibilityChanged(visible) {
     clearTimeout(this.hidden);
     if (visible && this.source === null && this.state !== "lost") {
       this.wasLost = true;
-      this.#again();
+      this.#reconnect();
     } else if (!visible) {
-      // Browsers allow few connections to one host: pages that nobody sees give theirs up.
+      // Browsers allow few connections to one host: hidden pages give theirs up.
       this.hidden = setTimeout(() => {
         this.#close();
-        this.#say("waiting");
+        this.#setState("waiting");
       }, HIDDEN);
     }
   }
 
-  #alive() {
+  #restartWatchdog() {
     clearTimeout(this.watchdog);
     this.watchdog = setTimeout(() => this.#failed(), SILENCE);
   }
@@ -100,7 +100,7 @@ export class Stream {
     this.source = null;
   }
 
-  #say(state) {
+  #setState(state) {
     if (state === this.state) return;
     this.state = state;
     this.onState(state);

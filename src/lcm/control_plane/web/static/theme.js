@@ -1,4 +1,4 @@
-// Before anything is drawn, so that nobody who chose dark sees a white flash.
+// Runs before the page is drawn, so that the dark theme does not start with a white flash.
 (() => {
   let chosen = null;
   try { chosen = localStorage.getItem("lcm-theme"); } catch { /* storage may be switched off */ }

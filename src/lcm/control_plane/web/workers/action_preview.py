@@ -1,6 +1,6 @@
-"""What a command would do to a worker and what it costs or saves, told before anybody confirms it.
+"""A preview of what a command would do to a worker, and what it would cost or save, for confirmation dialogs.
 
-The command itself is asked, on a copy: so the plan that is shown and the change that is made cannot differ.
+The preview runs the command itself on a copy of the record, so that it cannot differ from the change.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.fleet.service import BILLED_STATUSES
 from lcm.control_plane.web.rendering import usd
 from lcm.control_plane.workers import lifecycle
-from lcm.control_plane.workers import lifecycle as holding
 from lcm.model.worker.cost import cost_so_far, describe_license_release, describe_running_nodes
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.requests import HoldRequest
-from lcm.model.worker.status import DesiredStatus, IllegalWorkerTransitionError, WorkerStatus
+from lcm.model.worker.status import (
+    BILLED_STATUSES,
+    CML_STATUSES,
+    DesiredStatus,
+    IllegalWorkerTransitionError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +38,7 @@ WORKER_ACTIONS: dict[str, str] = {
     "release": "Release",
     "terminate": "Terminate",
 }
-"""What can be asked of a worker, as a button says it."""
+"""Commands for a worker, with the labels of their buttons."""
 
 _COMMANDS: dict[str, Callable[[Worker, datetime], Worker]] = {
     "start": lifecycle.start,
@@ -43,47 +46,53 @@ _COMMANDS: dict[str, Callable[[Worker, datetime], Worker]] = {
     "drain": lifecycle.drain,
     "cancel-drain": lifecycle.cancel_drain,
     "retry": lifecycle.retry,
-    "hold": lambda worker, now: holding.hold(worker, HoldRequest(reason="asked"), "you", now),
-    "release": holding.release,
+    "hold": lambda worker, now: lifecycle.hold(worker, HoldRequest(reason="preview"), "you", now),
+    "release": lifecycle.release,
     "terminate": lifecycle.terminate,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ActionPreview:
-    """What would happen; `refusal` says why nothing can."""
+    """What would happen. `refusal` says why the command is not possible; `changes` is false if it has no effect.
+
+    `cost_change_usd` is the change of the hourly cost: positive if it costs more, negative if it saves.
+    """
 
     action: str
     refusal: str = ""
     changes: bool = True
-    happens: str = ""
+    effect: str = ""
     cost: str = ""
+    cost_change_usd: float = 0.0
     losses: tuple[tuple[str, str], ...] = ()
 
 
 def available_actions(worker: Worker, now: datetime) -> list[str]:
-    """What fits the worker as it is: neither refused nor without effect."""
+    """The commands that are possible now and have an effect."""
     return [
         action
         for action in WORKER_ACTIONS
-        if (found := preview_action(worker, action, now)).changes and not found.refusal
+        if (preview := preview_action(worker, action, now)).changes and not preview.refusal
     ]
 
 
 def preview_action(worker: Worker, action: str, now: datetime, sample: MetricsSample | None = None) -> ActionPreview:
-    """What the command would do now."""
+    """What the command would do now. `sample` holds the latest metrics of the worker."""
     if action == "release" and worker.hold is None:
-        return ActionPreview(action, changes=False, happens="It is not on hold.")
+        return ActionPreview(action, changes=False, effect="It is not on hold.")
     try:
         after = _COMMANDS[action](worker, now)
     except (ProblemError, IllegalWorkerTransitionError) as error:
         return ActionPreview(action, refusal=str(getattr(error, "detail", error)), changes=False)
     if after == worker:
-        return ActionPreview(action, changes=False, happens="It is so already: nothing changes.")
+        return ActionPreview(action, changes=False, effect="No change needed.")
+    cost, cost_change = _cost(worker, after, action)
     return ActionPreview(
         action,
-        happens=_effect_text(after, action, now),
-        cost=_cost_text(worker, after, action),
+        effect=_effect_text(after, action, now),
+        cost=cost,
+        cost_change_usd=cost_change,
         losses=_lost(worker, now, sample) if action == "terminate" else _interrupted(worker, action, sample),
     )
 
@@ -91,39 +100,39 @@ def preview_action(worker: Worker, action: str, now: datetime, sample: MetricsSa
 def _effect_text(after: Worker, action: str, now: datetime) -> str:
     clause = next_step_of(after).clause.partition(": lcm ")[0]
     if action == "hold":
-        return "All changes of it stop until it is released. Watching and explaining go on."
+        return "All changes to this worker will stop until it is released. Monitoring will continue."
     held = after.hold is not None and after.hold.active(now)
-    lead = "It is on hold: only after its release " if held else ""
-    return f"{lead}{clause}." if held else f"{clause[0].upper()}{clause[1:]}."
+    return f"It is on hold. After its release, {clause}." if held else f"{clause[0].upper()}{clause[1:]}."
 
 
-def _cost_text(worker: Worker, after: Worker, action: str) -> str:
+def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
+    """The cost as text, and the change of the hourly cost."""
     price = worker.cost_per_hour_usd
     if price is None or action in ("hold", "release"):
-        return ""
-    pays = worker.status in BILLED_STATUSES
-    will_pay = after.desired_status is DesiredStatus.RUNNING
-    if will_pay and not pays:
-        return f"It will cost {usd(price)} an hour."
-    if pays and not will_pay:
+        return "", 0.0
+    billed = worker.status in BILLED_STATUSES
+    will_be_billed = after.desired_status is DesiredStatus.RUNNING
+    if will_be_billed and not billed:
+        return f"It will cost {usd(price)} an hour.", price
+    if billed and not will_be_billed:
         disks = "; its disks are still billed" if after.desired_status is DesiredStatus.STOPPED else ""
-        return f"It will save {usd(price)} an hour{disks}."
-    return f"The cost stays {usd(price if pays else 0)} an hour."
+        return f"It will save {usd(price)} an hour{disks}.", -price
+    return f"The cost stays {usd(price if billed else 0)} an hour.", 0.0
 
 
 def _interrupted(worker: Worker, action: str, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
-    if action not in ("stop", "drain") or worker.status not in (WorkerStatus.RUNNING, WorkerStatus.DRAINING):
+    if action not in ("stop", "drain") or worker.status not in CML_STATUSES:
         return ()
-    return (("Running on it", describe_running_nodes(sample, worker)),)
+    return (("Running now", describe_running_nodes(sample, worker)),)
 
 
 def _lost(worker: Worker, now: datetime, sample: MetricsSample | None) -> tuple[tuple[str, str], ...]:
     cost = cost_so_far(worker, now)
-    facts = [
-        ("Instance", f"{worker.instance_id}, with its disks and all on them" if worker.instance_id else "none"),
-        ("Running on it", describe_running_nodes(sample, worker)),
-        ("Licence", describe_license_release(worker)),
+    losses = [
+        ("Instance", f"{worker.instance_id}, with its disks and all their data" if worker.instance_id else "none"),
+        ("Running now", describe_running_nodes(sample, worker)),
+        ("License", describe_license_release(worker)),
     ]
     if cost is not None:
-        facts.append(("Cost so far", f"about {usd(cost)}"))
-    return tuple(facts)
+        losses.append(("Cost so far", f"about {usd(cost)}"))
+    return tuple(losses)

@@ -1,4 +1,4 @@
-"""Changes that people ask for: what each would do is shown first, then it is done."""
+"""Commands for workers and for the fleet: a dialog shows what would happen, then the user confirms it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.services import Services, get_services
-from lcm.control_plane.web.auth import AdminUser, OperatorUser, form_field, form_version, read_form
+from lcm.control_plane.web.auth import AdminUser, OperatorUser
 from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confirmation, selected_ids
+from lcm.control_plane.web.forms import form_field, form_version, read_form
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.action_preview import WORKER_ACTIONS, preview_action
 from lcm.control_plane.workers.metrics import METRICS_SERIES
@@ -33,120 +34,119 @@ _HOLD_DURATIONS = {"": None, "1h": timedelta(hours=1), "8h": timedelta(hours=8),
 
 
 @router.get("/workers/{worker_id}/confirm/{action}")
-async def confirm_action(request: Request, who: OperatorUser, worker_id: str, action: ActionPath) -> HTMLResponse:
+async def confirm_action(request: Request, user: OperatorUser, worker_id: str, action: ActionPath) -> HTMLResponse:
     """What a command would do to one worker."""
     worker = Worker.model_validate_json((await get_services(request).workers.get(worker_id)).body)
-    found = preview_action(worker, action, clock.now(), await _latest_sample(get_services(request), worker_id))
+    preview = preview_action(worker, action, clock.now(), await _latest_sample(get_services(request), worker_id))
     return render_fragment(
         "shared/_confirm.html",
-        place=f"/workers/{worker.id}/do/{action}",
+        action_url=f"/workers/{worker.id}/do/{action}",
         record=worker,
-        found=found,
+        preview=preview,
         name=WORKER_ACTIONS[action],
     )
 
 
 @router.post("/workers/{worker_id}/do/{action}")
-async def perform_action(request: Request, who: OperatorUser, worker_id: str, action: ActionPath) -> HTMLResponse:
-    """Do it, unless the worker changed since it was looked at."""
+async def perform_action(request: Request, user: OperatorUser, worker_id: str, action: ActionPath) -> HTMLResponse:
+    """Run the command, unless the worker changed since the dialog was opened."""
     form = await read_form(request)
-    changed = await _run_command(get_services(request), who.caller, worker_id, action, form, form_version(form))
+    changed = await _run_command(get_services(request), user.caller, worker_id, action, form, form_version(form))
     return render_toast(f"{changed.name}: {_result_text(action)}", triggers=DONE_EVENT)
 
 
 @router.get("/fleet/confirm")
-async def confirm_bulk_action(request: Request, who: OperatorUser) -> HTMLResponse:
-    """What a command would do to several workers, and which it leaves alone."""
+async def confirm_bulk_action(request: Request, user: OperatorUser) -> HTMLResponse:
+    """What a command would do to several workers, and which it skips."""
     action = request.query_params.get("action", "")
     if action not in WORKER_ACTIONS:
-        raise ProblemError(ProblemCode.INVALID, "action: choose what to do")
+        raise ProblemError(ProblemCode.INVALID, "action: select an action")
     ids = selected_ids(request, "worker")
     now = clock.now()
-    stored = await get_services(request).plane.store.get_many(WORKERS, ids)
+    stored = await get_services(request).context.store.get_many(WORKERS, ids)
     workers = [Worker.model_validate_json(stored[each].body) for each in ids if each in stored]
-    foreseen = [(worker, preview_action(worker, action, now)) for worker in workers]
+    previews = [(worker, preview_action(worker, action, now)) for worker in workers]
     return render_bulk_confirmation(
-        foreseen,
-        place=f"/fleet/do/{action}",
+        previews,
+        action_url=f"/fleet/do/{action}",
         name=WORKER_ACTIONS[action],
         noun="worker",
-        price=sum(worker.cost_per_hour_usd or 0 for worker, found in foreseen if "save" in found.cost),
-        added=sum(worker.cost_per_hour_usd or 0 for worker, found in foreseen if "will cost" in found.cost),
+        cost_changes=[preview.cost_change_usd for _, preview in previews],
     )
 
 
 @router.post("/fleet/do/{action}")
-async def perform_bulk_action(request: Request, who: OperatorUser, action: ActionPath) -> HTMLResponse:
-    """Do it to each."""
+async def perform_bulk_action(request: Request, user: OperatorUser, action: ActionPath) -> HTMLResponse:
+    """Run the command for each worker."""
     form = await read_form(request)
     if action == "hold":
-        hold_request(form)  # a reason that is missing is told once, and nothing is held
+        hold_request(form)  # a missing reason is reported once, and no worker is held
 
     async def change(worker_id: str, version: int | None) -> None:
-        await _run_command(get_services(request), who.caller, worker_id, action, form, version)
+        await _run_command(get_services(request), user.caller, worker_id, action, form, version)
 
     return await apply_to_each(form, _result_text(action), change)
 
 
 @router.get("/fleet/confirm-hold")
-async def confirm_fleet_hold(request: Request, who: OperatorUser) -> HTMLResponse:
-    """What holding everything means."""
-    return render_fragment("fleet/_confirm_hold.html", summary=await get_services(request).fleet.summary(), who=who)
+async def confirm_fleet_hold(request: Request, user: OperatorUser) -> HTMLResponse:
+    """What a hold of the fleet means."""
+    return render_fragment("fleet/_confirm_hold.html", summary=await get_services(request).fleet.summary(), user=user)
 
 
 @router.post("/fleet/do-hold")
-async def hold_fleet(request: Request, who: OperatorUser) -> HTMLResponse:
-    """Stop all changes of all workers."""
-    await get_services(request).fleet.hold(who.caller, hold_request(await read_form(request)))
-    return render_toast("The fleet is on hold", triggers=DONE_EVENT)
+async def hold_fleet(request: Request, user: OperatorUser) -> HTMLResponse:
+    """Stop all changes to all workers."""
+    await get_services(request).fleet.hold(user.caller, hold_request(await read_form(request)))
+    return render_toast("Fleet on hold", triggers=DONE_EVENT)
 
 
 @router.get("/fleet/confirm-release")
-async def confirm_fleet_release(request: Request, who: OperatorUser) -> HTMLResponse:
-    """What goes on when the fleet is released."""
+async def confirm_fleet_release(request: Request, user: OperatorUser) -> HTMLResponse:
+    """What happens when the fleet is released."""
     plan = await get_services(request).fleet.plan(None, _MAX_PLANNED_SHOWN)
     waiting = [each for each in plan.items if each.decision is not None and each.decision.actions]
     summary = await get_services(request).fleet.summary()
-    return render_fragment("fleet/_confirm_release.html", waiting=waiting, summary=summary, who=who)
+    return render_fragment("fleet/_confirm_release.html", waiting=waiting, summary=summary, user=user)
 
 
 @router.post("/fleet/do-release")
-async def release_fleet(request: Request, who: OperatorUser) -> HTMLResponse:
-    """Let changes go on."""
-    await get_services(request).fleet.release(who.caller)
-    return render_toast("The fleet is released", triggers=DONE_EVENT)
+async def release_fleet(request: Request, user: OperatorUser) -> HTMLResponse:
+    """Resume changes."""
+    await get_services(request).fleet.release(user.caller)
+    return render_toast("Fleet released", triggers=DONE_EVENT)
 
 
 @router.get("/fleet/confirm-breaker")
-async def confirm_breaker_reset(request: Request, who: AdminUser) -> HTMLResponse:
-    """What closing a breaker means."""
+async def confirm_breaker_reset(request: Request, user: AdminUser) -> HTMLResponse:
+    """What closing the breaker of a region means."""
     region = request.query_params.get("region", "")
     state = await get_services(request).fleet.state()
-    return render_fragment("fleet/_confirm_breaker.html", breaker=state.breakers.get(region), region=region, who=who)
+    return render_fragment("fleet/_confirm_breaker.html", breaker=state.breakers.get(region), region=region, user=user)
 
 
 @router.post("/fleet/do-breaker")
-async def reset_breaker(request: Request, who: AdminUser) -> HTMLResponse:
+async def reset_breaker(request: Request, user: AdminUser) -> HTMLResponse:
     """Close the breaker of a region."""
     region = form_field(await read_form(request), "region")
-    await get_services(request).fleet.reset_breakers(who.caller, region or None)
-    return render_toast(f"The breaker of {region} is closed", triggers=DONE_EVENT)
+    await get_services(request).fleet.reset_breakers(user.caller, region or None)
+    return render_toast(f"Breaker in {region} closed", triggers=DONE_EVENT)
 
 
 def hold_request(form: dict[str, list[str]]) -> HoldRequest:
-    """The hold that a form asks for."""
-    lasting = _HOLD_DURATIONS.get(form_field(form, "lasting"))
-    until = None if lasting is None else clock.now() + lasting
+    """The hold request of a form."""
+    duration = _HOLD_DURATIONS.get(form_field(form, "lasting"))
+    until = None if duration is None else clock.now() + duration
     try:
         return HoldRequest(reason=form_field(form, "reason"), until=until)
     except ValidationError:
-        raise ProblemError(ProblemCode.INVALID, "reason: say why in 1 to 500 letters; others will read it") from None
+        raise ProblemError(ProblemCode.INVALID, "reason: enter 1 to 500 characters; other users will read it") from None
 
 
 async def _run_command(
-    all_parts: Services, caller: Caller, worker_id: str, action: str, form: dict[str, list[str]], version: int | None
+    services: Services, caller: Caller, worker_id: str, action: str, form: dict[str, list[str]], version: int | None
 ) -> Worker:
-    workers = all_parts.workers
+    workers = services.workers
     if action == "hold":
         body = await workers.hold(caller, worker_id, hold_request(form), version)
     else:
@@ -155,19 +155,19 @@ async def _run_command(
     return Worker.model_validate_json(body)
 
 
-async def _latest_sample(all_parts: Services, worker_id: str) -> MetricsSample | None:
-    samples = await all_parts.plane.store.series(METRICS_SERIES, worker_id, since=clock.now() - METRICS_MAX_AGE)
+async def _latest_sample(services: Services, worker_id: str) -> MetricsSample | None:
+    samples = await services.context.store.read_samples(METRICS_SERIES, worker_id, since=clock.now() - METRICS_MAX_AGE)
     return MetricsSample.model_validate_json(samples[-1].body) if samples else None
 
 
 def _result_text(action: str) -> str:
     return {
-        "start": "to be started",
-        "stop": "to be stopped",
-        "drain": "draining",
+        "start": "start requested",
+        "stop": "stop requested",
+        "drain": "drain requested",
         "cancel-drain": "drain cancelled",
-        "retry": "tried again",
+        "retry": "retry requested",
         "hold": "on hold",
         "release": "released",
-        "terminate": "to be terminated",
+        "terminate": "termination requested",
     }[action]

@@ -1,4 +1,4 @@
-"""One worker: what it is, why, what has happened to it, how loaded it is, and what can be done."""
+"""The page of one worker: status details, conditions, timeline, load plots, and the available actions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.fleet.service import BILLED_STATUSES
 from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.web.auth import CurrentUser, WebUser
 from lcm.control_plane.web.lablets.list_page import lablets_on_worker
@@ -20,7 +19,7 @@ from lcm.control_plane.web.workers.plots import PLOT_HOURS, read_plots
 from lcm.core import clock
 from lcm.model.worker.cost import cost_so_far
 from lcm.model.worker.record import Worker
-from lcm.model.worker.status import DesiredStatus, LicenseOperation, LicenseStatus, WorkerStatus
+from lcm.model.worker.status import BILLED_STATUSES, DesiredStatus, LicenseOperation, LicenseStatus, WorkerStatus
 from lcm.model.worker.urgency import worker_problem
 
 router = APIRouter(include_in_schema=False)
@@ -28,67 +27,67 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/workers/{worker_id}")
 async def worker_page(
-    request: Request, who: CurrentUser, worker_id: str, before: str | None = Query(None, max_length=64)
+    request: Request, user: CurrentUser, worker_id: str, before: str | None = Query(None, max_length=64)
 ) -> HTMLResponse:
-    """The whole page. One that does not exist has a page too, which says so."""
+    """The whole page; a page that says so if there is no such worker."""
     try:
-        values = await _detail_values(get_services(request), who, worker_id)
+        values = await _detail_values(get_services(request), user, worker_id)
     except ProblemError:
-        return await render_not_found(request, who, here="fleet", noun="worker", record_id=worker_id)
-    timeline = await read_worker_timeline(get_services(request).plane.store, worker_id, before)
-    values |= {"place": f"/workers/{worker_id}", "timeline": timeline, "before": before, "hours": PLOT_HOURS}
-    return await render_page(request, who, "workers/detail.html", here="fleet", title=values["worker"].name, **values)
+        return await render_not_found(request, user, here="fleet", noun="worker", record_id=worker_id)
+    timeline = await read_worker_timeline(get_services(request).context.store, worker_id, before)
+    values |= {"page_url": f"/workers/{worker_id}", "timeline": timeline, "before": before, "hours": PLOT_HOURS}
+    return await render_page(request, user, "workers/detail.html", here="fleet", title=values["worker"].name, **values)
 
 
 @router.get("/workers/{worker_id}/now")
-async def worker_current(request: Request, who: CurrentUser, worker_id: str) -> HTMLResponse:
-    """What changes with the record and with what is decided."""
+async def worker_current(request: Request, user: CurrentUser, worker_id: str) -> HTMLResponse:
+    """The part that changes with the record and with decisions."""
     return render_fragment(
-        "workers/_detail.html", who=who, **await _detail_values(get_services(request), who, worker_id)
+        "workers/_detail.html", user=user, **await _detail_values(get_services(request), user, worker_id)
     )
 
 
 @router.get("/workers/{worker_id}/timeline")
 async def worker_timeline(
-    request: Request, who: CurrentUser, worker_id: str, before: str | None = Query(None, max_length=64)
+    request: Request, user: CurrentUser, worker_id: str, before: str | None = Query(None, max_length=64)
 ) -> HTMLResponse:
-    """A page of what happened."""
+    """One page of the timeline."""
     worker = await _read_worker(get_services(request), worker_id)
-    timeline = await read_worker_timeline(get_services(request).plane.store, worker_id, before)
-    return render_fragment("shared/_timeline.html", place=f"/workers/{worker.id}", timeline=timeline, before=before)
+    timeline = await read_worker_timeline(get_services(request).context.store, worker_id, before)
+    return render_fragment("shared/_timeline.html", page_url=f"/workers/{worker.id}", timeline=timeline, before=before)
 
 
 @router.get("/workers/{worker_id}/plots")
-async def worker_plots(request: Request, who: CurrentUser, worker_id: str, hours: int = 1) -> JSONResponse:
-    """Figures for the plots. A span that is not offered is the shortest one."""
+async def worker_plots(request: Request, user: CurrentUser, worker_id: str, hours: int = 1) -> JSONResponse:
+    """Data for the plots. An unknown range gives the shortest one."""
     worker = await _read_worker(get_services(request), worker_id)
     now = clock.now()
     since = now - timedelta(hours=hours if hours in PLOT_HOURS else PLOT_HOURS[0])
-    return JSONResponse(await read_plots(get_services(request).plane.store, worker, since, now))
+    return JSONResponse(await read_plots(get_services(request).context.store, worker, since, now))
 
 
-async def _read_worker(all_parts: Services, worker_id: str) -> Worker:
-    return Worker.model_validate_json((await all_parts.workers.get(worker_id)).body)
+async def _read_worker(services: Services, worker_id: str) -> Worker:
+    return Worker.model_validate_json((await services.workers.get(worker_id)).body)
 
 
-async def _detail_values(all_parts: Services, who: WebUser, worker_id: str) -> dict[str, Any]:
-    # The record first: what is read after it may be newer, never older than the version that is shown.
-    worker = await _read_worker(all_parts, worker_id)
-    explanation = await all_parts.workers.explain(worker_id)
+async def _detail_values(services: Services, user: WebUser, worker_id: str) -> dict[str, Any]:
+    # The record is read first: whatever is read later may be newer than the version shown, but never older.
+    worker = await _read_worker(services, worker_id)
+    explanation = await services.workers.explain(worker_id)
     now = clock.now()
-    changeable = who.operates and worker.status is not WorkerStatus.TERMINATED
+    changeable = user.can_operate and worker.status is not WorkerStatus.TERMINATED
     return {
         "worker": worker,
         "explanation": explanation,
         "decision": explanation.decision,
         "problem": worker_problem(worker),
-        "actions": _offered_actions(worker) if who.operates else [],
+        "actions": _offered_actions(worker) if user.can_operate else [],
         "changeable": changeable,
-        "licence_operations": license_operations(worker) if changeable else [],
-        "paying": worker.status in BILLED_STATUSES,
+        "license_operations": license_operations(worker) if changeable else [],
+        "billed": worker.status in BILLED_STATUSES,
         "cost": cost_so_far(worker, now),
         "saved": _saved_by_stops(worker),
-        "lablets": await lablets_on_worker(all_parts.plane.store, worker_id),
+        "lablets": await lablets_on_worker(services.context.store, worker_id),
     }
 
 
@@ -102,22 +101,21 @@ def _offered_actions(worker: Worker) -> list[tuple[str, str]]:
 
 
 def license_operations(worker: Worker) -> list[LicenseOperation]:
-    """What can be done with its licence now."""
+    """The license operations that can be requested now."""
     if worker.desired_status is DesiredStatus.TERMINATED:
         return []
     pending = worker.pending_license_operation
-    has_one = worker.has_license_token or worker.license_status in (
+    licensed = worker.has_license_token or worker.license_status in (
         LicenseStatus.REGISTERED,
         LicenseStatus.REGISTERING,
         LicenseStatus.FAILED,
     )
-    asked_back = pending is not None and pending.operation is LicenseOperation.DEREGISTER
-    back = [LicenseOperation.DEREGISTER] if has_one and not asked_back else []
-    return [LicenseOperation.REGISTER, *back]
+    deregistering = pending is not None and pending.operation is LicenseOperation.DEREGISTER
+    deregister = [LicenseOperation.DEREGISTER] if licensed and not deregistering else []
+    return [LicenseOperation.REGISTER, *deregister]
 
 
 def _saved_by_stops(worker: Worker) -> float | None:
-    """What its stops have saved."""
     if worker.cost_per_hour_usd is None:
         return None
     seconds = worker.stopped_seconds

@@ -1,6 +1,6 @@
-"""Forms about a worker: what somebody typed, what is wrong with it, and what it asks for.
+"""The forms of a worker: what the user typed, the problems of its fields, and the request that it makes.
 
-What was typed stays, all but secrets: those are never sent back to a page.
+What was typed is kept when a form is invalid, except secrets: those are never sent back to a page.
 """
 
 from __future__ import annotations
@@ -12,37 +12,35 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from lcm.control_plane.web.auth import form_field
+from lcm.control_plane.web.forms import NAME_HINT, WHOLE_FORM, form_field
 from lcm.model.worker.requests import CreateWorkerRequest, LicenseRequest, UpdateWorkerRequest
 from lcm.model.worker.status import DesiredStatus, LostInstancePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lcm.control_plane.errors import ProblemError
     from lcm.model.worker.record import Worker
 
 EMPTY_TAG_ROWS: Final = 2
-_BOTH_OR_NEITHER = "give both the name and the password, or neither"
-_WHOLE_FORM = ""
+_BOTH_OR_NEITHER = "enter both the user name and the password, or neither"
 _FIELD_HINTS: Final = {
-    "name": "letters, digits, dots, dashes and underscores, 63 at most; the first and the last are a letter or a digit",
-    "template_name": "choose one of the templates",
-    "aws_region": "choose one of the regions",
+    "name": NAME_HINT,
+    "template_name": "select a template",
+    "aws_region": "select a region",
 }
 
 
 class InvalidFormError(Exception):
-    """What was typed cannot be asked for. `problems` are by field."""
+    """The form is invalid. `problems` are by field."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {words}" for name, words in problems.items()))
+        super().__init__("; ".join(f"{name}: {text}" for name, text in problems.items()))
         self.problems = dict(problems)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerForm:
-    """The fields of the form as they stand in it; `secrets` go nowhere but into the request."""
+    """The fields of the form. `secrets` are used for the request only."""
 
     name: str = ""
     template_name: str = ""
@@ -56,29 +54,29 @@ class WorkerForm:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, form: dict[str, list[str]]) -> WorkerForm:
-        """What was sent."""
+    def from_form(cls, fields: dict[str, list[str]]) -> WorkerForm:
+        """Parse a submitted form."""
         secrets = {
-            "license_token": form_field(form, "license_token"),
-            "cml_password": form.get("cml_password", [""])[-1],
+            "license_token": form_field(fields, "license_token"),
+            "cml_password": fields.get("cml_password", [""])[-1],
         }
-        pairs = zip(form.get("tag_key", []), form.get("tag_value", []), strict=False)
+        pairs = zip(fields.get("tag_key", []), fields.get("tag_value", []), strict=False)
         return cls(
-            name=form_field(form, "name"),
-            template_name=form_field(form, "template_name"),
-            aws_region=form_field(form, "aws_region"),
-            desired_status=form_field(form, "desired_status") or DesiredStatus.RUNNING.value,
+            name=form_field(fields, "name"),
+            template_name=form_field(fields, "template_name"),
+            aws_region=form_field(fields, "aws_region"),
+            desired_status=form_field(fields, "desired_status") or DesiredStatus.RUNNING.value,
             tags=tuple((key, value) for key, value in pairs if key or value),
-            idle_detection_enabled=bool(form_field(form, "idle_detection_enabled")),
-            lost_instance_policy=form_field(form, "lost_instance_policy") or LostInstancePolicy.TERMINATE.value,
-            cml_username=form_field(form, "cml_username"),
-            forget_cml=bool(form_field(form, "forget_cml")),
+            idle_detection_enabled=bool(form_field(fields, "idle_detection_enabled")),
+            lost_instance_policy=form_field(fields, "lost_instance_policy") or LostInstancePolicy.TERMINATE.value,
+            cml_username=form_field(fields, "cml_username"),
+            forget_cml=bool(form_field(fields, "forget_cml")),
             secrets={name: value for name, value in secrets.items() if value},
         )
 
     @classmethod
     def from_worker(cls, worker: Worker) -> WorkerForm:
-        """The form as it is before anybody has typed."""
+        """The form with the current values of a worker."""
         return cls(
             name=worker.name,
             tags=tuple(worker.tags.items()),
@@ -87,90 +85,83 @@ class WorkerForm:
         )
 
     @property
-    def rows(self) -> tuple[tuple[str, str], ...]:
-        """Tags with a few empty rows after them."""
+    def tag_rows(self) -> tuple[tuple[str, str], ...]:
+        """The tags, followed by a few empty rows."""
         return (*self.tags, *((("", ""),) * EMPTY_TAG_ROWS))
 
 
-def create_request(typed: WorkerForm) -> CreateWorkerRequest:
-    """The new worker that is asked for."""
-    given: dict[str, Any] = {
-        "name": typed.name,
-        "template_name": typed.template_name,
-        "desired_status": typed.desired_status,
-        "tags": _parse_tags(typed),
-        "idle_detection_enabled": typed.idle_detection_enabled,
-        "lost_instance_policy": typed.lost_instance_policy,
-        **typed.secrets,
+def create_request(form: WorkerForm) -> CreateWorkerRequest:
+    """The request to create a worker."""
+    request: dict[str, Any] = {
+        "name": form.name,
+        "template_name": form.template_name,
+        "desired_status": form.desired_status,
+        "tags": _parse_tags(form),
+        "idle_detection_enabled": form.idle_detection_enabled,
+        "lost_instance_policy": form.lost_instance_policy,
+        **form.secrets,
     }
-    if typed.aws_region:
-        given["aws_region"] = typed.aws_region
-    if typed.cml_username:
-        given["cml_username"] = typed.cml_username
-    if ("cml_username" in given) != ("cml_password" in given):
-        raise InvalidFormError({"cml_password" if typed.cml_username else "cml_username": _BOTH_OR_NEITHER})
+    if form.aws_region:
+        request["aws_region"] = form.aws_region
+    if form.cml_username:
+        request["cml_username"] = form.cml_username
+    if ("cml_username" in request) != ("cml_password" in request):
+        raise InvalidFormError({"cml_password" if form.cml_username else "cml_username": _BOTH_OR_NEITHER})
     try:
-        return CreateWorkerRequest.model_validate(given)
+        return CreateWorkerRequest.model_validate(request)
     except ValidationError as error:
         raise InvalidFormError(_field_problems(error)) from None
 
 
-def patch_request(typed: WorkerForm, worker: Worker) -> UpdateWorkerRequest:
-    """Only what differs from the worker as it is."""
-    tags = _parse_tags(typed)
-    wanted: dict[str, Any] = {
-        "name": typed.name,
-        "tags": tags,
-        "idle_detection_enabled": typed.idle_detection_enabled,
-        "lost_instance_policy": typed.lost_instance_policy,
+def patch_request(form: WorkerForm, worker: Worker) -> UpdateWorkerRequest:
+    """The request with only the fields that differ from the worker."""
+    values: dict[str, Any] = {
+        "name": form.name,
+        "tags": _parse_tags(form),
+        "idle_detection_enabled": form.idle_detection_enabled,
+        "lost_instance_policy": form.lost_instance_policy,
     }
-    given = {name: value for name, value in wanted.items() if value != getattr(worker, name)}
-    if typed.forget_cml:
-        given |= {"cml_username": None, "cml_password": None}
+    request: dict[str, Any] = {name: value for name, value in values.items() if value != getattr(worker, name)}
+    if form.forget_cml:
+        request |= {"cml_username": None, "cml_password": None}
     else:
-        given |= {"cml_username": typed.cml_username} if typed.cml_username else {}
-        given |= {name: value for name, value in typed.secrets.items() if name == "cml_password"}
+        request |= {"cml_username": form.cml_username} if form.cml_username else {}
+        request |= {name: value for name, value in form.secrets.items() if name == "cml_password"}
     try:
-        return UpdateWorkerRequest.model_validate(given)
+        return UpdateWorkerRequest.model_validate(request)
     except ValidationError as error:
         raise InvalidFormError(_field_problems(error)) from None
 
 
-def license_request(operation: str, form: dict[str, list[str]]) -> LicenseRequest:
-    """What is to be done with the licence."""
-    given = {"operation": operation, "token": form_field(form, "token"), "reason": form_field(form, "reason")}
+def license_request(operation: str, fields: dict[str, list[str]]) -> LicenseRequest:
+    """The request for a license operation."""
+    request = {"operation": operation, "token": form_field(fields, "token"), "reason": form_field(fields, "reason")}
     try:
-        return LicenseRequest.model_validate({name: value for name, value in given.items() if value})
+        return LicenseRequest.model_validate({name: value for name, value in request.items() if value})
     except ValidationError as error:
         raise InvalidFormError(_field_problems(error)) from None
-
-
-def refused_fields(refusal: ProblemError, fields: tuple[str, ...]) -> dict[str, str]:
-    """A refusal at the field that it begins with; else it is about the whole form."""
-    name, joint, words = refusal.detail.partition(": ")
-    return {name: words} if joint and name in fields else {_WHOLE_FORM: refusal.detail}
 
 
 def form_fingerprint(worker: Worker) -> str:
-    """Stands for what the form shows of a worker: other changes of it are not in the way of this one."""
+    """A digest of what the form shows: other changes of the worker do not conflict with this form."""
     shown = [worker.name, sorted(worker.tags.items()), worker.idle_detection_enabled, worker.lost_instance_policy]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
-def _parse_tags(typed: WorkerForm) -> dict[str, str]:
+def _parse_tags(form: WorkerForm) -> dict[str, str]:
     tags: dict[str, str] = {}
-    for key, value in typed.tags:
+    for key, value in form.tags:
         if not key:
             raise InvalidFormError({"tags": f"the value {value!r} has no name"})
         if key in tags:
-            raise InvalidFormError({"tags": f"{key!r} is there twice"})
+            raise InvalidFormError({"tags": f"{key!r} is used twice"})
         tags[key] = value
     return tags
 
 
 def _field_problems(error: ValidationError) -> dict[str, str]:
     problems: dict[str, str] = {}
-    for found in error.errors(include_url=False, include_context=False, include_input=False):
-        name = str(found["loc"][0]) if found["loc"] else _WHOLE_FORM
-        problems.setdefault(name, _FIELD_HINTS.get(name) or str(found["msg"]).removeprefix("Value error, "))
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        name = str(each["loc"][0]) if each["loc"] else WHOLE_FORM
+        problems.setdefault(name, _FIELD_HINTS.get(name) or str(each["msg"]).removeprefix("Value error, "))
     return problems

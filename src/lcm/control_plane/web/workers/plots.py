@@ -1,4 +1,4 @@
-"""Figures of a worker for plots: thinned, with gaps left open, and with the times of stops and of drift."""
+"""Data for the plots of a worker: downsampled metrics with gaps, stopped periods, and markers of drift and failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lcm.control_plane.workers.metrics import METRICS_SERIES
 from lcm.model.audit import ActorKind, WorkerHistoryEntry
 from lcm.model.fleet.activity_summary import AutomatedAction
 from lcm.model.worker.metrics import MetricsSample
-from lcm.model.worker.status import WorkerStatus
+from lcm.model.worker.status import CML_STATUSES, STOP_STATUSES, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PLOT_HOURS: Final = (1, 6, 24)
 BUCKETS: Final = 149
-"""Parts that a span is divided into. Each gives a point at most, and a gap one more: no plot has over 300."""
+"""A range is divided into this many buckets. Each gives at most a point and a gap: a plot has at most 300."""
 
 PLOTTED_METRICS: Final = {
     "cpu": "cpu_utilization",
@@ -40,14 +40,13 @@ _MAX_SAMPLES = 10_000
 _DECODE_BATCH = 250
 _MAX_JOURNAL_ENTRIES = 1000
 _GAP_FACTOR = (
-    3.0  # times the usual distance of two samples, and of two parts: old samples are kept every 5 minutes only
+    3.0  # times the median interval of samples, and the bucket width: old samples are kept every 5 minutes only
 )
-_STOP_STATUSES = (WorkerStatus.STOPPING, WorkerStatus.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedPeriod:
-    """A time in STOPPED."""
+    """A period in STOPPED."""
 
     begin: datetime
     end: datetime
@@ -56,11 +55,11 @@ class StoppedPeriod:
 
 @dataclass(frozen=True, slots=True)
 class PlotMarker:
-    """A moment worth a line in the plot."""
+    """A vertical line in the plot."""
 
     at: datetime
     kind: str
-    words: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,55 +71,55 @@ class PlotSeries:
 
 
 async def read_plots(store: Store, worker: Worker, since: datetime, until: datetime) -> dict[str, Any]:
-    """All that the page's plots show of a span."""
-    rows = await store.series(METRICS_SERIES, worker.id, since=since, limit=_MAX_SAMPLES)
+    """The data of all plots of a range."""
+    rows = await store.read_samples(METRICS_SERIES, worker.id, since=since, limit=_MAX_SAMPLES)
     samples: list[MetricsSample] = []
     for number, row in enumerate(rows, 1):
         samples.append(MetricsSample.model_validate_json(row.body))
         if number % _DECODE_BATCH == 0:
-            await asyncio.sleep(0)  # thousands of them: others have their turn in between
-    lines = await store.journal(
+            await asyncio.sleep(0)  # there may be thousands: let other requests run in between
+    lines = await store.read_journal(
         topics=[WORKER_HISTORY, AUDIT], subjects=[worker.id], newest_first=True, limit=_MAX_JOURNAL_ENTRIES
     )
     recent = [line for line in lines if line.at >= since]
-    told_since = recent[-1].at if len(recent) == _MAX_JOURNAL_ENTRIES else since
+    complete_since = recent[-1].at if len(recent) == _MAX_JOURNAL_ENTRIES else since
     steps = [
         WorkerHistoryEntry.model_validate_json(line.body) for line in reversed(recent) if line.topic == WORKER_HISTORY
     ]
-    stops = stopped_periods(steps, worker, told_since, until)
-    points = build_series([each for each in samples if each.collected_at <= until], stops, since, until)
-    marks = plot_markers(build_worker_timeline(recent, full=False).happenings, worker, since)
+    stops = stopped_periods(steps, worker, complete_since, until)
+    series = build_series([each for each in samples if each.collected_at <= until], stops, since, until)
+    markers = plot_markers(build_worker_timeline(recent, full=False).entries, worker, since)
     return {
         "from": _epoch_seconds(since),
         "to": _epoch_seconds(until),
-        "times": [_epoch_seconds(each) for each in points.times],
-        "values": points.values,
+        "times": [_epoch_seconds(each) for each in series.times],
+        "values": series.values,
         "stops": [[_epoch_seconds(each.begin), _epoch_seconds(each.end), each.by_policy] for each in stops],
-        "marks": [[_epoch_seconds(each.at), each.kind, each.words] for each in marks],
-        "note": "" if points.times else _no_data_note(worker),
+        "marks": [[_epoch_seconds(each.at), each.kind, each.text] for each in markers],
+        "note": "" if series.times else _no_data_note(worker),
     }
 
 
 def build_series(
     samples: Sequence[MetricsSample], stops: Sequence[StoppedPeriod], since: datetime, until: datetime
 ) -> PlotSeries:
-    """Samples, the oldest first, as few points: of each part the highest, because a peak is what one looks for."""
+    """Downsample samples, oldest first. Each point is the maximum of its bucket, so that peaks stay visible."""
     width = (until - since) / BUCKETS
     allowed = max(_GAP_FACTOR * width, _GAP_FACTOR * _median_interval(samples))
-    points = PlotSeries([], {name: [] for name in PLOTTED_METRICS})
+    series = PlotSeries([], {name: [] for name in PLOTTED_METRICS})
     last: MetricsSample | None = None
-    for part in _buckets(samples, since, width):
-        if last is not None and _is_gap(last, part[0], allowed, stops):
-            _append_point(points, last.collected_at + (part[0].collected_at - last.collected_at) / 2, ())
-        last = part[-1]
-        _append_point(points, last.collected_at, part)
-    return points
+    for bucket in _buckets(samples, since, width):
+        if last is not None and _is_gap(last, bucket[0], allowed, stops):
+            _append_point(series, last.collected_at + (bucket[0].collected_at - last.collected_at) / 2, ())
+        last = bucket[-1]
+        _append_point(series, last.collected_at, bucket)
+    return series
 
 
 def stopped_periods(
     steps: Sequence[WorkerHistoryEntry], worker: Worker, since: datetime, until: datetime
 ) -> list[StoppedPeriod]:
-    """Times in STOPPED, from all steps since a moment, the oldest first. What it is after the last, it still is."""
+    """Periods in STOPPED since a time. `steps` are the steps since then, oldest first; the last one still applies."""
     stops: list[StoppedPeriod] = []
     status = steps[0].from_status if steps else worker.status
     begin, by_policy = since, bool(steps[0].stopped_by_policy) if steps else worker.stopped_by_policy
@@ -133,44 +132,44 @@ def stopped_periods(
     return stops
 
 
-def plot_markers(happenings: Iterable[TimelineEntry], worker: Worker, since: datetime) -> list[PlotMarker]:
-    """Stops from outside, lost instances and failures, the oldest first. `happenings` come newest first.
+def plot_markers(entries: Iterable[TimelineEntry], worker: Worker, since: datetime) -> list[PlotMarker]:
+    """Stops outside LCM, lost instances and failures, oldest first. `entries` are newest first.
 
-    That a stop came from outside the journal says only when it is dealt with: the step before is the stop.
+    The journal records that a stop came from outside only when LCM reacts to it. The stop itself is the step before.
     """
-    drifted = {moment for moment in worker.drifted_at if moment >= since}
-    marks: list[PlotMarker] = []
-    halted: datetime | None = None
-    for each in reversed(list(happenings)):
-        if each.deed in (AutomatedAction.RESTARTED, AutomatedAction.DRIFT_ACCEPTED):
-            drifted.add(halted or each.at)
-        elif each.deed in (AutomatedAction.GONE, AutomatedAction.REPLACED):
-            marks.append(PlotMarker(each.at, "lost", "instance lost"))
+    drifted = {time for time in worker.drifted_at if time >= since}
+    markers: list[PlotMarker] = []
+    stopped_at: datetime | None = None
+    for each in reversed(list(entries)):
+        if each.automated_action in (AutomatedAction.RESTARTED, AutomatedAction.DRIFT_ACCEPTED):
+            drifted.add(stopped_at or each.at)
+        elif each.automated_action in (AutomatedAction.GONE, AutomatedAction.REPLACED):
+            markers.append(PlotMarker(each.at, "lost", "instance lost"))
         elif each.after is WorkerStatus.FAILED:
-            marks.append(PlotMarker(each.at, "failed", "failed"))
-        if each.after in _STOP_STATUSES and each.kind is ActorKind.CONTROLLER and each.before not in _STOP_STATUSES:
-            halted = each.at
-    marks += [PlotMarker(moment, "drift", "stopped from outside") for moment in drifted]
-    return sorted(marks, key=lambda mark: mark.at)
+            markers.append(PlotMarker(each.at, "failed", "failed"))
+        if each.after in STOP_STATUSES and each.kind is ActorKind.CONTROLLER and each.before not in STOP_STATUSES:
+            stopped_at = each.at
+    markers += [PlotMarker(time, "drift", "stopped outside LCM") for time in drifted]
+    return sorted(markers, key=lambda marker: marker.at)
 
 
 def _buckets(samples: Sequence[MetricsSample], since: datetime, width: timedelta) -> Iterable[list[MetricsSample]]:
-    part: list[MetricsSample] = []
+    bucket: list[MetricsSample] = []
     number = -1
     for sample in samples:
-        its_number = int((sample.collected_at - since) / width)
-        if part and its_number != number:
-            yield part
-            part = []
-        number = its_number
-        part.append(sample)
-    if part:
-        yield part
+        sample_number = int((sample.collected_at - since) / width)
+        if bucket and sample_number != number:
+            yield bucket
+            bucket = []
+        number = sample_number
+        bucket.append(sample)
+    if bucket:
+        yield bucket
 
 
 def _median_interval(samples: Sequence[MetricsSample]) -> timedelta:
-    distances = [(later.collected_at - earlier.collected_at).total_seconds() for earlier, later in pairwise(samples)]
-    return timedelta(seconds=median(distances) if distances else 0)
+    intervals = [(later.collected_at - earlier.collected_at).total_seconds() for earlier, later in pairwise(samples)]
+    return timedelta(seconds=median(intervals) if intervals else 0)
 
 
 def _is_gap(last: MetricsSample, following: MetricsSample, allowed: timedelta, stops: Sequence[StoppedPeriod]) -> bool:
@@ -181,20 +180,20 @@ def _is_gap(last: MetricsSample, following: MetricsSample, allowed: timedelta, s
     return following.collected_at - last.collected_at > allowed
 
 
-def _append_point(points: PlotSeries, at: datetime, part: Sequence[MetricsSample]) -> None:
-    points.times.append(at)
+def _append_point(series: PlotSeries, at: datetime, bucket: Sequence[MetricsSample]) -> None:
+    series.times.append(at)
     for name, field in PLOTTED_METRICS.items():
-        known = [value for sample in part if (value := getattr(sample, field)) is not None]
-        points.values[name].append(max(known) if known else None)
+        values = [value for sample in bucket if (value := getattr(sample, field)) is not None]
+        series.values[name].append(max(values) if values else None)
 
 
-def _epoch_seconds(moment: datetime) -> float:
-    return round(moment.timestamp(), 1)
+def _epoch_seconds(time: datetime) -> float:
+    return round(time.timestamp(), 1)
 
 
 def _no_data_note(worker: Worker) -> str:
     if worker.instance_id is None and worker.status is not WorkerStatus.TERMINATED:
-        return "There are no figures yet: they come as soon as it runs."
-    if worker.status in (WorkerStatus.RUNNING, WorkerStatus.DRAINING):
-        return "No figures were collected in this time. They come from EC2 and from CML as soon as those answer."
-    return "No figures were collected in this time: it did not run."
+        return "No metrics yet. They are collected once the worker runs."
+    if worker.status in CML_STATUSES:
+        return "No metrics were collected in this period. They appear as soon as EC2 and CML respond."
+    return "No metrics were collected in this period: the worker was not running."

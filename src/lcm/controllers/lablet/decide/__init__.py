@@ -1,4 +1,4 @@
-"""What to do for a lablet: a pure function of its record, what was seen, the policy and the time."""
+"""Decides what to do for a lablet: a pure function of its record, the observation, the policy and the time."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ HANDLERS: dict[LabletStatus, Callable[[Lablet, Worker, Observation, LabletPolicy
 }
 
 
-def decide(lablet: Lablet, seen: Observation, policy: LabletPolicy, now: datetime) -> Decision:
-    """What to do now, and why."""
+def decide(lablet: Lablet, observed: Observation, policy: LabletPolicy, now: datetime) -> Decision:
+    """Decide what to do now, and why."""
     if lablet.status not in ASSIGNED_LABLET_STATUSES:
-        return skip("unassigned.skip", f"nothing is done for a lablet that is {lablet.status}")
-    decided = _decide_without_hold(lablet, seen, policy, now)
+        return skip("unassigned.skip", f"no action for a lablet that is {lablet.status}")
+    decided = _decide_without_hold(lablet, observed, policy, now)
     left = seconds_until_end(lablet, now)
     if decided.after is not None and left is not None and 0 < left < decided.after:
-        decided = replace(decided, after=left)  # its end is not to be slept through
-    hold = policy.hold_on(seen.worker, now)
+        decided = replace(decided, after=left)  # do not sleep past its end
+    hold = policy.hold_on(observed.worker, now)
     return decided if hold is None else apply_hold(decided, hold)
 
 
-def _decide_without_hold(lablet: Lablet, seen: Observation, policy: LabletPolicy, now: datetime) -> Decision:
-    """The order counts: a lost worker first, then the end of the lablet, then whether its worker can be used."""
-    worker = seen.worker
+def _decide_without_hold(lablet: Lablet, observed: Observation, policy: LabletPolicy, now: datetime) -> Decision:
+    """The order matters: first a lost worker, then the end of the lablet, then whether its worker is usable."""
+    worker = observed.worker
     why = worker_lost_reason(lablet, worker)
     if why or worker is None:
         return release_lablet(lablet, f"{lablet.status.value.lower()}.lost", why, now)
@@ -61,7 +61,7 @@ def _decide_without_hold(lablet: Lablet, seen: Observation, policy: LabletPolicy
     if not policy.workers_verified:
         reason = "the worker controller has not verified its workers yet"
         return wait(f"{lablet.status.value.lower()}.unverified", reason, after=POLL_SECONDS)
-    on_the_way_out = lablet.status is LabletStatus.STOPPING and is_reachable(worker)
-    if not worker.ready and not on_the_way_out:
-        return wait_for_worker(lablet, worker, seen, policy, now)
-    return HANDLERS[lablet.status](lablet, worker, seen, policy, now)
+    removing = lablet.status is LabletStatus.STOPPING and is_reachable(worker)
+    if not worker.ready and not removing:
+        return wait_for_worker(lablet, worker, observed, policy, now)
+    return HANDLERS[lablet.status](lablet, worker, observed, policy, now)

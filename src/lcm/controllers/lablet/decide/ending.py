@@ -1,4 +1,4 @@
-"""How a lablet comes to its end: because somebody wants it, because its time is over, or because it failed."""
+"""How a lablet ends, fails, or is released from a worker that is lost or not ready."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 
 def find_ending(lablet: Lablet, now: datetime) -> tuple[LabletStatus, str] | None:
-    """What it is to become and why, if it is to end."""
+    """The final status and its reason, if the lablet is to end."""
     if lablet.ending is not None:
-        return lablet.ending, lablet.ending_reason or "it is to end"
+        return lablet.ending, lablet.ending_reason or "termination was requested"
     if not lablet.wanted:
-        return LabletStatus.TERMINATED, "it is not wanted any more"
-    over = lablet.over_at
+        return LabletStatus.TERMINATED, "it is no longer desired"
+    over = lablet.expires_at
     if over is not None and over <= now:
-        return LabletStatus.EXPIRED, f"its time was over at {over:%Y-%m-%d %H:%M:%S} UTC"
+        return LabletStatus.EXPIRED, f"it expired at {over:%Y-%m-%d %H:%M:%S} UTC"
     return None
 
 
 def seconds_until_end(lablet: Lablet, now: datetime) -> float | None:
-    """Until its time is over; None: it has no end."""
-    over = lablet.over_at
+    """The seconds until it expires; None if it has no end."""
+    over = lablet.expires_at
     return None if over is None else (over - now).total_seconds()
 
 
 def begin_ending(lablet: Lablet, becomes: LabletStatus, reason: str) -> Decision:
-    """Nothing was asked of CML for one that is SCHEDULED; any other may have a lab, which goes first."""
+    """A SCHEDULED lablet has no lab and ends at once; any other may have one, which is removed first."""
     if lablet.status is LabletStatus.SCHEDULED:
         return end("scheduled.end", reason, ReleaseReservation(becomes, reason))
     write = WriteStatus(LabletStatus.STOPPING, reason, ActionKind.INTENT, {"ending": becomes})
@@ -47,7 +47,7 @@ def begin_ending(lablet: Lablet, becomes: LabletStatus, reason: str) -> Decision
 
 
 def fail_lablet(rule: str, reason: str) -> Decision:
-    """It does not come up: what there is of it is removed, then it has failed."""
+    """Fail a lablet that cannot be started: its lab is removed first."""
     write = WriteStatus(LabletStatus.STOPPING, reason, ActionKind.INTENT, {"ending": LabletStatus.FAILED})
     return then(rule, reason, write, message=reason)
 
@@ -57,11 +57,11 @@ def release_lablet(
     rule: str,
     why: str,
     now: datetime,
-    nature: ActionKind = ActionKind.RECORD,
+    kind: ActionKind = ActionKind.RECORD,
     *,
     left_behind: bool = False,
 ) -> Decision:
-    """Its lab is gone, or out of reach for good: it ends if it was to end, else its own policy says what follows."""
+    """Release a lablet whose lab is gone or unreachable: it ends if it was to end, else its policy decides."""
     ends = find_ending(lablet, now)
     if ends is not None:
         status = ends[0]
@@ -71,24 +71,26 @@ def release_lablet(
         status = LabletStatus.PENDING_SCHEDULING
     else:
         status = LabletStatus.FAILED
-    return end(rule, why, ReleaseReservation(status, why, nature, left_behind))
+    return end(rule, why, ReleaseReservation(status, why, kind, left_behind))
 
 
-def wait_for_worker(lablet: Lablet, worker: Worker, seen: Observation, policy: LabletPolicy, now: datetime) -> Decision:
-    """A worker that is not ready is not dialled: it is waited for, but not for ever."""
+def wait_for_worker(
+    lablet: Lablet, worker: Worker, observed: Observation, policy: LabletPolicy, now: datetime
+) -> Decision:
+    """Wait for a worker that is not ready, up to a timeout. Its CML is not called."""
     why = not_ready_reason(worker)
     rule = lablet.status.value.lower()
     if lablet.status is LabletStatus.SCHEDULED and worker.desired_status is not DesiredStatus.RUNNING:
-        # Nothing was made yet and nothing ever will be there: whatever the policy says, another worker serves as well.
-        reason = f"worker {worker.name} takes no lablets any more: {why}"
+        # No lab was created and none will be: whatever the policy says, another worker serves as well.
+        reason = f"worker {worker.name} no longer accepts lablets: {why}"
         return end("scheduled.leaving", reason, ReleaseReservation(LabletStatus.PENDING_SCHEDULING, reason))
-    waited = 0.0 if seen.unready_since is None else (now - seen.unready_since).total_seconds()
+    waited = 0.0 if observed.unready_since is None else (now - observed.unready_since).total_seconds()
     left = policy.worker_timeout - waited
     if left <= 0:
         reason = f"worker {worker.name} has not been ready for {policy.worker_timeout:g} s: {why}"
         begun = lablet.status is not LabletStatus.SCHEDULED
         return release_lablet(lablet, f"{rule}.unready_too_long", reason, now, ActionKind.LOSS, left_behind=begun)
-    message = f"waits for worker {worker.name}: {why}"
+    message = f"waiting for worker {worker.name}: {why}"
     return wait(
-        f"{rule}.unready", f"{message}; at most {left:.0f} s more", after=min(left, POLL_SECONDS), message=message
+        f"{rule}.unready", f"{message}; timeout in {left:.0f} s", after=min(left, POLL_SECONDS), message=message
     )

@@ -1,4 +1,4 @@
-"""RUNNING: its lab is up. Its addresses are kept fresh, and what people do to it on CML is left as it is."""
+"""RUNNING: the lab is up. Its addresses are kept current, and changes made by users on CML are not undone."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 CHECK_INTERVAL: Final = 60.0
 INITIAL_CHECK_INTERVAL: Final = 10.0
 INITIAL_PERIOD: Final = 300.0
-"""Nodes get their addresses some time after booting: for so long they are looked for more often."""
+"""Nodes get their addresses some time after booting: during this period they are queried more often."""
 
 
 def check_interval(lablet: Lablet, now: datetime) -> float:
-    """Seconds between two looks at the lab."""
+    """Seconds between two queries of the lab."""
     began = lablet.running_since or lablet.status_since
     complete = bool(lablet.endpoints) and all(node.addresses for node in lablet.endpoints)
     return CHECK_INTERVAL if complete or (now - began).total_seconds() > INITIAL_PERIOD else INITIAL_CHECK_INTERVAL
 
 
-def decide(lablet: Lablet, worker: Worker, seen: Observation, _policy: LabletPolicy, now: datetime) -> Decision:
-    """As it should be, unless somebody did something on CML or the machine was started anew."""
-    lab, pause = seen.lab, check_interval(lablet, now)
-    if lab.visibility is Visibility.NO_LOOK:
-        message = f"the CML of worker {worker.name} cannot be asked: {lab.trouble}" if lab.trouble else None
-        return wait("running.no_look", lab.trouble or "it was looked at a moment ago", after=pause, message=message)
+def decide(lablet: Lablet, worker: Worker, observed: Observation, _policy: LabletPolicy, now: datetime) -> Decision:
+    """Nothing to do, unless a user changed the lab on CML or the instance was restarted."""
+    lab, pause = observed.lab, check_interval(lablet, now)
+    if lab.visibility is Visibility.NOT_OBSERVED:
+        message = f"the CML of worker {worker.name} cannot be queried: {lab.error}" if lab.error else None
+        return wait("running.no_look", lab.error or "it was checked recently", after=pause, message=message)
     if lab.visibility is Visibility.ABSENT:
-        return release_lablet(lablet, "running.deleted", "somebody has deleted its lab on CML", now, ActionKind.LOSS)
+        return release_lablet(lablet, "running.deleted", "its lab was deleted on CML", now, ActionKind.LOSS)
     if lab.state != LAB_STARTED and lab.nodes != 0:
-        return _decide_stopped(lablet, worker, seen, pause)
+        return _decide_stopped(lablet, worker, observed, pause)
     if worker_restarted_since_lab(lablet, worker):
         return record_lab_restart(LabletStatus.RUNNING, worker, now)
     if lab.endpoints is not None and lab.endpoints != lablet.endpoints:
@@ -53,17 +53,19 @@ def decide(lablet: Lablet, worker: Worker, seen: Observation, _policy: LabletPol
     return wait("running.up", "its lab is up", after=pause, message="")
 
 
-def _decide_stopped(lablet: Lablet, worker: Worker, seen: Observation, pause: float) -> Decision:
-    lab = seen.lab
+def _decide_stopped(lablet: Lablet, worker: Worker, observed: Observation, pause: float) -> Decision:
+    lab = observed.lab
     if lab.state != LAB_STOPPED or not worker_restarted_since_lab(lablet, worker):
-        # A person's act is not undone.
+        # A user's action is not undone.
         return wait(
             "running.stopped_by_somebody", STOPPED_BY_USER_MESSAGE, after=pause, message=STOPPED_BY_USER_MESSAGE
         )
     assert lab.id is not None
-    reason = f"worker {worker.name} was started anew, and with it stopped the lab"
-    message = f"CML does not start its lab: {seen.refusal}" if seen.refusal else f"{reason}; it is started again"
-    if LabOperation.START.value in seen.recent_operations:
+    reason = f"worker {worker.name} was restarted, which stopped the lab"
+    message = (
+        f"CML cannot start its lab: {observed.last_error}" if observed.last_error else f"{reason}; starting it again"
+    )
+    if LabOperation.START.value in observed.recent_operations:
         return wait("running.starting", reason, after=POLL_SECONDS, message=message)
     return wait(
         "running.start_again", reason, ChangeLab(LabOperation.START, lab.id), after=POLL_SECONDS, message=message

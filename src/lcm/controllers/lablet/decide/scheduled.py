@@ -1,4 +1,4 @@
-"""SCHEDULED: it has a worker, and nothing was asked of CML yet."""
+"""SCHEDULED: the lablet has a worker, and CML has not been called yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def decide(_lablet: Lablet, worker: Worker, _seen: Observation, _policy: LabletPolicy, _now: datetime) -> Decision:
-    """Write down that a lab is about to be made, and on which machine, before anything is asked of CML."""
-    reason = f"its lab is made on worker {worker.name}"
+    """Record that a lab is about to be created, and on which instance, before CML is called."""
+    reason = f"creating its lab on worker {worker.name}"
     fields = {"instance_id": worker.instance_id}
     return then("scheduled.begin", reason, WriteStatus(LabletStatus.INSTANTIATING, reason, ActionKind.INTENT, fields))

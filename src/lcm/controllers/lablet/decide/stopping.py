@@ -1,4 +1,4 @@
-"""STOPPING: stop, wipe and delete the lab, then give the worker back. Each step may be repeated at any time."""
+"""STOPPING: stop, wipe and delete the lab, then release the worker. Each step may be repeated at any time."""
 
 from __future__ import annotations
 
@@ -33,44 +33,44 @@ if TYPE_CHECKING:
 _REMOVAL_POLL_SECONDS: Final = 2.0
 
 
-def decide(lablet: Lablet, worker: Worker, seen: Observation, policy: LabletPolicy, now: datetime) -> Decision:
-    """One step further. When it takes too long that is said, and it goes on."""
-    decided = _decide_step(lablet, worker, seen, now)
+def decide(lablet: Lablet, worker: Worker, observed: Observation, policy: LabletPolicy, now: datetime) -> Decision:
+    """The next step. After the timeout the lablet is reported as stuck, and the steps continue."""
+    decided = _decide_step(lablet, worker, observed, now)
     over = any(isinstance(action, ReleaseReservation) for action in decided.actions)
     if over or seconds_in_status(lablet, now) < policy.stop_timeout:
         return decided
-    last = seen.refusal or seen.lab.trouble or seen.lab.progress
-    return replace(decided, message=f"{STUCK_PREFIX}its lab is not removed after {policy.stop_timeout:g} s: {last}")
+    last = observed.last_error or observed.lab.error or observed.lab.progress
+    return replace(decided, message=f"{STUCK_PREFIX}its lab was not removed within {policy.stop_timeout:g} s: {last}")
 
 
 def next_removal_operation(state: str) -> LabOperation:
-    """What a lab in this state needs next on its way out."""
+    """The next operation to remove a lab in this state."""
     return {LAB_STOPPED: LabOperation.WIPE, LAB_DEFINED: LabOperation.DELETE}.get(state, LabOperation.STOP)
 
 
-def _decide_step(lablet: Lablet, worker: Worker, seen: Observation, now: datetime) -> Decision:
-    lab = seen.lab
-    if lab.visibility is Visibility.NO_LOOK:
-        message = f"the CML of worker {worker.name} cannot be asked: {lab.trouble}"
-        return retry("stopping.no_look", lab.trouble, message=message)
+def _decide_step(lablet: Lablet, worker: Worker, observed: Observation, now: datetime) -> Decision:
+    lab = observed.lab
+    if lab.visibility is Visibility.NOT_OBSERVED:
+        message = f"the CML of worker {worker.name} cannot be queried: {lab.error}"
+        return retry("stopping.no_look", lab.error, message=message)
     if lab.visibility is Visibility.ABSENT:
-        if lablet.lab_id is None and seen.import_may_complete:
-            reason = "an import may be under way whose answer nobody heard: its lab must not be left behind"
+        if lablet.lab_id is None and observed.import_may_complete:
+            reason = "an import with a lost response may still complete, and its lab must not be left behind"
             return wait(
-                "stopping.landing", reason, after=POLL_SECONDS, message="waits for an import whose answer was lost"
+                "stopping.landing", reason, after=POLL_SECONDS, message="waiting for an import with a lost response"
             )
-        becomes, why = find_ending(lablet, now) or (LabletStatus.TERMINATED, "it was to end")
+        becomes, why = find_ending(lablet, now) or (LabletStatus.TERMINATED, "termination was requested")
         return end("stopping.gone", why, ReleaseReservation(becomes, why))
     assert lab.id is not None
     if lablet.lab_id is None:
-        # Else, once ours is deleted, a copy that somebody made of it would be taken for it.
-        reason = f"lab {lab.id} carries its marker"
+        # Otherwise, once our lab is deleted, a user's copy of it would be taken for it.
+        reason = f"lab {lab.id} has its marker"
         return then("stopping.found", reason, WriteStatus(LabletStatus.STOPPING, reason, fields={"lab_id": lab.id}))
     call = next_removal_operation(lab.state)
-    if call.value in seen.recent_operations:
-        return wait(f"stopping.{call.value}", f"told to {call.value}; {lab.progress}", after=_REMOVAL_POLL_SECONDS)
+    if call.value in observed.recent_operations:
+        return wait(f"stopping.{call.value}", f"requested: {call.value}; {lab.progress}", after=_REMOVAL_POLL_SECONDS)
     change = ChangeLab(call, lab.id)
-    message = f"CML does not {call.value} its lab: {seen.refusal}" if seen.refusal else ""
+    message = f"CML cannot {call.value} its lab: {observed.last_error}" if observed.last_error else ""
     if call is LabOperation.DELETE:
         return then("stopping.delete", lab.progress, change, message=message)
     return wait(f"stopping.{call.value}", lab.progress, change, after=_REMOVAL_POLL_SECONDS, message=message)

@@ -1,16 +1,29 @@
-"""Writes to the control plane in the name of the present leader, each fenced by its term."""
+"""Writes to the control plane in the name of the current leader, each fenced by its term.
+
+Decisions that no status write carries are reported separately, in batches.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lcm.controllers.common.base import as_stale_term
-from lcm.controllers.worker import decision as decided
+import structlog
+
+from lcm.client.errors import ClientError
+from lcm.controllers.worker.decision import CheckIdle
+from lcm.core import clock
 from lcm.core.text import single_line
-from lcm.model.decision import DecisionReport
+from lcm.model.audit import DecisionReport
 from lcm.model.worker.conditions import find_condition, with_condition, without_condition
-from lcm.model.worker.requests import LaunchIntentRequest, LicenseStatusUpdate, WorkerStatusUpdate
+from lcm.model.worker.requests import (
+    DecisionBatch,
+    LaunchIntentRequest,
+    LicenseStatusUpdate,
+    WorkerDecision,
+    WorkerStatusUpdate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,20 +38,24 @@ if TYPE_CHECKING:
         WriteLicenseStatus,
         WriteStatus,
     )
+    from lcm.controllers.worker.memory import WorkerMemory
     from lcm.model.worker.conditions import Condition
     from lcm.model.worker.idle import IdleDetectionResult
     from lcm.model.worker.record import Worker
     from lcm.model.worker.requests import IdleDetectionRequest
 
+log = structlog.get_logger(__name__)
 
+REPORT_INTERVAL: Final = 1.0
+MAX_BATCH: Final = 500
 _MAX_REASON, _MAX_MESSAGE, _MAX_TEXT = 500, 1000, 300
 
 
 class ControlPlaneWriter:
-    """What a controller writes. A refusal as stale is told as `StaleTermError`, so that whoever leads steps down."""
+    """The writes of the worker controller. A write of an outdated leader raises `StaleTermError`."""
 
     def __init__(self, internal: InternalApi, leader: Callable[[], Leader]) -> None:
-        self._internal = internal
+        self.internal = internal
         self._leader = leader
 
     async def status(
@@ -49,7 +66,7 @@ class ControlPlaneWriter:
         conditions: tuple[Condition, ...] | None = None,
         decision: DecisionReport | None = None,
     ) -> Worker:
-        """Write a status; the answer is the worker after it."""
+        """Write a status. Returns the worker after the write."""
         fields = dict(write.fields)
         for name in ("terminated_by", "terminated_reason"):
             if fields.get(name) is not None:
@@ -61,17 +78,17 @@ class ControlPlaneWriter:
         body = WorkerStatusUpdate(
             status=write.status, version=worker.version, reason=_reason_text(write.reason), **fields
         )
-        return await as_stale_term(self._internal.write_status(self._leader(), worker.id, body))
+        return await self.internal.write_status(self._leader(), worker.id, body)
 
     async def intent(self, worker: Worker, intent: StoreLaunchIntent) -> Worker:
-        """Keep what is about to be launched."""
+        """Store the parameters of a launch before the call."""
         body = LaunchIntentRequest(
             version=worker.version, attempt=intent.attempt, parameters=intent.parameters.to_json()
         )
-        return await as_stale_term(self._internal.write_launch(self._leader(), worker.id, body))
+        return await self.internal.write_launch(self._leader(), worker.id, body)
 
-    async def licence(self, worker: Worker, write: WriteLicenseStatus) -> Worker:
-        """Write down where the licence stands."""
+    async def license(self, worker: Worker, write: WriteLicenseStatus) -> Worker:
+        """Write the license status."""
         body = LicenseStatusUpdate(
             status=write.status,
             version=worker.version,
@@ -79,59 +96,111 @@ class ControlPlaneWriter:
             leaked=write.leaked,
             message=single_line(write.message, _MAX_MESSAGE),
         )
-        return await as_stale_term(self._internal.write_license_status(self._leader(), worker.id, body))
+        return await self.internal.write_license_status(self._leader(), worker.id, body)
 
     async def detect_idle(self, worker: Worker, body: IdleDetectionRequest) -> IdleDetectionResult:
-        """Send telemetry, and hear what followed from it."""
-        return await as_stale_term(self._internal.detect_idle(self._leader(), worker.id, body))
+        """Send activity events. Returns what the control plane concluded."""
+        return await self.internal.detect_idle(self._leader(), worker.id, body)
 
     async def drain(self, worker: Worker, reason: str) -> Worker:
-        """Take a worker out of service."""
-        return await as_stale_term(self._internal.drain(self._leader(), worker.id, _reason_text(reason)))
+        """Drain a worker."""
+        return await self.internal.drain(self._leader(), worker.id, _reason_text(reason))
 
     async def audit(self, worker: Worker, label: str, reason: str) -> None:
-        """Keep a decision that changes no record."""
-        await as_stale_term(self._internal.audit(self._leader(), label, worker.id, _reason_text(reason)))
+        """Write a decision that changes no record to the audit log."""
+        await self.internal.audit(self._leader(), label, worker.id, _reason_text(reason))
 
 
 def decision_report(decision: Decision, now: datetime) -> DecisionReport:
-    """A decision as it is told to people."""
+    """A decision in the form in which it is stored and shown."""
     after = decision.after
     return DecisionReport(
         rule=decision.rule,
         reason=single_line(decision.reason, _MAX_MESSAGE),
         inputs=dict(decision.inputs),
-        # To look whether anybody uses it is a part of every look, and nothing that is done to the worker.
-        actions=tuple(single_line(str(a), _MAX_TEXT) for a in decision.actions if not isinstance(a, decided.CheckIdle)),
+        # An idle check is part of every pass and changes nothing.
+        actions=tuple(single_line(str(a), _MAX_TEXT) for a in decision.actions if not isinstance(a, CheckIdle)),
         decided_at=now,
         next_look_at=None if after is None else now + timedelta(seconds=after),
     )
 
 
 def _reason_text(text: str) -> str:
-    return single_line(text, _MAX_REASON) or "no reason was given"
-
-
-_MAX_CONDITION_MESSAGE = 1000
+    return single_line(text, _MAX_REASON) or "no reason given"
 
 
 def merge_conditions(
-    present: tuple[Condition, ...], wanted: Iterable[ConditionUpdate], now: datetime
+    conditions: tuple[Condition, ...], updates: Iterable[ConditionUpdate], now: datetime
 ) -> tuple[Condition, ...] | None:
-    """The conditions after what is wanted; None: nothing that matters differs, so nothing needs to be written.
+    """The conditions after the updates; None if none differs enough to be written.
 
-    A message alone does not matter: it may count minutes, and a fleet at rest writes nothing.
+    A new message alone is not written: it may count minutes, and a fleet at rest writes nothing.
     """
-    after, differs = present, False
-    for want in wanted:
-        known = find_condition(after, want.type)
-        if want.status is None:
-            if known is not None:
-                after, differs = without_condition(after, want.type), True
+    after, differs = conditions, False
+    for update in updates:
+        present = find_condition(after, update.type)
+        if update.status is None:
+            if present is not None:
+                after, differs = without_condition(after, update.type), True
             continue
-        if known is not None and (known.status, known.reason) == (want.status, want.reason):
+        if present is not None and (present.status, present.reason) == (update.status, update.reason):
             continue
-        message = single_line(want.message, _MAX_CONDITION_MESSAGE)
-        after = with_condition(after, want.type, want.status, now=now, reason=want.reason, message=message)
+        message = single_line(update.message, _MAX_MESSAGE)
+        after = with_condition(after, update.type, update.status, now=now, reason=update.reason, message=message)
         differs = True
     return after if differs else None
+
+
+class DecisionReporter:
+    """Decisions that wait to be reported. A newer decision about a worker replaces its older one."""
+
+    def __init__(self, internal: InternalApi, leader: Callable[[], Leader]) -> None:
+        self._internal = internal
+        self._leader = leader
+        self._waiting: dict[str, DecisionReport] = {}
+        self._has_waiting = asyncio.Event()
+
+    def report(self, worker: Worker, memory: WorkerMemory, decision: Decision) -> None:
+        """Report a decision, unless the same one was reported before."""
+        key = _decision_key(decision)
+        if memory.reported_key != key:
+            memory.reported_key = key
+            self._waiting[worker.id] = decision_report(decision, clock.now())
+            self._has_waiting.set()
+
+    def recorded(self, memory: WorkerMemory, decision: Decision) -> None:
+        """A status write has carried the decision."""
+        memory.reported_key = _decision_key(decision)
+
+    def forget(self) -> None:
+        """Drop waiting decisions: another leader reports its own."""
+        self._waiting.clear()
+
+    async def run(self) -> None:
+        """Send waiting decisions, until cancelled."""
+        while True:
+            await self._has_waiting.wait()
+            await asyncio.sleep(REPORT_INTERVAL)
+            self._has_waiting.clear()
+            while self._waiting:
+                batch = dict(list(self._waiting.items())[:MAX_BATCH])
+                try:
+                    await self._send(batch)
+                except ClientError as error:
+                    log.info("decisions cannot be reported now", waiting=len(self._waiting), error=str(error))
+                    self._has_waiting.set()
+                    await asyncio.sleep(REPORT_INTERVAL * 10)
+                    break
+                for worker_id, report in batch.items():
+                    if self._waiting.get(worker_id) is report:
+                        del self._waiting[worker_id]
+
+    async def _send(self, batch: dict[str, DecisionReport]) -> None:
+        items = tuple(WorkerDecision(worker_id=worker_id, decision=report) for worker_id, report in batch.items())
+        await self._internal.write_decisions(self._leader(), DecisionBatch(items=items))
+
+
+def _decision_key(decision: Decision) -> tuple[str, ...]:
+    """What makes a decision differ from another: not its reason, which may count minutes."""
+    actions = (str(action) for action in decision.actions if not isinstance(action, CheckIdle))
+    return (decision.rule, *actions)

@@ -1,4 +1,4 @@
-"""Carrying out decisions: writes to the control plane, calls to the cloud, in the order in which they were decided."""
+"""Executes decisions: writes to the control plane and calls to the cloud, in the decided order."""
 
 from __future__ import annotations
 
@@ -43,19 +43,17 @@ from lcm.model.worker.status import LicenseStatus, WorkerStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lcm.client.resources.internal import InternalApi
     from lcm.cloud.spi import CloudProviderSPI
     from lcm.cloud.types import Instance, InstanceState
     from lcm.controllers.common.actions import Effect
-    from lcm.controllers.worker.act.control_plane_writer import ControlPlaneWriter
-    from lcm.controllers.worker.act.decision_reporter import DecisionReporter
+    from lcm.controllers.worker.act.control_plane_writer import ControlPlaneWriter, DecisionReporter
     from lcm.controllers.worker.act.idle_check import IdleChecker
     from lcm.controllers.worker.act.license_tasks import LicenseTasks
     from lcm.controllers.worker.decision import Action, Decision
+    from lcm.controllers.worker.fleet_cache import FleetCache
     from lcm.controllers.worker.memory import WorkerMemory
     from lcm.controllers.worker.metrics.prometheus import Counters
-    from lcm.model.fleet.state import FleetState
-    from lcm.model.worker.record import Hold, Worker
+    from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
 
@@ -65,125 +63,127 @@ _DEFINITE_ERRORS = (CloudRefusedError, InsufficientCapacityError, LaunchTokenSpe
 
 @dataclass(slots=True)
 class ReconcilePass:
-    """One pass: the worker as it is now, and what is remembered of it."""
+    """One pass: the current worker, what is remembered of it, and when the leader's term began (boot-time clock)."""
 
     worker: Worker
-    note: WorkerMemory
+    memory: WorkerMemory
+    term_began: float
     intent_stored: bool = False
     read_only: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class CloudCalls:
+    """How the cloud is called: `effect` runs a call while this process leads, `track` polls its instance closely."""
+
+    cloud: CloudProviderSPI
+    effect: Effect
+    track: Callable[[str, str], None]
+
+
 class ActionExecutor:
-    """The hands of the controller."""
+    """Executes the actions of decisions, one pass at a time per worker."""
 
     def __init__(
         self,
+        calls: CloudCalls,
+        writer: ControlPlaneWriter,
+        cache: FleetCache,
         *,
-        internal: InternalApi,
-        writes: ControlPlaneWriter,
-        cloud: CloudProviderSPI,
-        effect: Effect,
-        licences: LicenseTasks,
-        idleness: IdleChecker,
-        telling: DecisionReporter,
+        license_tasks: LicenseTasks,
+        idle_checker: IdleChecker,
+        decision_reporter: DecisionReporter,
         counters: Counters,
-        track: Callable[[str, str], None],
-        began: Callable[[], float],
-        local_hold: Callable[[], Hold | None],
-        heard: Callable[[FleetState], None],
     ) -> None:
-        self._internal = internal
-        self._writes = writes
-        self._cloud = cloud
-        self._effect = effect
-        self._licences = licences
-        self._idleness = idleness
-        self._decision_reporter = telling
+        self._calls = calls
+        self._writer = writer
+        self._cache = cache
+        self._license_tasks = license_tasks
+        self._idle_checker = idle_checker
+        self._decision_reporter = decision_reporter
         self._counters = counters
-        self._track = track
-        self._began = began
-        self._standstill = local_hold
-        self._heard = heard  # whoever decides next must know what was heard here, or it would be decided again
 
-    async def carry_out(self, worker: Worker, decision: Decision, note: WorkerMemory) -> ReconciliationResult:
-        """Do what was decided; what comes of it may be decided and done in the same pass."""
-        work = ReconcilePass(worker, note)
-        return await requeue_if_interrupted(self._run(work, decision))
+    async def execute(
+        self, worker: Worker, decision: Decision, memory: WorkerMemory, term_began: float
+    ) -> ReconciliationResult:
+        """Execute a decision. What follows from its calls may be decided and executed in the same pass."""
+        current = ReconcilePass(worker, memory, term_began)
+        return await requeue_if_interrupted(self._run(current, decision))
 
-    async def _run(self, work: ReconcilePass, decision: Decision) -> ReconciliationResult:
+    async def _run(self, current: ReconcilePass, decision: Decision) -> ReconciliationResult:
         writes = [number for number, action in enumerate(decision.actions) if isinstance(action, WriteStatus)]
         for number, action in enumerate(decision.actions):
-            if isinstance(action, CheckIdle) and not self._idleness.due(work.note):
+            if isinstance(action, CheckIdle) and not self._idle_checker.due(current.memory):
                 continue
-            work.read_only = False
-            if action.nature is not ActionKind.RECORD:
-                await self._make_sure(work)
+            current.read_only = False
+            if action.kind is not ActionKind.RECORD:
+                await self._check_unchanged(current)
             if isinstance(action, WriteStatus):
-                await self._write(work, action, decision if number == writes[-1] else None)
+                await self._write_status(current, action, decision if number == writes[-1] else None)
                 continue
             if isinstance(action, CheckIdle):
-                checked = await self._check_idleness(work)
+                checked = await self._check_idle(current)
                 if checked is not None and checked.after is not None:
                     return ReconciliationResult(checked.outcome, checked.reason, checked.after)
                 if checked is not None:
-                    decision = decision.adding(conditions=checked.conditions)
+                    decision = decision.with_added(conditions=checked.conditions)
                 continue
-            follows = await self._do(work, action)
+            follows = await self._execute_action(current, action)
             if follows is not None:
-                self._decision_reporter.note(work.worker, work.note, decision)
-                return await self._run(work, follows)
+                self._decision_reporter.report(current.worker, current.memory, decision)
+                return await self._run(current, follows)
         if not writes:
-            await self._say(work, decision)
-        return ReconciliationResult(decision.outcome, decision.reason, decision.after, work.read_only)
+            await self._record_conditions(current, decision)
+        return ReconciliationResult(decision.outcome, decision.reason, decision.after, current.read_only)
 
-    async def _do(self, work: ReconcilePass, action: Action) -> Decision | None:
+    async def _execute_action(self, current: ReconcilePass, action: Action) -> Decision | None:
         match action:
             case StoreLaunchIntent():
-                work.worker = await self._writes.intent(work.worker, action)
-                work.intent_stored = True
+                current.worker = await self._writer.intent(current.worker, action)
+                current.intent_stored = True
             case Launch():
-                return await self._launch(work, action)
+                return await self._launch(current, action)
             case ChangeInstance():
-                return await self._change(work, action.call)
+                return await self._change_instance(current, action.call)
             case WriteLicenseStatus():
-                work.worker = await self._writes.licence(work.worker, action)
-                self._count_licence(action)
+                current.worker = await self._writer.license(current.worker, action)
+                self._count_license(action)
             case RegisterLicense():
-                self._licences.register(work.worker)
+                self._license_tasks.register(current.worker)
             case DeregisterLicense():
-                self._licences.release(work.worker)
+                self._license_tasks.deregister(current.worker)
             case Drain():
-                return await self._idleness.drain(work.worker, action)
+                return await self._idle_checker.drain(current.worker, action)
             case WriteAuditEntry():
-                await self._writes.audit(work.worker, action.label, action.reason)
+                await self._writer.audit(current.worker, action.label, action.reason)
         return None
 
-    async def _check_idleness(self, work: ReconcilePass) -> Decision | None:
-        """What was found, and whether scale-down acts on it: its skips are kept, its drain ends the pass."""
-        found = await self._idleness.check(work.worker, work.note)
-        for action in () if found is None else found.actions:
-            if action.nature is not ActionKind.RECORD:
-                await self._make_sure(work)
-            follows = await self._do(work, action)
+    async def _check_idle(self, current: ReconcilePass) -> Decision | None:
+        """Check idleness and let scale-down act on the result: a skip is recorded, a drain ends the pass."""
+        decision = await self._idle_checker.check(current.worker, current.memory)
+        for action in () if decision is None else decision.actions:
+            if action.kind is not ActionKind.RECORD:
+                await self._check_unchanged(current)
+            follows = await self._execute_action(current, action)
             if follows is not None:
                 for consequence in follows.actions:
-                    await self._do(work, consequence)
+                    await self._execute_action(current, consequence)
                 return follows
-        return found
+        return decision
 
-    # The record
+    # Records
 
-    async def _write(self, work: ReconcilePass, action: WriteStatus, decision: Decision | None) -> None:
-        before = work.worker
+    async def _write_status(self, current: ReconcilePass, action: WriteStatus, decision: Decision | None) -> None:
+        before = current.worker
         conditions = None if decision is None else merge_conditions(before.conditions, decision.conditions, clock.now())
         report = None if decision is None else decision_report(decision, clock.now())
-        work.worker = await self._writes.status(before, action, conditions=conditions, decision=report)
+        current.worker = await self._writer.status(before, action, conditions=conditions, decision=report)
         if decision is not None:
-            self._decision_reporter.recorded(work.note, decision)
-        if work.worker.status is not before.status:
-            work.note.status, work.note.since = work.worker.status, work.worker.status_since
-            work.note.moved = False
-            work.note.touched = clock.boottime()
+            self._decision_reporter.recorded(current.memory, decision)
+        if current.worker.status is not before.status:
+            current.memory.status, current.memory.since = current.worker.status, current.worker.status_since
+            current.memory.has_started = False
+            current.memory.changed_at = clock.boottime()
             log.info(
                 "status written",
                 worker=before.id,
@@ -194,22 +194,22 @@ class ActionExecutor:
             )
             self._count_status(before, action)
 
-    async def _say(self, work: ReconcilePass, decision: Decision) -> None:
-        """Keep conditions that changed, with the decision; a decision alone is told with others, later."""
+    async def _record_conditions(self, current: ReconcilePass, decision: Decision) -> None:
+        """Write changed conditions with the decision; without changes the decision is reported later, in a batch."""
         now = clock.now()
-        conditions = merge_conditions(work.worker.conditions, decision.conditions, now)
+        conditions = merge_conditions(current.worker.conditions, decision.conditions, now)
         if conditions is None:
-            self._decision_reporter.note(work.worker, work.note, decision)
+            self._decision_reporter.report(current.worker, current.memory, decision)
             return
-        work.read_only = False
-        write = WriteStatus(work.worker.status, decision.reason)
-        work.worker = await self._writes.status(
-            work.worker, write, conditions=conditions, decision=decision_report(decision, now)
+        current.read_only = False
+        write = WriteStatus(current.worker.status, decision.reason)
+        current.worker = await self._writer.status(
+            current.worker, write, conditions=conditions, decision=decision_report(decision, now)
         )
-        self._decision_reporter.recorded(work.note, decision)
+        self._decision_reporter.recorded(current.memory, decision)
 
     def _count_status(self, before: Worker, action: WriteStatus) -> None:
-        """Instances are counted: a worker that ends without one is none, and one that is only missing has a count."""
+        """Count instances: a worker without one does not count, and a lost one has a counter of its own."""
         counters = self._counters
         if action.status is WorkerStatus.RUNNING:
             counters.started_count += 1
@@ -218,100 +218,100 @@ class ActionExecutor:
         elif action.status is WorkerStatus.STOPPED:
             counters.stopped_count += 1
         elif action.status is WorkerStatus.TERMINATED:
-            if action.nature is ActionKind.LOSS and action.fields.get("terminated_by") == BY_DISCOVERY:
+            if action.kind is ActionKind.LOSS and action.fields.get("terminated_by") == BY_DISCOVERY:
                 counters.orphans_terminated_count += 1
             else:
                 counters.terminated_count += 1
 
-    def _count_licence(self, action: WriteLicenseStatus) -> None:
+    def _count_license(self, action: WriteLicenseStatus) -> None:
         if action.status is LicenseStatus.REGISTERED:
             self._counters.license_registered_count += 1
         elif action.status is LicenseStatus.DEREGISTERED:
             self._counters.license_deregistered_count += 1
 
-    # The world
+    # Calls
 
-    async def _make_sure(self, work: ReconcilePass) -> None:
-        """Nobody has asked for anything else, and nobody has put a hold on it, up to a moment ago."""
-        state = await self._internal.fleet()
-        self._heard(state)
+    async def _check_unchanged(self, current: ReconcilePass) -> None:
+        """Raise if a hold was placed or the worker was changed since the decision."""
+        state = await self._writer.internal.fleet()
+        self._cache.fleet = state  # or the next decision would be made without the hold that is found here
         now = clock.now()
-        hold = self._standstill() or state.hold
+        hold = self._cache.hold
         if hold is not None and hold.active(now):
             raise PassInterruptedError(f"the fleet is on hold by {hold.by}: {hold.reason}")
-        current = await self._internal.worker(work.worker.id)
-        if current.version != work.worker.version:
-            raise PassInterruptedError("it was changed meanwhile")
+        latest = await self._writer.internal.worker(current.worker.id)
+        if latest.version != current.worker.version:
+            raise PassInterruptedError("the worker was changed meanwhile")
 
-    async def _change(self, work: ReconcilePass, call: CloudCall) -> Decision | None:
-        worker = work.worker
+    async def _change_instance(self, current: ReconcilePass, call: CloudCall) -> Decision | None:
+        worker = current.worker
         instance_id = worker.instance_id
         assert instance_id is not None
 
         async def change() -> InstanceState:
             try:
                 if call is CloudCall.START:
-                    return await self._cloud.start_instance(worker.aws_region, instance_id)
+                    return await self._calls.cloud.start_instance(worker.aws_region, instance_id)
                 if call is CloudCall.STOP:
-                    return await self._cloud.stop_instance(worker.aws_region, instance_id)
-                return await self._cloud.terminate_instance(worker.aws_region, instance_id)
+                    return await self._calls.cloud.stop_instance(worker.aws_region, instance_id)
+                return await self._calls.cloud.terminate_instance(worker.aws_region, instance_id)
             finally:
-                work.note.touched = clock.boottime()
+                current.memory.changed_at = clock.boottime()
 
         try:
-            await self._effect(change)
+            await self._calls.effect(change)
         except NotLeaderError:
             raise
         except (CloudError, EffectTimeoutError) as error:
             log.warning("call failed", worker=worker.id, call=call.value, instance=instance_id, error=str(error))
             return instance_call_failed(call, error)
         finally:
-            self._track(worker.aws_region, instance_id)
-        log.info("instance told", worker=worker.id, name=worker.name, call=call.value, instance=instance_id)
+            self._calls.track(worker.aws_region, instance_id)
+        log.info("instance call made", worker=worker.id, name=worker.name, call=call.value, instance=instance_id)
         return None
 
-    async def _launch(self, work: ReconcilePass, action: Launch) -> Decision:
-        note = work.note
-        if note.calls is None or note.calls.attempt != action.attempt:
-            # An intent that another process stored may have been acted upon by it.
-            note.calls = AttemptCalls(action.attempt, self._began(), unsure=not work.intent_stored)
-        calls, before = note.calls, note.calls.unsure
+    async def _launch(self, current: ReconcilePass, action: Launch) -> Decision:
+        memory = current.memory
+        if memory.calls is None or memory.calls.attempt != action.attempt:
+            # Another process that stored the intent may have made the call as well.
+            memory.calls = AttemptCalls(action.attempt, current.term_began, uncertain=not current.intent_stored)
+        calls, before = memory.calls, memory.calls.uncertain
 
         async def launch() -> Instance:
             calls.deadline = float("inf")
             try:
-                return await self._cloud.launch_instance(action.parameters)
+                return await self._calls.cloud.launch_instance(action.parameters)
             finally:
                 calls.deadline = clock.boottime()
 
-        calls.unsure = True  # until an answer says otherwise: this pass may be cut off before it hears one
+        calls.uncertain = True  # until a response arrives: this pass may be cancelled before that
         try:
-            instance = await self._effect(launch)
+            instance = await self._calls.effect(launch)
         except NotLeaderError:
-            calls.unsure = before
+            calls.uncertain = before
             raise
         except (CloudError, EffectTimeoutError) as error:
             if not isinstance(error, CloudOutcomeUnknownError | EffectTimeoutError | LaunchTokenMismatchError):
-                calls.unsure = before
+                calls.uncertain = before
             calls.refusal = error if isinstance(error, _DEFINITE_ERRORS) else None
-            log.warning("launch failed", worker=work.worker.id, attempt=action.attempt, error=str(error))
-            return launch_failed(work.worker, error, certain=not calls.unsure)
-        return await self._launched(work, instance)
+            log.warning("launch failed", worker=current.worker.id, attempt=action.attempt, error=str(error))
+            return launch_failed(current.worker, error, certain=not calls.uncertain)
+        return await self._launched(current, instance)
 
-    async def _launched(self, work: ReconcilePass, instance: Instance) -> Decision:
-        """Keep the id of what was launched. Whoever changed the record meanwhile did not change that."""
+    async def _launched(self, current: ReconcilePass, instance: Instance) -> Decision:
+        """Record the id of the launched instance, also if the record was changed meanwhile."""
         self._counters.provisioned_count += 1
-        self._track(work.worker.aws_region, instance.id)
-        log.info("instance launched", worker=work.worker.id, name=work.worker.name, instance=instance.id)
+        self._calls.track(current.worker.aws_region, instance.id)
+        log.info("instance launched", worker=current.worker.id, name=current.worker.name, instance=instance.id)
         decision = launched(instance, None)
         write = decision.actions[0]
         assert isinstance(write, WriteStatus)
         for _ in range(_MAX_LAUNCH_WRITES):
             try:
-                await self._write(work, write, decision)
+                await self._write_status(current, write, decision)
                 break
             except VersionConflictError:
-                work.worker = await self._internal.worker(work.worker.id)
-                if work.worker.instance_id is not None or work.worker.status is not WorkerStatus.PENDING:
+                current.worker = await self._writer.internal.worker(current.worker.id)
+                if current.worker.instance_id is not None or current.worker.status is not WorkerStatus.PENDING:
                     raise
         return decision.without(write)

@@ -1,4 +1,4 @@
-"""Whether anybody uses a worker, and what scale-down makes of it."""
+"""Idle detection of a running worker, and the scale-down that follows from it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from lcm.model.worker.conditions import ConditionStatus, ConditionType
 from lcm.model.worker.requests import IdleDetectionRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lcm.client.resources.internal import InternalApi
     from lcm.controllers.worker.act.control_plane_writer import ControlPlaneWriter
     from lcm.controllers.worker.decision import Decision, Drain
+    from lcm.controllers.worker.fleet_cache import FleetCache
     from lcm.controllers.worker.memory import WorkerMemory
     from lcm.controllers.worker.metrics.prometheus import Counters
     from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
@@ -39,69 +37,62 @@ _SKIP_LABELS = {
 
 
 class IdleChecker:
-    """Steps five and six of a pass over a running worker."""
+    """The last two steps of a pass over a running worker."""
 
     def __init__(
-        self,
-        *,
-        internal: InternalApi,
-        writes: ControlPlaneWriter,
-        watch: CmlMonitor,
-        counters: Counters,
-        settings: Callable[[], FleetSettings | None],
-        running: Callable[[], int],
+        self, writer: ControlPlaneWriter, cml_monitor: CmlMonitor, cache: FleetCache, counters: Counters
     ) -> None:
-        self._internal = internal
-        self._writes = writes
-        self._watch = watch
+        self._writer = writer
+        self._cml_monitor = cml_monitor
+        self._cache = cache
         self._counters = counters
-        self._settings = settings
-        self._running = running
 
-    def due(self, note: WorkerMemory) -> bool:
-        """Whether it is time to: telemetry that could not be fetched is not asked for in every pass."""
-        settings = self._settings()
-        return settings is not None and clock.boottime() - note.idle_checked_at >= settings.idle.idle_detection_interval
+    def due(self, memory: WorkerMemory) -> bool:
+        """Whether a check is due; a failed fetch of activity events is not repeated in every pass."""
+        settings = self._cache.settings_unless_held()
+        return (
+            settings is not None and clock.boottime() - memory.idle_checked_at >= settings.idle.idle_detection_interval
+        )
 
-    async def check(self, worker: Worker, note: WorkerMemory) -> Decision | None:
-        """Send what people did on a worker that is due and hear whether it is idle, and what follows from that."""
-        settings = self._settings()
+    async def check(self, worker: Worker, memory: WorkerMemory) -> Decision | None:
+        """Send the worker's activity to the control plane, and decide on the result."""
+        settings = self._cache.settings_unless_held()
         assert settings is not None
-        note.idle_checked_at = clock.boottime()
+        memory.idle_checked_at = clock.boottime()
         observed_at = clock.now()
         try:
             async with asyncio.timeout(FETCH_TIMEOUT):
-                events = await self._watch.activity(worker)
+                events = await self._cml_monitor.activity(worker)
         except TimeoutError:
             events = None
-        found = await self._writes.detect_idle(worker, IdleDetectionRequest(events=events, observed_at=observed_at))
+        result = await self._writer.detect_idle(worker, IdleDetectionRequest(events=events, observed_at=observed_at))
         self._counters.idle_detection_count += 1
-        if found.auto_pause_triggered:
+        if result.auto_pause_triggered:
             self._counters.auto_pause_count += 1
-            minutes = found.idle_minutes or 0.0
-            return wait("idle.paused", f"idle for {minutes:.0f} minutes: it is paused", after=0.0)
-        return await self._scale_down(found, settings)
+            minutes = result.idle_minutes or 0.0
+            return wait("idle.paused", f"paused after {minutes:.0f} idle minutes", after=0.0)
+        return await self._scale_down(result, settings)
 
-    async def _scale_down(self, found: IdleDetectionResult, settings: FleetSettings) -> Decision | None:
-        said = _idle_condition(found)
-        decided: Decision | None = None
-        if settings.scaling.scale_down_enabled and found.idle_check_performed:
-            state = await self._internal.fleet()
-            decided = decide_scale_down(
-                found,
+    async def _scale_down(self, result: IdleDetectionResult, settings: FleetSettings) -> Decision | None:
+        conditions = _idle_condition(result)
+        decision: Decision | None = None
+        if settings.scaling.scale_down_enabled and result.idle_check_performed:
+            state = await self._writer.internal.fleet()
+            decision = decide_scale_down(
+                result,
                 settings,
-                running=self._running(),
+                running=self._cache.count_in_service(),
                 last_scale_down_at=state.last_scale_down_at,
                 now=clock.now(),
             )
-        if decided is not None:
-            return decided.adding(conditions=said)
-        return success("running.idle_checked", _describe_idle(found), conditions=said) if said else None
+        if decision is not None:
+            return decision.with_added(conditions=conditions)
+        return success("running.idle_checked", _describe_idle(result), conditions=conditions) if conditions else None
 
     async def drain(self, worker: Worker, action: Drain) -> Decision:
-        """Take it out of service; the control plane has the last word on floor and cooldown."""
+        """Drain the worker. The control plane has the last word on MIN_WORKERS and the cooldown."""
         try:
-            await self._writes.drain(worker, action.reason)
+            await self._writer.drain(worker, action.reason)
         except NotPossibleNowError as refusal:
             label = _SKIP_LABELS.get(ProblemCode(refusal.code), "scale_down_failed")
             return success(f"scale_down.{label}", refusal.detail, WriteAuditEntry(label, refusal.detail))
@@ -112,13 +103,15 @@ class IdleChecker:
         return wait("scale_down.draining", action.reason, after=0.0)
 
 
-def _idle_condition(found: IdleDetectionResult) -> tuple[ConditionUpdate, ...]:
-    if not found.idle_check_performed:
+def _idle_condition(result: IdleDetectionResult) -> tuple[ConditionUpdate, ...]:
+    if not result.idle_check_performed:
         return ()
-    status = ConditionStatus.TRUE if found.is_idle else ConditionStatus.FALSE
-    return (ConditionUpdate(ConditionType.IDLE, status, "Idle" if found.is_idle else "Active", _describe_idle(found)),)
+    status = ConditionStatus.TRUE if result.is_idle else ConditionStatus.FALSE
+    return (
+        ConditionUpdate(ConditionType.IDLE, status, "Idle" if result.is_idle else "Active", _describe_idle(result)),
+    )
 
 
-def _describe_idle(found: IdleDetectionResult) -> str:
-    minutes = f"no activity for {found.idle_minutes:.0f} minutes" if found.idle_minutes is not None else "not checked"
-    return f"{minutes}: {found.error}" if found.error else minutes
+def _describe_idle(result: IdleDetectionResult) -> str:
+    minutes = f"no activity for {result.idle_minutes:.0f} minutes" if result.idle_minutes is not None else "not checked"
+    return f"{minutes}: {result.error}" if result.error else minutes

@@ -1,6 +1,6 @@
-"""Registering licences and giving them back: calls that take longer than a pass, one at a time per worker.
+"""Registers and deregisters licenses: calls that take longer than a pass, one at a time per worker.
 
-What a call brought is only told here. Whether a licence is registered is what CML says of it afterwards.
+A task reports only the result of its call. Whether a license is registered is what CML reports afterwards.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import structlog
 
 from lcm.client.errors import ClientError
 from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLInvalidRequestError, CMLOutcomeUnknownError
-from lcm.cml.licensing import REGISTRATION_SETTLE_TIME
-from lcm.cml.types import DeregistrationResult
+from lcm.cml.types import REGISTRATION_SETTLE_TIME, DeregistrationResult
 from lcm.controllers.worker.observe.observation import LicenseTaskState
 from lcm.core import clock
 from lcm.core.hosting import cancel_and_wait
@@ -38,37 +37,37 @@ RETRY_AFTER: Final = 10.0
 
 
 class LicenseTokenSource(Protocol):
-    """Where licence tokens are kept: the control plane."""
+    """Where license tokens are stored: the control plane."""
 
     async def license_token(self, worker_id: str) -> SecretStr:
-        """A worker's licence token."""
+        """A worker's license token."""
 
 
 class LicenseListener(Protocol):
-    """Who remembers what CML said of licences, and must hear when that is outdated."""
+    """Keeps what CML reported about licenses, and is notified when that is outdated."""
 
     def registration_requested(self, worker_id: str) -> None:
-        """A registration was just asked for."""
+        """A registration was just requested."""
 
     def license_released(self, worker_id: str) -> None:
-        """The licence was just given back."""
+        """The license was just deregistered."""
 
 
 @dataclass(slots=True, eq=False)
 class _LicenseTask:
-    """What was last done with the licence of one worker's instance."""
+    """The last task for the license of one worker's instance."""
 
     worker_id: str
     instance_id: str | None
     state: LicenseTaskState = LicenseTaskState.NONE
-    failure: str = ""
-    asked_at: datetime | None = None
+    error: str = ""
+    requested_at: datetime | None = None
     failed_at: float = float("-inf")
-    task: asyncio.Task[None] | None = None
+    asyncio_task: asyncio.Task[None] | None = None
 
 
 class LicenseTasks:
-    """One task per worker. `on_end` hears the id of a worker whose task has ended."""
+    """One task per worker. `on_end` is called with the id of a worker whose task has ended."""
 
     def __init__(
         self,
@@ -78,92 +77,92 @@ class LicenseTasks:
         address_of: Callable[[Worker], str | None],
         *,
         on_end: Callable[[str], None] = lambda _worker_id: None,
-        notes: LicenseListener | None = None,
-        at_once: int = MAX_CONCURRENT,
+        listener: LicenseListener | None = None,
+        max_concurrent: int = MAX_CONCURRENT,
     ) -> None:
         self.on_end = on_end
         self._cml = cml
         self._accounts = accounts
         self._internal = internal
         self._address_of = address_of
-        self._notes = notes
-        self._slots = asyncio.Semaphore(at_once)
-        self._errands: dict[str, _LicenseTask] = {}
+        self._listener = listener
+        self._slots = asyncio.Semaphore(max_concurrent)
+        self._tasks_by_worker: dict[str, _LicenseTask] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # What is under way, and what came of it. A task of another instance than the one asked for is forgotten.
+    # The last task of a worker. A task of another instance than the given one is dropped.
 
     def state(self, worker_id: str, instance_id: str | None = None) -> LicenseTaskState:
-        """How far the last task is. A registration that CML took leaves no state: CML tells what comes of it."""
-        errand = self._of(worker_id, instance_id)
-        return LicenseTaskState.NONE if errand is None else errand.state
+        """The state of the last task. An accepted registration leaves no state: CML reports its outcome."""
+        task = self._of(worker_id, instance_id)
+        return LicenseTaskState.NONE if task is None else task.state
 
-    def failure(self, worker_id: str, instance_id: str | None = None) -> str:
-        """Why the last task failed, or why nobody knows what came of it; empty when it went well."""
-        errand = self._of(worker_id, instance_id)
-        return "" if errand is None else errand.failure
+    def error(self, worker_id: str, instance_id: str | None = None) -> str:
+        """Why the last task failed or has an unknown outcome; empty on success."""
+        task = self._of(worker_id, instance_id)
+        return "" if task is None else task.error
 
-    def asked_at(self, worker_id: str, instance_id: str | None = None) -> datetime | None:
-        """When registration was last asked for: when the task began, and once it called CML, when the call ended."""
-        errand = self._of(worker_id, instance_id)
-        return None if errand is None else errand.asked_at
+    def requested_at(self, worker_id: str, instance_id: str | None = None) -> datetime | None:
+        """When registration was last requested: when the task began, and after its call to CML, when the call ended."""
+        task = self._of(worker_id, instance_id)
+        return None if task is None else task.requested_at
 
-    # Doing
+    # Tasks
 
     def register(self, worker: Worker, *, reregister: bool = False) -> None:
-        """Ask CML to register with the worker's token. Nothing happens while a task runs or has failed just now."""
+        """Register with the worker's token. Does nothing while a task runs or shortly after one failed."""
 
-        async def call(address: str, account: Credentials, errand: _LicenseTask) -> None:
-            await self._register(address, account, errand, reregister=reregister)
+        async def call(address: str, account: Credentials, task: _LicenseTask) -> None:
+            await self._register(address, account, task, reregister=reregister)
 
-        errand = self._begin(worker, "register", call)
-        if errand is not None:
-            errand.asked_at = clock.now()
+        task = self._start(worker, "register", call)
+        if task is not None:
+            task.requested_at = clock.now()
 
-    def release(self, worker: Worker) -> None:
-        """Give the licence back. Nothing happens while a task runs or has failed just now: later it is tried again."""
-        self._begin(worker, "release", self._release)
+    def deregister(self, worker: Worker) -> None:
+        """Deregister the license. Does nothing while a task runs or shortly after one failed; a later pass retries."""
+        self._start(worker, "deregister", self._deregister)
 
     def forget(self, worker_id: str) -> None:
-        """The worker, or its instance, is no more. A call that was sent goes on at the server."""
-        errand = self._errands.pop(worker_id, None)
-        if errand is not None and errand.task is not None:
-            errand.task.cancel()
+        """Drop the task of a worker or instance that no longer exists. A call that was sent continues at the server."""
+        task = self._tasks_by_worker.pop(worker_id, None)
+        if task is not None and task.asyncio_task is not None:
+            task.asyncio_task.cancel()
 
     async def stop(self) -> None:
-        """End all tasks and forget all: whoever leads meanwhile may do otherwise.
+        """Cancel and drop all tasks: another leader may decide otherwise.
 
-        Calls that were sent go on at the servers. That is in order: the next leader looks what came of them.
+        Calls that were sent continue at the servers; the next leader reads their outcome.
         """
-        self._errands.clear()
+        self._tasks_by_worker.clear()
         await cancel_and_wait(list(self._tasks))
 
     def _of(self, worker_id: str, instance_id: str | None) -> _LicenseTask | None:
-        errand = self._errands.get(worker_id)
-        if errand is not None and instance_id is not None and errand.instance_id != instance_id:
+        task = self._tasks_by_worker.get(worker_id)
+        if task is not None and instance_id is not None and task.instance_id != instance_id:
             self.forget(worker_id)
             return None
-        return errand
+        return task
 
-    def _begin(
+    def _start(
         self, worker: Worker, what: str, call: Callable[[str, Credentials, _LicenseTask], Awaitable[None]]
     ) -> _LicenseTask | None:
-        errand = self._of(worker.id, worker.instance_id)
-        if errand is None:
-            errand = self._errands[worker.id] = _LicenseTask(worker.id, worker.instance_id)
-        elif errand.state is LicenseTaskState.RUNNING or clock.boottime() - errand.failed_at < RETRY_AFTER:
+        task = self._of(worker.id, worker.instance_id)
+        if task is None:
+            task = self._tasks_by_worker[worker.id] = _LicenseTask(worker.id, worker.instance_id)
+        elif task.state is LicenseTaskState.RUNNING or clock.boottime() - task.failed_at < RETRY_AFTER:
             return None
-        errand.state, errand.failure = LicenseTaskState.RUNNING, ""
-        task = asyncio.create_task(self._run(worker, errand, what, call), name=f"licence-{what}:{worker.id}")
-        errand.task = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return errand
+        task.state, task.error = LicenseTaskState.RUNNING, ""
+        asyncio_task = asyncio.create_task(self._run(worker, task, what, call), name=f"license-{what}:{worker.id}")
+        task.asyncio_task = asyncio_task
+        self._tasks.add(asyncio_task)
+        asyncio_task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _run(
         self,
         worker: Worker,
-        errand: _LicenseTask,
+        task: _LicenseTask,
         what: str,
         call: Callable[[str, Credentials, _LicenseTask], Awaitable[None]],
     ) -> None:
@@ -171,66 +170,66 @@ class LicenseTasks:
             async with self._slots:
                 address = self._address_of(worker)
                 if address is None:
-                    self._fail(errand, None, "the worker has no address")
+                    self._fail(task, None, "the worker has no address")
                 else:
-                    await call(address, await self._accounts.get(worker.id), errand)
+                    await call(address, await self._accounts.get(worker.id), task)
         except (CMLError, ClientError) as error:
-            self._fail(errand, error, str(error))
-        except Exception as error:  # noqa: BLE001 - a task has nobody to tell but its own record
-            # Only its kind: whatever else it says may hold the token.
-            self._fail(errand, error, f"unexpected {type(error).__name__}")
-        if self._errands.get(worker.id) is not errand:
-            return  # forgotten meanwhile; a call may end with an answer although it was cancelled
-        errand.task = None
-        log.info("licence task ended", worker_id=worker.id, what=what, state=errand.state.value, why=errand.failure)
+            self._fail(task, error, str(error))
+        except Exception as error:  # noqa: BLE001 - a task reports errors through its state
+            # Only its type: the text may contain the token.
+            self._fail(task, error, f"unexpected {type(error).__name__}")
+        if self._tasks_by_worker.get(worker.id) is not task:
+            return  # dropped meanwhile; a cancelled call may still end with a response
+        task.asyncio_task = None
+        log.info("license task ended", worker_id=worker.id, what=what, state=task.state.value, why=task.error)
         self.on_end(worker.id)
 
-    async def _register(self, address: str, account: Credentials, errand: _LicenseTask, *, reregister: bool) -> None:
-        token = await self._internal.license_token(errand.worker_id)
-        self._note_asked(errand)
+    async def _register(self, address: str, account: Credentials, task: _LicenseTask, *, reregister: bool) -> None:
+        token = await self._internal.license_token(task.worker_id)
+        self._registration_requested(task)
         try:
             await self._cml.register_license(address, account, token.get_secret_value(), reregister=reregister)
         except CMLOutcomeUnknownError as error:
-            # It may have happened. Asking again is for those who have seen that it did not.
-            errand.failure = mask_secret(str(error), token)
+            # The request may have taken effect: retry only after CML has shown that it did not.
+            task.error = mask_secret(str(error), token)
         except CMLError as error:
-            self._fail(errand, error, mask_secret(str(error), token))
+            self._fail(task, error, mask_secret(str(error), token))
             return
-        self._note_asked(errand)
-        errand.state = LicenseTaskState.NONE
+        self._registration_requested(task)
+        task.state = LicenseTaskState.NONE
 
-    async def _release(self, address: str, account: Credentials, errand: _LicenseTask) -> None:
-        settling = _is_settling(errand)
+    async def _deregister(self, address: str, account: Credentials, task: _LicenseTask) -> None:
+        settling = _is_settling(task)
         try:
             outcome = await self._cml.deregister_license(address, account)
         finally:
-            if self._notes is not None and self._errands.get(errand.worker_id) is errand:
-                self._notes.license_released(errand.worker_id)  # also after an error: it may have happened
+            if self._listener is not None and self._tasks_by_worker.get(task.worker_id) is task:
+                self._listener.license_released(
+                    task.worker_id
+                )  # also after an error: the request may have taken effect
         if outcome is DeregistrationResult.WAS_NOT_REGISTERED and settling:
-            self._fail(errand, None, "a registration was asked for a moment ago and may still begin")
+            self._fail(task, None, "a registration was requested a moment ago and may still start")
             return
-        errand.asked_at = None
-        errand.state = (
+        task.requested_at = None
+        task.state = (
             LicenseTaskState.LEAKED if outcome is DeregistrationResult.LOCAL_ONLY else LicenseTaskState.RELEASED
         )
 
-    def _note_asked(self, errand: _LicenseTask) -> None:
-        errand.asked_at = clock.now()
-        if self._notes is not None and self._errands.get(errand.worker_id) is errand:
-            self._notes.registration_requested(errand.worker_id)
+    def _registration_requested(self, task: _LicenseTask) -> None:
+        task.requested_at = clock.now()
+        if self._listener is not None and self._tasks_by_worker.get(task.worker_id) is task:
+            self._listener.registration_requested(task.worker_id)
 
-    def _fail(self, errand: _LicenseTask, error: Exception | None, why: str) -> None:
-        errand.state = (
-            LicenseTaskState.REFUSED if isinstance(error, CMLInvalidRequestError) else LicenseTaskState.FAILED
-        )
-        errand.failure, errand.failed_at = why, clock.boottime()
+    def _fail(self, task: _LicenseTask, error: Exception | None, why: str) -> None:
+        task.state = LicenseTaskState.REFUSED if isinstance(error, CMLInvalidRequestError) else LicenseTaskState.FAILED
+        task.error, task.failed_at = why, clock.boottime()
         if isinstance(error, CMLAuthenticationError):
-            self._accounts.drop(errand.worker_id)  # it may have been changed: the next task asks for it anew
+            self._accounts.drop(task.worker_id)  # it may have been changed: the next task reads it again
 
 
-def _is_settling(errand: _LicenseTask) -> bool:
-    """Whether CML may not yet show a registration that it has taken."""
-    return errand.asked_at is not None and clock.now() - errand.asked_at < REGISTRATION_SETTLE_TIME
+def _is_settling(task: _LicenseTask) -> bool:
+    """Whether CML may not show yet a registration that it has accepted."""
+    return task.requested_at is not None and clock.now() - task.requested_at < REGISTRATION_SETTLE_TIME
 
 
 MASK: Final = "***"
@@ -238,7 +237,7 @@ _MIN_REVEALING_LENGTH: Final = 4
 
 
 def mask_secret(text: str, secret: SecretStr) -> str:
-    """The text with the secret masked, also where the text was cut off within it."""
+    """Mask the secret, also where the text ends within it: a server may quote what it was sent."""
     clear = secret.get_secret_value()
     if not clear:
         return text

@@ -1,4 +1,4 @@
-"""What to do with a worker: a pure function of its record, what was seen, the policy and the time."""
+"""Decides what to do with a worker: a pure function of its record, an observation, the policy and the time."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.controllers.worker.decision import Decision
+    from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
-    from lcm.controllers.worker.policy import Policy
     from lcm.model.worker.record import Worker
 
 __all__ = ["decide"]
@@ -50,18 +50,18 @@ HANDLERS: dict[WorkerStatus, Callable[[Worker, Observation, Policy, datetime], D
 _NO_INSTANCE = InstanceObservation(Visibility.GONE)
 
 
-def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
-    """What to do now, and why."""
+def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    """Decide what to do now, and why."""
     handler = HANDLERS.get(worker.status)
     if handler is None:
-        return skip("terminated.skip", f"nothing is done with a worker that is {worker.status}")
+        return skip("terminated.skip", f"nothing to do for a {worker.status} worker")
     if worker.instance_id is None and worker.status is not WorkerStatus.PENDING:
-        # There is nothing to be seen, and nothing that could be lost.
-        seen = replace(seen, sight=_NO_INSTANCE, loss=LossVerdict.ALLOWED)
-    decided = handler(worker, seen, policy, now)
-    given = deregistration_result(worker, seen)
-    if given is not None and not any(isinstance(action, WriteLicenseStatus) for action in decided.actions):
-        decided = replace(decided, actions=(given, *decided.actions))
-    decided = replace(decided, inputs={**decision_inputs(worker, seen), **decided.inputs})
+        # Without an instance there is nothing to observe and nothing to lose.
+        observed = replace(observed, instance=_NO_INSTANCE, loss_verdict=LossVerdict.ALLOWED)
+    decided = handler(worker, observed, policy, now)
+    license_write = deregistration_result(worker, observed)
+    if license_write is not None and not any(isinstance(action, WriteLicenseStatus) for action in decided.actions):
+        decided = replace(decided, actions=(license_write, *decided.actions))
+    decided = replace(decided, inputs={**decision_inputs(worker, observed), **decided.inputs})
     hold = policy.hold_on(worker, now)
     return decided if hold is None else apply_hold(decided, hold, now)

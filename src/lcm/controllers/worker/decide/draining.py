@@ -1,4 +1,4 @@
-"""DRAINING: no new work, and a stop as soon as the present work is done."""
+"""DRAINING: no new work; the worker stops as soon as its current work is done."""
 
 from __future__ import annotations
 
@@ -28,52 +28,57 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.controllers.worker.decision import Decision
+    from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
-    from lcm.controllers.worker.policy import Policy
     from lcm.model.worker.record import Worker
 
 
-def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
+def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
     """Wait until no node runs and no lablet is assigned, at most DRAIN_TIMEOUT; then stop."""
     if worker.desired_status is DesiredStatus.TERMINATED:
-        return begin_termination(worker, seen, policy)
-    state = seen.sight.state
+        return begin_termination(worker, observed, policy)
+    state = observed.instance.state
     if state in (InstanceState.STOPPING, InstanceState.STOPPED):
-        return follow_instance(worker, seen)
+        return follow_instance(worker, observed)
     if state not in (InstanceState.RUNNING, InstanceState.PENDING):
-        return unexpected_state(worker, seen, policy) or instance_not_visible(seen)
+        return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
     if state is InstanceState.PENDING:
-        return wait("draining.pending", "EC2 shows the instance as pending", after=POLL_SECONDS)
+        return wait("draining.pending", "EC2 reports the instance as pending", after=POLL_SECONDS)
     if worker.desired_status is DesiredStatus.RUNNING:
-        reason = "it is to run: the drain is over"
+        reason = "the desired status is RUNNING: drain cancelled"
         write = WriteStatus(WorkerStatus.RUNNING, reason, ActionKind.INTENT)
         return wait("draining.cancelled", reason, write, after=0.0, conditions=(NOT_DRAINING,))
-    return _drain(worker, seen, policy, now)
+    return _drain(worker, observed, policy, now)
 
 
-def _drain(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
+def _drain(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
     waited = seconds_in_status(worker, now)
-    busy = _busy(seen)
+    busy = _busy(observed)
     if busy and waited < policy.drain_timeout:
         left = policy.drain_timeout - waited
-        said = ConditionUpdate(ConditionType.DRAINING, ConditionStatus.TRUE, "Waiting", busy)
-        # Lablets that end meanwhile are taken down as long as CML answers: whoever does that must know.
-        told = (said, *cml_conditions(seen))
+        condition = ConditionUpdate(ConditionType.DRAINING, ConditionStatus.TRUE, "Waiting", busy)
+        # Lablets that end meanwhile are removed as long as CML responds, so its condition must be current.
+        conditions = (condition, *cml_conditions(observed))
         return wait(
-            "draining.wait", f"{busy}; at most {left:.0f} s more", after=min(left, POLL_SECONDS), conditions=told
+            "draining.wait",
+            f"{busy}; waiting at most {left:.0f} s more",
+            after=min(left, POLL_SECONDS),
+            conditions=conditions,
         )
     reason = (
-        f"the drain has lasted {policy.drain_timeout:g} s, though {busy}" if busy else "nothing runs on it any more"
+        f"the drain timed out after {policy.drain_timeout:g} s, although {busy}"
+        if busy
+        else "no work is left on the worker"
     )
     return begin_stop(reason)
 
 
-def _busy(seen: Observation) -> str:
-    """What the drain waits for; nothing: the empty text."""
-    if seen.lablets:
-        return f"{count_with_verb(seen.lablets, 'lablet')} assigned to it"
-    if seen.cml.running_nodes is None or seen.cml.ready is not True:
-        return "CML does not say whether nodes run"
-    if seen.cml.running_nodes:
-        return f"{seen.cml.running_nodes} nodes run on it"
+def _busy(observed: Observation) -> str:
+    """What the drain waits for; empty if nothing."""
+    if observed.lablets:
+        return f"{count_with_verb(observed.lablets, 'lablet')} assigned to the worker"
+    if observed.cml.running_nodes is None or observed.cml.ready is not True:
+        return "CML does not report whether nodes run"
+    if observed.cml.running_nodes:
+        return f"{observed.cml.running_nodes} nodes run on the worker"
     return ""

@@ -1,4 +1,4 @@
-"""PROVISIONING: launched, waiting for the instance to run."""
+"""PROVISIONING: the instance was launched and is not running yet."""
 
 from __future__ import annotations
 
@@ -28,45 +28,48 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.controllers.worker.decision import Decision
+    from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
-    from lcm.controllers.worker.policy import Policy
     from lcm.model.worker.record import Worker
 
 
-def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
-    """Wait for `became_running`, at most PROVISIONING_TIMEOUT."""
+def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    """Wait until the instance runs, at most PROVISIONING_TIMEOUT."""
     if worker.desired_status is DesiredStatus.TERMINATED:
-        return begin_termination(worker, seen, policy)
+        return begin_termination(worker, observed, policy)
     if worker.instance_id is None:
-        reason = "it is PROVISIONING without an instance"
+        reason = "the worker is PROVISIONING without an instance"
         return success("provisioning.no_instance", reason, WriteStatus(WorkerStatus.FAILED, reason))
-    state = seen.sight.state
+    state = observed.instance.state
     if state is InstanceState.RUNNING:
-        return _arrived(worker, seen)
+        return _instance_running(worker, observed)
     if state in (InstanceState.STOPPING, InstanceState.STOPPED):
-        return follow_instance(worker, seen)
-    unexpected = None if state is InstanceState.PENDING else unexpected_state(worker, seen, policy)
-    if unexpected is not None and seen.sight.visibility is not Visibility.NOT_VISIBLE:
+        return follow_instance(worker, observed)
+    unexpected = None if state is InstanceState.PENDING else unexpected_state(worker, observed, policy)
+    if unexpected is not None and observed.instance.visibility is not Visibility.NOT_VISIBLE:
         return unexpected
     waited = seconds_in_status(worker, now)
     if waited > policy.provisioning_timeout:
-        reason = f"not running within {policy.provisioning_timeout:g} s; last seen: {seen.sight.word}"
+        reason = f"not running within {policy.provisioning_timeout:g} s; last observed: {observed.instance.summary}"
         return success("provisioning.timeout", reason, WriteStatus(WorkerStatus.FAILED, reason, ActionKind.INTENT))
     if state is None:
-        return instance_not_visible(seen)
-    said = instance_ready(False, "Pending", "EC2 is starting the instance")
-    return wait("provisioning.pending", "EC2 is starting the instance", after=POLL_SECONDS, conditions=(said,))
+        return instance_not_visible(observed)
+    condition = instance_ready(False, "Pending", "EC2 is starting the instance")
+    return wait("provisioning.pending", "EC2 is starting the instance", after=POLL_SECONDS, conditions=(condition,))
 
 
-def _arrived(worker: Worker, seen: Observation) -> Decision:
-    begun = WriteStatus(
-        WorkerStatus.STARTING, "the instance is running", ActionKind.RECORD, changed_instance_fields(worker, seen.sight)
+def _instance_running(worker: Worker, observed: Observation) -> Decision:
+    write = WriteStatus(
+        WorkerStatus.STARTING,
+        "the instance is running",
+        ActionKind.RECORD,
+        changed_instance_fields(worker, observed.instance),
     )
     if worker.desired_status is DesiredStatus.STOPPED:
-        return begin_stop("it is to be stopped", begun)
-    if not seen.sight.has_address:
-        said = instance_ready(False, "NoAddress", "the instance has no address yet")
+        return begin_stop("the desired status is STOPPED", write)
+    if not observed.instance.has_address:
+        condition = instance_ready(False, "NoAddress", "the instance has no address yet")
         return wait(
-            "provisioning.running", "the instance is running, without an address yet", begun, conditions=(said,)
+            "provisioning.running", "the instance is running, but has no address yet", write, conditions=(condition,)
         )
-    return became_running(worker, seen, begun)
+    return became_running(worker, observed, write)

@@ -1,4 +1,4 @@
-"""RUNNING: what is wanted, what EC2 shows, whether CML answers, its licence, and whether anybody uses it."""
+"""RUNNING: checks the desired status, EC2, CML, the license and the activity of the worker."""
 
 from __future__ import annotations
 
@@ -35,88 +35,96 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.controllers.worker.decision import Decision
+    from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
-    from lcm.controllers.worker.policy import Policy
     from lcm.model.worker.record import Worker
 
 CML_POLL_SECONDS = 10.0
 
 
-def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
-    """Six steps: desired state, drift, figures, licence, activity; scale-down follows what the activity shows."""
+def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    """Desired status, drift, CML, license and activity, in this order; scale-down follows from the activity."""
     if worker.desired_status is DesiredStatus.TERMINATED:
-        return begin_termination(worker, seen, policy)
-    state = seen.sight.state
+        return begin_termination(worker, observed, policy)
+    state = observed.instance.state
     if state is InstanceState.PENDING and worker.desired_status is DesiredStatus.STOPPED:
-        return wait("stop.pending", "it is to be stopped, which a pending instance cannot be yet", after=POLL_SECONDS)
+        return wait(
+            "stop.pending",
+            "the desired status is STOPPED, but a pending instance cannot be stopped yet",
+            after=POLL_SECONDS,
+        )
     if state is not InstanceState.RUNNING:
         if state in (InstanceState.PENDING, InstanceState.STOPPING, InstanceState.STOPPED):
-            return follow_instance(worker, seen)
-        return unexpected_state(worker, seen, policy) or instance_not_visible(seen)
+            return follow_instance(worker, observed)
+        return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
     if worker.desired_status is DesiredStatus.STOPPED:
-        return begin_stop(f"it is to be stopped{_pause_reason(worker)}")
-    return _steady(worker, seen, policy, now)
+        return begin_stop(f"the desired status is STOPPED{_pause_reason(worker)}")
+    return _steady(worker, observed, policy, now)
 
 
 def _pause_reason(worker: Worker) -> str:
     return f" ({worker.pause_reason})" if worker.pause_reason else ""
 
 
-def _steady(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
-    decided = _cml(worker, seen, policy, now)
-    moved, offered = changed_instance_fields(worker, seen.sight), _cml_fields(worker, seen)
-    if moved or offered:
-        reason = "its addresses or kind changed" if moved else "what its CML offers is known"
-        decided = decided.adding(WriteStatus(WorkerStatus.RUNNING, reason, ActionKind.RECORD, {**moved, **offered}))
-    decided = decided.adding(conditions=(instance_ready(True, "Running"), NOT_DRAINING))
-    if seen.cml.ready is not True:
+def _steady(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    decided = _cml(worker, observed, policy, now)
+    changes, cml_fields = changed_instance_fields(worker, observed.instance), _cml_fields(worker, observed)
+    if changes or cml_fields:
+        reason = (
+            "the instance's addresses or type changed" if changes else "CML reported its version or node definitions"
+        )
+        decided = decided.with_added(
+            WriteStatus(WorkerStatus.RUNNING, reason, ActionKind.RECORD, {**changes, **cml_fields})
+        )
+    decided = decided.with_added(conditions=(instance_ready(True, "Running"), NOT_DRAINING))
+    if observed.cml.ready is not True:
         return decided
-    licence = license_step(worker, seen)
-    if licence is not None:
-        decided = decided.adding(*licence.actions, conditions=licence.conditions)
-        if licence.after is not None:
-            decided = replace(decided, outcome=Outcome.REQUEUE, after=licence.after)
-        if licence.actions:
-            decided = replace(decided, rule=licence.rule, reason=licence.reason)
+    license_decision = license_step(worker, observed)
+    if license_decision is not None:
+        decided = decided.with_added(*license_decision.actions, conditions=license_decision.conditions)
+        if license_decision.after is not None:
+            decided = replace(decided, outcome=Outcome.REQUEUE, after=license_decision.after)
+        if license_decision.actions:
+            decided = replace(decided, rule=license_decision.rule, reason=license_decision.reason)
     if _idle_check_due(worker, policy, now):
-        decided = decided.adding(CheckIdle())
+        decided = decided.with_added(CheckIdle())
     return decided
 
 
-def _cml_fields(worker: Worker, seen: Observation) -> dict[str, Any]:
-    """What placements depend on, where CML says something else than the record: its version, its kinds of nodes."""
-    if seen.cml.ready is not True:
+def _cml_fields(worker: Worker, observed: Observation) -> dict[str, Any]:
+    """What placements depend on and differs from the record: the CML version and its node definitions."""
+    if observed.cml.ready is not True:
         return {}
-    said = {"cml_version": seen.cml.version, "node_definitions": seen.cml.definitions}
-    return {name: value for name, value in said.items() if value is not None and getattr(worker, name) != value}
+    reported = {"cml_version": observed.cml.version, "node_definitions": observed.cml.definitions}
+    return {name: value for name, value in reported.items() if value is not None and getattr(worker, name) != value}
 
 
-def _cml(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
-    verdict = cml_conditions(seen)
-    if seen.cml.ready:
-        return success("running.steady", "it runs and CML answers", conditions=(*verdict, NOT_STUCK))
-    if not verdict:
-        return wait("running.not_asked", "CML has not been asked yet", after=CML_POLL_SECONDS)
-    (said,) = verdict
-    why = said.message
+def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    conditions = cml_conditions(observed)
+    if observed.cml.ready:
+        return success("running.steady", "the worker runs and CML responds", conditions=(*conditions, NOT_STUCK))
+    if not conditions:
+        return wait("running.not_asked", "CML has not been queried yet", after=CML_POLL_SECONDS)
+    (condition,) = conditions
+    why = condition.message
     waited = _not_ready_for(worker, now)
     if waited <= policy.cml_ready_timeout:
         return wait(
             "running.booting",
-            f"the instance runs, CML does not answer yet: {why}",
+            f"the instance runs, but CML does not respond yet: {why}",
             after=CML_POLL_SECONDS,
-            conditions=(said,),
+            conditions=(condition,),
         )
-    message = f"CML is not ready for {waited / 60:.0f} minutes: {why}"
-    return wait("running.stuck", message, after=None, conditions=(said, stuck("CmlNotReady", message)))
+    message = f"CML has not been ready for {waited / 60:.0f} minutes: {why}"
+    return wait("running.stuck", message, after=None, conditions=(condition, stuck("CmlNotReady", message)))
 
 
 def _not_ready_for(worker: Worker, now: datetime) -> float:
-    """Seconds since CML was last known to answer, or since the worker runs."""
-    known = find_condition(worker.conditions, ConditionType.CML_READY)
-    if known is None or known.since <= worker.status_since:
+    """Seconds since CML was last ready, or since the worker became RUNNING."""
+    ready = find_condition(worker.conditions, ConditionType.CML_READY)
+    if ready is None or ready.since <= worker.status_since:
         return seconds_in_status(worker, now)
-    return 0.0 if known.status is ConditionStatus.TRUE else (now - known.since).total_seconds()
+    return 0.0 if ready.status is ConditionStatus.TRUE else (now - ready.since).total_seconds()
 
 
 def _idle_check_due(worker: Worker, policy: Policy, now: datetime) -> bool:

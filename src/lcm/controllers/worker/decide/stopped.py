@@ -1,4 +1,4 @@
-"""STOPPED: at rest, unless it is wanted otherwise or was found otherwise. What follows a drift is decided here."""
+"""STOPPED: at rest, unless the desired status or the instance differs. Drift is handled here."""
 
 from __future__ import annotations
 
@@ -25,81 +25,86 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.controllers.worker.decision import Decision
+    from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
-    from lcm.controllers.worker.policy import Policy
     from lcm.model.worker.record import Worker
 
 MAX_RESTORES_PER_HOUR = 3
 
 
-def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
-    """Start it when it is wanted running; verify that what rests is as it was."""
+def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    """Start the worker if RUNNING is desired; otherwise check that the instance is still stopped."""
     if worker.desired_status is DesiredStatus.TERMINATED:
-        return begin_termination(worker, seen, policy)
+        return begin_termination(worker, observed, policy)
     if worker.instance_id is None:
         return _without_instance(worker)
-    state = seen.sight.state
+    state = observed.instance.state
     if state is InstanceState.RUNNING:
-        return _found_running(worker, seen)
+        return _found_running(worker, observed)
     if state is InstanceState.STOPPED:
         if worker.desired_status is DesiredStatus.STOPPED:
             return success(
                 "stopped.rest",
-                "it is stopped, as it should be",
+                "the worker is stopped, as desired",
                 conditions=(instance_ready(False, "Stopped"), NOT_STUCK),
             )
         return _start(worker, policy, now)
     if state is InstanceState.PENDING and worker.desired_status is DesiredStatus.RUNNING:
-        reason = "it is to run, and EC2 is starting the instance already"
+        reason = "the desired status is RUNNING, and EC2 is already starting the instance"
         return wait("stopped.starting", reason, WriteStatus(WorkerStatus.STARTING, reason), after=POLL_SECONDS)
     if state in (InstanceState.PENDING, InstanceState.STOPPING):
         return wait(
-            f"stopped.{state.value}", f"EC2 shows the instance as {state.value}", after=POLL_SECONDS, drift=state.value
+            f"stopped.{state.value}",
+            f"EC2 reports the instance as {state.value}",
+            after=POLL_SECONDS,
+            drift=state.value,
         )
-    return unexpected_state(worker, seen, policy) or instance_not_visible(seen)
+    return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
 
 
 def _start(worker: Worker, policy: Policy, now: datetime) -> Decision:
     if not worker.drifted:
-        return _begin_start("it is to run")
+        return _begin_start("the desired status is RUNNING")
     if policy.settings is None:
-        return wait(
-            "drift.unsettled", "it was stopped from outside; the settings that say what follows were never read"
-        )
+        return wait("drift.unsettled", "the instance was stopped outside LCM; DRIFT_POLICY has not been read yet")
     if policy.settings.discovery.drift_policy is DriftPolicy.ACCEPT:
-        reason = "it was stopped from outside, and that is accepted (DRIFT_POLICY=accept)"
+        reason = "the instance was stopped outside LCM, which is accepted (DRIFT_POLICY=accept)"
         write = WriteStatus(WorkerStatus.STOPPED, reason, ActionKind.INTENT, {"desired_status": DesiredStatus.STOPPED})
         return success("drift.accept", reason, write, drift="stopped")
     recent = within_last_hour(worker.drifted_at, now)
     if len(recent) > MAX_RESTORES_PER_HOUR:
         message = (
-            f"it was stopped from outside {len(recent)} times within an hour; somebody does not want it to run: "
-            "stop or start it by hand to settle that"
+            f"the instance was stopped outside LCM {len(recent)} times within an hour; "
+            "it is not restarted until you stop or start the worker"
         )
         until = (recent[-MAX_RESTORES_PER_HOUR - 1] + timedelta(hours=1) - now).total_seconds()
-        said = (stuck("StoppedFromOutside", message),)
-        return wait("drift.given_up", message, after=max(POLL_SECONDS, until), conditions=said, drift="stopped")
-    return _begin_start("it was stopped from outside and is to run (DRIFT_POLICY=restore)", rule="drift.restore")
+        conditions = (stuck("StoppedFromOutside", message),)
+        return wait("drift.given_up", message, after=max(POLL_SECONDS, until), conditions=conditions, drift="stopped")
+    return _begin_start(
+        "the instance was stopped outside LCM and is restarted (DRIFT_POLICY=restore)", rule="drift.restore"
+    )
 
 
 def _begin_start(reason: str, rule: str = "stopped.start") -> Decision:
     write = WriteStatus(WorkerStatus.STARTING, reason, ActionKind.INTENT)
-    said = (instance_ready(False, "Starting", reason), NOT_STUCK)
-    return wait(rule, reason, write, ChangeInstance(CloudCall.START), after=POLL_SECONDS, conditions=said)
+    conditions = (instance_ready(False, "Starting", reason), NOT_STUCK)
+    return wait(rule, reason, write, ChangeInstance(CloudCall.START), after=POLL_SECONDS, conditions=conditions)
 
 
-def _found_running(worker: Worker, seen: Observation) -> Decision:
-    reason = "the instance was started from outside"
-    write = WriteStatus(WorkerStatus.RUNNING, reason, ActionKind.RECORD, changed_instance_fields(worker, seen.sight))
-    said = (instance_ready(True, "Running"), CML_BOOTING, NOT_STUCK)
-    return wait("drift.running", reason, write, after=0.0, conditions=said, drift="running")
+def _found_running(worker: Worker, observed: Observation) -> Decision:
+    reason = "the instance was started outside LCM"
+    write = WriteStatus(
+        WorkerStatus.RUNNING, reason, ActionKind.RECORD, changed_instance_fields(worker, observed.instance)
+    )
+    conditions = (instance_ready(True, "Running"), CML_BOOTING, NOT_STUCK)
+    return wait("drift.running", reason, write, after=0.0, conditions=conditions, drift="running")
 
 
 def _without_instance(worker: Worker) -> Decision:
     if worker.desired_status is DesiredStatus.STOPPED:
-        return success("stopped.rest", "it has no instance and none is wanted")
+        return success("stopped.rest", "the worker has no instance and needs none")
     if worker.template_name is None:
-        message = "it has no instance and no template to launch one from; terminate it"
+        message = "the worker has no instance and no template to launch one from; terminate it"
         return wait("stopped.no_way", message, conditions=(stuck("NoInstance", message),))
-    reason = "it has no instance and is to run"
+    reason = "the worker has no instance and should run"
     return wait("stopped.launch", reason, WriteStatus(WorkerStatus.PENDING, reason, ActionKind.INTENT), after=0.0)

@@ -1,4 +1,4 @@
-"""STOPPING: waiting for the instance to be stopped, and trying again as long as it runs."""
+"""STOPPING: waits until the instance is stopped, and repeats the call while it runs."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.controllers.worker.decision import Decision
+    from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
-    from lcm.controllers.worker.policy import Policy
     from lcm.model.worker.record import Worker
 
 
-def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
-    """Stop what still runs, if that is wanted; past STUCK_AFTER say so and go on."""
+def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    """Stop an instance that still runs; after STUCK_AFTER report the worker as stuck and continue."""
     if worker.desired_status is DesiredStatus.TERMINATED:
-        return begin_termination(worker, seen, policy)
+        return begin_termination(worker, observed, policy)
     if worker.instance_id is None:
-        reason = "it has no instance: there is nothing to stop"
+        reason = "the worker has no instance to stop"
         return success("stopping.no_instance", reason, WriteStatus(WorkerStatus.STOPPED, reason))
-    decided = _decide(worker, seen, policy)
+    decided = _decide(worker, observed, policy)
     waited = seconds_in_status(worker, now)
     if waited > policy.stuck_after and not any(isinstance(action, WriteStatus) for action in decided.actions):
-        message = f"it is STOPPING for {waited / 60:.0f} minutes; last seen: {seen.sight.word}"
-        return decided.adding(conditions=(stuck("StillStopping", message),))
+        message = f"STOPPING for {waited / 60:.0f} minutes; last observed: {observed.instance.summary}"
+        return decided.with_added(conditions=(stuck("StillStopping", message),))
     return decided
 
 
-def _decide(worker: Worker, seen: Observation, policy: Policy) -> Decision:
-    state = seen.sight.state
+def _decide(worker: Worker, observed: Observation, policy: Policy) -> Decision:
+    state = observed.instance.state
     if state is InstanceState.STOPPED:
         write = WriteStatus(WorkerStatus.STOPPED, "the instance is stopped")
-        said = (instance_ready(False, "Stopped"), *CML_NOT_RUNNING, NOT_STUCK)
+        conditions = (instance_ready(False, "Stopped"), *CML_NOT_RUNNING, NOT_STUCK)
         after = 0.0 if worker.desired_status is DesiredStatus.RUNNING else None
         if after is None:
-            return success("stopping.stopped", "the instance is stopped", write, conditions=said)
-        return wait("stopping.stopped", "the instance is stopped", write, after=after, conditions=said)
+            return success("stopping.stopped", "the instance is stopped", write, conditions=conditions)
+        return wait("stopping.stopped", "the instance is stopped", write, after=after, conditions=conditions)
     if state is InstanceState.RUNNING:
-        return _still_runs(worker, seen)
+        return _still_runs(worker, observed)
     if state in (InstanceState.STOPPING, InstanceState.PENDING):
-        shown = instance_ready(False, state.value.capitalize())
+        condition = instance_ready(False, state.value.capitalize())
         return wait(
-            f"stopping.{state.value}", f"the instance is {state.value}", after=POLL_SECONDS, conditions=(shown,)
+            f"stopping.{state.value}", f"the instance is {state.value}", after=POLL_SECONDS, conditions=(condition,)
         )
-    return unexpected_state(worker, seen, policy) or instance_not_visible(seen)
+    return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
 
 
-def _still_runs(worker: Worker, seen: Observation) -> Decision:
+def _still_runs(worker: Worker, observed: Observation) -> Decision:
     if worker.desired_status is DesiredStatus.RUNNING:
-        reason = "the instance runs, and it is to run after all"
+        reason = "the instance runs, and the desired status is RUNNING again"
         write = WriteStatus(
-            WorkerStatus.RUNNING, reason, ActionKind.RECORD, changed_instance_fields(worker, seen.sight)
+            WorkerStatus.RUNNING, reason, ActionKind.RECORD, changed_instance_fields(worker, observed.instance)
         )
         return wait(
             "stopping.running", reason, write, after=0.0, conditions=(instance_ready(True, "Running"), CML_BOOTING)

@@ -1,4 +1,4 @@
-"""UNKNOWN: EC2 showed a state that nobody knows; whatever it shows next is believed."""
+"""UNKNOWN: EC2 reported an unrecognized state; the next recognized state is followed."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lcm.controllers.worker.decision import Decision
+    from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.observe.observation import Observation
-    from lcm.controllers.worker.policy import Policy
     from lcm.model.worker.record import Worker
 
 
-def decide(worker: Worker, seen: Observation, policy: Policy, now: datetime) -> Decision:
-    """Follow what EC2 shows as soon as it is something known."""
+def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    """Follow the instance as soon as EC2 reports a recognized state."""
     if worker.desired_status is DesiredStatus.TERMINATED:
-        return begin_termination(worker, seen, policy)
-    state = seen.sight.state
+        return begin_termination(worker, observed, policy)
+    state = observed.instance.state
     if state is InstanceState.RUNNING:
         write = WriteStatus(
             WorkerStatus.RUNNING,
-            "EC2 shows the instance as running",
+            "EC2 reports the instance as running",
             ActionKind.RECORD,
-            changed_instance_fields(worker, seen.sight),
+            changed_instance_fields(worker, observed.instance),
         )
-        said = (instance_ready(True, "Running"), CML_BOOTING, NOT_STUCK)
-        return wait("unknown.running", "EC2 shows the instance as running", write, after=0.0, conditions=said)
+        conditions = (instance_ready(True, "Running"), CML_BOOTING, NOT_STUCK)
+        return wait("unknown.running", "EC2 reports the instance as running", write, after=0.0, conditions=conditions)
     if state in (InstanceState.PENDING, InstanceState.STOPPING, InstanceState.STOPPED):
-        return follow_instance(worker, seen)
+        return follow_instance(worker, observed)
     if state is not InstanceState.UNKNOWN:
-        decided = unexpected_state(worker, seen, policy)
+        decided = unexpected_state(worker, observed, policy)
         assert decided is not None
         return decided
-    reason = f"EC2 still shows a state that nobody knows {seen.sight.state_reason}".rstrip()
+    reason = f"EC2 still reports an unrecognized state {observed.instance.state_reason}".rstrip()
     if seconds_in_status(worker, now) > policy.stuck_after:
         return wait("unknown.wait", reason, conditions=(stuck("UnknownState", reason),))
     return wait("unknown.wait", reason)

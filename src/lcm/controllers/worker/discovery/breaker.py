@@ -1,7 +1,7 @@
-"""The breaker of a region: whether workers may be marked as lost now, or too many would be at once.
+"""The circuit breaker of a region: it keeps too many workers from being marked as lost at once.
 
-It opens at any sweep and closes only at scans, which are minutes apart: two glances at the same moment of trouble would
-agree with each other. Who sees nothing at all, or looks into another account, cannot agree with anybody.
+Any sweep can open it. Only scans close it, which are minutes apart: two sweeps during the same outage would agree with
+each other. A scan that sees no instance at all, or another AWS account, never counts as agreement.
 """
 
 from __future__ import annotations
@@ -20,118 +20,120 @@ _MAX_REASON: Final = 500
 _NO_WORKERS: Final[frozenset[str]] = frozenset()
 
 BREAKER_DISABLED: Final = "BREAKER_ENABLED is false"
-CLOSE_NOT_ACKNOWLEDGED: Final = "the control plane has not heard yet that the breaker is closed"
-NOT_LOST: Final = "no complete sweep has found it lost yet"
+CLOSE_NOT_ACKNOWLEDGED: Final = "the control plane has not acknowledged yet that the breaker is closed"
+NOT_LOST: Final = "no complete sweep has found the instance lost yet"
 CANNOT_EVALUATE: Final = "the last sweep was incomplete, or the settings were never read"
-OTHER_ACCOUNT: Final = "it is recorded under another AWS account than the one that was looked into"
+OTHER_ACCOUNT: Final = "the worker is recorded under another AWS account than the one in use"
 
 
 class RegionBreaker:
-    """One region's breaker, for one term of a leader. Feed it every sweep, in the order in which they began."""
+    """The breaker of one region, for one term of a leader. Pass it every sweep, in the order of their start."""
 
     def __init__(self, region: str) -> None:
         self.region = region
         self.is_open = False
         self.manual_reset_only = False
         self.reason = ""
-        self.accepted = _NO_WORKERS  # lost, and agreed to be: they do not open it again
-        self.due: BreakerReport | None = None  # what the control plane has to be told
-        self._accepted_foreign = _NO_WORKERS  # of another account, and a person knows
+        self.accepted = _NO_WORKERS  # lost workers that were confirmed: they do not open it again
+        self.pending_report: BreakerReport | None = None  # what has to be reported to the control plane
+        self._accepted_foreign = _NO_WORKERS  # workers of another account that a person has accepted
         self._enabled = True
-        self._judged: SweepDiff | None = None  # None: nothing may be concluded now
+        self._evaluated: SweepDiff | None = None  # None: nothing can be concluded now
         self._last: SweepDiff | None = None
-        self._previous_scan: frozenset[str] | None = None  # whom the last scan would have marked
+        self._previous_scan: frozenset[str] | None = None  # the workers that the last scan found lost
         self._affected = 0
-        self._announced = False  # whether the control plane knows that it is open
+        self._announced = False  # whether the control plane has accepted that it is open
 
-    # What was seen
+    # Sweeps
 
-    def evaluate(self, review: SweepDiff, *, enabled: bool | None, scan: bool) -> None:
-        """A complete sweep was compared with the records. `enabled` is BREAKER_ENABLED, None: it was never read."""
+    def evaluate(self, diff: SweepDiff, *, enabled: bool | None, scan: bool) -> None:
+        """Evaluate a complete sweep. `enabled` is BREAKER_ENABLED; None if the settings were never read."""
         if enabled is None:
             self.sweep_failed(scan=scan)
             return
         self._enabled = enabled
-        self._judged = self._last = review
-        # Who came back and is lost once more is lost anew.
-        self.accepted &= review.lost
-        self._accepted_foreign &= review.foreign
+        self._evaluated = self._last = diff
+        # A worker that came back and is lost once more counts again.
+        self.accepted &= diff.lost
+        self._accepted_foreign &= diff.foreign
         if not enabled:
-            self._switch_off()
+            self._disable()
             return
-        if review.too_many or review.foreign - self._accepted_foreign:
-            self._open(review, scan=scan)
-        if scan and self.is_open and self._agrees(review):
-            self.accepted = review.lost
-            self._close(f"{self.region}: two scans in a row agree on {_count_of_workers(len(review.lost))} lost")
+        if diff.too_many or diff.foreign - self._accepted_foreign:
+            self._open(diff, scan=scan)
+        if scan and self.is_open and self._agrees(diff):
+            self.accepted = diff.lost
+            self._close(f"{self.region}: two scans in a row agree on {_count_of_workers(len(diff.lost))} lost")
         if scan:
-            self._previous_scan = review.lost
-        elif review.lost != self._previous_scan:
+            self._previous_scan = diff.lost
+        elif diff.lost != self._previous_scan:
             self._previous_scan = None
 
     def sweep_failed(self, *, scan: bool) -> None:
-        """A sweep failed, was incomplete, or cannot be judged: it marks nobody."""
-        self._judged = None
+        """A sweep failed, was incomplete or cannot be evaluated: no worker may be marked."""
+        self._evaluated = None
         if scan:
             self._previous_scan = None
 
-    # What others say
+    # Reports
 
-    def restore(self, known: Breaker | None) -> None:
-        """An earlier leader left it like this."""
-        if known is None or not known.open:
+    def restore(self, reported: Breaker | None) -> None:
+        """Take over the state that an earlier leader reported."""
+        if reported is None or not reported.open:
             return
-        self.is_open, self.manual_reset_only, self._announced = True, known.only_a_person_closes, True
-        self.reason, self._affected, self.due = known.reason, known.affected, None
+        self.is_open, self.manual_reset_only, self._announced = True, reported.only_a_person_closes, True
+        self.reason, self._affected, self.pending_report = reported.reason, reported.affected, None
 
-    def hear(self, known: Breaker | None) -> None:
-        """What the control plane says now. One that it knew to be open, and that is not any more, a person closed."""
-        if known is not None and known.open:
-            if not self.is_open and self.due is None:
-                self.restore(known)
-            self.manual_reset_only = self.manual_reset_only or (self.is_open and known.only_a_person_closes)
+    def update_reported(self, reported: Breaker | None) -> None:
+        """Compare with the state in the control plane. If it was reported open and is no longer, a person closed it."""
+        if reported is not None and reported.open:
+            if not self.is_open and self.pending_report is None:
+                self.restore(reported)
+            self.manual_reset_only = self.manual_reset_only or (self.is_open and reported.only_a_person_closes)
         elif self.is_open and self._announced:
-            self._closed_by_a_person()
+            self._reset_by_person()
 
-    def told(self, report: BreakerReport, known: Breaker | None) -> None:
-        """The control plane has taken the report, and answers how things stand."""
-        if self.due is report:
-            self.due = None
+    def report_accepted(self, report: BreakerReport, reported: Breaker | None) -> None:
+        """The control plane has accepted the report and returned its state."""
+        if self.pending_report is report:
+            self.pending_report = None
         self._announced = report.open
-        if not report.open and known is not None and known.open:
-            # It knows of a reason that only a person can settle.
+        if not report.open and reported is not None and reported.open:
+            # It stays open for a reason that only a person can resolve.
             self.accepted = _NO_WORKERS
-            self.restore(known)
+            self.restore(reported)
 
-    # What follows
+    # Verdicts
 
     def verdict(self, worker_id: str) -> tuple[LossVerdict, str]:
         """Whether the worker may be marked as lost now; if not, why."""
-        if self._judged is None:
+        if self._evaluated is None:
             return LossVerdict.UNJUDGED, CANNOT_EVALUATE
-        if worker_id in self._judged.foreign:
+        if worker_id in self._evaluated.foreign:
             return LossVerdict.BLOCKED, OTHER_ACCOUNT
-        if worker_id not in self._judged.lost:
+        if worker_id not in self._evaluated.lost:
             return LossVerdict.UNJUDGED, NOT_LOST
         if not self._enabled:
             return LossVerdict.ALLOWED, ""
         if self.is_open:
             return LossVerdict.BLOCKED, f"the breaker is open: {self.reason}"
-        return (LossVerdict.ALLOWED, "") if self.due is None else (LossVerdict.BLOCKED, CLOSE_NOT_ACKNOWLEDGED)
+        return (
+            (LossVerdict.ALLOWED, "") if self.pending_report is None else (LossVerdict.BLOCKED, CLOSE_NOT_ACKNOWLEDGED)
+        )
 
-    def _open(self, review: SweepDiff, *, scan: bool) -> None:
-        manual_reset_only = review.none_visible or bool(review.foreign)
-        affected = review.lost | review.foreign
-        news = not self.is_open or (manual_reset_only and not self.manual_reset_only)
+    def _open(self, diff: SweepDiff, *, scan: bool) -> None:
+        manual_reset_only = diff.none_visible or bool(diff.foreign)
+        affected = diff.lost | diff.foreign
+        is_new = not self.is_open or (manual_reset_only and not self.manual_reset_only)
         if not self.is_open:
             self._announced = False
-            self._previous_scan = None  # a scan agrees with one that met the breaker open, or opened it
+            self._previous_scan = None  # only scans since the breaker opened can agree
         self.is_open, self.manual_reset_only = True, self.manual_reset_only or manual_reset_only
-        # Each report is a line in the audit: a count that creeps is told from scan to scan.
-        if news or (scan and len(affected) != self._affected):
-            self.reason = _open_reason(review, manual_reset_only=self.manual_reset_only)
+        # Each report is an audit entry: a growing count is reported only at scans.
+        if is_new or (scan and len(affected) != self._affected):
+            self.reason = _open_reason(diff, manual_reset_only=self.manual_reset_only)
             self._affected = len(affected)
-            self.due = BreakerReport(
+            self.pending_report = BreakerReport(
                 region=self.region,
                 open=True,
                 reason=self.reason,
@@ -139,43 +141,45 @@ class RegionBreaker:
                 only_a_person_closes=self.manual_reset_only,
             )
 
-    def _agrees(self, review: SweepDiff) -> bool:
-        if self.manual_reset_only or review.none_visible or review.foreign:
+    def _agrees(self, diff: SweepDiff) -> bool:
+        if self.manual_reset_only or diff.none_visible or diff.foreign:
             return False
-        return self._previous_scan == review.lost
+        return self._previous_scan == diff.lost
 
     def _close(self, reason: str) -> None:
         self.is_open, self.reason, self._affected = False, "", 0
-        self.due = BreakerReport(region=self.region, open=False, reason=reason[:_MAX_REASON])
+        self.pending_report = BreakerReport(region=self.region, open=False, reason=reason[:_MAX_REASON])
 
-    def _switch_off(self) -> None:
+    def _disable(self) -> None:
         self._previous_scan = None
         if self.is_open and not self.manual_reset_only:
             self._close(f"{self.region}: {BREAKER_DISABLED}")
 
-    def _closed_by_a_person(self) -> None:
+    def _reset_by_person(self) -> None:
         self.is_open = self.manual_reset_only = False
-        self.reason, self._affected, self._previous_scan, self.due = "", 0, None, None
+        self.reason, self._affected, self._previous_scan, self.pending_report = "", 0, None, None
         if self._last is not None:
             self.accepted, self._accepted_foreign = self._last.lost, self._last.foreign
 
 
-def _open_reason(review: SweepDiff, *, manual_reset_only: bool) -> str:
-    """In words for the one who has to decide."""
+def _open_reason(diff: SweepDiff, *, manual_reset_only: bool) -> str:
+    """The reason, for the person who has to decide."""
     parts = []
-    if review.foreign:
-        account = review.sweep.account_id
+    if diff.foreign:
+        account = diff.sweep.account_id
         parts.append(
-            f"{_count_of_workers(len(review.foreign))} recorded under another AWS account than {account}, seen now"
+            f"{_count_of_workers(len(diff.foreign))} recorded under another AWS account than the current one, {account}"
         )
-    if review.none_visible:
-        parts.append("none of the recorded instances can be seen")
-    if review.lost:
-        parts.append(f"{len(review.lost)} of {review.workers} workers would be marked lost at once")
+    if diff.none_visible:
+        parts.append("none of the recorded instances is visible")
+    if diff.lost:
+        parts.append(f"{len(diff.lost)} of {diff.workers} workers would be marked as lost at once")
     closes = (
-        "only a person closes the breaker" if manual_reset_only else "a second scan that agrees, or a person, closes it"
+        "only a person can close the breaker"
+        if manual_reset_only
+        else "a second scan that agrees, or a person, closes it"
     )
-    return f"{review.region}: {'; '.join(parts)}; {closes}"[:_MAX_REASON]
+    return f"{diff.region}: {'; '.join(parts)}; {closes}"[:_MAX_REASON]
 
 
 def _count_of_workers(count: int) -> str:

@@ -1,4 +1,7 @@
-"""Which instances of a sweep may become workers, and as what. Another installation's instances are never touched."""
+"""Imports instances as workers: selects them from a sweep, probes them for CML without credentials, records them once.
+
+Instances of another installation are never touched.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from lcm.client.errors import ApiError, NameTakenError, StaleLeaderError
+from lcm.client.errors import ApiError, NameTakenError
 from lcm.cloud.types import INSTALLATION_TAG, WORKER_TAG, InstanceSelection, InstanceState
 from lcm.cml.errors import CMLError
 from lcm.model.base import ResourceName, SingleLineText
@@ -27,12 +30,16 @@ if TYPE_CHECKING:
     from lcm.model.fleet.settings import DiscoverySettings
     from lcm.model.worker.record import Worker
 
+log = structlog.get_logger(__name__)
 
+PROBE_TIMEOUT: Final = 5.0
+MAX_CONCURRENT_PROBES: Final = 10
 DEFAULT_TAG: Final = "cml-managed=true"
 STATUS_BY_IMPORT_STATE: Final = {
     InstanceState.RUNNING: WorkerStatus.RUNNING,
     InstanceState.STOPPED: WorkerStatus.STOPPED,
 }
+_ALL_BUT_TERMINATED: Final = tuple(status for status in WorkerStatus if status is not WorkerStatus.TERMINATED)
 _TRANSITIONAL_STATES: Final = (InstanceState.PENDING, InstanceState.STOPPING)
 _NAME_TAG: Final = "Name"
 _PRIORITY_TAGS: Final = ("cml-environment", "cml-region")
@@ -46,7 +53,7 @@ _tags_adapter: TypeAdapter[dict[str, str]] = TypeAdapter(Tags)
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryCriteria:
-    """By what instances are found: a tag, with a value or any, or an image."""
+    """How instances to import are found: by a tag, with a certain value or any, or by an image."""
 
     tag_key: str
     tag_value: str | None = None
@@ -54,19 +61,19 @@ class DiscoveryCriteria:
 
     @classmethod
     def of(cls, settings: DiscoverySettings | None, image_ids: Iterable[str] = ()) -> DiscoveryCriteria:
-        """What the settings say; without any, what they say unless told otherwise."""
-        told = (settings.worker_discovery_tag_filter or "").strip() if settings is not None else ""
-        key, given, value = (told or DEFAULT_TAG).partition("=")
-        return cls(key.strip(), value.strip() if given else None, frozenset(image_ids))
+        """The criteria of the settings, or the defaults."""
+        tag_filter = (settings.worker_discovery_tag_filter or "").strip() if settings is not None else ""
+        key, has_value, value = (tag_filter or DEFAULT_TAG).partition("=")
+        return cls(key.strip(), value.strip() if has_value else None, frozenset(image_ids))
 
     @property
     def selection(self) -> InstanceSelection:
-        """What a sweep must ask for to show these, and all of our own."""
+        """What a sweep must select to contain these instances and all of our own."""
         keys = (WORKER_TAG,) if not self.tag_key else (WORKER_TAG, self.tag_key)
         return InstanceSelection(tuple(dict.fromkeys(keys)), tuple(sorted(self.image_ids)))
 
     def match(self, instance: Instance) -> bool:
-        """Whether the instance is one of these."""
+        """Whether the instance meets the criteria."""
         if instance.image_id in self.image_ids:
             return True
         value = instance.tags.get(self.tag_key)
@@ -74,34 +81,34 @@ class DiscoveryCriteria:
 
 
 def is_own_instance(instance: Instance, installation: str) -> bool:
-    """Whether this installation launched it."""
+    """Whether this installation launched the instance."""
     return instance.tags.get(INSTALLATION_TAG) == installation
 
 
 def find_candidates(
     instances: Iterable[Instance], workers: Sequence[Worker], criteria: DiscoveryCriteria, installation: str
 ) -> list[Instance]:
-    """Instances that fit and that no worker has, in the order of their ids; `workers` are all not TERMINATED."""
+    """Matching instances that no worker has, ordered by id; `workers` are all that are not TERMINATED."""
     taken = {worker.instance_id for worker in workers}
-    alive = {worker.id for worker in workers}
-    found = []
+    existing = {worker.id for worker in workers}
+    candidates = []
     for instance in instances:
         if instance.id in taken or not criteria.match(instance):
             continue
         if instance.state not in STATUS_BY_IMPORT_STATE and instance.state not in _TRANSITIONAL_STATES:
             continue
         launched_by_lcm = WORKER_TAG in instance.tags or INSTALLATION_TAG in instance.tags
-        # One whose own worker lives is that worker's to adopt, or a leak: a second worker would share it.
-        if launched_by_lcm and (not is_own_instance(instance, installation) or instance.worker_id in alive):
+        # If its own worker exists, that worker adopts it, or it is a leak: a second worker must not share it.
+        if launched_by_lcm and (not is_own_instance(instance, installation) or instance.worker_id in existing):
             continue
-        found.append(instance)
-    return sorted(found, key=lambda instance: instance.id)
+        candidates.append(instance)
+    return sorted(candidates, key=lambda instance: instance.id)
 
 
 def import_request(
     instance: Instance, region: str, account_id: str, *, cml_version: str | None, previous_worker_id: str | None
 ) -> ImportWorkerRequest:
-    """What the control plane is asked to record."""
+    """The request that records an instance as a worker."""
     return ImportWorkerRequest(
         instance_id=instance.id,
         aws_region=region,
@@ -118,19 +125,19 @@ def import_request(
     )
 
 
-def valid_name(told: str | None) -> str | None:
-    """The name, if a worker may have it."""
+def valid_name(name: str | None) -> str | None:
+    """The name, if it is valid for a worker."""
     try:
-        return None if told is None else _name_adapter.validate_python(told)
+        return None if name is None else _name_adapter.validate_python(name)
     except ValidationError:
         return None
 
 
 def importable_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The instance's own tags that a worker may have; those that people sort by come first if there are too many."""
+    """The tags that are valid for a worker; if there are too many, the priority tags stay."""
     in_order = sorted(tags, key=lambda key: (key not in _PRIORITY_TAGS, key))
-    fitting = {key: tags[key] for key in in_order if _is_valid_tag(key, tags[key])}
-    return dict(list(fitting.items())[:MAX_TAGS])
+    valid = {key: tags[key] for key in in_order if _is_valid_tag(key, tags[key])}
+    return dict(list(valid.items())[:MAX_TAGS])
 
 
 def _is_valid_tag(key: str, value: str) -> bool:
@@ -141,23 +148,16 @@ def _is_valid_tag(key: str, value: str) -> bool:
     return True
 
 
-def _valid_version(told: str | None) -> str | None:
-    """What a server calls its version; it is not trusted to be short or readable."""
+def _valid_version(version: str | None) -> str | None:
+    """The version that a server reports; it is not trusted to be short or printable."""
     try:
-        return None if told is None else _text_adapter.validate_python(told)[:_MAX_VERSION_LENGTH]
+        return None if version is None else _text_adapter.validate_python(version)[:_MAX_VERSION_LENGTH]
     except ValidationError:
         return None
 
 
-log = structlog.get_logger(__name__)
-
-PROBE_TIMEOUT: Final = 5.0
-MAX_CONCURRENT_PROBES: Final = 10
-_ALL_BUT_TERMINATED: Final = tuple(status for status in WorkerStatus if status is not WorkerStatus.TERMINATED)
-
-
 class CmlProbe(Protocol):
-    """What a server is asked before anything is known of it."""
+    """Queries a server of which nothing is known yet."""
 
     async def get_system_information(self, address: str) -> SystemInformation:
         """Version and readiness; needs no account and sends none."""
@@ -165,23 +165,23 @@ class CmlProbe(Protocol):
 
 @dataclass(slots=True)
 class ImportResult:
-    """What became of the candidates of a scan, by instance id."""
+    """What happened to the candidates of a scan, by instance id."""
 
     imported: dict[str, Worker] = field(default_factory=dict)
-    waiting: set[str] = field(default_factory=set)  # on their way to a state in which they can be judged
-    declined: dict[str, Worker] = field(default_factory=dict)  # with the worker that should have ended with it
+    waiting: set[str] = field(default_factory=set)  # in a transitional state; a later scan decides
+    declined: dict[str, Worker] = field(default_factory=dict)  # with the worker that was terminated on request
 
 
 @dataclass(frozen=True, slots=True)
 class _PreviousOwner:
-    """Whose an instance was: a worker that is TERMINATED, and whether that was wanted."""
+    """The TERMINATED worker that had an instance, and whether the instance may be imported again."""
 
     worker: Worker | None
     importable: bool
 
 
 class Importer:
-    """Imports of one region."""
+    """Imports the instances of one region."""
 
     def __init__(
         self,
@@ -199,35 +199,36 @@ class Importer:
         self._leader = leader
         self._installation = installation
         self._private_addresses = private_addresses
-        self._at_once = asyncio.Semaphore(MAX_CONCURRENT_PROBES)
-        # A TERMINATED worker never changes: whose an instance was need be asked once, as long as nobody has it.
-        self._past: dict[str, _PreviousOwner] = {}
+        self._probe_slots = asyncio.Semaphore(MAX_CONCURRENT_PROBES)
+        # A TERMINATED worker never changes: the previous owner is read once, as long as no worker has the instance.
+        self._previous_owners: dict[str, _PreviousOwner] = {}
 
-    async def take_in(self, sweep: Sweep, workers: Sequence[Worker], criteria: DiscoveryCriteria) -> ImportResult:
-        """Import what can be imported now."""
-        found = find_candidates(sweep.instances.values(), workers, criteria, self._installation)
-        await self._load_previous_owners(found)
-        outcome = ImportResult()
+    async def import_from(self, sweep: Sweep, workers: Sequence[Worker], criteria: DiscoveryCriteria) -> ImportResult:
+        """Import the candidates of a sweep that are ready."""
+        candidates = find_candidates(sweep.instances.values(), workers, criteria, self._installation)
+        await self._load_previous_owners(candidates)
+        result = ImportResult()
         ready: list[Instance] = []
-        for instance in found:
-            past = self._past[instance.id]
-            if not past.importable:
-                if past.worker is not None:
-                    outcome.declined[instance.id] = past.worker
+        for instance in candidates:
+            owner = self._previous_owners[instance.id]
+            if not owner.importable:
+                if owner.worker is not None:
+                    result.declined[instance.id] = owner.worker
             elif instance.state in STATUS_BY_IMPORT_STATE:
                 ready.append(instance)
             else:
-                outcome.waiting.add(instance.id)
+                result.waiting.add(instance.id)
         requests = await asyncio.gather(*(self._build_request(instance, sweep.account_id) for instance in ready))
         for request in requests:
             if request is not None and (worker := await self._import(request)) is not None:
-                outcome.imported[request.instance_id] = worker
-        return outcome
+                result.imported[request.instance_id] = worker
+        return result
 
-    async def _load_previous_owners(self, found: Sequence[Instance]) -> None:
-        """Find out whose they were. The TERMINATED workers of all times are read only when an instance is new here."""
-        known = {instance.id: self._past[instance.id] for instance in found if instance.id in self._past}
-        new = {instance.id: instance for instance in found if instance.id not in known}
+    async def _load_previous_owners(self, candidates: Sequence[Instance]) -> None:
+        """Find the previous owners. All TERMINATED workers are read only if there is a new candidate."""
+        owners = self._previous_owners
+        cached = {instance.id: owners[instance.id] for instance in candidates if instance.id in owners}
+        new = {instance.id: instance for instance in candidates if instance.id not in cached}
         last: dict[str, Worker] = {}
         if new:
             listing = self._internal.workers(aws_region=[self._region], exclude_statuses=_ALL_BUT_TERMINATED)
@@ -236,20 +237,20 @@ class Importer:
                     before = last.get(worker.instance_id)
                     if before is None or before.updated_at <= worker.updated_at:
                         last[worker.instance_id] = worker
-        self._past = known | {
+        self._previous_owners = cached | {
             instance_id: _previous_owner(new[instance_id], last.get(instance_id)) for instance_id in new
         }
 
     async def _build_request(self, instance: Instance, account_id: str) -> ImportWorkerRequest | None:
-        """What to record of it; None: not this time."""
+        """The request for an instance; None if it cannot be imported now."""
         version: str | None = None
         if instance.state is InstanceState.RUNNING:
             information = await self._probe_cml(instance)
             if information is None or not information.ready:
                 return None
             version = information.version
-        past = self._past[instance.id].worker
-        previous = None if past is None else past.id
+        owner = self._previous_owners[instance.id].worker
+        previous = None if owner is None else owner.id
         try:
             return import_request(instance, self._region, account_id, cml_version=version, previous_worker_id=previous)
         except ValidationError as error:
@@ -261,12 +262,12 @@ class Importer:
         address = public or instance.private_ip
         if address is None:
             return None
-        async with self._at_once:
+        async with self._probe_slots:
             try:
                 async with asyncio.timeout(PROBE_TIMEOUT):
                     return await self._probe.get_system_information(address)
             except (CMLError, TimeoutError) as error:
-                log.info("no CML found", instance_id=instance.id, address=address, error=str(error) or "no answer")
+                log.info("no CML found", instance_id=instance.id, address=address, error=str(error) or "no response")
                 return None
 
     async def _import(self, request: ImportWorkerRequest) -> Worker | None:
@@ -274,10 +275,8 @@ class Importer:
             try:
                 worker = await self._internal.import_worker(self._leader(), request)
             except NameTakenError:
-                nameless = request.model_copy(update={"name": None})
-                worker = await self._internal.import_worker(self._leader(), nameless)
-        except StaleLeaderError:
-            raise
+                without_name = request.model_copy(update={"name": None})
+                worker = await self._internal.import_worker(self._leader(), without_name)
         except ApiError as error:
             log.warning("instance was not imported", instance_id=request.instance_id, error=str(error))
             return None
@@ -286,7 +285,7 @@ class Importer:
 
 
 def _previous_owner(instance: Instance, worker: Worker | None) -> _PreviousOwner:
-    """One that was launched for a worker is imported only if a worker lost it; else it is a leak, or on its way."""
+    """An instance that was launched for a worker is imported only if a worker lost it; otherwise it is a leak."""
     if worker is None:
         return _PreviousOwner(None, importable=instance.worker_id is None)
     return _PreviousOwner(worker, importable=worker.desired_status is not DesiredStatus.TERMINATED)

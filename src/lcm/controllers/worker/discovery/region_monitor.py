@@ -1,4 +1,4 @@
-"""The watch over one region: what is seen of its workers' instances, and what may be concluded from not seeing them."""
+"""Sweeps a region, observes the instances of its workers, and decides which of them may be marked as lost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from lcm.client.errors import ClientError, StaleLeaderError
+from lcm.client.errors import ClientError
 from lcm.cloud.types import Sweep
 from lcm.controllers.worker.discovery.breaker import NOT_LOST, OTHER_ACCOUNT, RegionBreaker
 from lcm.controllers.worker.discovery.sweep_diff import diff_sweep, is_foreign
@@ -30,42 +30,42 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_NO_INSTANCE = "it has no instance"
-_BREAKER_NOT_READ = "the control plane has not said yet whether the breaker is open"
-_ACCOUNT_CHANGED = "the account changed while the region was looked at"
+_NO_INSTANCE = "the worker has no instance"
+_BREAKER_NOT_READ = "the control plane has not reported yet whether the breaker is open"
+_ACCOUNT_CHANGED = "the AWS account changed during the sweep"
 
 
 class RegionMonitor:
-    """All that is known of a region, for one leader at a time. Moments are of `clock.boottime()`.
+    """Sweeps a region and observes its instances, for one leader at a time. Times are of `clock.boottime()`.
 
-    `settings` gives those that count now; None: they were never read.
+    `settings` returns the current fleet settings, or None if they were never read.
     """
 
     def __init__(
         self,
-        observer: RegionCache,
+        region_cache: RegionCache,
         internal: InternalApi,
         *,
         leader: Callable[[], Leader],
         settings: Callable[[], FleetSettings | None],
     ) -> None:
-        self.observer = observer
-        self.breaker = RegionBreaker(observer.region)
+        self.region_cache = region_cache
+        self.breaker = RegionBreaker(region_cache.region)
         self._internal = internal
         self._leader = leader
         self._settings = settings
-        self._one_at_a_time = asyncio.Lock()
+        self._sweep_lock = asyncio.Lock()
         self._breaker_read = False
         self._scanned_at = float("-inf")
-        self._lost_instances: dict[str, str] = {}  # by worker: which instance the last sweep found lost
+        self._lost_instances: dict[str, str] = {}  # by worker: the instance that the last sweep found lost
 
     @property
     def region(self) -> str:
-        """Its name."""
-        return self.observer.region
+        """The name of the region."""
+        return self.region_cache.region
 
-    def begin(self) -> None:
-        """A new term: what an earlier leader concluded is forgotten, what the cloud showed is not."""
+    def begin_term(self) -> None:
+        """Drop the conclusions of an earlier leader, but not what the cloud returned."""
         self.breaker = RegionBreaker(self.region)
         self._breaker_read = False
         self._scanned_at = float("-inf")
@@ -76,79 +76,77 @@ class RegionMonitor:
     async def sweep(self, workers: Sequence[Worker], *, scan: bool = False, max_age: float = 0.0) -> SweepDiff | None:
         """Compare a sweep that began at most `max_age` ago with all workers of the region that are not TERMINATED.
 
-        None: the region could not be seen as a whole, and nothing follows. A scan counts for the agreement that closes
-        the breaker; two scans never share a sweep. A leader that was overtaken gets `StaleLeaderError`.
+        Returns None if the sweep is incomplete: nothing follows from it. Two scans in a row that agree close the
+        breaker; they never share a sweep. An outdated leader gets `StaleTermError`.
         """
-        async with self._one_at_a_time:
+        async with self._sweep_lock:
             await self._read_breaker()
-            seen = await self._sweep_all(workers, max_age)
-            if not seen.complete or not seen.account_id:
+            sweep = await self._sweep_all(workers, max_age)
+            if not sweep.complete or not sweep.account_id:
                 self._lost_instances = {}
                 self.breaker.sweep_failed(scan=scan)
                 return None
-            found = diff_sweep(self.region, workers, seen, self._is_gone, self.breaker.accepted)
+            diff = diff_sweep(self.region, workers, sweep, self._is_gone, self.breaker.accepted)
             settings = self._settings()
             enabled = None if settings is None else settings.discovery.breaker_enabled
-            scan = scan and seen.began_at > self._scanned_at
+            scan = scan and sweep.began_at > self._scanned_at
             if scan:
-                self._scanned_at = seen.began_at
-            self._lost_instances = {w.id: w.instance_id for w in workers if w.id in found.lost and w.instance_id}
-            self.breaker.evaluate(found, enabled=enabled, scan=scan)
+                self._scanned_at = sweep.began_at
+            self._lost_instances = {w.id: w.instance_id for w in workers if w.id in diff.lost and w.instance_id}
+            self.breaker.evaluate(diff, enabled=enabled, scan=scan)
             await self._report()
-            return found
+            return diff
 
     async def _sweep_all(self, workers: Sequence[Worker], max_age: float) -> Sweep:
-        """A sweep, with those recorded instances that it does not show asked for by id."""
-        sweep = await self.observer.look(max_age)
+        """A sweep, with recorded instances that it does not contain read by id."""
+        sweep = await self.region_cache.sweep(max_age)
         missing = sorted({w.instance_id for w in workers if w.instance_id and w.instance_id not in sweep.instances})
         if not sweep.complete or not missing:
             return sweep
-        # An answer from before the sweep's end would be the same glance again.
-        asked = await self.observer.describe(missing, clock.boottime())
-        complete, trouble = asked.complete, asked.trouble
-        if asked.account_id and asked.account_id != sweep.account_id:
-            complete, trouble = False, _ACCOUNT_CHANGED
-        everything: dict[str, Instance] = {**sweep.instances, **asked.instances}
-        calls = sweep.calls + asked.calls
-        return Sweep(self.region, everything, complete, sweep.began_at, sweep.account_id, trouble, calls)
+        # A response from before the end of the sweep would prove nothing new.
+        by_id = await self.region_cache.describe(missing, clock.boottime())
+        complete, error = by_id.complete, by_id.error
+        if by_id.account_id and by_id.account_id != sweep.account_id:
+            complete, error = False, _ACCOUNT_CHANGED
+        instances: dict[str, Instance] = {**sweep.instances, **by_id.instances}
+        calls = sweep.calls + by_id.calls
+        return Sweep(self.region, instances, complete, sweep.began_at, sweep.account_id, error, calls)
 
     # The breaker
 
     @property
     def breaker_open(self) -> bool:
-        """Whether it is open, or may be: nobody has said yet."""
+        """Whether it is open, or may be because it was not read yet."""
         return self.breaker.is_open or not self._breaker_read
 
     async def _read_breaker(self) -> None:
-        """Read how it stands at the beginning, and as long as it is open: a person may have closed it."""
+        """Read the reported breaker at first, and while it is open: a person may have closed it."""
         if self._breaker_read and not self.breaker.is_open:
             return
         try:
-            known = (await self._internal.fleet()).breakers.get(self.region)
+            reported = (await self._internal.fleet()).breakers.get(self.region)
         except ClientError as error:
             log.warning("cannot read the breaker", region=self.region, error=str(error))
             return
         if self._breaker_read:
-            self.breaker.hear(known)
+            self.breaker.update_reported(reported)
         else:
-            self.breaker.restore(known)
+            self.breaker.restore(reported)
             self._breaker_read = True
 
     async def _report(self) -> None:
-        report = self.breaker.due
+        report = self.breaker.pending_report
         if report is None:
             return
         try:
             state = await self._internal.report_breaker(self._leader(), report)
-        except StaleLeaderError:
-            raise
         except ClientError as error:
             log.warning("cannot report the breaker; trying again", region=self.region, error=str(error))
             return
         log.warning("breaker opened" if report.open else "breaker closed", region=self.region, reason=report.reason)
-        self.breaker.told(report, state.breakers.get(self.region))
+        self.breaker.report_accepted(report, state.breakers.get(self.region))
 
-    def loss(self, worker: Worker) -> tuple[LossVerdict, str]:
+    def loss_verdict(self, worker: Worker) -> tuple[LossVerdict, str]:
         """Whether the worker may be marked as lost now; if not, why."""
         if not self._breaker_read:
             return LossVerdict.UNJUDGED, _BREAKER_NOT_READ
@@ -156,31 +154,31 @@ class RegionMonitor:
             return LossVerdict.BLOCKED, OTHER_ACCOUNT
         verdict = self.breaker.verdict(worker.id)
         if verdict[0] is LossVerdict.ALLOWED and self._lost_instances.get(worker.id) != worker.instance_id:
-            return LossVerdict.UNJUDGED, NOT_LOST  # it was another instance that was found lost
+            return LossVerdict.UNJUDGED, NOT_LOST  # another instance was found lost
         return verdict
 
     # One worker
 
-    def sight(self, worker: Worker, not_before: float) -> InstanceObservation | None:
-        """What looks have shown of a worker's instance; None: none that began then or later has."""
+    def last_observation(self, worker: Worker, not_before: float) -> InstanceObservation | None:
+        """The last read of a worker's instance; None if none began at `not_before` or later."""
         if worker.instance_id is None:
-            return InstanceObservation(Visibility.NO_LOOK, trouble=_NO_INSTANCE)
-        last = self.observer.last_lookup(worker.instance_id)
+            return InstanceObservation(Visibility.NOT_OBSERVED, error=_NO_INSTANCE)
+        last = self.region_cache.last_lookup(worker.instance_id)
         if last is None or last.began_at < not_before:
             return None
-        return self._observation_of(worker, last.instance, last.began_at, self.observer.account_id)
+        return self._observation_of(worker, last.instance, last.began_at, self.region_cache.account_id)
 
-    async def look(self, worker: Worker, not_before: float) -> InstanceObservation:
-        """As `sight`, but where nobody has looked, the instance is asked for, together with those of others."""
-        known = self.sight(worker, not_before)
-        if known is not None:
-            return known
+    async def observe(self, worker: Worker, not_before: float) -> InstanceObservation:
+        """The last observation; if there is none, read the instance, together with those of other callers."""
+        last = self.last_observation(worker, not_before)
+        if last is not None:
+            return last
         assert worker.instance_id is not None
-        look = await self.observer.describe([worker.instance_id], not_before)
-        instance = look.instances.get(worker.instance_id)
-        if instance is None and not look.complete:
-            return InstanceObservation(Visibility.NO_LOOK, trouble=look.trouble, began_at=look.began_at)
-        return self._observation_of(worker, instance, look.began_at, look.account_id)
+        sweep = await self.region_cache.describe([worker.instance_id], not_before)
+        instance = sweep.instances.get(worker.instance_id)
+        if instance is None and not sweep.complete:
+            return InstanceObservation(Visibility.NOT_OBSERVED, error=sweep.error, began_at=sweep.began_at)
+        return self._observation_of(worker, instance, sweep.began_at, sweep.account_id)
 
     def _observation_of(
         self, worker: Worker, instance: Instance | None, began_at: float, account_id: str
@@ -188,13 +186,13 @@ class RegionMonitor:
         if instance is not None:
             return InstanceObservation.of(instance, began_at=began_at, account_id=account_id or None)
         if self._in_other_account(worker):
-            return InstanceObservation(Visibility.NOT_VISIBLE, trouble=OTHER_ACCOUNT, began_at=began_at)
+            return InstanceObservation(Visibility.NOT_VISIBLE, error=OTHER_ACCOUNT, began_at=began_at)
         visibility = Visibility.GONE if self._is_gone(worker) else Visibility.NOT_VISIBLE
         return InstanceObservation(visibility, account_id=account_id or None, began_at=began_at)
 
     def _in_other_account(self, worker: Worker) -> bool:
-        """Whether it belongs to another account than the one we look into: there it may be in the best of health."""
-        account_id = self.observer.account_id
+        """Whether the worker belongs to another account than the one in use, where its instance may be healthy."""
+        account_id = self.region_cache.account_id
         return bool(account_id) and is_foreign(worker, account_id)
 
     def _is_gone(self, worker: Worker) -> bool:
@@ -202,42 +200,42 @@ class RegionMonitor:
             return False
         age = (clock.now() - (worker.instance_since or worker.created_at)).total_seconds()
         now = clock.boottime()
-        return self.observer.is_gone(worker.instance_id, now - age, now)
+        return self.region_cache.is_gone(worker.instance_id, now - age, now)
 
 
 class RegionSweeper:
-    """One loop for each region. `every`: seconds between sweeps that nobody asks for; None: all are asked for."""
+    """One loop per region. `interval` is the time between sweeps that are not requested; None: only requested ones."""
 
     def __init__(
         self,
         regions: Mapping[str, RegionMonitor],
-        known: FleetCache,
+        cache: FleetCache,
         wake: Callable[[str], None],
-        every: float | None,
+        interval: float | None,
     ) -> None:
         self._regions = regions
-        self._known = known
+        self._cache = cache
         self._wake = wake
-        self._every = every
-        self._asked = {region: asyncio.Event() for region in regions}
+        self._interval = interval
+        self._requested = {region: asyncio.Event() for region in regions}
 
-    def ask(self) -> None:
+    def request_sweep(self) -> None:
         """Sweep all regions now."""
-        for event in self._asked.values():
+        for event in self._requested.values():
             event.set()
 
     async def run(self, region: str) -> None:
-        """Sweep one region for ever."""
-        watch, asked = self._regions[region], self._asked[region]
-        await watch.observer.start()
+        """Sweep one region until cancelled."""
+        monitor, requested = self._regions[region], self._requested[region]
+        await monitor.region_cache.start()
         try:
             while True:
-                await wait_for_event(asked, self._every)
-                asked.clear()
-                if self._every is not None:
-                    await self._known.read_fleet()  # nobody lists the workers, which would bring it along
-                review = await watch.sweep(self._known.in_region(region))
-                for worker_id in sorted(review.mismatched if review is not None else ()):
+                await wait_for_event(requested, self._interval)
+                requested.clear()
+                if self._interval is not None:
+                    await self._cache.read_fleet()  # without polling no list of workers reads it
+                diff = await monitor.sweep(self._cache.in_region(region))
+                for worker_id in sorted(diff.mismatched if diff is not None else ()):
                     self._wake(worker_id)
         finally:
-            await watch.observer.stop()
+            await monitor.region_cache.stop()

@@ -1,6 +1,6 @@
-"""What exists: scans of all regions at a slow pace, for instances without a worker and workers without an instance.
+"""Discovery: slow scans of all regions for instances without a worker and workers without an instance.
 
-It decides existence and never correctness: a worker whose instance is merely not as it should be is only woken.
+It decides only whether something exists. A worker whose instance is in the wrong state is woken, nothing more.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from lcm.client.errors import ApiError, ClientError, StaleLeaderError
+from lcm.client.errors import ApiError, ClientError
 from lcm.cloud.errors import CloudError
 from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, INSTANCE_NOT_FOUND
 from lcm.controllers.worker.discovery.importer import DiscoveryCriteria, Importer, ImportResult
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 FIRST_SCAN_AFTER: Final = 5.0
-# Until the settings can be read nothing is marked or imported: that should not last a whole interval.
+# Until the settings are read nothing is marked or imported: that should not last a whole interval.
 SETTINGS_RETRY_SECONDS: Final = 30.0
 _HANDLED_BY_PASSES: Final = (WorkerStatus.PENDING, WorkerStatus.PROVISIONING, WorkerStatus.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryDependencies:
-    """What discovery works with. `settings` gives None as long as they were never read."""
+    """What discovery works with. `settings` returns None until they were read once."""
 
     cloud: CloudProviderSPI
     probe: CmlProbe
@@ -62,148 +62,140 @@ class DiscoveryDependencies:
 
 
 class Discovery:
-    """Scans, and what follows from them. Run it as long as this process leads."""
+    """Scans the regions and acts on the results. Runs as long as this process leads."""
 
     def __init__(
         self,
-        around: DiscoveryDependencies,
-        watches: Mapping[str, RegionMonitor],
-        *,
-        on_stale: Callable[[], None] | None = None,
+        deps: DiscoveryDependencies,
+        monitors: Mapping[str, RegionMonitor],
     ) -> None:
-        self._around = around
-        self._watches = dict(watches)
-        self._on_stale = on_stale
+        self._deps = deps
+        self._monitors = dict(monitors)
         self._importers = {
             region: Importer(
                 region,
-                around.internal,
-                around.probe,
-                leader=around.leader,
-                installation=around.installation,
-                private_addresses=around.private_addresses,
+                deps.internal,
+                deps.probe,
+                leader=deps.leader,
+                installation=deps.installation,
+                private_addresses=deps.private_addresses,
             )
-            for region in watches
+            for region in monitors
         }
         self.leaks = LeakedInstances(
-            around.cloud,
-            around.internal,
-            leader=around.leader,
-            installation=around.installation,
-            effect=around.effect,
+            deps.cloud,
+            deps.internal,
+            leader=deps.leader,
+            installation=deps.installation,
+            effect=deps.effect,
         )
         self.scans_count = 0
         self.imported_count = 0
         self.orphans_terminated_count = 0
         self.last_scan_at: datetime | None = None
-        self.trouble: dict[str, str] = {}  # regions whose last scan failed, and why
+        self.errors: dict[str, str] = {}  # by region: why its last scan failed
 
-    def figures(self) -> dict[str, Any]:
-        """For people who look at the controller."""
+    def stats(self) -> dict[str, Any]:
+        """For the admin API."""
         return {
             "scans_count": self.scans_count,
             "imported_count": self.imported_count,
             "orphans_terminated_count": self.orphans_terminated_count,
             "leaked_instances": len(self.leaks.current),
             "last_scan_at": None if self.last_scan_at is None else self.last_scan_at.isoformat(),
-            "trouble": dict(sorted(self.trouble.items())),
+            "trouble": dict(sorted(self.errors.items())),
         }
 
     async def run(self) -> None:
-        """Scan for ever, the first time soon after leadership was won. A leader that was overtaken ends it."""
-        self.leaks.begin()
+        """Scan until cancelled, first soon after leadership was won. An outdated leader gets `StaleTermError`."""
+        self.leaks.begin_term()
         pause = FIRST_SCAN_AFTER
-        try:
-            while True:
-                await asyncio.sleep(pause)
-                began = clock.boottime()
-                await self.scan()
-                pause = max(0.0, self._interval() - (clock.boottime() - began))
-        except StaleLeaderError:
-            if self._on_stale is None:
-                raise
-            self._on_stale()
+        while True:
+            await asyncio.sleep(pause)
+            began = clock.boottime()
+            await self.scan()
+            pause = max(0.0, self._interval() - (clock.boottime() - began))
 
     def _interval(self) -> float:
-        settings = self._around.settings()
+        settings = self._deps.settings()
         return SETTINGS_RETRY_SECONDS if settings is None else settings.discovery.discovery_interval
 
     async def scan(self) -> None:
-        """All regions, side by side; trouble in one is not the others'."""
-        regions = sorted(self._watches)
+        """Scan all regions in parallel; an error in one does not affect the others."""
+        regions = sorted(self._monitors)
         outcomes = await asyncio.gather(*(self._scan_region(region) for region in regions), return_exceptions=True)
         for region, outcome in zip(regions, outcomes, strict=True):
-            if isinstance(outcome, ClientError | CloudError) and not isinstance(outcome, StaleLeaderError):
-                self._note(region, str(outcome) or type(outcome).__name__)
+            if isinstance(outcome, ClientError | CloudError):
+                self._record_error(region, str(outcome) or type(outcome).__name__)
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                self._note(region, outcome)
+                self._record_error(region, outcome)
         self.scans_count += 1
         self.last_scan_at = clock.now()
 
-    def _note(self, region: str, trouble: str) -> None:
-        if trouble and region not in self.trouble:
-            log.warning("discovery failed in a region; trying again", region=region, error=trouble)
-        self.trouble.pop(region, None)
-        if trouble:
-            self.trouble[region] = trouble
+    def _record_error(self, region: str, error: str) -> None:
+        if error and region not in self.errors:
+            log.warning("discovery failed in a region; trying again", region=region, error=error)
+        self.errors.pop(region, None)
+        if error:
+            self.errors[region] = error
 
     async def _scan_region(self, region: str) -> str:
-        """One scan; the answer is what kept it from being one."""
-        watch, settings = self._watches[region], self._around.settings()
-        criteria = await self._criteria(watch, settings)
+        """Scan one region. Returns why it could not be scanned; empty on success."""
+        monitor, settings = self._monitors[region], self._deps.settings()
+        criteria = await self._criteria(monitor, settings)
         workers = await self._workers(region)
-        review = await watch.sweep(workers, scan=True)
-        if review is None:
-            return "the region could not be seen as a whole"
+        diff = await monitor.sweep(workers, scan=True)
+        if diff is None:
+            return "the sweep of the region was incomplete"
         marked: set[str] = set()
         imports = ImportResult()
         try:
-            fleet = await self._around.internal.fleet()
+            fleet = await self._deps.internal.fleet()
             if (
                 settings is not None
                 and settings.discovery.worker_discovery_enabled
-                and not _wrong_account(watch, review)
+                and not _wrong_account(monitor, diff)
             ):
-                imports = await self._importers[region].take_in(review.sweep, workers, criteria)
+                imports = await self._importers[region].import_from(diff.sweep, workers, criteria)
                 self.imported_count += len(imports.imported)
-                marked = await self._mark_orphans(watch, review, workers, fleet)
-            await self._look_for_leaks(watch, review, workers, imports, settings, fleet)
+                marked = await self._mark_orphans(monitor, diff, workers, fleet)
+            await self._find_leaked_instances(monitor, diff, workers, imports, settings, fleet)
         finally:
-            # Whatever failed above, their own passes go on.
-            for worker_id in sorted(review.mismatched - marked):
-                self._around.wake(worker_id)
+            # Whatever failed above, the passes of these workers continue.
+            for worker_id in sorted(diff.mismatched - marked):
+                self._deps.wake(worker_id)
         return ""
 
     async def _workers(self, region: str) -> list[Worker]:
-        listing = self._around.internal.workers(aws_region=[region], exclude_statuses=[WorkerStatus.TERMINATED])
+        listing = self._deps.internal.workers(aws_region=[region], exclude_statuses=[WorkerStatus.TERMINATED])
         return [worker async for worker in listing]
 
-    async def _criteria(self, watch: RegionMonitor, settings: FleetSettings | None) -> DiscoveryCriteria:
-        """By what to find instances; from now on all sweeps of the region ask for that."""
-        told = DiscoverySettings() if settings is None else settings.discovery
+    async def _criteria(self, monitor: RegionMonitor, settings: FleetSettings | None) -> DiscoveryCriteria:
+        """The criteria for instances to import; all later sweeps of the region select by them."""
+        discovery = DiscoverySettings() if settings is None else settings.discovery
         image_ids: Sequence[str] = ()
-        if told.worker_discovery_enabled and told.worker_discovery_ami_filter:
+        if discovery.worker_discovery_enabled and discovery.worker_discovery_ami_filter:
             try:
-                images = await self._around.cloud.find_images(
-                    watch.region, told.worker_discovery_ami_filter, self._around.ami_owners
+                images = await self._deps.cloud.find_images(
+                    monitor.region, discovery.worker_discovery_ami_filter, self._deps.ami_owners
                 )
                 image_ids = [image.id for image in images]
             except CloudError as error:
-                log.warning("cannot look up images for discovery", region=watch.region, error=str(error))
-                image_ids = watch.observer.selection.image_ids
-        criteria = DiscoveryCriteria.of(told, image_ids)
-        watch.observer.selection = criteria.selection
+                log.warning("images for discovery cannot be listed", region=monitor.region, error=str(error))
+                image_ids = monitor.region_cache.selection.image_ids
+        criteria = DiscoveryCriteria.of(discovery, image_ids)
+        monitor.region_cache.selection = criteria.selection
         return criteria
 
     async def _mark_orphans(
-        self, watch: RegionMonitor, review: SweepDiff, workers: Sequence[Worker], fleet: FleetState
+        self, monitor: RegionMonitor, diff: SweepDiff, workers: Sequence[Worker], fleet: FleetState
     ) -> set[str]:
-        """Write down as TERMINATED whose instance cannot be found any more (ADR-014)."""
+        """Mark workers as TERMINATED whose instance cannot be found any more (ADR-014)."""
         marked: set[str] = set()
         for worker in workers:
-            if worker.id not in review.absent or not self._may_be_marked(watch, worker, fleet):
+            if worker.id not in diff.absent or not self._may_be_marked(monitor, worker, fleet):
                 continue
             write = WorkerStatusUpdate(
                 status=WorkerStatus.TERMINATED,
@@ -213,45 +205,43 @@ class Discovery:
                 terminated_reason=INSTANCE_NOT_FOUND,
             )
             try:
-                await self._around.internal.write_status(self._around.leader(), worker.id, write)
-            except StaleLeaderError:
-                raise
+                await self._deps.internal.write_status(self._deps.leader(), worker.id, write)
             except ApiError as error:
-                # Somebody else was faster, or it has become something else: the next scan sees it as it is then.
+                # The worker was changed meanwhile: the next scan reads it again.
                 log.info("orphan left for the next scan", worker=worker.id, error=str(error))
                 continue
             marked.add(worker.id)
             self.orphans_terminated_count += 1
-            log.warning("worker lost", worker=worker.id, instance_id=worker.instance_id, region=watch.region)
+            log.warning("worker lost", worker=worker.id, instance_id=worker.instance_id, region=monitor.region)
         return marked
 
-    def _may_be_marked(self, watch: RegionMonitor, worker: Worker, fleet: FleetState) -> bool:
+    def _may_be_marked(self, monitor: RegionMonitor, worker: Worker, fleet: FleetState) -> bool:
         if worker.status in _HANDLED_BY_PASSES or worker.lost_instance_policy is LostInstancePolicy.REPLACE:
             return False
         now = clock.now()
         if any(hold is not None and hold.active(now) for hold in (fleet.hold, worker.hold)):
             return False
-        return watch.loss(worker)[0] is LossVerdict.ALLOWED
+        return monitor.loss_verdict(worker)[0] is LossVerdict.ALLOWED
 
-    async def _look_for_leaks(
+    async def _find_leaked_instances(
         self,
-        watch: RegionMonitor,
-        review: SweepDiff,
+        monitor: RegionMonitor,
+        diff: SweepDiff,
         workers: Sequence[Worker],
         imports: ImportResult,
         settings: FleetSettings | None,
         fleet: FleetState,
     ) -> None:
         enabled_by_setting = settings is not None and settings.discovery.terminate_leaked_instances
-        await self.leaks.take_in(
-            review.sweep,
+        await self.leaks.process_scan(
+            diff.sweep,
             workers,
-            TerminationPermission(enabled_by_setting, watch.breaker_open, fleet),
-            spared=imports.imported.keys() | imports.waiting,
-            disowned=imports.declined,
+            TerminationPermission(enabled_by_setting, monitor.breaker_open, fleet),
+            excluded=imports.imported.keys() | imports.waiting,
+            of_terminated_workers=imports.declined,
         )
 
 
-def _wrong_account(watch: RegionMonitor, review: SweepDiff) -> bool:
-    """Whether we look into another account than the records', and no person has said yet that this is meant."""
-    return bool(review.foreign) and watch.breaker_open
+def _wrong_account(monitor: RegionMonitor, diff: SweepDiff) -> bool:
+    """Whether the records belong to another account than the one in use, and no person has accepted that yet."""
+    return bool(diff.foreign) and monitor.breaker_open

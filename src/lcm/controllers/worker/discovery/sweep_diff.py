@@ -1,7 +1,7 @@
-"""A sweep compared with all records of its region: whom it contradicts, and who would be lost by it.
+"""Compares a sweep with all records of its region: which workers differ, and which would be lost.
 
-Everything is counted before anything is written: one worker that is missing may be lost, a whole region that is missing
-is a mistake of the one who looks.
+Everything is counted before anything is written: one missing worker may be lost, but a whole missing region is an error
+of the sweep.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lcm.cloud.types import InstanceState
-from lcm.model.worker.status import DesiredStatus, WorkerStatus
+from lcm.model.worker.status import STATUSES, DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,37 +21,26 @@ if TYPE_CHECKING:
 MAX_LOST_AT_ONCE: Final = 3
 LOST_DIVISOR: Final = 5
 
-# The state of an instance that gives its worker nothing to do: as it should be, or on its way there.
-_EXPECTED_STATES: Final = {
-    WorkerStatus.PROVISIONING: InstanceState.PENDING,
-    WorkerStatus.STARTING: InstanceState.PENDING,
-    WorkerStatus.RUNNING: InstanceState.RUNNING,
-    WorkerStatus.DRAINING: InstanceState.RUNNING,
-    WorkerStatus.STOPPING: InstanceState.STOPPING,
-    WorkerStatus.STOPPED: InstanceState.STOPPED,
-    WorkerStatus.TERMINATING: InstanceState.SHUTTING_DOWN,
-    WorkerStatus.UNKNOWN: InstanceState.UNKNOWN,
-}
 _NEVER_LOST: Final = (WorkerStatus.PENDING, WorkerStatus.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepDiff:
-    """What a complete sweep says about the records of its region. Sets are of worker ids."""
+    """The result of a complete sweep for the records of its region. The sets contain worker ids."""
 
     region: str
     sweep: Sweep
     workers: int
     mismatched: frozenset[str]
     lost: frozenset[str]
-    absent: frozenset[str]  # those of the lost that EC2 shows no more, not even as terminated
+    absent: frozenset[str]  # the lost workers whose instance EC2 no longer lists, not even as terminated
     foreign: frozenset[str]
     none_visible: bool
     too_many: bool
 
     @property
     def loss_limit(self) -> float:
-        """How many may be lost at once without anybody being asked."""
+        """How many may be lost at once without confirmation."""
         return loss_limit(self.workers)
 
 
@@ -62,9 +51,9 @@ def diff_sweep(
     gone: Callable[[Worker], bool],
     accepted: frozenset[str] = frozenset(),
 ) -> SweepDiff:
-    """Compare all workers of a region that are not TERMINATED with a sweep that shows all that can be found of them."""
+    """Compare all workers of a region that are not TERMINATED with a complete sweep."""
     if not sweep.complete:
-        raise ValueError("an incomplete sweep says nothing about what it does not show")
+        raise ValueError("an incomplete sweep proves nothing about what is missing from it")
     ours = [
         worker for worker in workers if worker.aws_region == region and worker.status is not WorkerStatus.TERMINATED
     ]
@@ -86,12 +75,12 @@ def diff_sweep(
 
 
 def loss_limit(workers: int) -> float:
-    """How many of so many may be lost at once: three, or one of five."""
+    """How many of the workers may be lost at once: three, or one in five."""
     return max(MAX_LOST_AT_ONCE, workers / LOST_DIVISOR)
 
 
 def is_foreign(worker: Worker, account_id: str) -> bool:
-    """Whether it is recorded under another account than this one, in which its absence proves nothing."""
+    """Whether the worker is recorded under another account, so that its absence from this one proves nothing."""
     return worker.aws_account_id is not None and worker.aws_account_id != account_id
 
 
@@ -108,8 +97,8 @@ def _has_ended(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> 
 
 def _matches_record(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> bool:
     if worker.status is WorkerStatus.FAILED:
-        # It waits for a person, whatever its instance does meanwhile; only an end is written down.
+        # It waits for a person, whatever its instance does; only the end of the instance is recorded.
         return not _has_ended(worker, sweep, gone)
-    expected = _EXPECTED_STATES.get(worker.status)
+    expected = STATUSES[worker.status].instance_state
     instance = sweep.instances.get(worker.instance_id or "")
-    return expected is None or (instance is not None and instance.state is expected)
+    return expected is None or (instance is not None and instance.state.value == expected)

@@ -1,54 +1,59 @@
-"""Gathering figures of all workers in rounds: the cloud's in batches, CML's one by one, spread over time.
+"""Collects metrics of all workers in rounds: from the cloud in batches, from CML one by one, spread over time.
 
-The two sources do not wait for each other, nor a worker for another: what is there when a round ends is written, and
-what comes later goes with the next round.
+The two sources do not wait for each other, and no worker waits for another: what has arrived when a round ends is
+written, and what arrives later goes into the next round.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from pydantic import ValidationError
 
-from lcm.client.errors import InvalidRequestError, StaleLeaderError
-from lcm.controllers.worker.metrics.samples import CmlReading, build_sample
+from lcm.client.errors import InvalidRequestError
 from lcm.core import clock
 from lcm.core.controller.leader_election import StaleTermError
-from lcm.core.failure_log import FailureLog
 from lcm.core.hosting import cancel_and_wait
+from lcm.core.logs import FailureLog
+from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.requests import MetricsBatch
-from lcm.model.worker.status import LicenseStatus, WorkerStatus
+from lcm.model.worker.status import CML_STATUSES, LicenseStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime
 
     from lcm.cloud.spi import MetricsSPI
     from lcm.cloud.types import InstanceMetrics
+    from lcm.cml.types import SystemStats
     from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
-    from lcm.model.worker.metrics import BatchResult, MetricsSample
+    from lcm.controllers.worker.observe.observation import CmlObservation
+    from lcm.model.worker.metrics import BatchResult
     from lcm.model.worker.record import Worker
+
 
 log = structlog.get_logger(__name__)
 
 MAX_BATCH: Final = 500
 LICENSE_REFRESH_SECONDS: Final = 300.0
-MAX_CONCURRENT_QUERIES: Final = 40  # fewer than may ask CML at once, so that passes find a place
-MEASURED_STATUSES: Final = (WorkerStatus.RUNNING, WorkerStatus.DRAINING)
+MAX_CONCURRENT_QUERIES: Final = 40  # fewer than CmlMonitor allows, so that reconcile passes find a free slot
 
-_SPREAD_FRACTION: Final = 0.5  # the part of a round over which CML servers are asked
-_ROUND_FRACTION: Final = 0.6  # the part after which nobody is waited for
+_SPREAD_FRACTION: Final = 0.5  # the part of a round over which CML queries are spread
+_ROUND_FRACTION: Final = 0.6  # the part after which a round no longer waits
 _NO_WORKERS_SECONDS: Final = 5.0
 
 
 class MetricsCollector:
-    """Collects and writes for as long as `run` runs. `on_stale` hears when a newer leader has written."""
+    """Collects and writes for as long as `run` runs. `on_stale` is called when a newer leader has written."""
 
     def __init__(
         self,
         metrics: MetricsSPI,
-        watch: CmlMonitor,
+        cml_monitor: CmlMonitor,
         write: Callable[[MetricsBatch], Awaitable[BatchResult]],
         workers: Callable[[], Mapping[str, Worker]],
         interval: float,
@@ -56,75 +61,65 @@ class MetricsCollector:
         on_stale: Callable[[StaleTermError], None],
         max_concurrent: int = MAX_CONCURRENT_QUERIES,
     ) -> None:
-        self.collected = 0  # samples that the control plane has kept
+        self.collected = 0  # samples that the control plane has stored
         self.rounds = 0
         self._metrics = metrics
-        self._watch = watch
+        self._cml_monitor = cml_monitor
         self._write = write
         self._workers = workers
         self._interval = interval
         self._on_stale = on_stale
-        self._lookers = max_concurrent
-        self._troubles = FailureLog()
-        self._latest: dict[str, MetricsSample] = {}
+        self._max_concurrent = max_concurrent
+        self._failures = FailureLog()
         self._begin()
 
     def _begin(self) -> None:
         self._queue: asyncio.Queue[tuple[float, str]] = asyncio.Queue()
         self._regions: dict[str, asyncio.Task[None]] = {}
-        self._pending: set[str] = set()  # workers whose CML is to be asked, and regions, until they are done
+        self._pending: set[str] = set()  # workers and regions whose queries are not finished
         self._all_received = asyncio.Event()
-        self._figures: dict[str, InstanceMetrics] = {}  # by instance, since the last round
-        self._sights: dict[str, CmlReading] = {}  # by worker, likewise
-
-    def latest(self, worker_id: str) -> MetricsSample | None:
-        """The newest figures of a worker, written or not."""
-        return self._latest.get(worker_id)
+        self._instance_metrics: dict[str, InstanceMetrics] = {}  # by instance, since the last round
+        self._readings: dict[str, CmlReading] = {}  # by worker, likewise
 
     async def run(self) -> None:
-        """Collect for ever. Returns only when the control plane knows a newer leader."""
+        """Collect until the control plane reports a newer leader."""
         loop = asyncio.get_running_loop()
         self._begin()
-        max_concurrent = [
-            asyncio.create_task(self._query_loop(), name=f"metrics-look-{n}") for n in range(self._lookers)
+        loops = [
+            asyncio.create_task(self._query_loop(), name=f"metrics-query-{n}") for n in range(self._max_concurrent)
         ]
         try:
             while True:
                 began = loop.time()
-                # A new leader begins to collect before it has listed its workers.
+                # A new leader starts to collect before it has listed its workers.
                 pause = self._interval if await self._round(began) else min(self._interval, _NO_WORKERS_SECONDS)
                 await asyncio.sleep(max(0.0, began + pause - loop.time()))
         except StaleTermError as refusal:
             self._on_stale(refusal)
         finally:
-            await cancel_and_wait([*max_concurrent, *self._regions.values()])
+            await cancel_and_wait([*loops, *self._regions.values()])
 
     async def _round(self, began: float) -> bool:
-        """Says whether there was anybody to measure."""
-        self._forget_others()
+        """Return whether there was a worker to measure."""
         measured = self._measured()
         if not measured:
             return False
-        self._ask_regions(measured)
-        self._ask_servers(measured, began)
-        del measured  # until all have answered there will be newer records
+        self._query_regions(measured)
+        self._queue_servers(measured, began)
+        del measured  # there will be newer records when all have responded
         self._all_received.clear()
         try:
             async with asyncio.timeout(self._interval * _ROUND_FRACTION):
                 await self._all_received.wait()
         except TimeoutError:
-            log.debug("not all figures are here", missing=len(self._pending))
+            log.debug("round ended before all metrics arrived", missing=len(self._pending))
         await self._write_all(self._measured())
         self.rounds += 1
         return True
 
     def _measured(self) -> list[Worker]:
-        """The workers to measure, as they are now. They are not kept: a fleet's records fill most of the memory."""
+        """The current workers to measure. They are not kept: the records of a fleet fill most of the memory."""
         return [worker for worker in self._workers().values() if _is_measured(worker)]
-
-    def _forget_others(self) -> None:
-        for gone in self._latest.keys() - self._workers().keys():
-            del self._latest[gone]
 
     def _mark_received(self, key: str) -> None:
         self._pending.discard(key)
@@ -133,7 +128,7 @@ class MetricsCollector:
 
     # The cloud
 
-    def _ask_regions(self, measured: Sequence[Worker]) -> None:
+    def _query_regions(self, measured: Sequence[Worker]) -> None:
         instances: dict[str, list[str]] = {}
         for worker in measured:
             if worker.instance_id is not None:
@@ -141,23 +136,23 @@ class MetricsCollector:
         for region, ids in instances.items():
             if region not in self._pending:
                 self._pending.add(region)
-                self._regions[region] = asyncio.create_task(self._ask_region(region, ids), name=f"metrics:{region}")
+                self._regions[region] = asyncio.create_task(self._query_region(region, ids), name=f"metrics:{region}")
 
-    async def _ask_region(self, region: str, ids: list[str]) -> None:
-        what = f"figures of instances in {region}"
+    async def _query_region(self, region: str, ids: list[str]) -> None:
+        what = f"metrics of instances in {region}"
         try:
-            self._figures.update(await self._metrics.get_instance_metrics(region, ids))
-            self._troubles.note(what, None)
+            self._instance_metrics.update(await self._metrics.get_instance_metrics(region, ids))
+            self._failures.note(what, None)
         except Exception as error:  # noqa: BLE001 - a source may fail in any way; the others go on
-            self._troubles.note(what, error)
+            self._failures.note(what, error)
         finally:
             self._regions.pop(region, None)
             self._mark_received(region)
 
     # CML
 
-    def _ask_servers(self, measured: Sequence[Worker], began: float) -> None:
-        """Queue those that are not queued or asked already; who was late in the last round stays ahead."""
+    def _queue_servers(self, measured: Sequence[Worker], began: float) -> None:
+        """Queue the workers that are not queued or being queried; those left over from the last round stay ahead."""
         waiting = [worker.id for worker in measured if worker.id not in self._pending]
         pace = self._interval * _SPREAD_FRACTION / max(1, len(waiting))
         for place, worker_id in enumerate(waiting):
@@ -170,23 +165,25 @@ class MetricsCollector:
             due, worker_id = await self._queue.get()
             try:
                 await asyncio.sleep(max(0.0, due - loop.time()))
-                await self._look(worker_id)
+                await self._query(worker_id)
             finally:
                 self._mark_received(worker_id)
 
-    async def _look(self, worker_id: str) -> None:
-        worker = self._workers().get(worker_id)  # as it is now: nobody is asked under an address of yesterday
+    async def _query(self, worker_id: str) -> None:
+        worker = self._workers().get(worker_id)  # the current record: an old one may have an outdated address
         if worker is None or not _is_measured(worker):
             return
         try:
-            sight = await self._watch.look(worker, max_age=self._interval / 2, licence=self._licence_due(worker))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it concerns one worker
-            self._troubles.note("looking at a worker's CML", error)
+            observation = await self._cml_monitor.query(
+                worker, max_age=self._interval / 2, with_license=self._license_due(worker)
+            )
+        except Exception as error:  # noqa: BLE001 - it concerns one worker only
+            self._failures.note("querying a worker's CML", error)
             return
-        self._sights[worker_id] = CmlReading(worker.instance_id, sight, self._watch.stats(worker))
+        self._readings[worker_id] = CmlReading(worker.instance_id, observation, self._cml_monitor.stats(worker))
 
-    def _licence_due(self, worker: Worker) -> bool:
-        age = self._watch.license_age(worker)
+    def _license_due(self, worker: Worker) -> bool:
+        age = self._cml_monitor.license_age(worker)
         unregistered = worker.has_license_token and worker.license_status is not LicenseStatus.REGISTERED
         return (
             age is None or age > LICENSE_REFRESH_SECONDS or unregistered or worker.pending_license_operation is not None
@@ -195,43 +192,108 @@ class MetricsCollector:
     # Writing
 
     async def _write_all(self, measured: Sequence[Worker]) -> None:
-        """In batches, made one by one: thousands at once would hold up the event loop."""
-        figures, self._figures = self._figures, {}
-        sights, self._sights = self._sights, {}
+        """Write in batches, built one by one: thousands at once would block the event loop."""
+        metrics, self._instance_metrics = self._instance_metrics, {}
+        readings, self._readings = self._readings, {}
         writing = True
         for begin in range(0, len(measured), MAX_BATCH):
             some = measured[begin : begin + MAX_BATCH]
-            batch = [sample for worker in some if (sample := self._sample(worker, figures, sights)) is not None]
+            batch = [sample for worker in some if (sample := self._sample(worker, metrics, readings)) is not None]
             if batch and writing:
                 writing = await self._write_batch(batch)
             else:
                 await asyncio.sleep(0)
 
     def _sample(
-        self, worker: Worker, figures: dict[str, InstanceMetrics], sights: dict[str, CmlReading]
+        self, worker: Worker, metrics: dict[str, InstanceMetrics], readings: dict[str, CmlReading]
     ) -> MetricsSample | None:
         try:
-            sample = build_sample(worker, clock.now(), figures.get(worker.instance_id or ""), sights.get(worker.id))
+            return build_sample(worker, clock.now(), metrics.get(worker.instance_id or ""), readings.get(worker.id))
         except ValidationError as error:
-            self._troubles.note("putting a worker's figures together", error)
+            self._failures.note("building a worker's sample", error)
             return None
-        if sample is not None:
-            self._latest[worker.id] = sample
-        return sample
 
     async def _write_batch(self, batch: Sequence[MetricsSample]) -> bool:
-        """Says whether to go on with others: one batch may be refused, but a server that is away is not asked again."""
+        """Return whether to continue: after a rejected batch yes, but not with an unreachable control plane."""
         try:
             result = await self._write(MetricsBatch(items=tuple(batch)))
-        except (StaleLeaderError, StaleTermError) as error:
-            raise StaleTermError(str(error)) from error
-        except Exception as error:  # noqa: BLE001 - the next round brings newer figures
-            self._troubles.note("writing figures", error)
+        except StaleTermError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the next round has newer metrics
+            self._failures.note("writing metrics", error)
             return isinstance(error, InvalidRequestError)
         self.collected += result.kept
-        self._troubles.note("writing figures", None)
+        self._failures.note("writing metrics", None)
         return True
 
 
 def _is_measured(worker: Worker) -> bool:
-    return worker.instance_id is not None and worker.status in MEASURED_STATUSES
+    return worker.instance_id is not None and worker.status in CML_STATUSES
+
+
+_MAX_COUNT: Final = 2**53
+_PERCENT_FIELDS: Final = ("cpu_utilization", "memory_utilization", "disk_utilization")
+_AMOUNT_FIELDS: Final = ("network_in", "network_out", "disk_read", "disk_write")
+
+
+@dataclass(frozen=True, slots=True)
+class CmlReading:
+    """What a query of an instance's CML returned."""
+
+    instance_id: str | None
+    observation: CmlObservation
+    stats: SystemStats | None
+
+
+def build_sample(
+    worker: Worker, at: datetime, cloud: InstanceMetrics | None, reading: CmlReading | None
+) -> MetricsSample | None:
+    """A sample of the known values; None if there are none. Values of another instance do not count."""
+    metrics = {} if cloud is None else _cloud_fields(cloud)
+    if reading is not None and reading.instance_id == worker.instance_id and _has_responded(reading.observation):
+        metrics |= _cml_fields(reading.observation, reading.stats)
+    values = {name: value for name, value in metrics.items() if value is not None}
+    if not values or worker.instance_id is None:
+        return None
+    return MetricsSample(worker_id=worker.id, instance_id=worker.instance_id, collected_at=at, **values)
+
+
+def _has_responded(cml: CmlObservation) -> bool:
+    """Whether the server responded. The version survives a failed query, but is not new then."""
+    return cml.ready is True or (cml.ready is False and not cml.error)
+
+
+def _cloud_fields(cloud: InstanceMetrics) -> dict[str, Any]:
+    percentages = {name: _clamp(getattr(cloud, name), 100.0) for name in _PERCENT_FIELDS}
+    return percentages | {name: _clamp(getattr(cloud, name), math.inf) for name in _AMOUNT_FIELDS}
+
+
+def _cml_fields(cml: CmlObservation, stats: SystemStats | None) -> dict[str, Any]:
+    return {
+        "labs_count": _clamp_count(cml.labs),
+        "nodes_count": _clamp_count(cml.nodes),
+        "running_nodes": _clamp_count(cml.running_nodes),
+        "system_info": _system_info(cml, stats),
+        "cml_version": cml.version,
+    }
+
+
+def _system_info(cml: CmlObservation, stats: SystemStats | None) -> dict[str, Any]:
+    system: dict[str, Any] = {"ready": cml.ready}
+    if stats is not None:
+        system |= {"cpu_count": _clamp_count(stats.cpu_count), "cpu_percent": _clamp(stats.cpu_percent, 100.0)}
+        for name, usage in (("memory", stats.memory), ("disk", stats.disk)):
+            if usage is not None:
+                system |= {f"{name}_used": _clamp_count(usage.used), f"{name}_total": _clamp_count(usage.total)}
+    return {name: value for name, value in system.items() if value is not None}
+
+
+def _clamp(value: float | None, maximum: float) -> float | None:
+    """A percentage slightly above 100 comes from rounding and counts as 100; what is not finite is unknown."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(min(max(value, 0.0), maximum))
+
+
+def _clamp_count(value: int | None) -> int | None:
+    return None if value is None else min(max(value, 0), _MAX_COUNT)

@@ -1,4 +1,4 @@
-"""What a worker controller counts: for people at /admin/stats, for Prometheus under the same names."""
+"""Metrics of the worker controller: its counters, metrics of single workers, and metrics for alerts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ METRIC_PREFIX = "lcm_worker_controller"
 
 @dataclass(slots=True)
 class Counters:
-    """Since the process began; `running_worker_count` is of the last list."""
+    """Counted since the process started, also shown at /admin/stats; `running_worker_count` is of the last list."""
 
     provisioned_count: int = 0
     started_count: int = 0
@@ -51,19 +51,19 @@ class Counters:
     orphans_terminated_count: int = 0
 
     def as_dict(self) -> dict[str, int]:
-        """By name."""
+        """The counters by name."""
         return asdict(self)
 
 
 _WORKER_ID: Final = "worker_id"
 _DURATION: Final = "worker_reconciliation_duration_seconds"
-# Few: each is a series for each worker.
+# Few buckets: each is a series for each worker.
 _BUCKETS: Final = (0.01, 0.1, 1.0, 10.0, 60.0)
 _BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
 
 
 class _DurationHistogram:
-    """How often passes over one worker took how long."""
+    """The durations of passes over one worker."""
 
     __slots__ = ("counts", "total")
 
@@ -77,13 +77,16 @@ class _DurationHistogram:
 
 
 class PerWorkerMetrics(Collector):
-    """Duration of passes, drift, the state of instances and the tier of licences, by worker."""
+    """Duration of passes, drift, instance state and license tier, by worker. A terminated worker's series are removed.
+
+    The values are plain numbers and are formatted at each scrape: a large fleet has thousands of them.
+    """
 
     def __init__(self) -> None:
         self._durations: dict[str, _DurationHistogram] = {}
         self._drifts: dict[str, dict[str, int]] = {}  # by worker: how often each kind was found
         self._states: dict[str, str] = {}
-        self._tiers: dict[str, tuple[str, bool]] = {}  # by worker: which, and whether it is registered
+        self._tiers: dict[str, tuple[str, bool]] = {}  # by worker: the tier, and whether it is registered
 
     def passed(self, worker_id: str, seconds: float) -> None:
         """A pass ended."""
@@ -92,35 +95,35 @@ class PerWorkerMetrics(Collector):
             durations = self._durations[worker_id] = _DurationHistogram()
         durations.add(seconds)
 
-    def seen(self, worker: Worker, seen: Observation) -> None:
-        """What a pass has found."""
-        if worker.instance_id is not None and seen.sight.state is not None:
-            self._states[worker.id] = seen.sight.state.value
-        if seen.cml.product or seen.cml.license is not None:
-            registered = seen.cml.license is not None and seen.cml.license.phase.value == "registered"
-            self._tiers[worker.id] = (seen.cml.product or "unknown", registered)
+    def observed(self, worker: Worker, observation: Observation) -> None:
+        """A pass has observed the worker."""
+        if worker.instance_id is not None and observation.instance.state is not None:
+            self._states[worker.id] = observation.instance.state.value
+        if observation.cml.product or observation.cml.license is not None:
+            registered = observation.cml.license is not None and observation.cml.license.phase.value == "registered"
+            self._tiers[worker.id] = (observation.cml.product or "unknown", registered)
 
     def drifted(self, worker_id: str, kind: str) -> None:
         """Drift was found."""
-        found = self._drifts.setdefault(worker_id, {})
-        found[kind] = found.get(kind, 0) + 1
+        counts = self._drifts.setdefault(worker_id, {})
+        counts[kind] = counts.get(kind, 0) + 1
 
     def keep_only(self, worker_ids: Iterable[str]) -> None:
-        """Remove the series of all others."""
-        kept = set(worker_ids)
+        """Remove the series of all other workers."""
+        present = set(worker_ids)
         for series in (self._durations, self._drifts, self._states, self._tiers):
-            for worker_id in series.keys() - kept:
+            for worker_id in series.keys() - present:
                 del series[worker_id]
 
     def collect(self) -> Iterator[Metric]:
-        """All series as they are now."""
+        """All current series."""
         durations, drift, state, tier = self.describe()
         for worker_id, spent in self._durations.items():
             durations.samples += _histogram_samples(worker_id, spent)
         drift.samples += [
             Sample("worker_drift_detected_total", {_WORKER_ID: worker_id, "drift_type": kind}, count)
-            for worker_id, found in self._drifts.items()
-            for kind, count in found.items()
+            for worker_id, counts in self._drifts.items()
+            for kind, count in counts.items()
         ]
         state.samples += [
             Sample("worker_ec2_state", {_WORKER_ID: worker_id, "state": name}, 1)
@@ -133,36 +136,36 @@ class PerWorkerMetrics(Collector):
         yield from (durations, drift, state, tier)
 
     def describe(self) -> tuple[Metric, Metric, Metric, Metric]:
-        """The names alone, so that registering does not have to collect."""
+        """The names alone, so that registration does not collect."""
         return (
             HistogramMetricFamily(_DURATION, "How long a pass over a worker took", labels=[_WORKER_ID]),
             CounterMetricFamily(
                 "worker_drift_detected",
-                "How often an instance was found in another state than its worker",
+                "How often the state of an instance differed from its worker's status",
                 labels=[_WORKER_ID, "drift_type"],
             ),
             GaugeMetricFamily(
-                "worker_ec2_state", "1 for the state that the instance is in", labels=[_WORKER_ID, "state"]
+                "worker_ec2_state", "1 for the current state of the instance", labels=[_WORKER_ID, "state"]
             ),
             GaugeMetricFamily("worker_cml_license_status", "1 if CML is registered", labels=[_WORKER_ID, "tier"]),
         )
 
 
 def _histogram_samples(worker_id: str, spent: _DurationHistogram) -> list[Sample]:
-    mine = {_WORKER_ID: worker_id}
+    labels = {_WORKER_ID: worker_id}
     upto = list(accumulate(spent.counts))
     buckets = [
         Sample(f"{_DURATION}_bucket", {_WORKER_ID: worker_id, "le": bound}, count)
         for bound, count in zip(_BOUNDS, upto, strict=True)
     ]
-    return [*buckets, Sample(f"{_DURATION}_count", mine, upto[-1]), Sample(f"{_DURATION}_sum", mine, spent.total)]
+    return [*buckets, Sample(f"{_DURATION}_count", labels, upto[-1]), Sample(f"{_DURATION}_sum", labels, spent.total)]
 
 
 _by_registry: WeakKeyDictionary[CollectorRegistry, PerWorkerMetrics] = WeakKeyDictionary()
 
 
 def per_worker_metrics(registry: CollectorRegistry) -> PerWorkerMetrics:
-    """The families of a registry, made once."""
+    """The collector of a registry, created once."""
     if registry not in _by_registry:
         _by_registry[registry] = PerWorkerMetrics()
         registry.register(_by_registry[registry])
@@ -173,13 +176,13 @@ _REGION = "region"
 
 
 class ReconcilerView(Protocol):
-    """What is read off a worker reconciler."""
+    """What the metrics read from a worker reconciler."""
 
     @property
     def is_leader(self) -> bool: ...
 
     @property
-    def known(self) -> FleetCache: ...
+    def cache(self) -> FleetCache: ...
 
     @property
     def regions(self) -> Mapping[str, RegionMonitor]: ...
@@ -189,7 +192,7 @@ class ReconcilerView(Protocol):
 
 
 class AlertMetrics(Collector):
-    """Workers by status, those that are stuck, open breakers and leaked instances, by region."""
+    """Workers by status, stuck workers, open breakers and leaked instances, by region; only the leader has values."""
 
     def __init__(self, reconciler: ReconcilerView, registry: CollectorRegistry = REGISTRY) -> None:
         self._reconciler = reconciler
@@ -202,7 +205,7 @@ class AlertMetrics(Collector):
         yield from (workers, stuck, breakers, leaked)
 
     def describe(self) -> Iterator[Metric]:
-        """The names alone, so that registering does not have to collect."""
+        """The names alone, so that registration does not collect."""
         yield from _alert_families()
 
     def _fill(
@@ -212,19 +215,19 @@ class AlertMetrics(Collector):
         breakers: GaugeMetricFamily,
         leaked: GaugeMetricFamily,
     ) -> None:
-        records = list(self._reconciler.known.records.values())
+        records = list(self._reconciler.cache.records.values())
         by_status = Counter((worker.aws_region, worker.status) for worker in records)
         by_stuck = Counter(
             worker.aws_region for worker in records if is_condition_true(worker.conditions, ConditionType.STUCK)
         )
         discovery = self._reconciler.discovery
         by_leak = Counter(leak.region for leak in discovery.leaks.current) if discovery is not None else None
-        for region, watch in sorted(self._reconciler.regions.items()):
+        for region, monitor in sorted(self._reconciler.regions.items()):
             for status in WorkerStatus:
                 if status is not WorkerStatus.TERMINATED:
                     workers.add_metric([region, status.value], by_status[region, status])
             stuck.add_metric([region], by_stuck[region])
-            breakers.add_metric([region], watch.breaker.is_open)
+            breakers.add_metric([region], monitor.breaker.is_open)
             if by_leak is not None:
                 leaked.add_metric([region], by_leak[region])
 
@@ -232,7 +235,11 @@ class AlertMetrics(Collector):
 def _alert_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
     return (
         GaugeMetricFamily("lcm_workers", "Workers that are not TERMINATED", labels=[_REGION, "status"]),
-        GaugeMetricFamily("lcm_workers_stuck", "Workers that do not get any further", labels=[_REGION]),
-        GaugeMetricFamily("lcm_breaker_open", "1 while no worker of the region is marked as lost", labels=[_REGION]),
-        GaugeMetricFamily("lcm_leaked_instances", "Instances of ours that no worker needs", labels=[_REGION]),
+        GaugeMetricFamily("lcm_workers_stuck", "Workers that are stuck", labels=[_REGION]),
+        GaugeMetricFamily(
+            "lcm_breaker_open",
+            "1 while no worker of the region is marked as lost",
+            labels=[_REGION],
+        ),
+        GaugeMetricFamily("lcm_leaked_instances", "Leaked instances", labels=[_REGION]),
     )

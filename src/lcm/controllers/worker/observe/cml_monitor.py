@@ -1,7 +1,7 @@
-"""Asking workers' CML servers how they are, on behalf of everybody, and remembering what they said.
+"""Queries the CML servers of workers, for all parts of the controller, and keeps their last responses.
 
-A look asks first what anybody may ask; only a server that says it is ready is signed in to. Each question fails alone:
-what failed is unknown, and the trouble is told in words.
+A query first reads what needs no account; only a server that reports ready is signed in to. Each part of a query fails
+alone: its value is then unknown, and the error is kept as text.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import structlog
 
 from lcm.client.errors import ClientError
 from lcm.cml.errors import CMLAuthenticationError, CMLError
-from lcm.controllers.worker.observe.activity import activity_events
-from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState
+from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState, activity_events
 from lcm.controllers.worker.observe.observation import CmlObservation
 from lcm.core import clock
 from lcm.core.singleflight import Singleflight
@@ -33,11 +32,11 @@ log = structlog.get_logger(__name__)
 MAX_CONCURRENT: Final = 50
 QUERY_TIMEOUT: Final = 45.0
 DEFINITIONS_TIMEOUT: Final = 10.0
-_NO_ADDRESS: Final = "it has no address to ask at"
+_NO_ADDRESS: Final = "the worker has no address"
 
 
 class CmlMonitor:
-    """What the servers said last. Only addresses that `address_of` gives for a worker are dialled."""
+    """The last responses of all servers. Only the address that `address_of` returns for a worker is called."""
 
     def __init__(
         self,
@@ -46,206 +45,206 @@ class CmlMonitor:
         address_of: Callable[[Worker], str | None],
         *,
         dedicated: bool = False,
-        at_once: int = MAX_CONCURRENT,
-        look_seconds: float = QUERY_TIMEOUT,
+        max_concurrent: int = MAX_CONCURRENT,
+        query_timeout: float = QUERY_TIMEOUT,
     ) -> None:
         self._cml = cml
         self._accounts = accounts
         self._address_of = address_of
-        self._slots = asyncio.Semaphore(at_once)
-        self._look_seconds = look_seconds
-        self._dedicated = dedicated  # whether our account is used by nobody else, so that its events say nothing
-        self._known: dict[str, CmlServerState] = {}
-        self._holders: dict[str, str] = {}  # which worker is known under an address
-        self._looks: Singleflight[CmlServerState, None] = Singleflight()
+        self._slots = asyncio.Semaphore(max_concurrent)
+        self._query_timeout = query_timeout
+        self._dedicated = dedicated  # whether only LCM uses the account, so that its events are not user activity
+        self._states: dict[str, CmlServerState] = {}
+        self._worker_by_address: dict[str, str] = {}  # the worker that has an address
+        self._queries: Singleflight[CmlServerState, None] = Singleflight()
 
-    # What is remembered
+    # State
 
-    def sight(self, worker: Worker) -> CmlObservation:
-        """What its CML said last; nobody is asked."""
-        memory = self._memory(worker)
-        return CmlObservation() if memory is None else memory.sight
+    def last_observation(self, worker: Worker) -> CmlObservation:
+        """The result of the last query; sends no request."""
+        state = self._state(worker)
+        return CmlObservation() if state is None else state.observation
 
     def stats(self, worker: Worker) -> SystemStats | None:
-        """The figures of the last look, as far as it brought any."""
-        memory = self._memory(worker)
-        return None if memory is None else memory.stats
+        """The system statistics of the last query, if it returned any."""
+        state = self._state(worker)
+        return None if state is None else state.stats
 
     def license_age(self, worker: Worker) -> float | None:
-        """Seconds since its CML last told of the licence; None: that is not known."""
-        memory = self._memory(worker)
-        return None if memory is None else memory.license_age
+        """Seconds since CML last reported the license; None if that is unknown."""
+        state = self._state(worker)
+        return None if state is None else state.license_age
 
     def registration_requested(self, worker_id: str) -> None:
-        """A registration was just asked for: for a while CML may still tell how it was before."""
-        memory = self._known.get(worker_id)
-        if memory is not None:
-            memory.registration_requested()
+        """A registration was just requested: for a while CML may still report the state before it."""
+        state = self._states.get(worker_id)
+        if state is not None:
+            state.registration_requested()
 
     def license_released(self, worker_id: str) -> None:
-        """The licence was just given back: what CML told of it before does not count."""
-        memory = self._known.get(worker_id)
-        if memory is not None:
-            memory.license_released()
+        """The license was just deregistered: earlier responses no longer count."""
+        state = self._states.get(worker_id)
+        if state is not None:
+            state.license_released()
 
     def forget(self, worker_id: str) -> None:
-        """The worker is no more."""
-        memory = self._known.pop(worker_id, None)
-        if memory is not None:
-            self._leave(memory)
+        """Drop the state of a worker that no longer exists."""
+        state = self._states.pop(worker_id, None)
+        if state is not None:
+            self._leave(state)
         self._accounts.drop(worker_id)
 
-    # Asking
+    # Queries
 
-    async def look(self, worker: Worker, *, max_age: float, licence: bool) -> CmlObservation:
-        """What its CML says, asked at most `max_age` seconds ago; a failed look counts like any other.
+    async def query(self, worker: Worker, *, max_age: float, with_license: bool) -> CmlObservation:
+        """The result of a query that is at most `max_age` seconds old; a failed query counts like any other.
 
-        There is one look at a time: who asks meanwhile shares it, unless it began too long ago.
+        There is one query at a time per worker: concurrent callers share it, unless it began too long ago.
         """
-        memory = self._memory(worker)
-        if memory is None:
+        state = self._state(worker)
+        if state is None:
             return CmlObservation()
-        if memory.address is None:
-            return CmlObservation(trouble=_NO_ADDRESS)
-        earliest, address = clock.boottime() - max_age, memory.address
-        # The look under way may have begun too early, or without the licence: then the next one is waited for.
-        while self._current(memory) and not memory.fresh(earliest, licence=licence):
-            if not self._looks.under_way(memory):
-                memory.querying_license = licence
-            await self._looks.ask(memory, lambda: self._look(memory, address), f"cml-look:{worker.id}")
-        return memory.sight
+        if state.address is None:
+            return CmlObservation(error=_NO_ADDRESS)
+        earliest, address = clock.boottime() - max_age, state.address
+        # The query in flight may have begun too early, or without the license: then wait for the next one.
+        while self._current(state) and not state.fresh(earliest, with_license=with_license):
+            if not self._queries.in_flight(state):
+                state.querying_license = with_license
+            await self._queries.run(state, lambda: self._query(state, address), f"cml-query:{worker.id}")
+        return state.observation
 
     async def activity(self, worker: Worker) -> tuple[ActivityEvent, ...] | None:
-        """The newest events on its CML, oldest first; None: they could not be fetched, which says nothing."""
-        memory = self._memory(worker)
-        if memory is None or memory.address is None:
+        """The newest activity events, oldest first; None if they could not be fetched, which proves nothing."""
+        state = self._state(worker)
+        if state is None or state.address is None:
             return None
         account: Credentials | None = None
         try:
-            async with self._slots, asyncio.timeout(self._look_seconds):
+            async with self._slots, asyncio.timeout(self._query_timeout):
                 account = await self._accounts.get(worker.id)
-                found = await self._cml.get_activity_events(memory.address, account, None)
-                if self._dedicated and memory.own_user_id is None:
-                    memory.own_user_id = await self._cml.get_own_user_id(memory.address, account)
+                result = await self._cml.get_activity_events(state.address, account, None)
+                if self._dedicated and state.own_user_id is None:
+                    state.own_user_id = await self._cml.get_own_user_id(state.address, account)
         except TimeoutError:
-            self._activity_unavailable(memory, self._timeout_error)
+            self._activity_unavailable(state, self._timeout_error)
             return None
         except (CMLError, ClientError) as error:
-            self._account_refused(memory, account, error)
-            self._activity_unavailable(memory, str(error))
+            self._account_refused(state, account, error)
+            self._activity_unavailable(state, str(error))
             return None
-        memory.activity_error = ""
-        return activity_events(found.events, memory.own_user_id)
+        state.activity_error = ""
+        return activity_events(result.events, state.own_user_id)
 
-    def _activity_unavailable(self, memory: CmlServerState, trouble: str) -> None:
-        if not memory.activity_error:
-            log.warning("telemetry cannot be fetched", worker_id=memory.worker_id, error=trouble)
-        memory.activity_error = trouble
+    def _activity_unavailable(self, state: CmlServerState, error: str) -> None:
+        if not state.activity_error:
+            log.warning("activity events cannot be fetched", worker_id=state.worker_id, error=error)
+        state.activity_error = error
 
-    async def _look(self, memory: CmlServerState, address: str) -> None:
+    async def _query(self, state: CmlServerState, address: str) -> None:
         async with self._slots:
-            if not self._current(memory):
+            if not self._current(state):
                 return
-            found = CmlQueryResult(license_requested=memory.querying_license)
+            result = CmlQueryResult(license_requested=state.querying_license)
             try:
-                async with asyncio.timeout(self._look_seconds):
-                    await self._ask(memory, address, found)
+                async with asyncio.timeout(self._query_timeout):
+                    await self._read_server(state, address, result)
             except TimeoutError:
-                found.troubles.append(self._timeout_error)
-            memory.take(found)
+                result.errors.append(self._timeout_error)
+            state.update(result)
 
-    async def _ask(self, memory: CmlServerState, address: str, found: CmlQueryResult) -> None:
+    async def _read_server(self, state: CmlServerState, address: str, result: CmlQueryResult) -> None:
         try:
-            found.information = await self._cml.get_system_information(address)
+            result.information = await self._cml.get_system_information(address)
         except CMLError as error:
-            found.troubles.append(error.cause)
+            result.errors.append(error.cause)
             return
-        if not found.information.ready:
+        if not result.information.ready:
             return
         try:
-            account = await self._accounts.get(memory.worker_id)
+            account = await self._accounts.get(state.worker_id)
         except ClientError as error:
-            found.troubles.append(f"the account to sign in with is not known: {error}")
+            result.errors.append(f"the account to sign in with cannot be read: {error}")
             return
-        if not self._current(memory):
+        if not self._current(state):
             return
-        # Side by side, so that a question without an answer does not take the other's time.
-        async with asyncio.TaskGroup() as questions:
-            questions.create_task(self._ask_stats(memory, address, account, found))
-            if found.license_requested:
-                questions.create_task(self._ask_licence(memory, address, account, found))
-            if memory.definitions_due(found.information.version):
-                questions.create_task(self._ask_definitions(memory, address, account, found))
+        # In parallel, so that one request without a response does not use up the time of the others.
+        async with asyncio.TaskGroup() as requests:
+            requests.create_task(self._read_stats(state, address, account, result))
+            if result.license_requested:
+                requests.create_task(self._read_license(state, address, account, result))
+            if state.definitions_due(result.information.version):
+                requests.create_task(self._read_definitions(state, address, account, result))
 
-    async def _ask_stats(
-        self, memory: CmlServerState, address: str, account: Credentials, found: CmlQueryResult
+    async def _read_stats(
+        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult
     ) -> None:
         try:
-            found.stats = await self._cml.get_system_stats(address, account)
+            result.stats = await self._cml.get_system_stats(address, account)
         except CMLError as error:
-            self._account_refused(memory, account, error)
-            found.troubles.append(f"statistics: {error.cause}")
+            self._account_refused(state, account, error)
+            result.errors.append(f"statistics: {error.cause}")
 
-    async def _ask_definitions(
-        self, memory: CmlServerState, address: str, account: Credentials, found: CmlQueryResult
+    async def _read_definitions(
+        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult
     ) -> None:
-        """What was known of them stays when they cannot be read, and the server is no less ready for it."""
+        """On failure the known definitions stay, and the server still counts as ready."""
         try:
             async with asyncio.timeout(DEFINITIONS_TIMEOUT):
-                found.definitions = await self._cml.get_node_definitions(address, account)
+                result.definitions = await self._cml.get_node_definitions(address, account)
         except (CMLError, TimeoutError) as error:
-            self._account_refused(memory, account, error)
-            log.info("node definitions cannot be read", worker_id=memory.worker_id, error=str(error) or "too slow")
+            self._account_refused(state, account, error)
+            log.info("node definitions cannot be read", worker_id=state.worker_id, error=str(error) or "too slow")
 
-    async def _ask_licence(
-        self, memory: CmlServerState, address: str, account: Credentials, found: CmlQueryResult
+    async def _read_license(
+        self, state: CmlServerState, address: str, account: Credentials, result: CmlQueryResult
     ) -> None:
-        found.license_call_began, found.license_epoch = clock.boottime(), memory.license_epoch
+        result.license_call_began, result.license_epoch = clock.boottime(), state.license_epoch
         try:
-            found.licence = await self._cml.get_license(address, account)
+            result.license_state = await self._cml.get_license(address, account)
         except CMLError as error:
-            self._account_refused(memory, account, error)
-            found.troubles.append(f"licence: {error.cause}")
+            self._account_refused(state, account, error)
+            result.errors.append(f"license: {error.cause}")
 
-    def _account_refused(self, memory: CmlServerState, account: Credentials | None, error: Exception) -> None:
-        """An account that CML refuses may have been changed: it is asked for anew, but only once for each account."""
-        if isinstance(error, CMLAuthenticationError) and account is not None and account != memory.refused:
-            memory.refused = account
-            self._accounts.drop(memory.worker_id)
+    def _account_refused(self, state: CmlServerState, account: Credentials | None, error: Exception) -> None:
+        """A refused account may have been changed: read it again, but only once for each account."""
+        if isinstance(error, CMLAuthenticationError) and account is not None and account != state.refused:
+            state.refused = account
+            self._accounts.drop(state.worker_id)
 
     @property
     def _timeout_error(self) -> str:
-        return f"no whole answer within {self._look_seconds:g} s"
+        return f"no complete response within {self._query_timeout:g} s"
 
-    # Whom a memory is of
+    # Identity of a server
 
-    def _memory(self, worker: Worker) -> CmlServerState | None:
-        """What is known of this very server; None for a record that is older than one already seen.
+    def _state(self, worker: Worker) -> CmlServerState | None:
+        """The state of this server; None for a record that is older than one already used.
 
-        Lists lag behind: by an old record the address of a machine would be dialled that is another's by now.
+        Lists lag behind: the address in an old record may belong to another instance by now.
         """
-        known = self._known.get(worker.id)
+        state_before = self._states.get(worker.id)
         address = None if worker.instance_id is None else self._address_of(worker)
-        if known is not None:
-            if (known.instance_id, known.address) == (worker.instance_id, address):
-                known.record_version = max(known.record_version, worker.version)
-                return known
-            if worker.version < known.record_version:
+        if state_before is not None:
+            if (state_before.instance_id, state_before.address) == (worker.instance_id, address):
+                state_before.record_version = max(state_before.record_version, worker.version)
+                return state_before
+            if worker.version < state_before.record_version:
                 return None
-            self._leave(known)
-        memory = self._known[worker.id] = CmlServerState(worker.id, worker.instance_id, address, worker.version)
+            self._leave(state_before)
+        state = self._states[worker.id] = CmlServerState(worker.id, worker.instance_id, address, worker.version)
         if address is not None:
-            if address in self._holders:
-                self._cml.forget(address)  # another worker was there before
-            self._holders[address] = worker.id
-        return memory
+            if address in self._worker_by_address:
+                self._cml.forget(address)  # another worker had this address before
+            self._worker_by_address[address] = worker.id
+        return state
 
-    def _current(self, memory: CmlServerState) -> bool:
-        """Whether the worker is still that instance under that address; it may have changed while we waited."""
-        return self._known.get(memory.worker_id) is memory
+    def _current(self, state: CmlServerState) -> bool:
+        """Whether the worker still has that instance and address; both may have changed during a wait."""
+        return self._states.get(state.worker_id) is state
 
-    def _leave(self, memory: CmlServerState) -> None:
-        """Nothing of the sessions with a server may reach whoever has its address next."""
-        if memory.address is not None and self._holders.get(memory.address) == memory.worker_id:
-            del self._holders[memory.address]
-            self._cml.forget(memory.address)
+    def _leave(self, state: CmlServerState) -> None:
+        """Close the sessions with a server, so that none of them reaches the next owner of its address."""
+        if state.address is not None and self._worker_by_address.get(state.address) == state.worker_id:
+            del self._worker_by_address[state.address]
+            self._cml.forget(state.address)

@@ -1,4 +1,4 @@
-"""What is remembered of one CML server: what it said, when, and what was asked of it."""
+"""The state of one CML server as its responses show it, and its activity events as the control plane accepts them."""
 
 from __future__ import annotations
 
@@ -7,137 +7,191 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
 from lcm.cml.client.responses import printable_text
-from lcm.cml.licensing import LicenseProgress
+from lcm.cml.types import LicenseProgress
 from lcm.controllers.worker.observe.observation import CmlObservation
 from lcm.core import clock
+from lcm.model.worker.idle import ACTIVITY_CATEGORIES, ActivityEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lcm.cml.types import CMLActivityEvent as CmlEvent
     from lcm.cml.types import Credentials, LicenseState, SystemInformation, SystemStats
+
 
 _MAX_WORD_LENGTH: Final = 64
 _MAX_ERROR_LENGTH: Final = 900
 _NEVER: Final = -math.inf
 DEFINITIONS_INTERVAL: Final = 3600.0
-"""Seconds between two questions for the node definitions of a server; another version is asked at once."""
+"""Seconds between two reads of the node definitions of a server; another CML version is read at once."""
 DEFINITIONS_RETRY_INTERVAL: Final = 300.0
-"""Seconds after which a question for them that failed is asked again."""
+"""Seconds after which a failed read of them is retried."""
 _MAX_DEFINITIONS: Final = 2_000
 
 
 @dataclass(slots=True)
 class CmlQueryResult:
-    """What one look brought, as far as it came. Moments are of `clock.boottime()`."""
+    """What one query returned, as far as it got. Times are of `clock.boottime()`."""
 
     license_requested: bool
     began: float = field(default_factory=clock.boottime)
-    asked_at: datetime = field(default_factory=clock.now)
+    queried_at: datetime = field(default_factory=clock.now)
     information: SystemInformation | None = None
     stats: SystemStats | None = None
-    licence: LicenseState | None = None
+    license_state: LicenseState | None = None
     license_call_began: float = _NEVER
     license_epoch: int = -1
     definitions: tuple[str, ...] | None = None
-    troubles: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
 class CmlServerState:
-    """One server, as one instance under one address. Without an address there is nobody to ask."""
+    """One server: one instance at one address. Without an address it cannot be queried."""
 
     worker_id: str
     instance_id: str | None
     address: str | None
-    record_version: int  # of the newest record in which the worker was seen like this
-    asked_at: datetime | None = None
+    record_version: int  # of the newest record with this instance and address
+    queried_at: datetime | None = None
     ready: bool | None = None
     version: str | None = None
     stats: SystemStats | None = None
-    trouble: str = ""
+    error: str = ""
     activity_error: str = ""
-    own_user_id: str | None = None  # by which its events name our account, where that was asked
+    own_user_id: str | None = None  # the id of our account in activity events, where that was read
     refused: Credentials | None = None  # the account that CML refused last
-    querying_license: bool = False  # whether the look under way asks for the licence
+    querying_license: bool = False  # whether the query in flight reads the license
     definitions: tuple[str, ...] | None = None
-    license_epoch: int = 0  # moves when the licence is given back: what was asked before does not count
-    _looked: float = _NEVER
+    license_epoch: int = 0  # grows when the license is deregistered: responses to earlier requests do not count
+    _queried_at: float = _NEVER
     _license_queried_at: float = _NEVER
-    _licence: LicenseState | None = None
-    _license_call_began: float = _NEVER  # when the call began that the licence is from
+    _license_state: LicenseState | None = None
+    _license_call_began: float = _NEVER  # when the call began that returned the license
     _registration_requested_at: float | None = None
     _definitions_queried_at: float = _NEVER
     _definitions_version: str | None = None
 
-    def fresh(self, earliest: float, *, licence: bool) -> bool:
-        """Whether a look that began then or later has brought all that is wanted, or tried to."""
-        return self._looked >= earliest and (not licence or self._license_queried_at >= earliest)
+    def fresh(self, earliest: float, *, with_license: bool) -> bool:
+        """Whether a query that began then or later has read all that is requested, or tried to."""
+        return self._queried_at >= earliest and (not with_license or self._license_queried_at >= earliest)
 
-    def take(self, found: CmlQueryResult) -> None:
-        """Keep what a look brought. What it did not bring is not known any more, but for the version."""
-        self._looked, self.asked_at = found.began, found.asked_at
-        self.ready = found.information is not None and found.information.ready
-        if found.information is not None:
-            self.version = printable_text(found.information.version)[:_MAX_WORD_LENGTH]
-        self.stats = found.stats
-        if found.definitions is not None:
-            named = sorted({printable_text(name)[:_MAX_WORD_LENGTH] for name in found.definitions} - {""})
-            self.definitions = tuple(named[:_MAX_DEFINITIONS])
+    def update(self, result: CmlQueryResult) -> None:
+        """Store the result of a query. What it did not return becomes unknown, except the version."""
+        self._queried_at, self.queried_at = result.began, result.queried_at
+        self.ready = result.information is not None and result.information.ready
+        if result.information is not None:
+            self.version = printable_text(result.information.version)[:_MAX_WORD_LENGTH]
+        self.stats = result.stats
+        if result.definitions is not None:
+            names = sorted({printable_text(name)[:_MAX_WORD_LENGTH] for name in result.definitions} - {""})
+            self.definitions = tuple(names[:_MAX_DEFINITIONS])
             self._definitions_version = self.version
-        self.trouble = "; ".join(found.troubles)[:_MAX_ERROR_LENGTH]
-        if found.license_requested:
-            self._license_queried_at = found.began
-            # An answer may have been on its way while the licence was given back.
-            current = found.license_epoch == self.license_epoch
-            self._licence, self._license_call_began = (
-                (found.licence, found.license_call_began) if current else (None, _NEVER)
+        self.error = "; ".join(result.errors)[:_MAX_ERROR_LENGTH]
+        if result.license_requested:
+            self._license_queried_at = result.began
+            # The response may have been in flight while the license was deregistered.
+            current = result.license_epoch == self.license_epoch
+            self._license_state, self._license_call_began = (
+                (result.license_state, result.license_call_began) if current else (None, _NEVER)
             )
 
     def definitions_due(self, version: str) -> bool:
-        """Whether to ask for the node definitions now; says yes once, whatever the answer is."""
-        known = self.definitions is not None and self._definitions_version == printable_text(version)[:_MAX_WORD_LENGTH]
+        """Whether to read the node definitions now; returns True once, whatever the read returns."""
+        is_current = (
+            self.definitions is not None and self._definitions_version == printable_text(version)[:_MAX_WORD_LENGTH]
+        )
         if clock.boottime() - self._definitions_queried_at < (
-            DEFINITIONS_INTERVAL if known else DEFINITIONS_RETRY_INTERVAL
+            DEFINITIONS_INTERVAL if is_current else DEFINITIONS_RETRY_INTERVAL
         ):
             return False
         self._definitions_queried_at = clock.boottime()
         return True
 
     def registration_requested(self) -> None:
-        """A registration was just asked for: what was read before says nothing about it."""
+        """A registration was just requested: what was read before says nothing about it."""
         self._registration_requested_at = clock.boottime()
         self._license_queried_at = _NEVER
 
     def license_released(self) -> None:
-        """The licence was just given back: what was read before is not so any more."""
+        """The license was just deregistered: what was read before no longer holds."""
         self._registration_requested_at = None
-        self._licence, self._license_call_began = None, _NEVER
+        self._license_state, self._license_call_began = None, _NEVER
         self.license_epoch += 1
         self._license_queried_at = _NEVER
 
     @property
     def license_age(self) -> float | None:
-        """Seconds since the licence was last told; None: it is not known."""
-        return None if self._licence is None else clock.boottime() - self._license_call_began
+        """Seconds since the license was last read; None if it is unknown."""
+        return None if self._license_state is None else clock.boottime() - self._license_call_began
 
     @property
-    def sight(self) -> CmlObservation:
-        """What is known, for whoever decides."""
-        stats, licence = self.stats, self._licence
+    def observation(self) -> CmlObservation:
+        """What decisions are made from."""
+        stats, license_state = self.stats, self._license_state
         return CmlObservation(
-            asked_at=self.asked_at,
+            queried_at=self.queried_at,
             ready=self.ready,
             version=self.version,
-            trouble=self.trouble,
+            error=self.error,
             labs=None if stats is None else stats.labs,
             nodes=None if stats is None else stats.nodes,
             running_nodes=None if stats is None else stats.running_nodes,
-            license=None if licence is None else self._progress(licence),
-            product="" if licence is None else printable_text(licence.product)[:_MAX_WORD_LENGTH],
+            license=None if license_state is None else self._progress(license_state),
+            product="" if license_state is None else printable_text(license_state.product)[:_MAX_WORD_LENGTH],
             definitions=self.definitions,
         )
 
-    def _progress(self, licence: LicenseState) -> LicenseProgress:
-        """How far the registration was when it was read; before or shortly after asking it could not be told."""
-        asked = self._registration_requested_at
-        ago = None if asked is None else timedelta(seconds=self._license_call_began - asked)
-        return LicenseProgress.of(replace(licence, failure=printable_text(licence.failure)), ago)
+    def _progress(self, license_state: LicenseState) -> LicenseProgress:
+        """The progress of the registration when it was read; unknown before and shortly after the request."""
+        requested = self._registration_requested_at
+        ago = None if requested is None else timedelta(seconds=self._license_call_began - requested)
+        return LicenseProgress.of(replace(license_state, failure=printable_text(license_state.failure)), ago)
+
+
+MAX_EVENTS: Final = 1_000
+OWN_ACCOUNT: Final = "own_account"
+_MAX_CATEGORY_LENGTH: Final = 64
+_MAX_USER_LENGTH: Final = 128
+
+
+def activity_events(events: Iterable[CmlEvent], own_user_id: str | None = None) -> tuple[ActivityEvent, ...]:
+    """The newest events, oldest first, without those that the control plane would reject.
+
+    Events of an account that only LCM uses are not user activity, but they prove that events arrive: they stay, under
+    another category. Nine of ten events come from the server itself. If there are too many, those are dropped first:
+    if they crowded out user activity, a worker in use would count as idle.
+    """
+    renamed = (replace(event, category=OWN_ACCOUNT) if _is_own(event, own_user_id) else event for event in events)
+    ordered = sorted((event for event in renamed if event.at.tzinfo), key=lambda event: event.at, reverse=True)
+    if len(ordered) > MAX_EVENTS:
+        user_events = [event for event in ordered if event.category in ACTIVITY_CATEGORIES][:MAX_EVENTS]
+        others = [event for event in ordered if event.category not in ACTIVITY_CATEGORIES]
+        ordered = sorted(
+            [*user_events, *others[: MAX_EVENTS - len(user_events)]], key=lambda event: event.at, reverse=True
+        )
+    return _valid_events(ordered)
+
+
+def _is_own(event: CmlEvent, own_user_id: str | None) -> bool:
+    return own_user_id is not None and event.user_id == own_user_id
+
+
+def _valid_events(newest_first: Sequence[CmlEvent]) -> tuple[ActivityEvent, ...]:
+    valid: list[ActivityEvent] = []
+    for event in reversed(newest_first):
+        user = event.user_id
+        try:
+            valid.append(
+                ActivityEvent(
+                    category=event.category[:_MAX_CATEGORY_LENGTH],
+                    at=event.at,
+                    user_id=None if user is None else user[:_MAX_USER_LENGTH],
+                )
+            )
+        except ValidationError:
+            continue
+    return tuple(valid)

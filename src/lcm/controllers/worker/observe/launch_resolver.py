@@ -1,4 +1,4 @@
-"""What a launch is made of: template, region, image and tags, resolved once per attempt."""
+"""Resolves the parameters of a launch (template, region, image, tags), and finds earlier launches."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _RESERVED_TAG_PREFIXES = ("lcm:", "aws:")
 
 @dataclass(frozen=True, slots=True)
 class ImageFilter:
-    """Which images are launched. A template may have a pattern of its own; the owners never change."""
+    """Which images may be launched. A template may override the name pattern, but not the owners."""
 
     name_pattern: str = "cml-*"
     owners: tuple[str, ...] = ("self",)
 
 
 class LaunchResolver:
-    """Resolves launches and finds what was launched before."""
+    """Resolves a launch once per attempt, and finds instances of earlier attempts."""
 
     def __init__(
         self,
@@ -55,57 +55,61 @@ class LaunchResolver:
         self._installation: str | None = None
 
     async def installation(self) -> str:
-        """The id of our installation: only its instances are ours."""
+        """The id of this installation. Only instances with its tag are ours."""
         if self._installation is None:
             self._installation = (await self._internal.installation()).installation_id
         return self._installation
 
-    async def traces(self, worker: Worker) -> LaunchedInstances:
+    async def launched_instances(self, worker: Worker) -> LaunchedInstances:
         """All instances that this installation launched for a worker."""
-        ours = await self.installation()
+        installation_id = await self.installation()
         if worker.aws_region not in self._sites:
-            return LaunchedInstances(complete=True)  # nothing can have been launched where we have no access
-        look = await self._cloud.find_launched(worker.aws_region, worker.id)
-        found = tuple(instance for instance in look.instances.values() if instance.tags.get(INSTALLATION_TAG) == ours)
-        return LaunchedInstances(look.complete, found, look.began_at, look.trouble)
+            return LaunchedInstances(complete=True)  # no launch is possible in a region without access
+        search = await self._cloud.find_launched(worker.aws_region, worker.id)
+        matches = tuple(
+            instance for instance in search.instances.values() if instance.tags.get(INSTALLATION_TAG) == installation_id
+        )
+        return LaunchedInstances(search.complete, matches, search.began_at, search.error)
 
     async def resolve(self, worker: Worker, attempt: int, discovery_tag: tuple[str, str]) -> LaunchResolution:
-        """The parameters of an attempt, or what stands in the way."""
+        """The parameters of a launch attempt, or the error that prevents it."""
         site = self._sites.get(worker.aws_region)
         if site is None:
-            known = ", ".join(sorted(self._sites))
-            trouble = f"region {worker.aws_region} is not configured here; configured are {known}"
-            return LaunchResolution(trouble=trouble, lasting=True)
+            configured = ", ".join(sorted(self._sites))
+            message = f"region {worker.aws_region} is not configured here; configured regions: {configured}"
+            return LaunchResolution(error=message, permanent=True)
         if worker.template_name is None:
-            return LaunchResolution(trouble="it has no template to launch from", lasting=True)
+            return LaunchResolution(error="the worker has no template to launch from", permanent=True)
         try:
             template = await self._internal.template(worker.template_name)
         except NotFoundError:
-            return LaunchResolution(trouble=f"there is no template {worker.template_name}", lasting=True)
+            return LaunchResolution(error=f"template {worker.template_name} does not exist", permanent=True)
         pattern = template.ami_name_pattern or self._images.name_pattern
         try:
             images = await self._cloud.find_images(worker.aws_region, pattern, self._images.owners)
         except CloudError as error:
             return LaunchResolution(
-                trouble=f"images cannot be listed: {error}", lasting=isinstance(error, CloudRefusedError)
+                error=f"images cannot be listed: {error}", permanent=isinstance(error, CloudRefusedError)
             )
         if not images:
             owners = ", ".join(self._images.owners)
-            trouble = f"no image named {pattern!r} of owner {owners} is available in {worker.aws_region}"
-            return LaunchResolution(trouble=trouble, lasting=True)
+            message = f"no image named {pattern!r} of owner {owners} is available in {worker.aws_region}"
+            return LaunchResolution(error=message, permanent=True)
         tags = await self._tags(worker, attempt, site, discovery_tag)
         return LaunchResolution(_launch_parameters(worker, attempt, template, site, images[0].id, tags))
 
     async def _tags(
         self, worker: Worker, attempt: int, site: RegionLaunchSettings, discovery_tag: tuple[str, str]
     ) -> dict[str, str]:
-        own = {key: value for key, value in worker.tags.items() if not key.lower().startswith(_RESERVED_TAG_PREFIXES)}
+        own_tags = {
+            key: value for key, value in worker.tags.items() if not key.lower().startswith(_RESERVED_TAG_PREFIXES)
+        }
         return {
             "Name": worker.name,
             "template_name": worker.template_name or "",
             discovery_tag[0]: discovery_tag[1],
             **site.default_tags,
-            **own,
+            **own_tags,
             WORKER_TAG: worker.id,
             ATTEMPT_TAG: str(attempt),
             MANAGED_BY_TAG: MANAGED_BY,
@@ -136,5 +140,5 @@ def _launch_parameters(
 
 
 def _subnet(subnets: Sequence[str], attempt: int) -> str | None:
-    """Another attempt may find room in another subnet; a replay of the same one never changes it."""
+    """Each attempt uses the next subnet, which may have capacity; a replay of an attempt keeps its subnet."""
     return subnets[(attempt - 1) % len(subnets)] if subnets else None

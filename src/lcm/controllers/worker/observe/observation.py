@@ -1,4 +1,4 @@
-"""What was seen of a worker when it was decided what to do with it, as plain data."""
+"""What was observed of a worker before a decision, as plain data."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
     from lcm.cloud.errors import CloudError
     from lcm.cloud.types import Instance, LaunchParameters
-    from lcm.cml.licensing import LicenseProgress
+    from lcm.cml.types import LicenseProgress
 
 
 class Visibility(Enum):
-    """How much is known of an instance. Only GONE allows to conclude that there is none."""
+    """How much is known of an instance. Only GONE proves that it does not exist."""
 
-    NO_LOOK = "no look"  # nobody could look since the worker was last changed: nothing is known
-    NOT_VISIBLE = "not visible"  # a look did not show it; it may be too new, or hidden
+    NOT_OBSERVED = "no look"  # not read since the last change to the worker: nothing is known
+    NOT_VISIBLE = "not visible"  # a read did not return it; it may be too new, or hidden
     SEEN = "seen"
-    GONE = "gone"  # a complete sweep and then a look by its id, both long after its launch, did not show it
+    GONE = "gone"  # neither a complete sweep nor a later read by id, both long after its launch, returned it
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceObservation:
-    """What the cloud shows of a worker's instance. `began_at` is the boot-time clock when the look began."""
+    """A worker's instance as the cloud reports it. `began_at` is the boot-time clock when the read began."""
 
     visibility: Visibility
     state: InstanceState | None = None
@@ -37,12 +37,12 @@ class InstanceObservation:
     image_id: str | None = None
     account_id: str | None = None
     state_reason: str = ""
-    trouble: str = ""
+    error: str = ""
     began_at: float = 0.0
 
     @classmethod
     def of(cls, instance: Instance, *, began_at: float = 0.0, account_id: str | None = None) -> InstanceObservation:
-        """An instance that a look showed."""
+        """The observation of an instance that was read."""
         return cls(
             Visibility.SEEN,
             instance.state,
@@ -57,76 +57,76 @@ class InstanceObservation:
 
     @property
     def gone(self) -> bool:
-        """Whether the instance certainly is no more."""
+        """Whether the instance certainly no longer exists."""
         return self.visibility is Visibility.GONE or self.state is InstanceState.TERMINATED
 
     @property
     def has_address(self) -> bool:
-        """Whether it can be reached under an address."""
+        """Whether the instance has an address."""
         return bool(self.public_ip or self.private_ip)
 
     @property
-    def word(self) -> str:
-        """In a word, for people."""
+    def summary(self) -> str:
+        """The state in one word, for people."""
         return self.state.value if self.state is not None else self.visibility.value
 
 
 @dataclass(frozen=True, slots=True)
 class CmlObservation:
-    """What a worker's CML said last. What it did not say is None."""
+    """The last response of a worker's CML. What it did not report is None."""
 
-    asked_at: datetime | None = None  # when the last attempt to ask began; None: nobody has asked yet
+    queried_at: datetime | None = None  # when the last query began; None before the first query
     ready: bool | None = None
     version: str | None = None
-    trouble: str = ""
+    error: str = ""
     labs: int | None = None
     nodes: int | None = None
     running_nodes: int | None = None
     license: LicenseProgress | None = None
     product: str = ""
-    definitions: tuple[str, ...] | None = None  # the kinds of nodes that it can run
+    definitions: tuple[str, ...] | None = None  # the node definitions that it can run
 
 
 class LicenseTaskState(Enum):
-    """What a task that registers or gives back a licence is doing."""
+    """The state of the task that registers or deregisters a license."""
 
     NONE = "none"
     RUNNING = "running"
-    RELEASED = "released"  # given back, and Cisco knows
-    LEAKED = "leaked"  # the server forgot it, Cisco still counts it
+    RELEASED = "released"  # deregistered, also at Cisco
+    LEAKED = "leaked"  # deregistered locally only; Cisco still counts it
     FAILED = "failed"
-    REFUSED = "refused"  # CML does not take what it was sent; the same again would end the same
+    REFUSED = "refused"  # CML rejected the request; a retry would fail in the same way
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchedInstances:
-    """What a look by tag found of earlier launches for a worker; only instances of this installation."""
+    """Instances that were launched earlier for a worker, found by tag; only those of this installation."""
 
     complete: bool
     instances: tuple[Instance, ...] = ()
     began_at: float = 0.0
-    trouble: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchResolution:
-    """What a launch would be made of, or why that cannot be told. Lasting: it stays so until a person changes it."""
+    """The parameters of a launch, or why there are none. A permanent error remains until a person changes something."""
 
     parameters: LaunchParameters | None = None
-    trouble: str = ""
-    lasting: bool = False
+    error: str = ""
+    permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCalls:
-    """What this leader knows of the launch calls of the current attempt.
+    """What this leader knows about the launch calls of the current attempt.
 
-    `deadline` is when the last call that anybody can have made is certainly over, by the boot-time clock.
+    `deadline` is the boot-time clock at which the last call, of whichever leader, has certainly ended.
     """
 
     deadline: float = 0.0
-    unsure: bool = True  # whether a call may have launched without anybody having heard of it
-    refusal: CloudError | None = None  # the last definite answer that was no instance
+    uncertain: bool = True  # whether a call may have launched an instance although no response arrived
+    refusal: CloudError | None = None  # the last definite response without an instance
 
 
 class LossVerdict(Enum):
@@ -139,18 +139,18 @@ class LossVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All that a decision is made from besides the record, the policy and the time."""
+    """Everything that a decision is made from besides the record, the policy and the time."""
 
-    sight: InstanceObservation
+    instance: InstanceObservation
     cml: CmlObservation = field(default_factory=CmlObservation)
     lablets: int = 0
-    moved: bool = False  # whether its instance was seen pending or running since the worker became STARTING
-    loss: LossVerdict = LossVerdict.UNJUDGED
+    has_started: bool = False  # whether its instance was pending or running since the worker became STARTING
+    loss_verdict: LossVerdict = LossVerdict.UNJUDGED
     loss_reason: str = ""
     license_task: LicenseTaskState = LicenseTaskState.NONE
     license_error: str = ""
     license_requested_at: datetime | None = None
-    traces: LaunchedInstances | None = None
+    launched_instances: LaunchedInstances | None = None
     resolution: LaunchResolution | None = None
     calls: LaunchCalls = field(default_factory=LaunchCalls)
     boottime: float = 0.0

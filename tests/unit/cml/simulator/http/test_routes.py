@@ -1,4 +1,4 @@
-"""What the simulated server answers, route by route, where versions differ and who may ask. No sockets."""
+"""The routes of the simulated server: differences between versions and access rights. No sockets are used."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ VERSIONS = ("2.7", "2.8", "2.9", "2.10")
 
 @dataclass
 class Browser:
-    """Somebody who is logged in."""
+    """A client that is logged in."""
 
     world: World
     client: httpx.AsyncClient
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        answer = await self.client.request(method, f"/api/v0{path}", json=body)
-        return answer.status_code, answer.json() if answer.content else None
+        response = await self.client.request(method, f"/api/v0{path}", json=body)
+        return response.status_code, response.json() if response.content else None
 
     async def get(self, path: str) -> Any:
-        status, answer = await self.ask("GET", path)
-        assert status == 200, answer
-        return answer
+        status, response = await self.ask("GET", path)
+        assert status == 200, response
+        return response
 
 
 async def browse(version: str = "2.9", username: str = "admin") -> Browser:
@@ -39,13 +39,13 @@ async def browse(version: str = "2.9", username: str = "admin") -> Browser:
     world.power_on()
     world.sessions.accounts["student"] = CMLAccount("student", "simulated", admin=False)
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app=make_simulator_app(world)), base_url="https://cml")
-    answer = await client.post("/api/v0/authenticate", json={"username": username, "password": "simulated"})
-    client.headers["authorization"] = f"Bearer {answer.json()}"
+    response = await client.post("/api/v0/authenticate", json={"username": username, "password": "simulated"})
+    client.headers["authorization"] = f"Bearer {response.json()}"
     return Browser(world, client)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_versions_check_sessions_at_different_places(version: str) -> None:
+async def test_the_session_check_path_depends_on_the_version(version: str) -> None:
     browser = await browse(version)
     found = {name: (await browser.ask("GET", f"/{name}"))[0] for name in ("authok", "authentication")}
     newer = version == "2.10"
@@ -53,7 +53,7 @@ async def test_versions_check_sessions_at_different_places(version: str) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_versions_word_telemetry_consent_differently(version: str) -> None:
+async def test_the_telemetry_opt_in_format_depends_on_the_version(version: str) -> None:
     browser = await browse(version)
     newer = version == "2.10"
     assert (await browser.get("/telemetry"))["opt_in"] == ("accepted" if newer else True)
@@ -62,42 +62,42 @@ async def test_versions_word_telemetry_consent_differently(version: str) -> None
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_versions_keep_diagnostics_differently(version: str) -> None:
+async def test_the_diagnostics_paths_depend_on_the_version(version: str) -> None:
     browser = await browse(version)
     by_category = version in ("2.9", "2.10")
     assert (await browser.ask("GET", "/diagnostics"))[0] == (404 if by_category else 200)
-    status, answer = await browser.ask("GET", "/diagnostics/licensing")
-    assert (status, answer.get("quota")) == ((200, 20) if by_category else (404, None))
+    status, response = await browser.ask("GET", "/diagnostics/licensing")
+    assert (status, response.get("quota")) == ((200, 20) if by_category else (404, None))
     assert (await browser.ask("GET", "/diagnostics/weather"))[0] == 404
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_only_newer_versions_tell_their_features(version: str) -> None:
+async def test_only_newer_versions_report_features(version: str) -> None:
     assert ("features" in await (await browse(version)).get("/system_information")) is (version == "2.10")
 
 
-async def test_the_startup_and_labs_are_diagnosed() -> None:
+async def test_diagnostics_cover_startup_and_labs() -> None:
     browser = await browse()
     lab = browser.world.start_user_lab("student")
     assert (await browser.get("/diagnostics/startup_scheduler"))["system_ready"] is True
     assert (await browser.get("/diagnostics/labs"))[lab.id] == {"state": "STARTED", "nodes": 2}
 
 
-async def test_what_is_open_and_what_is_not() -> None:
+async def test_only_public_paths_need_no_token() -> None:
     browser = await browse()
     del browser.client.headers["authorization"]
     for path in ("/system_information", "/system/maintenance_mode"):
         assert (await browser.ask("GET", path))[0] == 200
     for path in ("/labs", "/licensing", "/system_stats", "/users", "/nowhere"):
-        status, answer = await browser.ask("GET", path)
-        assert (status, answer["code"]) == (401, 401)
+        status, response = await browser.ask("GET", path)
+        assert (status, response["code"]) == (401, 401)
 
 
-async def test_logging_in_with_details_and_out_everywhere() -> None:
+async def test_extended_login_and_logout_of_all_sessions() -> None:
     browser = await browse()
     account = {"username": "admin", "password": "simulated"}
-    _, answer = await browser.ask("POST", "/auth_extended", account)
-    assert (answer["username"], answer["admin"], answer["error"]) == ("admin", True, None)
+    _, response = await browser.ask("POST", "/auth_extended", account)
+    assert (response["username"], response["admin"], response["error"]) == ("admin", True, None)
     assert await browser.ask("DELETE", "/logout") == (200, True)
     assert (await browser.ask("GET", "/labs"))[0] == 200
     assert await browser.ask("DELETE", "/logout?clear_all_sessions=true") == (200, True)
@@ -113,18 +113,18 @@ async def test_errors_have_a_code_and_a_description() -> None:
         ("POST", "/authenticate", [], 400),
         ("POST", "/licensing/registration", {"token": 3}, 400),
     ):
-        status, answer = await browser.ask(method, path, body)
-        assert (status, answer["code"]) == (code, code)
-        assert answer["description"]
+        status, response = await browser.ask(method, path, body)
+        assert (status, response["code"]) == (code, code)
+        assert response["description"]
     broken = await browser.client.post("/api/v0/licensing/registration", content=b"{")
     assert broken.status_code == 400
     foreign = await browser.client.post("/api/v0/import", content=b"\xff\xfe")
     assert foreign.status_code == 400
 
 
-async def test_a_student_sees_and_does_less() -> None:
+async def test_a_user_without_admin_rights_sees_only_own_labs() -> None:
     browser = await browse(username="student")
-    others = browser.world.start_user_lab("somebody")
+    others = browser.world.start_user_lab("teacher")
     own = browser.world.start_user_lab("student")
     assert await browser.get("/labs?show_all=true") == [own.id]
     assert (await browser.ask("GET", f"/labs/{others.id}"))[0] == 403
@@ -133,18 +133,18 @@ async def test_a_student_sees_and_does_less() -> None:
     assert (await browser.ask("DELETE", "/licensing/deregistration"))[0] == 403
 
 
-async def test_an_administrator_asks_for_others_labs_on_purpose() -> None:
+async def test_an_admin_sees_all_labs_only_with_show_all() -> None:
     browser = await browse()
-    others = browser.world.start_user_lab("somebody")
+    others = browser.world.start_user_lab("teacher")
     assert await browser.get("/labs") == []
     assert await browser.get("/labs?show_all=true") == [others.id]
     assert list((await browser.get("/populate_lab_tiles"))["lab_tiles"]) == [others.id]
     users = {user["username"]: user["labs"] for user in await browser.get("/users")}
-    assert users["somebody"] == [others.id]
+    assert users["teacher"] == [others.id]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_nodes_one_by_one(version: str) -> None:
+async def test_operations_on_single_nodes(version: str) -> None:
     browser = await browse(version)
     lab = browser.world.start_user_lab("student")
     ids = await browser.get(f"/labs/{lab.id}/nodes")
@@ -168,16 +168,16 @@ async def test_nodes_one_by_one(version: str) -> None:
     assert names == ({"ADD", "STATE_CHANGED"} if version == "2.9" else {"CREATED", "state"})
 
 
-async def test_the_licence_can_be_arranged() -> None:
+async def test_license_settings_can_be_changed() -> None:
     browser = await browse()
     transport = {"ssms": "https://satellite.example", "proxy": {"server": "proxy.example", "port": 8080}}
     assert (await browser.ask("PUT", "/licensing/transport", transport))[0] == 204
     assert (await browser.ask("PUT", "/licensing/product_license", "CML_Personal"))[0] == 204
     assert (await browser.ask("PATCH", "/licensing/features", [{"id": NODE_FEATURE, "count": 40}]))[0] == 204
-    told = await browser.get("/licensing")
-    assert told["transport"]["ssms"] == "https://satellite.example"
-    assert told["product_license"] == {"active": "CML_Personal", "is_enterprise": False}
-    assert told["features"][1]["in_use"] == 40
+    license_state = await browser.get("/licensing")
+    assert license_state["transport"]["ssms"] == "https://satellite.example"
+    assert license_state["product_license"] == {"active": "CML_Personal", "is_enterprise": False}
+    assert license_state["features"][1]["in_use"] == 40
     assert (await browser.get("/diagnostics/licensing"))["quota"] == 60
     assert (await browser.ask("PUT", "/licensing/registration/renew"))[0] == 400
     await browser.ask("POST", "/licensing/registration", {"token": "GoodToken"})
@@ -187,7 +187,7 @@ async def test_the_licence_can_be_arranged() -> None:
     assert (await browser.ask("PUT", "/licensing/transport", transport))[0] == 400
 
 
-async def test_what_there_is_to_build_with() -> None:
+async def test_node_and_image_definitions_are_listed() -> None:
     browser = await browse()
     definitions = {entry["id"] for entry in await browser.get("/node_definitions")}
     assert {entry["node_definition_id"] for entry in await browser.get("/image_definitions")} < definitions

@@ -1,4 +1,4 @@
-"""The simulated licence: taken at once, true later, and counted where Cisco counts."""
+"""Simulated licensing: requests are accepted at once, take effect later, and are counted in the Smart Account."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lcm.cml.licensing import LicensePhase, LicenseProgress, parse_license
+from lcm.cml.client.system import parse_license
 from lcm.cml.simulator.state.faults import SimulatorApiError
 from lcm.cml.simulator.state.license import (
     BAD_TOKEN_REASON,
@@ -17,6 +17,7 @@ from lcm.cml.simulator.state.license import (
     SmartAccount,
 )
 from lcm.cml.simulator.state.world import SimulatorSettings, World
+from lcm.cml.types import LicensePhase, LicenseProgress
 
 
 def world(account: SmartAccount | None = None) -> World:
@@ -25,10 +26,10 @@ def world(account: SmartAccount | None = None) -> World:
 
 def progress(of: World) -> LicenseProgress:
     of.time.advance()
-    return LicenseProgress.of(parse_license(of.licensing.told()))
+    return LicenseProgress.of(parse_license(of.licensing.payload()))
 
 
-async def test_a_good_token_registers_after_a_while_and_is_given_back() -> None:
+async def test_a_good_token_registers_and_deregisters() -> None:
     simulated = world()
     assert progress(simulated).phase is LicensePhase.UNREGISTERED
     simulated.licensing.register("GoodToken", reregister=False)
@@ -36,13 +37,13 @@ async def test_a_good_token_registers_after_a_while_and_is_given_back() -> None:
     assert not simulated.account.holders
     await asyncio.sleep(9)
     assert progress(simulated) == LicenseProgress(LicensePhase.REGISTERED)
-    assert (len(simulated.account.holders), simulated.account.ever) == (1, 1)
+    assert (len(simulated.account.holders), simulated.account.total_registrations) == (1, 1)
     assert await simulated.licensing.deregister()
     assert progress(simulated).phase is LicensePhase.UNREGISTERED
-    assert (len(simulated.account.holders), simulated.account.ever) == (0, 1)
+    assert (len(simulated.account.holders), simulated.account.total_registrations) == (0, 1)
 
 
-async def test_a_bad_token_is_taken_and_fails_later_with_the_reason() -> None:
+async def test_a_bad_token_is_accepted_and_fails_later() -> None:
     simulated = world()
     simulated.licensing.register("badToken", reregister=False)
     await asyncio.sleep(9)
@@ -52,7 +53,7 @@ async def test_a_bad_token_is_taken_and_fails_later_with_the_reason() -> None:
     assert progress(simulated) == LicenseProgress(LicensePhase.REGISTERED)
 
 
-async def test_it_goes_on_trying_until_the_service_answers() -> None:
+async def test_registration_retries_until_the_service_responds() -> None:
     simulated = world()
     simulated.licensing.mode = LicensingMode.RETRY
     simulated.licensing.register("GoodToken", reregister=False)
@@ -63,7 +64,7 @@ async def test_it_goes_on_trying_until_the_service_answers() -> None:
     assert progress(simulated).phase is LicensePhase.REGISTERED
 
 
-async def test_giving_back_without_an_answer_leaks_the_licence() -> None:
+async def test_local_deregistration_leaks_the_license() -> None:
     simulated = world()
     simulated.licensing.register("GoodToken", reregister=False)
     await asyncio.sleep(9)
@@ -74,7 +75,7 @@ async def test_giving_back_without_an_answer_leaks_the_licence() -> None:
     assert len(simulated.account.holders) == 1
 
 
-async def test_while_it_is_busy_nothing_is_taken() -> None:
+async def test_requests_are_rejected_while_busy() -> None:
     simulated = world()
     simulated.licensing.mode = LicensingMode.BUSY
     with pytest.raises(SimulatorApiError) as caught:
@@ -87,7 +88,7 @@ async def test_while_it_is_busy_nothing_is_taken() -> None:
     assert caught.value.code == 409
 
 
-async def test_what_makes_no_sense_is_refused() -> None:
+async def test_invalid_licensing_requests_are_rejected() -> None:
     simulated = world()
     licensing = simulated.licensing
     refused: list[Any] = [
@@ -109,7 +110,7 @@ async def test_what_makes_no_sense_is_refused() -> None:
         await licensing.deregister()
 
 
-async def test_registering_again_needs_to_be_asked_for_and_counts_one_holder() -> None:
+async def test_reregistration_must_be_explicit_and_counts_one_holder() -> None:
     simulated = world()
     for reregister in (False, True):
         simulated.licensing.register("GoodToken", reregister=reregister)
@@ -117,7 +118,7 @@ async def test_registering_again_needs_to_be_asked_for_and_counts_one_holder() -
         simulated.time.advance()
     with pytest.raises(SimulatorApiError, match="Already registered"):
         simulated.licensing.register("GoodToken", reregister=False)
-    assert (len(simulated.account.holders), simulated.account.ever) == (1, 2)
+    assert (len(simulated.account.holders), simulated.account.total_registrations) == (1, 2)
 
 
 async def test_servers_may_share_an_account() -> None:
@@ -129,4 +130,4 @@ async def test_servers_may_share_an_account() -> None:
     for server in servers:
         server.time.advance()
     await servers[0].licensing.deregister()
-    assert (len(account.holders), account.ever) == (2, 3)
+    assert (len(account.holders), account.total_registrations) == (2, 3)

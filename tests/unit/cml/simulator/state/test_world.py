@@ -1,4 +1,4 @@
-"""The simulated server without its network, in virtual time."""
+"""The state of a simulated server, without the network and in virtual time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcm.cml.client.system import parse_activity
-from lcm.cml.simulator.state.boot import BootPhase
 from lcm.cml.simulator.state.clock import SimulatedClock
 from lcm.cml.simulator.state.faults import Fault, FaultInjector, FaultKind, SimulatorApiError
 from lcm.cml.simulator.state.sessions import MAX_LOGINS_PER_MINUTE
 from lcm.cml.simulator.state.topology import parse_topology
-from lcm.cml.simulator.state.world import SAMPLE_TOPOLOGY, SimulatorSettings, World
+from lcm.cml.simulator.state.world import SAMPLE_TOPOLOGY, BootPhase, SimulatorSettings, World
 from lcm.core import clock
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def states(of: World, lab: Lab) -> list[str]:
     return [node.state for node in lab.nodes.values()]
 
 
-async def test_time_runs_faster_and_keeps_its_place_when_the_speed_changes() -> None:
+async def test_time_is_continuous_when_the_speed_changes() -> None:
     time = SimulatedClock(speed=10)
     await asyncio.sleep(3)
     assert time.now == pytest.approx(30)
@@ -42,18 +41,18 @@ async def test_time_runs_faster_and_keeps_its_place_when_the_speed_changes() -> 
     assert time.now == pytest.approx(33)
 
 
-async def test_what_is_due_happens_in_order_and_at_its_time_however_late_somebody_looks() -> None:
+async def test_late_callbacks_run_in_order_and_see_their_due_time() -> None:
     time = SimulatedClock(speed=2)
     began = clock.now()
     seen: list[tuple[str, float, float]] = []
 
     def happen(name: str) -> None:
-        seen.append((name, time.now, (time.stamp() - began).total_seconds()))
+        seen.append((name, time.now, (time.wall_time() - began).total_seconds()))
         if name == "a":
-            time.later(1, lambda: happen("b"))
+            time.call_later(1, lambda: happen("b"))
 
-    time.later(10, lambda: happen("c"))
-    time.later(4, lambda: happen("a"))
+    time.call_later(10, lambda: happen("c"))
+    time.call_later(4, lambda: happen("a"))
     await asyncio.sleep(60)
     assert seen == []
     time.advance()
@@ -63,12 +62,12 @@ async def test_what_is_due_happens_in_order_and_at_its_time_however_late_somebod
 
 
 @pytest.mark.parametrize("speed", [0, -1, 1e9, float("nan")])
-async def test_no_speed_at_all_is_refused(speed: float) -> None:
+async def test_invalid_speeds_are_rejected(speed: float) -> None:
     with pytest.raises(ValueError, match="speed"):
         SimulatedClock(speed)
 
 
-async def test_booting_goes_through_all_phases_and_off_is_off() -> None:
+async def test_booting_passes_all_phases_and_power_off_ends_it() -> None:
     simulated = world(boot_seconds=100)
     assert simulated.boot.phase is BootPhase.OFF
     simulated.power_on()
@@ -91,7 +90,7 @@ async def test_a_phase_can_be_held() -> None:
     assert seen == [BootPhase.GATEWAY, BootPhase.READY]
 
 
-async def test_nodes_are_queued_started_and_booted_each_in_its_time() -> None:
+async def test_nodes_are_queued_started_and_booted_in_time() -> None:
     simulated = world()
     lab = simulated.start_user_lab("student")
     assert states(simulated, lab) == ["QUEUED", "QUEUED"]
@@ -104,7 +103,7 @@ async def test_nodes_are_queued_started_and_booted_each_in_its_time() -> None:
     assert lab.state == "STARTED"
 
 
-async def test_a_lab_is_stopped_wiped_and_only_then_removed() -> None:
+async def test_only_a_stopped_and_wiped_lab_can_be_deleted() -> None:
     simulated = world()
     lab = simulated.start_user_lab("student")
     person = lab.owner
@@ -126,7 +125,7 @@ async def test_a_lab_is_stopped_wiped_and_only_then_removed() -> None:
         simulated.labs.get(lab.id)
 
 
-async def test_stopping_a_node_that_is_still_booting_wins() -> None:
+async def test_a_stop_overrides_a_boot_in_progress() -> None:
     simulated = world()
     lab = simulated.start_user_lab("student")
     await asyncio.sleep(2)
@@ -137,7 +136,7 @@ async def test_stopping_a_node_that_is_still_booting_wins() -> None:
 
 
 @given(st.lists(st.sampled_from(["start", "stop", "wipe", "power", "wait"]), max_size=12))
-def test_whatever_is_ordered_a_lab_comes_to_rest(orders: list[str]) -> None:
+def test_a_lab_converges_after_any_operations(orders: list[str]) -> None:
     ticks = [0.0]
     simulated = World(SimulatorSettings(), read=lambda: ticks[0])
     lab = simulated.import_lab(SAMPLE_TOPOLOGY, simulated.sessions.accounts["admin"])
@@ -156,7 +155,7 @@ def test_whatever_is_ordered_a_lab_comes_to_rest(orders: list[str]) -> None:
     assert {node.state for node in lab.nodes.values()} <= {"DEFINED_ON_CORE", "STOPPED", "BOOTED"}
 
 
-async def test_telemetry_tells_of_people_and_makes_noise_by_itself() -> None:
+async def test_telemetry_contains_user_and_background_events() -> None:
     simulated = world()
     lab = simulated.start_user_lab("student")
     await asyncio.sleep(3600)
@@ -171,9 +170,9 @@ async def test_telemetry_tells_of_people_and_makes_noise_by_itself() -> None:
 
 
 @pytest.mark.parametrize("version", ["2.7", "2.8", "2.9", "2.10"])
-async def test_every_versions_times_are_read_as_now(version: str) -> None:
+async def test_timestamps_of_all_versions_are_parsed(version: str) -> None:
     simulated = world(version=version)
-    simulated.telemetry.note("start_lab")
+    simulated.telemetry.record("start_lab")
     (event,) = parse_activity(simulated.telemetry.events).events
     assert abs(event.at - clock.now()) <= timedelta(seconds=1)
 
@@ -187,7 +186,7 @@ async def test_load_follows_the_nodes() -> None:
     assert all(busy > before for busy, before in zip(simulated.load(), idle, strict=True))
 
 
-async def test_power_off_stops_nodes_ends_sessions_and_keeps_labs() -> None:
+async def test_power_off_stops_nodes_and_sessions_but_keeps_labs() -> None:
     simulated = world()
     lab = simulated.start_user_lab("student")
     _, token = simulated.sessions.log_in("admin", "simulated")
@@ -200,7 +199,7 @@ async def test_power_off_stops_nodes_ends_sessions_and_keeps_labs() -> None:
     assert simulated.labs.all == [lab]
 
 
-async def test_tokens_end_when_their_time_has_come_or_somebody_says_so() -> None:
+async def test_tokens_expire_by_time_and_on_request() -> None:
     simulated = world(token_seconds=100, speed=50)
     account, token = simulated.sessions.log_in("admin", "simulated")
     assert simulated.sessions.check(token) is account
@@ -216,15 +215,15 @@ async def test_tokens_end_when_their_time_has_come_or_somebody_says_so() -> None
 
 
 @given(st.text())
-def test_no_other_text_is_a_token(text: str) -> None:
+def test_any_other_text_is_rejected_as_a_token(text: str) -> None:
     with pytest.raises(SimulatorApiError) as caught:
         world().sessions.check(text)
     assert caught.value.code == 401
 
 
-async def test_wrong_passwords_are_403_and_floods_429() -> None:
+async def test_wrong_passwords_return_403_and_too_many_logins_429() -> None:
     simulated = world()
-    attempts: list[tuple[Any, Any]] = [("admin", "wrong"), ("nobody", "simulated"), (None, None), (["admin"], {})]
+    attempts: list[tuple[Any, Any]] = [("admin", "wrong"), ("unknown", "simulated"), (None, None), (["admin"], {})]
     for attempt in attempts:
         with pytest.raises(SimulatorApiError) as caught:
             simulated.sessions.log_in(*attempt)
@@ -266,18 +265,18 @@ def test_faults_are_matched_and_counted() -> None:
         ("lab: !!python/object/apply:os.system [true]", "Not YAML"),
     ],
 )
-def test_what_is_no_topology_is_refused(topology: str, why: str) -> None:
+def test_invalid_topologies_are_rejected(topology: str, why: str) -> None:
     with pytest.raises(SimulatorApiError, match=why) as caught:
         parse_topology(topology, "0.2.2", None)
     assert caught.value.code == 400
 
 
-def test_unknown_definitions_are_warned_of() -> None:
+def test_unknown_node_definitions_cause_a_warning() -> None:
     plan = parse_topology("lab: {version: 0.2.2}\nnodes: [{id: a, label: a, node_definition: abacus}]", "0.3.0", "Mine")
     assert plan.title == "Mine"
-    assert plan.warnings == ["Node definition abacus is not known here"]
+    assert plan.warnings == ["Node definition abacus is not known on this server"]
 
 
-def test_versions_nobody_simulates_are_refused() -> None:
+def test_unsupported_versions_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"must be one of 2\.7, 2\.8, 2\.9, 2\.10"):
         world(version="1.6")

@@ -1,4 +1,4 @@
-"""Settings: values with their source, changed by admins, with a word at each field that is wrong."""
+"""The Settings page: values with their source, changed by admins, with problems at their fields."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def group_form(plane: TestPlane, group: str) -> dict[str, str]:
 
 
 async def current(plane: TestPlane) -> FleetSettings:
-    return await plane.parts.plane.settings()
+    return await plane.services.context.settings()
 
 
 async def test_every_setting_is_shown_with_its_source(plane: TestPlane) -> None:
@@ -60,25 +60,25 @@ async def test_every_setting_is_shown_with_its_source(plane: TestPlane) -> None:
 async def test_only_what_was_changed_is_stored(plane: TestPlane) -> None:
     form = await group_form(plane, "idle")
     visitor = await signed_in(plane, Role.ADMIN)
-    answer = await visitor.send("/settings/idle", {**form, TIMEOUT: "90", "worker_auto_pause_enabled": "off"})
-    assert answer.status_code == 200, answer.text
-    assert "Stored: worker_auto_pause_enabled, worker_idle_timeout_minutes." in answer.text
-    assert answer.text.count("stored here") == 2
+    response = await visitor.send("/settings/idle", {**form, TIMEOUT: "90", "worker_auto_pause_enabled": "off"})
+    assert response.status_code == 200, response.text
+    assert "Saved: worker_auto_pause_enabled, worker_idle_timeout_minutes." in response.text
+    assert response.text.count("stored here") == 2
     now = (await current(plane)).idle
     assert (now.worker_idle_timeout_minutes, now.worker_auto_pause_enabled, now.idle_detection_interval) == (
         90,
         False,
         300,
     )
-    stale = {**form, "idle_detection_interval": "60"}  # made before, by somebody who saw the old values
+    stale = {**form, "idle_detection_interval": "60"}  # submitted by a user who saw the old values
     assert (await visitor.send("/settings/idle", stale)).status_code == 200
     now = (await current(plane)).idle
     assert (now.worker_idle_timeout_minutes, now.idle_detection_interval) == (90, 60)
-    assert "Nothing was changed" in (await visitor.send("/settings/idle", await group_form(plane, "idle"))).text
+    assert "No changes" in (await visitor.send("/settings/idle", await group_form(plane, "idle"))).text
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "typed", "words"),
+    ("group", "name", "typed", "message"),
     [
         ("idle", TIMEOUT, "soon", "must be a number"),
         ("idle", TIMEOUT, "", "must be a number"),
@@ -92,8 +92,8 @@ async def test_only_what_was_changed_is_stored(plane: TestPlane) -> None:
         ("discovery", "worker_discovery_ami_filter", "x" * 129, "must have at most 128 characters"),
     ],
 )
-async def test_what_is_wrong_is_said_at_its_field_and_nothing_is_lost(
-    plane: TestPlane, group: str, name: str, typed: str, words: str
+async def test_problems_are_shown_at_their_fields_and_input_is_kept(
+    plane: TestPlane, group: str, name: str, typed: str, message: str
 ) -> None:
     form = {**await group_form(plane, group), name: typed}
     other = next(
@@ -102,26 +102,26 @@ async def test_what_is_wrong_is_said_at_its_field_and_nothing_is_lost(
     form[other] = "77"
     visitor = await signed_in(plane, Role.ADMIN)
     before = await current(plane)
-    answer = await visitor.send(f"/settings/{group}", form)
-    assert answer.status_code == 422
-    assert problem(answer.text, name) == words
-    assert "Nothing was stored" in answer.text
-    shown = re.search(rf'<input name="{other}"[^>]*value="77"', answer.text)
+    response = await visitor.send(f"/settings/{group}", form)
+    assert response.status_code == 422
+    assert problem(response.text, name) == message
+    assert "Nothing was saved" in response.text
+    shown = re.search(rf'<input name="{other}"[^>]*value="77"', response.text)
     assert shown is not None
-    if f'<input name="{name}"' in answer.text:
-        assert re.search(rf'<input name="{name}"[^>]*value="{typed}"[^>]*aria-invalid="true"', answer.text)
+    if f'<input name="{name}"' in response.text:
+        assert re.search(rf'<input name="{name}"[^>]*value="{typed}"[^>]*aria-invalid="true"', response.text)
     assert await current(plane) == before
 
 
-async def test_a_stored_value_is_reset_and_what_else_was_typed_stays(plane: TestPlane) -> None:
+async def test_a_stored_value_is_reset_and_other_input_is_kept(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.ADMIN)
     await visitor.send("/settings/idle", {**await group_form(plane, "idle"), TIMEOUT: "90"})
     page = await visitor.page("/settings")
     assert f'hx-post="/settings/idle/reset/{TIMEOUT}"' in page
     form = {**await group_form(plane, "idle"), "idle_detection_interval": "12"}
-    answer = await visitor.send(f"/settings/idle/reset/{TIMEOUT}", form)
-    assert answer.status_code == 200, answer.text
-    shown = fields(answer.text)
+    response = await visitor.send(f"/settings/idle/reset/{TIMEOUT}", form)
+    assert response.status_code == 200, response.text
+    shown = fields(response.text)
     assert (shown[TIMEOUT], shown["idle_detection_interval"], shown["was.idle_detection_interval"]) == (
         "60",
         "12",
@@ -132,7 +132,7 @@ async def test_a_stored_value_is_reset_and_what_else_was_typed_stays(plane: Test
     assert (await visitor.send("/settings/nonsense", {})).status_code == 422
 
 
-async def test_an_emptied_text_is_taken_back_and_strings_are_escaped(plane: TestPlane) -> None:
+async def test_an_emptied_text_is_reset_and_text_is_escaped(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.ADMIN)
     form = await group_form(plane, "discovery")
     await visitor.send("/settings/discovery", {**form, "worker_discovery_tag_filter": f"{HOSTILE}=1"})

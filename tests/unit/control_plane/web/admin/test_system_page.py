@@ -1,4 +1,4 @@
-"""System: the verdict in a sentence, and the figures behind it."""
+"""The System page: the verdict in a sentence, and the metrics behind it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def a_report(**more: Any) -> dict[str, Any]:
 
 async def test_without_controllers_it_says_so(plane: TestPlane) -> None:
     page = await (await signed_in(plane, Role.VIEWER)).page("/system")
-    assert "No controller has ever announced itself" in page
-    assert "said-bad" in page
+    assert "No controller has reported yet" in page
+    assert "verdict-bad" in page
     assert "lcm worker-controller" in page
 
 
@@ -55,7 +55,7 @@ async def test_a_report_is_shown_and_goes_stale(plane: TestPlane) -> None:
     assert sent.status_code == 200, sent.text
     visitor = await signed_in(plane, Role.VIEWER)
     page = await visitor.page("/system")
-    for words in (
+    for text in (
         "verdict-healthy",
         "1,234",
         "DescribeInstances",
@@ -63,16 +63,16 @@ async def test_a_report_is_shown_and_goes_stale(plane: TestPlane) -> None:
         "auto pause",
         "term 5",
         "i-9",
-        "as its controller has just told",
+        "just reported by its controller",
     ):
-        assert words in page, words
+        assert text in page, text
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     await asyncio.sleep(120)
     part = await visitor.part("/system")
     assert part.lstrip().startswith('<div id="system"')
     assert "verdict-late" in part
-    assert "said-bad" in part
+    assert "verdict-bad" in part
 
 
 def leading(*, startup_sweep_done: bool = True, **report: Any) -> ControllerHealth:
@@ -95,19 +95,22 @@ def health(**more: Any) -> SystemHealth:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        ({}, ("good", "Everything works.")),
-        ({"leaks_total": 2}, ("warn", "Everything works; 2 of our instances belong to no worker.")),
+        ({}, ("good", "All systems are healthy.")),
+        (
+            {"leaks_total": 2},
+            ("warn", "All systems are healthy. 2 instances of this installation belong to no worker."),
+        ),
         (
             {"hold": {"reason": "r", "by": "anna", "since": NOW}},
-            ("warn", "Everything works, and nothing is done: the fleet is on hold."),
+            ("warn", "All systems are healthy. The fleet is on hold, so no changes are made."),
         ),
         (
             {"breakers": [{"region": "eu-west-1", "open": True, "reason": "r", "since": NOW}]},
-            ("warn", "A breaker is open: in eu-west-1 no worker is marked as lost."),
+            ("warn", "A breaker is open. No worker in eu-west-1 is marked as lost."),
         ),
         (
             {"controllers": (leading(regions=[{"name": "eu-west-1", "breaker_open": True}]),)},
-            ("warn", "A breaker is open: in eu-west-1 no worker is marked as lost."),
+            ("warn", "A breaker is open. No worker in eu-west-1 is marked as lost."),
         ),
         (
             {
@@ -117,25 +120,25 @@ def health(**more: Any) -> SystemHealth:
                     for region in ("eu-west-1", "us-east-1")
                 ],
             },
-            ("warn", "A breaker is open: in eu-west-1 and us-east-1 no worker is marked as lost."),
+            ("warn", "A breaker is open. No worker in eu-west-1 and us-east-1 is marked as lost."),
         ),
         (
             {"controllers": (leading(regions=[{"name": "eu-west-1", "trouble": "no credentials."}]),)},
-            ("warn", "eu-west-1 cannot be looked at: no credentials."),
+            ("warn", "eu-west-1 cannot be read: no credentials."),
         ),
         (
             {"controllers": (leading(startup_sweep_done=False),)},
-            ("warn", "worker-controller has just begun to lead and has not verified everything yet."),
+            ("warn", "worker-controller has just become leader and has not completed its startup sweep yet."),
         ),
-        ({"controllers": (leading(),)}, ("good", "Everything works.")),
+        ({"controllers": (leading(),)}, ("good", "All systems are healthy.")),
         (
             {"plane": ControlPlaneHealth(started_at=NOW, mirror=MirrorHealth(trouble="etcd is away"))},
-            ("bad", "Controllers do not hear of changes: etcd is away."),
+            ("bad", "Controllers do not receive changes: etcd is away."),
         ),
-        ({"controllers": ()}, ("bad", "No controller has ever announced itself: nothing is done to workers.")),
+        ({"controllers": ()}, ("bad", "No controller has reported yet: no worker is managed.")),
     ],
 )
-def test_the_worst_is_said(facts: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_the_most_severe_problem_is_shown(facts: dict[str, Any], expected: tuple[str, str]) -> None:
     assert health_summary(health(**facts)) == expected
 
 

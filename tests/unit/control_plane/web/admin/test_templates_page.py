@@ -1,4 +1,4 @@
-"""Templates: listed for all, made and changed by admins, with nothing typed lost."""
+"""The Templates page: listed for all users, created and changed by admins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NEW_TEMPLATE = {
 
 
 async def stored(plane: TestPlane, name: str) -> WorkerTemplate:
-    return await read_template(plane.parts.plane.store, name)
+    return await read_template(plane.services.context.store, name)
 
 
 def problem(page: str, name: str) -> str:
@@ -41,17 +41,17 @@ def problem(page: str, name: str) -> str:
     return "" if found is None else unescape(found.group(1))
 
 
-async def test_all_templates_are_listed_with_what_is_made_from_them(plane: TestPlane) -> None:
+async def test_all_templates_are_listed_with_the_number_of_their_workers(plane: TestPlane) -> None:
     await plane.create("one")
     await plane.create("two")
     page = await (await signed_in(plane, Role.VIEWER)).page("/templates")
     assert re.findall(r'<tr id="t-(\w+)"', page) == ["large", "medium", "metal", "micro", "small"]
-    assert 'aria-label="2 workers made from small"' in page
+    assert 'aria-label="2 workers created from small"' in page
     assert "m5zn.metal" in page
     assert "$3.96" in page
 
 
-async def test_who_may_change_them_sees_how(plane: TestPlane) -> None:
+async def test_only_admins_see_the_buttons(plane: TestPlane) -> None:
     for role, sees in ((Role.VIEWER, False), (Role.OPERATOR, False), (Role.ADMIN, True)):
         page = await (await signed_in(plane, role)).page("/templates")
         assert ("/templates/new" in page) is sees
@@ -59,11 +59,15 @@ async def test_who_may_change_them_sees_how(plane: TestPlane) -> None:
         assert ("/templates/small/disable" in page) is sees
 
 
-async def test_a_template_is_made_and_changed(plane: TestPlane) -> None:
+async def test_a_template_is_created_and_changed(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.ADMIN)
     assert 'id="dialog-title"' in await visitor.part("/templates/new")
-    answer = await visitor.send("/templates/save", NEW_TEMPLATE)
-    assert (answer.status_code, answer.headers["HX-Trigger"], answer.headers["HX-Reswap"]) == (200, "lcm:done", "none")
+    response = await visitor.send("/templates/save", NEW_TEMPLATE)
+    assert (response.status_code, response.headers["HX-Trigger"], response.headers["HX-Reswap"]) == (
+        200,
+        "lcm:done",
+        "none",
+    )
     made = await stored(plane, "huge")
     assert (made.capacity.cpu_cores, made.capacity.storage_gb, made.ami_name_pattern, made.enabled) == (
         16,
@@ -74,14 +78,14 @@ async def test_a_template_is_made_and_changed(plane: TestPlane) -> None:
     form = fields(await visitor.part("/templates/edit/huge"))
     assert (form["old"], form["storage_gb"], form["cost_per_hour_usd"]) == ("huge", "500.5", "0.768")
     del form["enabled"]
-    answer = await visitor.send("/templates/save", {**form, "description": "", "name": "renamed"})
-    assert answer.status_code == 200, answer.text
+    response = await visitor.send("/templates/save", {**form, "description": "", "name": "renamed"})
+    assert response.status_code == 200, response.text
     changed = await stored(plane, "huge")
     assert (changed.description, changed.enabled, changed.name) == ("", False, "huge")
     assert 'class="row-off"' in await visitor.part("/templates")
 
 
-async def test_a_copy_begins_with_everything_but_the_name(plane: TestPlane) -> None:
+async def test_a_copy_has_all_values_but_the_name(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.ADMIN)
     form = fields(await visitor.part("/templates/new?like=metal"))
     assert (form["name"], form["instance_type"], form["mark"]) == ("", "m5zn.metal", "")
@@ -89,11 +93,11 @@ async def test_a_copy_begins_with_everything_but_the_name(plane: TestPlane) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "typed", "words"),
+    ("name", "typed", "expected_text"),
     [
         ("name", "", "must not be empty"),
         ("name", "a b", "letters, digits, dots, dashes and underscores"),
-        ("instance_type", "big", "must be such as t3.medium"),
+        ("instance_type", "big", "must be an instance type such as t3.medium"),
         ("cpu_cores", "two", "must be a whole number"),
         ("cpu_cores", "", "must not be empty"),
         ("cpu_cores", "0", "must be greater than or equal to 1"),
@@ -101,22 +105,22 @@ async def test_a_copy_begins_with_everything_but_the_name(plane: TestPlane) -> N
         ("storage_gb", "0", "must be greater than 0"),
         ("cost_per_hour_usd", "-1", "must be greater than or equal to 0"),
         ("description", "x" * 501, "must have at most 500 characters"),
-        ("name", "small", "there is a template small already"),
+        ("name", "small", "template small already exists"),
     ],
 )
-async def test_what_is_wrong_is_said_at_its_field_and_nothing_is_lost(
-    plane: TestPlane, name: str, typed: str, words: str
+async def test_problems_are_shown_at_their_fields_and_input_is_kept(
+    plane: TestPlane, name: str, typed: str, expected_text: str
 ) -> None:
     visitor = await signed_in(plane, Role.ADMIN)
-    answer = await visitor.send(
+    response = await visitor.send(
         "/templates/save", {**NEW_TEMPLATE, "description": "kept & typed", name: typed, "mark": "", "old": ""}
     )
-    assert answer.status_code in (409, 422)
-    assert problem(answer.text, name).startswith(words)
+    assert response.status_code in (409, 422)
+    assert problem(response.text, name).startswith(expected_text)
     expected = {**NEW_TEMPLATE, "description": "kept & typed", name: typed}
-    shown = fields(answer.text)
+    shown = fields(response.text)
     assert {each: shown[each] for each in expected} == expected
-    assert re.search(rf'id="f-{name}"[^>]*aria-invalid="true" aria-describedby="f-{name}-problem"', answer.text)
+    assert re.search(rf'id="f-{name}"[^>]*aria-invalid="true" aria-describedby="f-{name}-problem"', response.text)
     assert (await stored(plane, "small")).instance_type == "t3.small"
 
 
@@ -125,16 +129,16 @@ async def test_an_older_form_does_not_overwrite_a_newer_template(plane: TestPlan
     mine = fields(await visitor.part("/templates/edit/small"))
     theirs = fields(await visitor.part("/templates/edit/small"))
     assert (await visitor.send("/templates/save", {**theirs, "description": "theirs"})).status_code == 200
-    answer = await visitor.send("/templates/save", {**mine, "description": "mine"})
-    assert answer.status_code == 409
-    assert "Somebody else has changed this template meanwhile" in answer.text
-    assert 'value="mine"' in answer.text
+    response = await visitor.send("/templates/save", {**mine, "description": "mine"})
+    assert response.status_code == 409
+    assert "Another user changed this template meanwhile" in response.text
+    assert 'value="mine"' in response.text
     assert (await stored(plane, "small")).description == "theirs"
 
 
-async def test_templates_are_switched_by_admins_alone(plane: TestPlane) -> None:
+async def test_only_admins_enable_and_disable_templates(plane: TestPlane) -> None:
     admin = await signed_in(plane, Role.ADMIN)
-    assert "No more workers can be made from small" in (await admin.send("/templates/small/disable")).text
+    assert "Template small disabled" in (await admin.send("/templates/small/disable")).text
     assert not (await stored(plane, "small")).enabled
     assert (await admin.send("/templates/small/enable")).status_code == 200
     assert (await stored(plane, "small")).enabled
@@ -157,8 +161,8 @@ async def test_descriptions_are_escaped(plane: TestPlane) -> None:
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
 
 
-async def test_without_templates_it_says_what_to_do(plane: TestPlane) -> None:
-    store = plane.parts.plane.store
+async def test_an_empty_list_says_so(plane: TestPlane) -> None:
+    store = plane.services.context.store
     from lcm.control_plane.records.kinds import TEMPLATES
     from lcm.control_plane.store.port import Delete
 

@@ -1,4 +1,4 @@
-"""A lablet is made in a dialog with a look at where it would go; what it is made from is kept on a page of its own."""
+"""Creating lablets with a placement preview, and the Definitions page."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_without_definitions_the_dialog_says_where_to_begin(world: LabletW
     assert "Create the lablet" not in dialog
 
 
-async def test_a_preview_says_who_would_take_it_and_what_would_be_launched(world: LabletWorld) -> None:
+async def test_a_preview_shows_the_worker_or_the_launch(world: LabletWorld) -> None:
     await world.define()
     visitor = await signed_in(world.plane, Role.OPERATOR)
     launched = await visitor.part("/lablets/new/preview?definition=ospf%401")
@@ -65,16 +65,16 @@ async def test_a_preview_says_who_would_take_it_and_what_would_be_launched(world
     worker = await world.worker()
     placed = await visitor.part("/lablets/new/preview?definition=ospf%401&aws_region=")
     assert 'data-outcome="place"' in placed
-    assert "1 worker could take it" in placed
+    assert "1 matching worker<" in placed
     assert "alpha, score" in placed
-    assert "1 worker could not" in placed
+    assert "1 rejected worker<" in placed
     assert "coming" in placed
     assert "nothing more than now" in placed
     assert (await world.plane.ask("GET", "/api/lablets")).json()["items"] == []
     assert (await world.plane.ask("GET", f"/api/workers/{worker['id']}")).json()["version"] == worker["version"]
 
 
-async def test_a_preview_of_what_cannot_be_asked_says_why(world: LabletWorld) -> None:
+async def test_a_preview_of_an_invalid_form_says_why(world: LabletWorld) -> None:
     await world.define()
     visitor = await signed_in(world.plane, Role.OPERATOR)
     path = "/lablets/new/preview?definition=ospf"
@@ -85,7 +85,7 @@ async def test_a_preview_of_what_cannot_be_asked_says_why(world: LabletWorld) ->
     assert EVIL not in await visitor.part(f"{path}&name={EVIL}")
 
 
-async def test_a_lablet_is_made(world: LabletWorld) -> None:
+async def test_a_lablet_is_created(world: LabletWorld) -> None:
     await world.define()
     visitor = await signed_in(world.plane, Role.OPERATOR)
     fields = {
@@ -98,11 +98,11 @@ async def test_a_lablet_is_made(world: LabletWorld) -> None:
         "ends_at": "2999-01-01T17:00",
         "lost_worker_policy": "fail",
     }
-    answer = await visitor.send("/lablets/new", fields)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["HX-Trigger"] == "lcm:done"
+    response = await visitor.send("/lablets/new", fields)
+    assert response.status_code == 200, response.text
+    assert response.headers["HX-Trigger"] == "lcm:done"
     (made,) = (await world.plane.ask("GET", "/api/lablets")).json()["items"]
-    assert f'href="/lablets/{made["id"]}"' in answer.text
+    assert f'href="/lablets/{made["id"]}"' in response.text
     assert {name: made[name] for name in ("definition", "name", "owner", "aws_region", "lost_worker_policy")} == {
         name: fields[name] for name in ("definition", "name", "owner", "aws_region", "lost_worker_policy")
     }
@@ -125,24 +125,24 @@ async def test_a_lablet_is_made(world: LabletWorld) -> None:
         ({"definition": ""}, "definition", 422),
     ],
 )
-async def test_what_is_wrong_stands_at_its_field_and_what_was_typed_stays(
+async def test_problems_are_shown_at_their_fields_and_input_is_kept(
     world: LabletWorld, wrong: dict[str, str], field: str, status: int
 ) -> None:
     await world.define()
     await world.make("taken")
     visitor = await signed_in(world.plane, Role.OPERATOR)
     fields = {"definition": "ospf@1", "owner": f"anna {EVIL}", "lost_worker_policy": "fail", **wrong}
-    answer = await visitor.send("/lablets/new", fields)
-    assert answer.status_code == status, answer.text
-    assert f'id="f-{field}-problem"' in answer.text
-    assert re.search(rf'id="f-{field}"[^>]* aria-invalid="true" aria-describedby="f-{field}-problem"', answer.text)
-    assert 'value="anna &lt;script&gt;' in answer.text
-    assert EVIL not in answer.text
-    assert '<option value="fail" selected>' in answer.text
+    response = await visitor.send("/lablets/new", fields)
+    assert response.status_code == status, response.text
+    assert f'id="f-{field}-problem"' in response.text
+    assert re.search(rf'id="f-{field}"[^>]* aria-invalid="true" aria-describedby="f-{field}-problem"', response.text)
+    assert 'value="anna &lt;script&gt;' in response.text
+    assert EVIL not in response.text
+    assert '<option value="fail" selected>' in response.text
     assert len((await world.plane.ask("GET", "/api/lablets")).json()["items"]) == 1
 
 
-async def test_definitions_are_listed_with_what_they_take(world: LabletWorld) -> None:
+async def test_definitions_are_listed_with_their_requirements(world: LabletWorld) -> None:
     await world.define("ospf", "1", description=EVIL, time_to_live_minutes=240)
     await world.define("ospf", "2", requirements={"cpu_cores": 2, "memory_gb": 4, "nodes": 3, "ports": ["SSH"]})
     await world.define("bgp", "1.0+x")
@@ -150,7 +150,7 @@ async def test_definitions_are_listed_with_what_they_take(world: LabletWorld) ->
     page = await (await signed_in(world.plane, Role.VIEWER)).page("/definitions")
     assert re.findall(r'<tr id="d-([^"]+)"', page) == ["bgp@1.0+x", "ospf@2", "ospf@1"]
     assert EVIL not in page
-    assert "2 CPU, 4 GB memory, 1 GB disk, 3 nodes, licence, 1 port" in page
+    assert "2 CPU, 4 GB memory, 1 GB disk, 3 nodes, license, 1 port" in page
     assert page.count("newest") == 2
     assert 'href="/lablets?definition=ospf%401"' in page
     assert "/definitions/bgp/1.0%2Bx/topology" in page
@@ -159,7 +159,7 @@ async def test_definitions_are_listed_with_what_they_take(world: LabletWorld) ->
     visitor = await signed_in(world.plane, Role.VIEWER)
     assert re.findall(r'<tr id="d-([^"]+)"', await visitor.part("/definitions?q=bg")) == ["bgp@1.0+x"]
     assert "nodes:" in await visitor.part("/definitions/bgp/1.0%2Bx/topology")
-    assert "No definition fits" in await visitor.page("/definitions?q=nobody")
+    assert "No matching definitions" in await visitor.page("/definitions?q=no-such-name")
 
 
 async def test_a_topology_is_shown_as_it_was_written(world: LabletWorld) -> None:
@@ -171,11 +171,11 @@ async def test_a_topology_is_shown_as_it_was_written(world: LabletWorld) -> None
         assert EVIL not in part
 
 
-async def test_a_version_is_made_from_a_form(world: LabletWorld) -> None:
+async def test_a_version_is_created_from_a_form(world: LabletWorld) -> None:
     visitor = await signed_in(world.plane, Role.OPERATOR)
     assert "New definition" in await visitor.page("/definitions")
-    answer = await visitor.send("/definitions/save", DEFINITION_FORM)
-    assert answer.status_code == 200, answer.text
+    response = await visitor.send("/definitions/save", DEFINITION_FORM)
+    assert response.status_code == 200, response.text
     made = (await world.plane.ask("GET", "/api/lablet-definitions/bgp/2")).json()
     assert made["topology"] == TOPOLOGY
     assert made["time_to_live_minutes"] == 90
@@ -190,7 +190,7 @@ async def test_a_version_is_made_from_a_form(world: LabletWorld) -> None:
         "ports": ["SSH_PORT", "HTTP_PORT"],
     }
     again = await visitor.send("/definitions/save", DEFINITION_FORM)
-    assert "was there already" in again.text
+    assert "already exists with the same content" in again.text
     copy = await visitor.part("/definitions/new?like=bgp%402")
     assert 'id="f-version" value=""' in copy
     assert 'value="SSH_PORT, HTTP_PORT"' in copy
@@ -213,22 +213,22 @@ async def test_a_version_is_made_from_a_form(world: LabletWorld) -> None:
         ({"version": "3", "time_to_live_minutes": "0"}, "time_to_live_minutes", 422),
     ],
 )
-async def test_what_is_wrong_with_a_version_stands_at_its_field(
+async def test_problems_of_a_version_are_shown_at_their_fields(
     world: LabletWorld, wrong: dict[str, str], field: str, status: int
 ) -> None:
     visitor = await signed_in(world.plane, Role.OPERATOR)
     assert (await visitor.send("/definitions/save", DEFINITION_FORM)).status_code == 200
-    answer = await visitor.send("/definitions/save", {**DEFINITION_FORM, **wrong})
-    assert answer.status_code == status, answer.text
-    assert re.search(rf'id="f-{field}-problem">[^<]+<', answer.text), answer.text
+    response = await visitor.send("/definitions/save", {**DEFINITION_FORM, **wrong})
+    assert response.status_code == status, response.text
+    assert re.search(rf'id="f-{field}-problem">[^<]+<', response.text), response.text
     typed = {**DEFINITION_FORM, **wrong}
     for name in ("name", "memory_gb", "node_definitions"):
-        assert f'id="f-{name}" value="{typed[name]}"' in answer.text
-    assert typed["topology"].replace("\r\n", "\n") in answer.text
+        assert f'id="f-{name}" value="{typed[name]}"' in response.text
+    assert typed["topology"].replace("\r\n", "\n") in response.text
     assert len((await world.plane.ask("GET", "/api/lablet-definitions")).json()["items"]) == 1
 
 
-async def test_an_admin_switches_a_version_off_and_on(world: LabletWorld) -> None:
+async def test_an_admin_disables_and_enables_a_version(world: LabletWorld) -> None:
     await world.define()
     visitor = await signed_in(world.plane, Role.ADMIN)
     assert "Disable" in await visitor.page("/definitions")

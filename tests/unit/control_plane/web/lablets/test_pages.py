@@ -1,4 +1,4 @@
-"""Lablets: what is listed in which order, what is said of each, and how one is made and ended."""
+"""The Lablets page and the page of one lablet: order, filters, details, and how lablets are ended."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.datastructures import QueryParams
 
-from lcm.control_plane.records.backfill import backfill_fields
-from lcm.control_plane.records.kinds import LABLETS, lablet_fields
+from lcm.control_plane.records.kinds import LABLETS, backfill_fields, lablet_fields
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.web.lablets.list_page import LabletListQuery
 from lcm.control_plane.web.list_query import PAGE_SIZE
@@ -62,7 +61,7 @@ async def test_problems_come_first_and_say_why(world: LabletWorld) -> None:
     assert names(await visitor.page("/lablets?view=running")) == ["aa-fine"]
 
 
-async def test_one_that_is_held_is_no_problem_and_its_end_is_due(
+async def test_a_held_lablet_is_no_problem_and_its_end_is_due(
     world: LabletWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.define("short", time_to_live_minutes=60)
@@ -71,7 +70,7 @@ async def test_one_that_is_held_is_no_problem_and_its_end_is_due(
     visitor = await signed_in(world.plane, Role.VIEWER)
     page = await visitor.page("/lablets")
     assert "due</span>" not in page
-    assert "Its time is over <time" in await visitor.page(f"/lablets/{held['id']}")
+    assert "Expires <time" in await visitor.page(f"/lablets/{held['id']}")
     await world.report(held, "RUNNING", message="on hold by ada: her disks")
     later = clock.now() + timedelta(minutes=61)
     monkeypatch.setattr(clock, "now", lambda: later)
@@ -80,10 +79,10 @@ async def test_one_that_is_held_is_no_problem_and_its_end_is_due(
     assert counts(page)["problems"] == "0"
     assert "on hold by ada: her disks" in page
     assert re.search(r"due</span> <time [^>]*>1 minute ago</time>", page)
-    assert "Its time was over <time" in await visitor.page(f"/lablets/{held['id']}")
+    assert "Expired <time" in await visitor.page(f"/lablets/{held['id']}")
 
 
-async def test_those_of_the_past_are_shown_to_who_asks(world: LabletWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ended_lablets_are_shown_on_request(world: LabletWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = await world.make("gone")
     await world.plane.ask("DELETE", f"/api/lablets/{gone['id']}")
     await world.report(await world.make("failed"), "FAILED")
@@ -98,7 +97,7 @@ async def test_those_of_the_past_are_shown_to_who_asks(world: LabletWorld, monke
     visitor = await signed_in(world.plane, Role.VIEWER)
     page = await visitor.page("/lablets")
     assert names(page) == []
-    assert "Those that have ended" in page
+    assert "Ended lablets" in page
     assert names(await visitor.page("/lablets?view=ended")) == ["failed", "gone"]
 
 
@@ -116,10 +115,10 @@ async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(world: Lab
     assert "<option selected>ospf@1</option>" in page
     page = await visitor.page(f"/lablets?worker={worker['id']}")
     assert names(page) == ["one"]
-    assert "Only on worker" in page
+    assert "On worker <a" in page
     assert names(await visitor.page("/lablets?status=scheduled,pending_scheduling&sort=-name")) == ["two", "one"]
     assert len(names(await visitor.page("/lablets?status=no&sort=no&view=no&page=x&after=x"))) == 2
-    assert "No lablet fits" in await visitor.page("/lablets?q=nobody")
+    assert "No matching lablets" in await visitor.page("/lablets?q=no-such-name")
 
 
 async def test_pages_go_on_where_the_last_one_ended(world: LabletWorld) -> None:
@@ -141,7 +140,7 @@ async def test_an_empty_list_says_what_to_do(plane: TestPlane) -> None:
     assert "Create a lablet" not in viewers
 
 
-async def test_rows_and_the_table_are_asked_for_again(world: LabletWorld) -> None:
+async def test_rows_and_the_table_can_be_refreshed(world: LabletWorld) -> None:
     one, two = await world.make("one"), await world.make("two")
     visitor = await signed_in(world.plane, Role.VIEWER)
     part = await visitor.part(f"/lablets/rows?ids={two['id']},{one['id']},l-none")
@@ -156,7 +155,7 @@ async def test_rows_and_the_table_are_asked_for_again(world: LabletWorld) -> Non
     assert 'data-refresh="/lablets?q=tw"' in table
 
 
-async def test_a_page_says_where_it_is_and_who_was_not_chosen(world: LabletWorld) -> None:
+async def test_a_page_shows_the_placement_and_the_rejected_workers(world: LabletWorld) -> None:
     worker = await world.worker()
     rejections = [{"worker_id": "w-9", "worker_name": "bravo", "reason": f"it is STOPPED {EVIL}"}]
     lablet = await world.place(await world.make("first"), worker, score=0.25, rejections=rejections, rejected=7)
@@ -166,7 +165,7 @@ async def test_a_page_says_where_it_is_and_who_was_not_chosen(world: LabletWorld
     visitor = await signed_in(world.plane, Role.VIEWER)
     page = await visitor.page(f"/lablets/{lablet['id']}")
     assert EVIL not in page
-    for words in (
+    for text in (
         "score 0.250",
         "bravo",
         "it is STOPPED &lt;script&gt;",
@@ -174,22 +173,22 @@ async def test_a_page_says_where_it_is_and_who_was_not_chosen(world: LabletWorld
         "10.0.0.5, 2001:db8::5",
         "lab-1",
     ):
-        assert words in page
+        assert text in page
     assert f'data-lablet-id="{lablet["id"]}"' in page
     assert 'data-topics="lablet,lablet-history,audit"' in page
     timeline = page.partition('id="timeline"')[2]
-    assert timeline.index("INSTANTIATING") < timeline.index("found a worker for it") < timeline.index("asked for it")
+    assert timeline.index("INSTANTIATING") < timeline.index("assigned it to a worker") < timeline.index("requested it")
     assert "act-end" not in page
     part = await visitor.part(f"/lablets/{lablet['id']}/now")
     assert "<html" not in part
     assert f'data-version="{(await world.now(lablet))["version"]}"' in part
 
 
-async def test_one_that_waits_says_what_for(world: LabletWorld) -> None:
+async def test_a_waiting_lablet_says_why(world: LabletWorld) -> None:
     coming = await world.plane.create("coming")
     lablet = await world.make("first")
     visitor = await signed_in(world.plane, Role.VIEWER)
-    assert "has not come to it yet" in await visitor.page(f"/lablets/{lablet['id']}")
+    assert "Not evaluated yet" in await visitor.page(f"/lablets/{lablet['id']}")
     await world.waits(lablet, "it waits for worker coming", scale_up_worker_id=coming["id"])
     page = await visitor.page(f"/lablets/{lablet['id']}")
     assert "It waits for worker coming." in page
@@ -205,9 +204,9 @@ async def test_the_timeline_goes_on_on_the_next_page(world: LabletWorld) -> None
     older = re.search(r'href="([^"]+)#timeline" rel="next"', first)
     assert older is not None
     second = await visitor.page(older.group(1).replace("&amp;", "&"))
-    told = [re.findall(r"reason-\d\d", page.partition('id="timeline"')[2]) for page in (first, second)]
-    assert told[0] + told[1] == [f"reason-{number:02}" for number in range(44, -1, -1)]
-    assert "asked for it" in second
+    reasons = [re.findall(r"reason-\d\d", page.partition('id="timeline"')[2]) for page in (first, second)]
+    assert reasons[0] + reasons[1] == [f"reason-{number:02}" for number in range(44, -1, -1)]
+    assert "requested it" in second
     part = await visitor.part(f"/lablets/{lablet['id']}/timeline")
     assert "reason-44" in part
     assert "Timeline" in await visitor.part(f"/lablets/{lablet['id']}/timeline?before=nonsense")
@@ -222,40 +221,45 @@ async def test_one_that_does_not_exist_has_a_page_that_says_so(plane: TestPlane,
     assert "alert" in await visitor.part(f"/lablets/{lablet_id}/now", 404)
 
 
-async def test_it_is_ended_after_a_look_at_what_is_lost(world: LabletWorld) -> None:
+async def test_a_lablet_is_ended_after_a_preview_of_the_losses(world: LabletWorld) -> None:
     worker = await world.worker()
     lablet = await world.runs("first", worker, endpoints=[{"node": "R1", "addresses": ["10.0.0.5"]}])
     visitor = await signed_in(world.plane, Role.OPERATOR)
     page = await visitor.page(f"/lablets/{lablet['id']}")
     assert "act-end" in page
     dialog = await visitor.part(f"/lablets/{lablet['id']}/confirm-end")
-    for words in ("alpha is stopped, wiped and deleted", "1 node on alpha", "10.0.0.5", f'value="{lablet["version"]}"'):
-        assert words in dialog
+    for text in (
+        "alpha will be stopped, wiped and deleted",
+        "1 node on alpha",
+        "10.0.0.5",
+        f'value="{lablet["version"]}"',
+    ):
+        assert text in dialog
     lablet = await world.report(lablet, "RUNNING", message="slow")
     stale = await visitor.send(f"/lablets/{lablet['id']}/end", {"version": str(lablet["version"] - 1)})
     assert stale.status_code == 412
     assert (await world.now(lablet))["wanted"]
-    answer = await visitor.send(f"/lablets/{lablet['id']}/end", {"version": str(lablet["version"]), "reason": "over"})
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["HX-Trigger"] == "lcm:done"
+    response = await visitor.send(f"/lablets/{lablet['id']}/end", {"version": str(lablet["version"]), "reason": "over"})
+    assert response.status_code == 200, response.text
+    assert response.headers["HX-Trigger"] == "lcm:done"
     after = await world.now(lablet)
     assert (after["wanted"], after["ending_reason"]) == (False, "over")
     assert "act-end" not in await visitor.page(f"/lablets/{lablet['id']}")
-    assert "It is so already" in await visitor.part(f"/lablets/{lablet['id']}/confirm-end")
+    assert "No change needed" in await visitor.part(f"/lablets/{lablet['id']}/confirm-end")
 
 
-async def test_what_its_end_means_depends_on_how_far_it_is(world: LabletWorld) -> None:
+async def test_the_preview_depends_on_the_status(world: LabletWorld) -> None:
     visitor = await signed_in(world.plane, Role.OPERATOR)
     pending = await world.make("pending")
-    assert "TERMINATED at once" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
+    assert "TERMINATED immediately" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
     placed = await world.place(await world.make("placed"), await world.worker())
-    assert "reserved for it on alpha" in await visitor.part(f"/lablets/{placed['id']}/confirm-end")
+    assert "reserved capacity on alpha" in await visitor.part(f"/lablets/{placed['id']}/confirm-end")
     await world.report(placed, "INSTANTIATING")
-    await world.plane.ask("POST", "/api/fleet/hold", json={"reason": "look"})
-    assert "only after the release" in await visitor.part(f"/lablets/{placed['id']}/confirm-end")
+    await world.plane.ask("POST", "/api/fleet/hold", json={"reason": "check"})
+    assert "After the release" in await visitor.part(f"/lablets/{placed['id']}/confirm-end")
     await visitor.send(f"/lablets/{pending['id']}/end", {})
     assert (await world.now(pending))["status"] == "TERMINATED"
-    assert "It has ended: it is TERMINATED" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
+    assert "It has already ended: TERMINATED" in await visitor.part(f"/lablets/{pending['id']}/confirm-end")
 
 
 async def test_several_are_ended_each_on_its_own(world: LabletWorld) -> None:
@@ -266,37 +270,37 @@ async def test_several_are_ended_each_on_its_own(world: LabletWorld) -> None:
     visitor = await signed_in(world.plane, Role.OPERATOR)
     page = await visitor.page("/lablets")
     assert 'hx-get="/lablets/confirm-end"' in page
-    assert f'id="pick-{runs["id"]}"' in page
+    assert f'id="select-{runs["id"]}"' in page
     ids = ",".join(each["id"] for each in (runs, waits, gone))
     dialog = await visitor.part(f"/lablets/confirm-end?action=end&ids={ids}")
-    for words in ("End 2 lablets?", "alpha is stopped, wiped and deleted", "TERMINATED at once", "Left alone"):
-        assert words in dialog
-    assert "It has ended: it is TERMINATED" in dialog.partition("Left alone")[2]
+    for text in ("End 2 lablets?", "alpha will be stopped, wiped and deleted", "TERMINATED immediately", "Skipped"):
+        assert text in dialog
+    assert "It has already ended: TERMINATED" in dialog.partition("Skipped")[2]
     targets = f"{runs['id']}:{runs['version']},{waits['id']}:{waits['version']}"
     assert f'value="{targets}"' in dialog
     changed = await world.report(runs, "RUNNING", message="slow")
-    answer = await visitor.send("/lablets/end", {"targets": targets, "reason": "over"})
-    assert "to end: 1 of 2" in answer.text
-    assert answer.headers["HX-Trigger"] == "lcm:done"
-    assert (await world.now(runs))["wanted"], "it has changed since it was looked at"
+    response = await visitor.send("/lablets/end", {"targets": targets, "reason": "over"})
+    assert "end requested: 1 of 2" in response.text
+    assert response.headers["HX-Trigger"] == "lcm:done"
+    assert (await world.now(runs))["wanted"], "it changed after the dialog was opened"
     after = await world.now(waits)
     assert (after["status"], after["ending_reason"]) == ("TERMINATED", "over")
     await visitor.send("/lablets/end", {"targets": f"{runs['id']}:{changed['version']},<script>:1"})
     assert not (await world.now(runs))["wanted"]
-    assert "choose at least one lablet" in await visitor.part("/lablets/confirm-end", 422)
+    assert "select at least one lablet" in await visitor.part("/lablets/confirm-end", 422)
 
 
-async def test_a_hold_of_one_worker_is_told_for_its_lablets_alone(world: LabletWorld) -> None:
+async def test_a_hold_of_one_worker_is_shown_only_for_its_lablets(world: LabletWorld) -> None:
     held, free = await world.worker("alpha"), await world.worker("bravo")
     one, two = await world.runs("one", held), await world.runs("two", free)
-    await world.plane.ask("POST", f"/api/workers/{held['id']}/hold", json={"reason": "look"})
+    await world.plane.ask("POST", f"/api/workers/{held['id']}/hold", json={"reason": "check"})
     visitor = await signed_in(world.plane, Role.OPERATOR)
     dialog = await visitor.part(f"/lablets/confirm-end?ids={one['id']},{two['id']}")
-    assert "holds alpha or the fleet" in dialog
-    assert "Its lab on bravo is stopped" in dialog
+    assert "put alpha or the fleet on hold" in dialog
+    assert "The lab on bravo will be stopped" in dialog
 
 
-async def test_those_to_whom_the_same_happens_are_told_of_together(world: LabletWorld) -> None:
+async def test_lablets_with_the_same_effect_share_one_line(world: LabletWorld) -> None:
     worker = await world.worker()
     await world.define("tiny", requirements={"license": False, "cpu_cores": 0.1, "memory_gb": 0.1})
     made = [await world.make(f"l{number}", "tiny", owner=f"owner-{number}") for number in range(3)]
@@ -306,7 +310,7 @@ async def test_those_to_whom_the_same_happens_are_told_of_together(world: Lablet
     dialog = await visitor.part(f"/lablets/confirm-end?ids={','.join(each['id'] for each in made)}")
     assert "<strong>l0, l1</strong> (INSTANTIATING)" in dialog
     assert "<strong>l2</strong> (PENDING SCHEDULING)" in dialog
-    assert "2 labs with 2 nodes, and all that owner-0, owner-1 did in them." in dialog
+    assert "2 labs with 2 nodes, and all work of owner-0, owner-1 in them." in dialog
     alone = await visitor.part(f"/lablets/confirm-end?ids={made[2]['id']}")
     assert "What is lost" not in alone
 
@@ -324,7 +328,7 @@ async def test_a_viewer_changes_nothing(world: LabletWorld) -> None:
         assert "alert" in await visitor.part(path, 403)
     page = await visitor.page("/lablets")
     assert 'id="bulk"' not in page
-    assert 'id="pick-' not in page
+    assert 'id="select-' not in page
     for path in (
         "/lablets/new",
         f"/lablets/{lablet['id']}/end",
@@ -351,16 +355,16 @@ async def test_the_pages_of_a_worker_and_of_the_fleet_show_its_lablets(world: La
     fleet = await visitor.page("/")
     assert f'href="/lablets?worker={worker["id"]}" aria-label="1 lablets on alpha">1</a>' in fleet
     other = await world.worker("bravo")
-    assert "None is assigned to it" in await visitor.page(f"/workers/{other['id']}")
+    assert "No lablets assigned" in await visitor.page(f"/workers/{other['id']}")
 
 
-async def test_the_audit_leads_to_its_page(world: LabletWorld) -> None:
+async def test_the_audit_links_to_its_page(world: LabletWorld) -> None:
     lablet = await world.make("first")
     page = await (await signed_in(world.plane, Role.VIEWER)).page("/activity?subject=first")
     assert f'<a href="/lablets/{lablet["id"]}">first</a>' in page
 
 
-async def test_the_summary_of_a_night_names_lablets_apart_from_workers(world: LabletWorld) -> None:
+async def test_the_activity_summary_links_lablets_and_workers(world: LabletWorld) -> None:
     lablet, worker = await world.make("first"), await world.plane.create("alpha")
     night = await (await signed_in(world.plane, Role.VIEWER)).part("/activity/night")
     assert f'lablet created: <a href="/lablets/{lablet["id"]}">first</a></span>' in night
@@ -369,7 +373,7 @@ async def test_the_summary_of_a_night_names_lablets_apart_from_workers(world: La
 
 async def test_records_of_an_older_version_get_the_fields_that_are_new(world: LabletWorld) -> None:
     lablet = await world.make("old")
-    store = world.plane.parts.plane.store
+    store = world.plane.services.context.store
     stored = await store.get(LABLETS, lablet["id"])
     assert stored is not None
     fields = {**lablet_fields(Lablet.model_validate_json(stored.body)), "urgency": None, "attention": None}
@@ -383,11 +387,11 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(world: La
     assert await backfill_fields(store) == 0
 
 
-def test_a_look_and_its_address_are_the_same() -> None:
-    look = LabletListQuery(
+def test_a_query_and_its_url_are_equivalent() -> None:
+    query = LabletListQuery(
         view="problems", q="a b&c", owner="é", status=("RUNNING",), definition="x@1", worker="w-1", sort="-name"
     )
-    address = look.address(after="x", page=3)
-    assert LabletListQuery.of(QueryParams(address.partition("?")[2])).address() == look.address()
-    assert LabletListQuery.of(QueryParams(address.partition("?")[2])).page == 3
-    assert LabletListQuery().address() == "/lablets"
+    url = query.url(after="x", page=3)
+    assert LabletListQuery.from_query(QueryParams(url.partition("?")[2])).url() == query.url()
+    assert LabletListQuery.from_query(QueryParams(url.partition("?")[2])).page == 3
+    assert LabletListQuery().url() == "/lablets"

@@ -1,4 +1,4 @@
-"""Changes from pages: the plan first, then the change, and nothing else."""
+"""Commands from pages: a preview first, then the change."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ CML_READY = Condition.model_validate({"type": "CmlReady", "status": "True", "sin
         ),
     ],
 )
-def test_actions_fit_the_state(facts: dict[str, object], expected: list[str]) -> None:
+def test_actions_depend_on_the_status(facts: dict[str, object], expected: list[str]) -> None:
     assert available_actions(a_worker(**facts), NOW) == expected
 
 
-def test_what_it_costs_and_saves() -> None:
+def test_costs_and_savings() -> None:
     running = a_worker(status="RUNNING", cost_per_hour_usd=3.9641, instance_id="i-1", conditions=(CML_READY,))
     assert "save $3.96 an hour; its disks are still billed" in preview_action(running, "stop", NOW).cost
     assert preview_action(running, "terminate", NOW).cost == "It will save $3.96 an hour."
@@ -49,62 +49,62 @@ def test_what_it_costs_and_saves() -> None:
     assert preview_action(running, "hold", NOW).cost == ""
 
 
-def test_what_is_lost_is_said_before_the_end() -> None:
+def test_a_termination_shows_what_is_lost() -> None:
     worker = a_worker(status="RUNNING", instance_id="i-1", license_status="registered", cost_per_hour_usd=1.0)
     sample = MetricsSample(
         worker_id="w-1", instance_id="i-1", collected_at=NOW, labs_count=2, nodes_count=9, running_nodes=5
     )
     losses = dict(preview_action(worker, "terminate", NOW, sample).losses)
-    assert losses["Running on it"] == "5 of 9 nodes, in 2 labs"
-    assert "given back first" in losses["Licence"]
+    assert losses["Running now"] == "5 of 9 nodes, in 2 labs"
+    assert "deregistered first" in losses["License"]
     assert "i-1" in losses["Instance"]
-    assert dict(preview_action(worker, "stop", NOW, sample).losses) == {"Running on it": "5 of 9 nodes, in 2 labs"}
+    assert dict(preview_action(worker, "stop", NOW, sample).losses) == {"Running now": "5 of 9 nodes, in 2 labs"}
 
 
-def test_a_refusal_is_told_instead_of_a_plan() -> None:
+def test_a_refusal_is_shown_instead_of_a_preview() -> None:
     found = preview_action(a_worker(status="FAILED"), "start", NOW)
     assert not found.changes
     assert "retry" in found.refusal
 
 
-async def test_the_plan_is_shown_and_then_done(plane: TestPlane) -> None:
+async def test_an_action_is_previewed_and_then_performed(plane: TestPlane) -> None:
     worker = await plane.running()
     visitor = await signed_in(plane, Role.OPERATOR)
     dialog = await visitor.part(f"/workers/{worker['id']}/confirm/stop")
-    assert "Instance i-alpha is stopped." in dialog
+    assert "Instance i-alpha will be stopped." in dialog
     assert "save $0.0208 an hour" in dialog
     assert f'value="{worker["version"]}"' in dialog
-    answer = await visitor.send(
+    response = await visitor.send(
         f"/workers/{worker['id']}/do/stop", {"version": str(worker["version"]), "reason": "lunch <b>"}
     )
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["hx-trigger"] == "lcm:done"
+    assert response.status_code == 200, response.text
+    assert response.headers["hx-trigger"] == "lcm:done"
     after = (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()
     assert (after["desired_status"], after["pause_reason"]) == ("STOPPED", "lunch <b>")
 
 
-async def test_what_changed_meanwhile_is_not_changed_blindly(plane: TestPlane) -> None:
+async def test_a_worker_that_changed_meanwhile_is_not_changed(plane: TestPlane) -> None:
     worker = await plane.running()
     visitor = await signed_in(plane, Role.OPERATOR)
     await plane.ask("POST", f"/api/workers/{worker['id']}/hold", json={"reason": "mine"})
-    answer = await visitor.send(f"/workers/{worker['id']}/do/terminate", {"version": str(worker["version"])})
-    assert answer.status_code == 412
-    assert 'class="toast bad"' in answer.text
+    response = await visitor.send(f"/workers/{worker['id']}/do/terminate", {"version": str(worker["version"])})
+    assert response.status_code == 412
+    assert 'class="toast bad"' in response.text
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
 
 
 @pytest.mark.parametrize("proof", ["", "0" * 64])
-async def test_without_the_proof_of_our_page_nothing_changes(plane: TestPlane, proof: str) -> None:
+async def test_a_change_requires_the_csrf_token(plane: TestPlane, proof: str) -> None:
     worker = await plane.running()
     visitor = await signed_in(plane, Role.ADMIN)
     visitor.csrf = ""
-    answer = await visitor.send(f"/workers/{worker['id']}/do/terminate", csrf=proof)
-    assert answer.status_code == 403
+    response = await visitor.send(f"/workers/{worker['id']}/do/terminate", csrf=proof)
+    assert response.status_code == 403
     assert (await visitor.send("/fleet/do-hold", {"reason": "x"}, csrf=proof)).status_code == 403
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["desired_status"] == "RUNNING"
 
 
-async def test_many_at_once_each_on_its_own(plane: TestPlane) -> None:
+async def test_a_bulk_action_changes_each_worker_on_its_own(plane: TestPlane) -> None:
     one, two = await plane.running("one"), await plane.running("two")
     failed = await plane.report(await plane.create("three"), "FAILED")
     visitor = await signed_in(plane, Role.OPERATOR)
@@ -115,28 +115,28 @@ async def test_many_at_once_each_on_its_own(plane: TestPlane) -> None:
     assert "retry or terminate it" in dialog
     await plane.ask("POST", f"/api/workers/{two['id']}/hold", json={"reason": "meanwhile"})
     targets = f"{one['id']}:{one['version']},{two['id']}:{two['version']}"
-    answer = await visitor.send("/fleet/do/stop", {"targets": targets})
-    assert "1 of 2" in answer.text
-    assert "version" in answer.text
+    response = await visitor.send("/fleet/do/stop", {"targets": targets})
+    assert "1 of 2" in response.text
+    assert "version" in response.text
     assert (await plane.ask("GET", f"/api/workers/{one['id']}")).json()["desired_status"] == "STOPPED"
     assert (await plane.ask("GET", f"/api/workers/{two['id']}")).json()["desired_status"] == "RUNNING"
 
 
-async def test_nothing_chosen_is_said(plane: TestPlane) -> None:
+async def test_an_empty_selection_is_reported(plane: TestPlane) -> None:
     visitor = await signed_in(plane, Role.OPERATOR)
-    assert "choose at least one" in await visitor.part("/fleet/confirm?action=stop", 422)
-    assert "choose what to do" in await visitor.part("/fleet/confirm?action=explode&ids=w-1", 422)
+    assert "select at least one" in await visitor.part("/fleet/confirm?action=stop", 422)
+    assert "select an action" in await visitor.part("/fleet/confirm?action=explode&ids=w-1", 422)
 
 
 async def test_the_fleet_is_held_and_released_from_any_page(plane: TestPlane) -> None:
     await plane.running()
     visitor = await signed_in(plane, Role.OPERATOR)
-    assert "all 1 workers" in await visitor.part("/fleet/confirm-hold")
+    assert "all workers (1)" in await visitor.part("/fleet/confirm-hold")
     refused = await visitor.send("/fleet/do-hold", {"reason": "  "})
     assert refused.status_code == 422
-    assert "say why" in refused.text
-    answer = await visitor.send("/fleet/do-hold", {"reason": "<i>storm</i>", "lasting": "1h"})
-    assert answer.status_code == 200
+    assert "enter 1 to 500 characters" in refused.text
+    response = await visitor.send("/fleet/do-hold", {"reason": "<i>storm</i>", "lasting": "1h"})
+    assert response.status_code == 200
     page = await visitor.page("/")
     assert "The fleet is on hold" in page
     assert "&lt;i&gt;storm&lt;/i&gt;" in page
@@ -150,8 +150,8 @@ async def test_the_fleet_is_held_and_released_from_any_page(plane: TestPlane) ->
 async def test_a_hold_of_many_needs_a_reason_and_holds_none_without(plane: TestPlane) -> None:
     one = await plane.running("one")
     visitor = await signed_in(plane, Role.OPERATOR)
-    answer = await visitor.send("/fleet/do/hold", {"targets": f"{one['id']}:{one['version']}"})
-    assert answer.status_code == 422
+    response = await visitor.send("/fleet/do/hold", {"targets": f"{one['id']}:{one['version']}"})
+    assert response.status_code == 422
     assert (await plane.ask("GET", f"/api/workers/{one['id']}")).json()["hold"] is None
 
 
@@ -166,8 +166,8 @@ async def test_only_an_admin_closes_a_breaker(plane: TestPlane) -> None:
     assert "Breaker open" not in await admin.page("/")
 
 
-def test_every_action_is_said_in_words() -> None:
+def test_every_action_has_a_text() -> None:
     for action in WORKER_ACTIONS:
         worker = a_worker(status="DRAINING", desired_status="STOPPED", hold=Hold(reason="x", by="ann", since=NOW))
         found = preview_action(worker, action, NOW)
-        assert found.refusal or found.happens
+        assert found.refusal or found.effect

@@ -1,4 +1,4 @@
-"""The page of one worker: what it tells, to whom it offers what, and that texts of others stay texts."""
+"""The page of one worker: what it shows, which actions it offers to which role, and that text is escaped."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def offered_actions(page: str) -> list[str]:
     return re.findall(r'id="act-([a-z-]+)"', page)
 
 
-def condition(kind: str, status: str = "True", **words: str) -> dict[str, str]:
-    return {"type": kind, "status": status, "since": SINCE, **words}
+def condition(kind: str, status: str = "True", **texts: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "since": SINCE, **texts}
 
 
 async def failed(plane: TestPlane) -> dict[str, Any]:
@@ -35,16 +35,16 @@ async def failed(plane: TestPlane) -> dict[str, Any]:
 
 async def stopped(plane: TestPlane) -> dict[str, Any]:
     worker = await plane.running()
-    told = (await plane.ask("POST", f"/api/workers/{worker['id']}/stop")).json()
-    return await plane.report(await plane.report(told, "STOPPING"), "STOPPED")
+    stopping = (await plane.ask("POST", f"/api/workers/{worker['id']}/stop")).json()
+    return await plane.report(await plane.report(stopping, "STOPPING"), "STOPPED")
 
 
 async def commanded(plane: TestPlane, command: str, **body: str) -> dict[str, Any]:
     worker = await plane.running()
-    answer = await plane.ask("POST", f"/api/workers/{worker['id']}/{command}", json=body or None)
-    assert answer.status_code == 202, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    response = await plane.ask("POST", f"/api/workers/{worker['id']}/{command}", json=body or None)
+    assert response.status_code == 202, response.text
+    commanded_worker: dict[str, Any] = response.json()
+    return commanded_worker
 
 
 async def ended(plane: TestPlane) -> dict[str, Any]:
@@ -71,7 +71,7 @@ STATES: dict[str, tuple[Callable[[TestPlane], Awaitable[dict[str, Any]]], list[s
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_actions_fit_the_state_and_the_role(plane: TestPlane, state: str) -> None:
+async def test_actions_depend_on_the_status_and_the_role(plane: TestPlane, state: str) -> None:
     make, expected = STATES[state]
     worker = await make(plane)
     for role in (Role.OPERATOR, Role.ADMIN):
@@ -79,30 +79,31 @@ async def test_actions_fit_the_state_and_the_role(plane: TestPlane, state: str) 
     viewer = await signed_in(plane, Role.VIEWER)
     page = await viewer.page(f"/workers/{worker['id']}")
     assert offered_actions(page) == []
-    assert "licence-register" not in page
+    assert "license-register" not in page
     assert f"/workers/{worker['id']}/confirm" not in page + await viewer.part(f"/workers/{worker['id']}/now")
 
 
-async def test_everything_about_it_is_on_the_page(plane: TestPlane) -> None:
+async def test_the_page_shows_all_details(plane: TestPlane) -> None:
     worker = await plane.running(
         tags={"course": "routing-101"}, license_token="a-token", lost_instance_policy="replace"
     )
     decision = {
         "rule": "running.steady",
-        "reason": "it runs and CML answers",
+        "reason": "the worker runs and CML responds",
         "inputs": {"cml_ready": True, "instance": "running"},
-        "actions": ["look again"],
+        "actions": ["check again"],
         "decided_at": SINCE,
     }
-    told = [condition("InstanceReady", reason="Running"), condition("Stuck", "False", message="all is well")]
-    await plane.report(worker, "RUNNING", conditions=told, decision=decision, private_ip="10.0.0.9")
+    conditions = [condition("InstanceReady", reason="Running"), condition("Stuck", "False", message="all is well")]
+    await plane.report(worker, "RUNNING", conditions=conditions, decision=decision, private_ip="10.0.0.9")
     page = await (await signed_in(plane, Role.VIEWER)).page(f"/workers/{worker['id']}")
-    for words in (
+    for text in (
         "<h1>alpha</h1>", "s-running", "192.0.2.7", "10.0.0.9", "i-alpha", "t3.small", "eu-west-1", "routing-101",
-        "alpha has been RUNNING", "running.steady", "look again", "cml ready", "Instance ready", "all is well",
-        "it is replaced", "$0.0208", "unregistered", "<strong>operator</strong> created it", "not ready",
+        "alpha has been RUNNING", "running.steady", "check again", "cml ready", "Instance ready", "all is well",
+        "<dt>On instance loss</dt><dd>replace</dd>", "$0.0208", "unregistered",
+        "<strong>operator</strong> created it", "not ready",
     ):  # fmt: skip
-        assert words in page, words
+        assert text in page, text
     assert "a-token" not in page
     assert f'data-worker-id="{worker["id"]}"' in page
     assert 'data-topics="worker,history,audit"' in page
@@ -110,14 +111,14 @@ async def test_everything_about_it_is_on_the_page(plane: TestPlane) -> None:
     assert "uplot" not in await (await signed_in(plane, Role.VIEWER)).page("/")
 
 
-async def test_the_sentence_of_what_follows_is_told_once(plane: TestPlane) -> None:
+async def test_the_next_step_is_shown_once(plane: TestPlane) -> None:
     worker = await plane.create()
     following = (await plane.ask("GET", f"/api/workers/{worker['id']}/explain")).json()["next"]
     page = await (await signed_in(plane, Role.VIEWER)).page(f"/workers/{worker['id']}")
     assert page.count(escape(following)) == 1
 
 
-async def test_texts_of_others_stay_texts(plane: TestPlane) -> None:
+async def test_text_of_users_is_escaped(plane: TestPlane) -> None:
     worker = await plane.running(tags={"owner": EVIL, EVIL: "key"})
     decision = {
         "rule": "x",
@@ -126,9 +127,12 @@ async def test_texts_of_others_stay_texts(plane: TestPlane) -> None:
         "actions": [EVIL],
         "decided_at": SINCE,
     }
-    told = [condition("CmlReady", "False", reason=EVIL, message=EVIL), condition("Stuck", reason=EVIL, message=EVIL)]
+    conditions = [
+        condition("CmlReady", "False", reason=EVIL, message=EVIL),
+        condition("Stuck", reason=EVIL, message=EVIL),
+    ]
     facts = {"instance_type": EVIL, "ami_id": EVIL}
-    worker = await plane.report(worker, "RUNNING", reason=EVIL, conditions=told, decision=decision, **facts)
+    worker = await plane.report(worker, "RUNNING", reason=EVIL, conditions=conditions, decision=decision, **facts)
     await plane.report(worker, "RUNNING", reason=EVIL, public_ip="192.0.2.8")
     await plane.ask("POST", f"/api/workers/{worker['id']}/hold", json={"reason": EVIL})
     visitor = await signed_in(plane, Role.ADMIN)
@@ -163,7 +167,7 @@ async def test_a_part_carries_its_version_and_no_frame(plane: TestPlane) -> None
     assert int(after.group(1)) > int(before.group(1))
 
 
-async def test_a_held_worker_says_by_whom_why_and_until_when(plane: TestPlane) -> None:
+async def test_a_held_worker_shows_its_hold(plane: TestPlane) -> None:
     worker = await commanded(plane, "hold", reason="exam", until="2100-01-01T00:00:00Z")
     page = await (await signed_in(plane, Role.OPERATOR)).page(f"/workers/{worker['id']}")
     assert "On hold</strong> by operator" in page
@@ -180,28 +184,28 @@ def timeline_texts(page: str) -> list[str]:
 async def test_the_timeline_goes_back_to_the_beginning(plane: TestPlane) -> None:
     worker = await plane.running()
     for number in range(JOURNAL_ENTRIES_PER_PAGE):
-        worker = await plane.report(worker, "RUNNING", reason=f"look {number}", public_ip=f"192.0.2.{number}")
+        worker = await plane.report(worker, "RUNNING", reason=f"check {number}", public_ip=f"192.0.2.{number}")
     await plane.ask("POST", f"/api/workers/{worker['id']}/stop", json={"reason": "enough"})
     visitor = await signed_in(plane, Role.VIEWER)
     address, page = f"/workers/{worker['id']}", ""
-    told: list[str] = []
+    texts: list[str] = []
     for _ in range(10):
         page = await visitor.page(address)
-        told += timeline_texts(page)
+        texts += timeline_texts(page)
         following = re.search(r'href="([^"]+)#timeline" rel="next"', page)
         if following is None:
             break
         address = following.group(1)
-    assert told[0] == "operator asked for it to be stopped “enough”"
-    assert told[-1] == "operator created it PENDING"
-    assert [words for words in told if "look" in words] == [
-        f"worker-controller reported: look {number}" for number in reversed(range(JOURNAL_ENTRIES_PER_PAGE))
+    assert texts[0] == "operator requested a stop “enough”"
+    assert texts[-1] == "operator created it PENDING"
+    assert [text for text in texts if "check" in text] == [
+        f"worker-controller reported: check {number}" for number in reversed(range(JOURNAL_ENTRIES_PER_PAGE))
     ]
     assert "« Newest" in page
-    assert len(told) == 1 + JOURNAL_ENTRIES_PER_PAGE + 4
+    assert len(texts) == 1 + JOURNAL_ENTRIES_PER_PAGE + 4
 
 
-async def test_a_place_in_the_timeline_that_means_nothing_is_the_newest(plane: TestPlane) -> None:
+async def test_an_invalid_cursor_shows_the_newest_entries(plane: TestPlane) -> None:
     worker = await plane.running()
     visitor = await signed_in(plane, Role.VIEWER)
     assert "created it" in await visitor.page(f"/workers/{worker['id']}?before=nonsense")
@@ -221,8 +225,8 @@ async def test_a_worker_that_does_not_exist_has_a_page_that_says_so(plane: TestP
         assert "there is no worker w-none" in text
 
 
-async def test_nobody_sees_it_without_signing_in(plane: TestPlane) -> None:
+async def test_the_page_requires_a_sign_in(plane: TestPlane) -> None:
     worker = await plane.running()
     for path in ("", "/now", "/timeline", "/plots", "/edit", "/license/register"):
-        answer = await WebVisitor(plane).ask("GET", f"/workers/{worker['id']}{path}")
-        assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/sign-in")
+        response = await WebVisitor(plane).ask("GET", f"/workers/{worker['id']}{path}")
+        assert (response.status_code, response.headers["location"].partition("?")[0]) == (303, "/sign-in")

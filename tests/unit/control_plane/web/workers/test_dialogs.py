@@ -1,4 +1,4 @@
-"""Making and changing workers with a browser: problems at their field, nothing typed lost, no secret on a page."""
+"""Creating and editing workers: problems at their fields, input is kept, and no secret appears on a page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.support.virtual.control_plane import TestPlane
 
-TOKEN, PASSWORD = "a-licence-token", "pass word <1>"
+TOKEN, PASSWORD = "a-license-token", "pass word <1>"
 VALID_FORM = {"name": "fresh", "template_name": "metal", "aws_region": "us-east-1", "idle_detection_enabled": "yes"}
 
 
@@ -52,9 +52,7 @@ def hidden(form: str, name: str) -> str:
     return unescape(found.group(1))
 
 
-async def test_the_form_tells_price_and_capacity_before_anything_is_made(
-    plane: TestPlane, operator: WebVisitor
-) -> None:
+async def test_the_form_shows_price_and_capacity(plane: TestPlane, operator: WebVisitor) -> None:
     form = await operator.part("/workers/new")
     assert "metal: $3.96 an hour, 48 CPU, 192 GB, 200 nodes" in form
     assert "$0.0104 an hour, about $7.59 a month" in form  # the cheapest is chosen to begin with
@@ -68,7 +66,7 @@ async def test_the_form_tells_price_and_capacity_before_anything_is_made(
     assert "metal" not in await operator.part("/workers/new")
 
 
-async def test_without_templates_it_is_said_what_to_do(plane: TestPlane, operator: WebVisitor) -> None:
+async def test_without_templates_the_form_says_what_to_do(plane: TestPlane, operator: WebVisitor) -> None:
     for name in ("micro", "small", "medium", "large", "metal"):
         await plane.ask("POST", f"/api/worker-templates/{name}/disable", role=Role.ADMIN)
     form = await operator.part("/workers/new")
@@ -76,7 +74,7 @@ async def test_without_templates_it_is_said_what_to_do(plane: TestPlane, operato
     assert "hx-post" not in form
 
 
-async def test_a_worker_is_made_as_it_was_typed(plane: TestPlane, operator: WebVisitor) -> None:
+async def test_a_worker_is_created_as_typed(plane: TestPlane, operator: WebVisitor) -> None:
     fields = VALID_FORM | {
         "desired_status": "STOPPED",
         "tag_key": ["a=b", "", "owner"],
@@ -86,12 +84,12 @@ async def test_a_worker_is_made_as_it_was_typed(plane: TestPlane, operator: WebV
         "cml_username": "root",
         "cml_password": PASSWORD,
     }
-    answer = await send(operator, "/workers/new", fields)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["hx-trigger"] == "lcm:done"
+    response = await send(operator, "/workers/new", fields)
+    assert response.status_code == 200, response.text
+    assert response.headers["hx-trigger"] == "lcm:done"
     (made,) = await workers(plane)
-    assert f'href="/workers/{made["id"]}"' in answer.text
-    assert "fresh is created" in answer.text
+    assert f'href="/workers/{made["id"]}"' in response.text
+    assert "fresh created" in response.text
     assert (made["name"], made["template_name"], made["aws_region"]) == ("fresh", "metal", "us-east-1")
     assert (made["desired_status"], made["tags"]) == ("STOPPED", {"a=b": "c", "owner": "ann"})
     assert (made["lost_instance_policy"], made["idle_detection_enabled"]) == ("replace", True)
@@ -106,13 +104,13 @@ async def test_a_box_that_is_not_ticked_is_off(plane: TestPlane, operator: WebVi
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "field", "words"),
+    ("fields", "status", "field", "message"),
     [
         ({"name": "bad name"}, 422, "name", "letters, digits, dots"),
         ({"name": ""}, 422, "name", "letters, digits, dots"),
         ({"name": "taken"}, 409, "name", "choose another"),
         ({"template_name": "nope"}, 404, "template_name", "there is no template nope"),
-        ({"template_name": ""}, 422, "template_name", "choose one of the templates"),
+        ({"template_name": ""}, 422, "template_name", "select a template"),
         ({"aws_region": "xx-north-1"}, 422, "aws_region", "is not configured"),
         ({"desired_status": "TERMINATED"}, 422, "desired_status", "RUNNING or STOPPED"),
         ({"tag_key": "aws:x", "tag_value": "1"}, 422, "tags", "reserved"),
@@ -123,29 +121,29 @@ async def test_a_box_that_is_not_ticked_is_off(plane: TestPlane, operator: WebVi
         ({"cml_password": PASSWORD}, 422, "cml_username", "both"),
     ],
 )
-async def test_what_is_wrong_is_told_at_its_field_and_the_rest_stays(
-    plane: TestPlane, operator: WebVisitor, fields: dict[str, Any], status: int, field: str, words: str
+async def test_problems_are_shown_at_their_fields_and_input_is_kept(
+    plane: TestPlane, operator: WebVisitor, fields: dict[str, Any], status: int, field: str, message: str
 ) -> None:
     await plane.create("taken")
     others = {"tag_key": "<i>", "tag_value": "kept", "license_token": TOKEN, "lost_instance_policy": "replace"}
-    answer = await send(operator, "/workers/new", VALID_FORM | others | fields)
-    assert answer.status_code == status, answer.text
-    problem = re.search(rf'id="problem-{field}" role="alert">([^<]+)<', answer.text)
-    assert problem is not None, answer.text
-    assert words in unescape(problem.group(1))
-    assert 'aria-invalid="true"' in answer.text
+    response = await send(operator, "/workers/new", VALID_FORM | others | fields)
+    assert response.status_code == status, response.text
+    problem = re.search(rf'id="problem-{field}" role="alert">([^<]+)<', response.text)
+    assert problem is not None, response.text
+    assert message in unescape(problem.group(1))
+    assert 'aria-invalid="true"' in response.text
     typed = VALID_FORM | others | fields
-    assert f'name="name" id="new-name" value="{typed["name"]}"' in answer.text
-    assert '<option value="replace" selected>' in answer.text
+    assert f'name="name" id="new-name" value="{typed["name"]}"' in response.text
+    assert '<option value="replace" selected>' in response.text
     if "tag_key" not in fields:
-        assert 'value="&lt;i&gt;"' in answer.text
-        assert 'value="kept"' in answer.text
+        assert 'value="&lt;i&gt;"' in response.text
+        assert 'value="kept"' in response.text
     for hush in (TOKEN, "pass word", "bad token"):
-        assert hush not in unescape(answer.text)
+        assert hush not in unescape(response.text)
     assert [worker["name"] for worker in await workers(plane)] == ["taken"]
 
 
-async def test_only_what_differs_is_changed(plane: TestPlane, operator: WebVisitor) -> None:
+async def test_only_changed_fields_are_saved(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.running(tags={"a": "1"}, cml_username="root", cml_password="old")
     form = await operator.part(f"/workers/{worker['id']}/edit")
     assert 'value="alpha"' in form
@@ -159,9 +157,9 @@ async def test_only_what_differs_is_changed(plane: TestPlane, operator: WebVisit
         "idle_detection_enabled": "yes",
         "cml_password": PASSWORD,
     }
-    answer = await send(operator, f"/workers/{worker['id']}/edit", fields)
-    assert answer.status_code == 200, answer.text
-    assert "beta: changed" in answer.text
+    response = await send(operator, f"/workers/{worker['id']}/edit", fields)
+    assert response.status_code == 200, response.text
+    assert "beta: saved" in response.text
     (after,) = await workers(plane)
     assert (after["name"], after["tags"], after["version"]) == ("beta", {"a": "1", "b": "2"}, worker["version"] + 1)
     assert (await secret(plane, after, "cml-credentials")).json() == {"username": "root", "password": PASSWORD}
@@ -180,47 +178,45 @@ def edited(form: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-async def test_credentials_can_be_forgotten(plane: TestPlane, operator: WebVisitor) -> None:
+async def test_credentials_can_be_removed(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.running(cml_username="root", cml_password="old")
     form = await operator.part(f"/workers/{worker['id']}/edit")
-    answer = await send(operator, f"/workers/{worker['id']}/edit", edited(form, forget_cml="yes"))
-    assert answer.status_code == 200, answer.text
+    response = await send(operator, f"/workers/{worker['id']}/edit", edited(form, forget_cml="yes"))
+    assert response.status_code == 200, response.text
     assert (await secret(plane, worker, "cml-credentials")).status_code == 404
 
 
 async def test_nothing_typed_changes_nothing(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.running()
     form = await operator.part(f"/workers/{worker['id']}/edit")
-    answer = await send(operator, f"/workers/{worker['id']}/edit", edited(form))
-    assert "nothing was to be changed" in answer.text
+    response = await send(operator, f"/workers/{worker['id']}/edit", edited(form))
+    assert "no changes" in response.text
     assert (await workers(plane))[0]["version"] == worker["version"]
 
 
-async def test_a_change_of_the_same_meanwhile_is_told_and_what_was_typed_stays(
-    plane: TestPlane, operator: WebVisitor
-) -> None:
+async def test_a_conflicting_change_is_shown_and_input_is_kept(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.running(tags={"a": "1"})
     form = await operator.part(f"/workers/{worker['id']}/edit")
     fields = edited(form, tag_key="mine", tag_value="2", cml_password=PASSWORD)
     await plane.ask("PATCH", f"/api/workers/{worker['id']}", json={"tags": {"theirs": "3"}})
-    answer = await send(operator, f"/workers/{worker['id']}/edit", fields)
-    assert answer.status_code == 412
-    assert "Somebody changed it while you were typing" in answer.text
-    assert "tags: theirs=3" in answer.text
-    assert 'value="mine"' in answer.text
-    assert PASSWORD not in unescape(answer.text)
+    response = await send(operator, f"/workers/{worker['id']}/edit", fields)
+    assert response.status_code == 412
+    assert "This worker was changed while you were editing" in response.text
+    assert "tags: theirs=3" in response.text
+    assert 'value="mine"' in response.text
+    assert PASSWORD not in unescape(response.text)
     assert (await workers(plane))[0]["tags"] == {"theirs": "3"}
-    again = fields | {"seen": hidden(answer.text, "seen")}
+    again = fields | {"seen": hidden(response.text, "seen")}
     assert (await send(operator, f"/workers/{worker['id']}/edit", again)).status_code == 200
     assert (await workers(plane))[0]["tags"] == {"mine": "2"}
 
 
-async def test_a_status_that_moves_meanwhile_is_not_in_the_way(plane: TestPlane, operator: WebVisitor) -> None:
+async def test_a_status_change_meanwhile_is_no_conflict(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.running()
     form = await operator.part(f"/workers/{worker['id']}/edit")
     await plane.report(worker, "RUNNING", public_ip="192.0.2.8")
-    answer = await send(operator, f"/workers/{worker['id']}/edit", edited(form, name="beta"))
-    assert answer.status_code == 200, answer.text
+    response = await send(operator, f"/workers/{worker['id']}/edit", edited(form, name="beta"))
+    assert response.status_code == 200, response.text
     (after,) = await workers(plane)
     assert (after["name"], after["public_ip"]) == ("beta", "192.0.2.8")
 
@@ -235,60 +231,60 @@ async def test_a_status_that_moves_meanwhile_is_not_in_the_way(plane: TestPlane,
         ({"cml_username": "\x07"}, 422, "cml_username"),
     ],
 )
-async def test_a_change_that_is_refused_is_told_at_its_field(
+async def test_a_refused_change_is_shown_at_its_field(
     plane: TestPlane, operator: WebVisitor, changes: dict[str, str], status: int, field: str
 ) -> None:
     await plane.create("other")
     worker = await plane.create("alpha")
     form = await operator.part(f"/workers/{worker['id']}/edit")
     typed = {"tag_key": "kept", "tag_value": "<u>", **changes}
-    answer = await send(operator, f"/workers/{worker['id']}/edit", edited(form, **typed))
-    assert answer.status_code == status, answer.text
-    assert f'id="problem-{field}"' in answer.text
-    assert f'value="{typed["tag_key"]}"' in answer.text
+    response = await send(operator, f"/workers/{worker['id']}/edit", edited(form, **typed))
+    assert response.status_code == status, response.text
+    assert f'id="problem-{field}"' in response.text
+    assert f'value="{typed["tag_key"]}"' in response.text
     assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["version"] == worker["version"]
 
 
-async def test_what_has_ended_is_not_changed(plane: TestPlane, operator: WebVisitor) -> None:
+async def test_a_terminated_worker_is_not_changed(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.create()
-    told = (await plane.ask("POST", f"/api/workers/{worker['id']}/terminate")).json()
-    await plane.report(told, "TERMINATED")
+    terminating = (await plane.ask("POST", f"/api/workers/{worker['id']}/terminate")).json()
+    await plane.report(terminating, "TERMINATED")
     form = await operator.part(f"/workers/{worker['id']}/edit")
-    answer = await send(operator, f"/workers/{worker['id']}/edit", edited(form, name="beta"))
-    assert answer.status_code == 409
-    assert "its record is history now" in answer.text
+    response = await send(operator, f"/workers/{worker['id']}/edit", edited(form, name="beta"))
+    assert response.status_code == 409
+    assert "its record cannot be changed" in response.text
 
 
-async def test_a_licence_token_is_taken_and_never_shown(plane: TestPlane, operator: WebVisitor) -> None:
+async def test_a_license_token_is_stored_and_never_shown(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.running()
     address = f"/workers/{worker['id']}"
     assert 'type="password" name="token"' in await operator.part(f"{address}/license/register")
-    answer = await send(operator, f"{address}/license/register", {"token": TOKEN, "reason": "exam"})
-    assert answer.status_code == 200, answer.text
+    response = await send(operator, f"{address}/license/register", {"token": TOKEN, "reason": "exam"})
+    assert response.status_code == 200, response.text
     (after,) = await workers(plane)
     assert (after["has_license_token"], after["pending_license_operation"]["operation"]) == (True, "register")
     assert (await secret(plane, worker, "license-token")).json()["token"] == TOKEN
     page = await operator.page(address)
-    assert TOKEN not in page + answer.text
+    assert TOKEN not in page + response.text
     assert "registration, by operator" in page
-    assert "asked for its licence to be registered" in page
+    assert "requested license registration" in page
     back = await send(operator, f"{address}/license/deregister", {})
     assert back.status_code == 200, back.text
     assert (await workers(plane))[0]["has_license_token"] is False
-    assert 'id="licence-deregister"' not in await operator.page(address)
+    assert 'id="license-deregister"' not in await operator.page(address)
 
 
-async def test_a_token_that_cannot_be_one_is_told_at_its_field(plane: TestPlane, operator: WebVisitor) -> None:
+async def test_an_invalid_token_is_shown_at_its_field(plane: TestPlane, operator: WebVisitor) -> None:
     worker = await plane.running()
     fields = {"token": "bad token", "reason": "why <not>"}
-    answer = await send(operator, f"/workers/{worker['id']}/license/register", fields)
-    assert answer.status_code == 422
-    assert 'id="problem-token"' in answer.text
-    assert 'value="why &lt;not&gt;"' in answer.text
-    assert "bad token" not in answer.text
+    response = await send(operator, f"/workers/{worker['id']}/license/register", fields)
+    assert response.status_code == 422
+    assert 'id="problem-token"' in response.text
+    assert 'value="why &lt;not&gt;"' in response.text
+    assert "bad token" not in response.text
     missing = await send(operator, f"/workers/{worker['id']}/license/register", {})
     assert missing.status_code == 409
-    assert "has no licence token yet" in missing.text
+    assert "has no license token" in missing.text
     odd = await send(operator, f"/workers/{worker['id']}/license/steal", {})
     assert odd.status_code == 422
 
@@ -302,19 +298,19 @@ CHANGE_PATHS = (
 
 
 @pytest.mark.parametrize("path", CHANGE_PATHS)
-async def test_without_the_proof_of_our_page_nothing_changes(plane: TestPlane, path: str) -> None:
+async def test_a_change_requires_the_csrf_token(plane: TestPlane, path: str) -> None:
     worker = await plane.running(license_token="token")
     admin = await signed_in(plane, Role.ADMIN)
     admin.csrf = ""
     for proof in ("", "0" * 64):
-        answer = await admin.send(path.format(id=worker["id"]), VALID_FORM | {"token": TOKEN}, csrf=proof)
-        assert answer.status_code == 403
+        response = await admin.send(path.format(id=worker["id"]), VALID_FORM | {"token": TOKEN}, csrf=proof)
+        assert response.status_code == 403
     (after,) = await workers(plane)
     assert after["version"] == worker["version"]
 
 
 @pytest.mark.parametrize("path", CHANGE_PATHS)
-async def test_who_only_looks_changes_nothing(plane: TestPlane, path: str) -> None:
+async def test_a_viewer_cannot_change_anything(plane: TestPlane, path: str) -> None:
     worker = await plane.running(license_token="token")
     viewer = await signed_in(plane, Role.VIEWER)
     assert (await viewer.send(path.format(id=worker["id"]), VALID_FORM)).status_code == 403
@@ -323,16 +319,18 @@ async def test_who_only_looks_changes_nothing(plane: TestPlane, path: str) -> No
     assert after["version"] == worker["version"]
 
 
-def test_the_form_shows_no_secret_of_its_own() -> None:
-    typed = WorkerForm.of({"cml_password": [PASSWORD], "license_token": [TOKEN]})
+def test_the_form_shows_no_secrets() -> None:
+    typed = WorkerForm.from_form({"cml_password": [PASSWORD], "license_token": [TOKEN]})
     assert TOKEN not in repr(typed)
     assert PASSWORD not in repr(typed)
     with pytest.raises(InvalidFormError) as refusal:
-        create_request(WorkerForm.of({"license_token": ["bad token"], "name": ["x"], "template_name": ["small"]}))
+        create_request(
+            WorkerForm.from_form({"license_token": ["bad token"], "name": ["x"], "template_name": ["small"]})
+        )
     assert "bad token" not in str(refusal.value)
 
 
-def test_what_the_form_shows_of_a_worker_comes_back_unchanged() -> None:
+def test_an_untouched_form_changes_nothing() -> None:
     worker = a_worker(tags={"a=b": ' "<i>', "": ""} | {"x": "y"})
     tags = {key: value for key, value in worker.tags.items() if key}
     worker = worker.model_copy(update={"tags": tags})

@@ -1,4 +1,4 @@
-"""The list of workers: what is shown, in which order, and to whom."""
+"""The list of workers: its order, filters and views, and what each role sees."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.datastructures import QueryParams
 
-from lcm.control_plane.records.backfill import backfill_fields
-from lcm.control_plane.records.kinds import WORKERS, worker_fields
+from lcm.control_plane.records.kinds import WORKERS, backfill_fields, worker_fields
 from lcm.control_plane.store.port import Put
 from lcm.control_plane.web.list_query import PAGE_SIZE
 from lcm.control_plane.web.rendering import sparkline, time_tag, usd
@@ -41,7 +40,7 @@ async def test_problems_come_first_then_what_moves_then_the_rest(plane: TestPlan
     assert names(page) == ["zzfailed", "zzstuck", "zznew", "asleep"]
     assert "&lt;b&gt;slow&lt;/b&gt;" in page
     assert "<b>slow</b>" not in page
-    assert ">It failed: no image is there</div>" in page
+    assert ">Failed: no image is there</div>" in page
     assert re.search(r'<dt>Problems</dt><dd><a class="bad-text" href="/\?view=problems">2</a>', page)
 
 
@@ -54,15 +53,15 @@ async def test_filters_are_in_the_address_and_a_wrong_one_is_left_out(plane: Tes
     assert names(await visitor.page("/?q=TW")) == ["two"]
     assert names(await visitor.page("/?status=pending&sort=-name")) == ["two", "one"]
     assert names(await visitor.page("/?status=nonsense&sort=nonsense&view=nonsense&page=x&after=x")) == ["one", "two"]
-    empty = await visitor.page("/?q=nobody")
-    assert "No worker fits" in empty
+    empty = await visitor.page("/?q=no-such-name")
+    assert "No matching workers" in empty
     assert 'href="/"' in empty
 
 
 async def test_views_count_and_narrow(plane: TestPlane) -> None:
     await plane.create("asleep", desired_status="STOPPED")
     held = await plane.create("held")
-    await plane.ask("POST", f"/api/workers/{held['id']}/hold", json={"reason": "look"})
+    await plane.ask("POST", f"/api/workers/{held['id']}/hold", json={"reason": "check"})
     gone = await plane.create("gone")
     await plane.ask("DELETE", f"/api/workers/{gone['id']}")
     await plane.report((await plane.ask("GET", f"/api/workers/{gone['id']}")).json(), "TERMINATED")
@@ -74,7 +73,7 @@ async def test_views_count_and_narrow(plane: TestPlane) -> None:
     assert names(await visitor.page("/?view=ended")) == ["gone"]
     assert names(await visitor.page("/?view=held")) == ["held"]
     assert names(await visitor.page("/?view=stopped")) == ["asleep"]
-    assert "No worker fits" in await visitor.page("/?view=problems")
+    assert "No matching workers" in await visitor.page("/?view=problems")
 
 
 async def test_pages_go_on_where_the_last_one_ended(plane: TestPlane) -> None:
@@ -109,7 +108,7 @@ async def test_a_viewer_sees_no_way_to_change_anything(plane: TestPlane) -> None
         assert "alert" in await visitor.part(path, 403)
 
 
-async def test_rows_are_asked_for_by_id_with_their_version(plane: TestPlane) -> None:
+async def test_rows_are_read_by_id_with_their_version(plane: TestPlane) -> None:
     one, two = await plane.create("one"), await plane.create("two")
     visitor = await signed_in(plane, Role.VIEWER)
     part = await visitor.part(f"/fleet/rows?ids={two['id']},{one['id']},w-none")
@@ -120,7 +119,7 @@ async def test_rows_are_asked_for_by_id_with_their_version(plane: TestPlane) -> 
     assert f'data-version="{changed["version"]}"' in await visitor.part(f"/fleet/rows?ids={one['id']}")
 
 
-async def test_figures_fill_in_load_and_labs(plane: TestPlane) -> None:
+async def test_metrics_fill_in_load_and_labs(plane: TestPlane) -> None:
     worker = await plane.running()
     begin = clock.now() - timedelta(minutes=40)
     items = [
@@ -134,14 +133,16 @@ async def test_figures_fill_in_load_and_labs(plane: TestPlane) -> None:
         }
         for step in range(90)
     ]
-    answer = await plane.ask("POST", "/api/internal/workers/metrics", role=Role.CONTROLLER, json={"items": items[:1]})
+    response = await plane.ask("POST", "/api/internal/workers/metrics", role=Role.CONTROLLER, json={"items": items[:1]})
     for item in items[1:]:
-        answer = await plane.ask("POST", "/api/internal/workers/metrics", role=Role.CONTROLLER, json={"items": [item]})
-    assert answer.json()["kept"] == 1
+        response = await plane.ask(
+            "POST", "/api/internal/workers/metrics", role=Role.CONTROLLER, json={"items": [item]}
+        )
+    assert response.json()["kept"] == 1
     part = await (await signed_in(plane, Role.VIEWER)).part(f"/fleet/figures?ids={worker['id']},w-none")
     assert "now 89 percent" in part
     assert len(re.search(r'points="([^"]+)"', part).group(1).split()) == 24  # type: ignore[union-attr]
-    assert '<span title="7 nodes run">3</span>' in part
+    assert '<span title="7 running nodes">3</span>' in part
     assert "w-none" not in part
 
 
@@ -157,7 +158,7 @@ async def test_the_summary_is_refreshed_with_the_views_of_the_address(plane: Tes
 
 async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: TestPlane) -> None:
     worker = await plane.create("old")
-    store = plane.parts.plane.store
+    store = plane.services.context.store
     stored = await store.get(WORKERS, worker["id"])
     assert stored is not None
     fields = {**worker_fields(Worker.model_validate_json(stored.body)), "urgency": None, "attention": None}
@@ -172,31 +173,31 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: Te
     assert await backfill_fields(store) == 0
 
 
-def test_a_look_and_its_address_are_the_same() -> None:
-    look = WorkerListQuery(
+def test_a_query_and_its_url_are_equivalent() -> None:
+    query = WorkerListQuery(
         view="problems", q="a b&c", status=("RUNNING",), region=("eu-west-1",), sort="-name", after="x", page=3
     )
-    address = look.address(after="x", page=3)
-    assert WorkerListQuery.of(QueryParams(address.partition("?")[2])) == look
-    assert WorkerListQuery().address() == "/"
-    assert look.address(q="z") == "/?view=problems&q=z&status=RUNNING&region=eu-west-1&sort=-name"
+    url = query.url(after="x", page=3)
+    assert WorkerListQuery.from_query(QueryParams(url.partition("?")[2])) == query
+    assert WorkerListQuery().url() == "/"
+    assert query.url(q="z") == "/?view=problems&q=z&status=RUNNING&region=eu-west-1&sort=-name"
 
 
 @pytest.mark.parametrize(
-    ("amount", "words"),
+    ("amount", "text"),
     [(None, "\N{EN DASH}"), (0.0, "$0.00"), (0.0208, "$0.0208"), (3.9641, "$3.96"), (12345.6, "$12,345.60")],
 )
-def test_money(amount: float | None, words: str) -> None:
-    assert usd(amount) == words
+def test_money(amount: float | None, text: str) -> None:
+    assert usd(amount) == text
 
 
-def test_times_say_how_long_ago_and_when_exactly() -> None:
-    told = time_tag(clock.now() - timedelta(minutes=5))
-    assert "5 minutes ago" in told
-    assert 'title="' in told
+def test_times_are_relative_with_the_exact_time_as_title() -> None:
+    tag = time_tag(clock.now() - timedelta(minutes=5))
+    assert "5 minutes ago" in tag
+    assert 'title="' in tag
     assert "in 2 hours" in time_tag(clock.now() + timedelta(hours=2, seconds=30))
 
 
-def test_a_spark_stays_in_its_box() -> None:
+def test_a_sparkline_stays_in_its_box() -> None:
     assert 'points="0.0,23.0 96.0,1.0"' in sparkline([-5, 500])
     assert "svg" not in sparkline([])

@@ -1,4 +1,4 @@
-"""Figures for plots: few points, peaks kept, gaps open, stops and drift where they were."""
+"""Data for plots: few points, peaks and gaps are kept, stops and drift are at their times."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_another_instance_begins_another_line() -> None:
     assert found.values["cpu"] == [10.0, 10.0, None, 10.0]
 
 
-def test_a_source_that_failed_leaves_only_its_own_figure_open() -> None:
+def test_a_failed_source_leaves_a_gap_only_in_its_own_metric() -> None:
     found = points([sample(0), sample(60, cpu=None), sample(120)])
     assert found.values["cpu"] == [10.0, None, 10.0]
     assert found.values["labs"] == [1, 1, 1]
@@ -141,17 +141,23 @@ def timeline_entry(minute: int, **facts: Any) -> TimelineEntry:
     return TimelineEntry(at, ActorKind.CONTROLLER, "worker-controller", "reported", **facts)
 
 
-def test_drift_is_marked_where_the_stop_was_and_not_where_it_was_mended() -> None:
-    told = [
+def test_drift_is_marked_at_the_stop_and_not_at_the_repair() -> None:
+    entries = [
         timeline_entry(5, before=WorkerStatus.RUNNING, after=WorkerStatus.STOPPING),
         timeline_entry(6, before=WorkerStatus.STOPPING, after=WorkerStatus.STOPPED),
-        timeline_entry(7, before=WorkerStatus.STOPPED, after=WorkerStatus.STARTING, deed=AutomatedAction.RESTARTED),
-        timeline_entry(30, before=WorkerStatus.RUNNING, after=WorkerStatus.PENDING, deed=AutomatedAction.REPLACED),
-        timeline_entry(40, before=WorkerStatus.PROVISIONING, after=WorkerStatus.FAILED, deed=AutomatedAction.FAILED),
+        timeline_entry(
+            7, before=WorkerStatus.STOPPED, after=WorkerStatus.STARTING, automated_action=AutomatedAction.RESTARTED
+        ),
+        timeline_entry(
+            30, before=WorkerStatus.RUNNING, after=WorkerStatus.PENDING, automated_action=AutomatedAction.REPLACED
+        ),
+        timeline_entry(
+            40, before=WorkerStatus.PROVISIONING, after=WorkerStatus.FAILED, automated_action=AutomatedAction.FAILED
+        ),
     ]
     now_drifted = a_worker(drifted_at=(SINCE - timedelta(minutes=1), SINCE + timedelta(minutes=50)))
-    marks = plot_markers(reversed(told), now_drifted, SINCE)
-    found = [((mark.at - SINCE) / timedelta(minutes=1), mark.kind) for mark in marks]
+    markers = plot_markers(reversed(entries), now_drifted, SINCE)
+    found = [((mark.at - SINCE) / timedelta(minutes=1), mark.kind) for mark in markers]
     assert found == [(5, "drift"), (30, "lost"), (40, "failed"), (50, "drift")]
 
 
@@ -164,15 +170,15 @@ async def test_the_page_gets_what_it_draws(plane: TestPlane) -> None:
         )
         for each, facts in ((90, {"cpu_utilization": 90.0}), (2, {"cpu_utilization": 20.0}), (1, {"labs_count": 3}))
     ]
-    await plane.parts.plane.store.append(
+    await plane.services.context.store.append_samples(
         METRICS_SERIES, [Sample(worker["id"], row.collected_at, row.model_dump_json().encode()) for row in rows]
     )
     stopped = (await plane.ask("POST", f"/api/workers/{worker['id']}/stop")).json()
     await plane.report(await plane.report(stopped, "STOPPING"), "STOPPED")
     visitor = await signed_in(plane, Role.VIEWER)
-    answer = await visitor.ask("GET", f"/workers/{worker['id']}/plots?hours=1")
-    assert answer.status_code == 200
-    found = answer.json()
+    response = await visitor.ask("GET", f"/workers/{worker['id']}/plots?hours=1")
+    assert response.status_code == 200
+    found = response.json()
     assert found["values"]["cpu"] == [20.0, None]
     assert found["values"]["labs"] == [None, 3]
     assert found["to"] - found["from"] == 3600
@@ -184,9 +190,9 @@ async def test_the_page_gets_what_it_draws(plane: TestPlane) -> None:
     assert odd["to"] - odd["from"] == 3600
 
 
-async def test_without_figures_it_is_said_why(plane: TestPlane) -> None:
+async def test_without_metrics_a_note_says_why(plane: TestPlane) -> None:
     fresh = await plane.create()
     visitor = await signed_in(plane, Role.VIEWER)
     found = (await visitor.ask("GET", f"/workers/{fresh['id']}/plots")).json()
-    assert (found["times"], found["note"]) == ([], "There are no figures yet: they come as soon as it runs.")
+    assert (found["times"], found["note"]) == ([], "No metrics yet. They are collected once the worker runs.")
     assert (await visitor.ask("GET", "/workers/w-none/plots")).status_code == 404

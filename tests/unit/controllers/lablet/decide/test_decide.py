@@ -1,4 +1,4 @@
-"""What is decided for a lablet: every rule, by a case in which it applies."""
+"""Decisions about a lablet: at least one case for every rule."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ ENDPOINTS = (NodeEndpoint(node="host", addresses=("10.0.0.1",)),)
 UP = a_lab(booted=2, converged=True, endpoints=ENDPOINTS)
 KNOWN = {"lab_id": LAB, "lab_started_at": ago(5)}
 GONE = a_ready_worker(status="TERMINATED", instance_id=None)
-ANEW = a_ready_worker(last_resumed_at=ago(3))
+RESTARTED_WORKER = a_ready_worker(last_resumed_at=ago(3))
 
 
 @dataclass
 class Case:
-    """What is, and what follows: the rule and the actions, in words."""
+    """The input, and the expected rule and actions as text."""
 
     rule: str
     lablet: Lablet
-    seen: Observation
+    observed: Observation
     actions: list[str] = field(default_factory=list)
     policy: LabletPolicy = field(default_factory=LabletPolicy)
 
@@ -69,10 +69,10 @@ def stopping(**changes: object) -> Lablet:
     return a_lablet("STOPPING", **changes)
 
 
-MOVE_ON = ["give the worker back and record PENDING_SCHEDULING"]
-FAIL = ["give the worker back and record FAILED"]
-ENDED = ["give the worker back and record TERMINATED"]
-EXPIRED = ["give the worker back and record EXPIRED"]
+MOVE_ON = ["release the worker and record PENDING_SCHEDULING"]
+FAIL = ["release the worker and record FAILED"]
+ENDED = ["release the worker and record TERMINATED"]
+EXPIRED = ["release the worker and record EXPIRED"]
 UNVERIFIED = LabletPolicy(workers_verified=False)
 
 CASES = [
@@ -89,7 +89,7 @@ CASES = [
     Case("running.lost", running(), an_observation(worker=GONE), MOVE_ON, UNVERIFIED),
     Case("stopping.lost", stopping(), an_observation(worker=GONE), ENDED),
     Case("stopping.lost", stopping(ending=LabletStatus.FAILED), an_observation(worker=GONE), FAIL),
-    # Its end
+    # Ending
     Case("scheduled.end", a_lablet("SCHEDULED", wanted=False), an_observation(), ENDED),
     Case("scheduled.end", a_lablet("SCHEDULED", ends_at=NOW), an_observation(worker=UNREADY_WORKER), EXPIRED),
     Case("instantiating.end", begun(wanted=False), an_observation(), ["record STOPPING"]),
@@ -97,7 +97,7 @@ CASES = [
     Case("running.end", running(ends_at=ago(1)), an_observation(worker=UNREADY_WORKER), ["record STOPPING"]),
     Case("running.end", running(time_to_live_minutes=0.1), an_observation(), ["record STOPPING"], UNVERIFIED),
     Case("running.end", running(ending=LabletStatus.FAILED), an_observation(), ["record STOPPING"]),
-    # A worker that cannot be used
+    # A worker that is not ready
     Case("scheduled.unverified", a_lablet("SCHEDULED"), an_observation(), policy=UNVERIFIED),
     Case("instantiating.unverified", begun(), an_observation(), policy=UNVERIFIED),
     Case("running.unverified", running(), an_observation(), policy=UNVERIFIED),
@@ -130,27 +130,32 @@ CASES = [
     Case("scheduled.begin", a_lablet("SCHEDULED"), an_observation(), ["record INSTANTIATING"]),
     # INSTANTIATING
     Case("instantiating.no_look", begun(), an_observation(unobserved("HTTP 502"))),
-    Case("instantiating.landing", begun(), an_observation(ABSENT, recipe=TOPOLOGY, import_may_complete=True)),
-    Case("instantiating.no_recipe", begun(), an_observation(ABSENT, recipe=ResolvedTopology(trouble="not read"))),
+    Case("instantiating.landing", begun(), an_observation(ABSENT, topology=TOPOLOGY, import_may_complete=True)),
+    Case("instantiating.no_recipe", begun(), an_observation(ABSENT, topology=ResolvedTopology(error="not read"))),
     Case("instantiating.no_recipe", begun(), an_observation(ABSENT)),
     Case(
         "instantiating.no_recipe",
         begun(),
-        an_observation(ABSENT, recipe=ResolvedTopology(trouble="there is none", lasting=True)),
+        an_observation(ABSENT, topology=ResolvedTopology(error="there is none", is_permanent=True)),
         ["record STOPPING"],
     ),
-    Case("instantiating.import", begun(), an_observation(ABSENT, recipe=TOPOLOGY), ["import the lab l-1.1"]),
+    Case("instantiating.import", begun(), an_observation(ABSENT, topology=TOPOLOGY), ["import the lab l-1.1"]),
     Case("instantiating.found", begun(), an_observation(a_lab("DEFINED_ON_CORE")), ["record INSTANTIATING"]),
     Case("instantiating.found", begun(), an_observation(UP), ["record INSTANTIATING"]),
     Case("instantiating.start", begun(**KNOWN), an_observation(a_lab("DEFINED_ON_CORE")), ["start the lab"]),
-    Case("instantiating.start", begun(**KNOWN), an_observation(a_lab("STOPPED"), ANEW), ["start the lab"]),
+    Case("instantiating.start", begun(**KNOWN), an_observation(a_lab("STOPPED"), RESTARTED_WORKER), ["start the lab"]),
     Case(
         "instantiating.starting",
         begun(**KNOWN),
         an_observation(a_lab("DEFINED_ON_CORE"), recent_operations=frozenset({"start"})),
     ),
     Case("instantiating.stopped_by_somebody", begun(**KNOWN), an_observation(a_lab("STOPPED"))),
-    Case("instantiating.restarted", begun(**KNOWN), an_observation(a_lab(booted=0), ANEW), ["record INSTANTIATING"]),
+    Case(
+        "instantiating.restarted",
+        begun(**KNOWN),
+        an_observation(a_lab(booted=0), RESTARTED_WORKER),
+        ["record INSTANTIATING"],
+    ),
     Case("instantiating.booting", begun(**KNOWN), an_observation(a_lab(booted=1, converged=False))),
     Case("instantiating.booting", begun(**KNOWN), an_observation(a_lab(booted=1, converged=True))),
     Case("instantiating.up", begun(**KNOWN), an_observation(UP), ["record RUNNING"]),
@@ -172,7 +177,7 @@ CASES = [
     Case(
         "instantiating.timeout",
         begun(status_since=ago(1800)),
-        an_observation(ABSENT, recipe=TOPOLOGY),
+        an_observation(ABSENT, topology=TOPOLOGY),
         ["record STOPPING"],
     ),
     # RUNNING
@@ -184,10 +189,14 @@ CASES = [
     Case("running.deleted", running(), an_observation(ABSENT), MOVE_ON),
     Case("running.deleted", running(**FAILS), an_observation(ABSENT), FAIL),
     Case("running.stopped_by_somebody", running(), an_observation(a_lab("STOPPED"))),
-    Case("running.stopped_by_somebody", running(), an_observation(a_lab("DEFINED_ON_CORE"), ANEW)),
-    Case("running.start_again", running(), an_observation(a_lab("STOPPED"), ANEW), ["start the lab"]),
-    Case("running.starting", running(), an_observation(a_lab("STOPPED"), ANEW, recent_operations=frozenset({"start"}))),
-    Case("running.restarted", running(), an_observation(UP, ANEW), ["record RUNNING"]),
+    Case("running.stopped_by_somebody", running(), an_observation(a_lab("DEFINED_ON_CORE"), RESTARTED_WORKER)),
+    Case("running.start_again", running(), an_observation(a_lab("STOPPED"), RESTARTED_WORKER), ["start the lab"]),
+    Case(
+        "running.starting",
+        running(),
+        an_observation(a_lab("STOPPED"), RESTARTED_WORKER, recent_operations=frozenset({"start"})),
+    ),
+    Case("running.restarted", running(), an_observation(UP, RESTARTED_WORKER), ["record RUNNING"]),
     # STOPPING
     Case("stopping.no_look", stopping(), an_observation(unobserved("HTTP 502"))),
     Case("stopping.found", stopping(lab_id=None), an_observation(a_lab()), ["record STOPPING"]),
@@ -206,7 +215,7 @@ CASES = [
         ["wipe the lab"],
     ),
     Case("stopping.delete", stopping(), an_observation(a_lab("DEFINED_ON_CORE")), ["delete the lab"]),
-    # Holds: what has happened is written down, nothing is changed
+    # Holds: what has happened is recorded, nothing is changed
     Case("scheduled.begin.held", a_lablet("SCHEDULED"), an_observation(), policy=LabletPolicy(fleet_hold=HOLD)),
     Case("running.end.held", running(wanted=False), an_observation(worker=a_ready_worker(hold=HOLD))),
     Case("running.deleted.held", running(), an_observation(ABSENT), policy=LabletPolicy(fleet_hold=HOLD)),
@@ -222,11 +231,11 @@ CASES = [
 
 
 def decided(case: Case) -> Decision:
-    return decide(case.lablet, case.seen, case.policy, NOW)
+    return decide(case.lablet, case.observed, case.policy, NOW)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_what_follows(case: Case) -> None:
+def test_decisions(case: Case) -> None:
     decision = decided(case)
     assert decision.rule == case.rule
     assert [str(action) for action in decision.actions] == case.actions
@@ -234,14 +243,14 @@ def test_what_follows(case: Case) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    """The rules as they are written in the code, but for those that follow a call."""
+    """All rules in the source code, except for those that follow a call."""
     folder = Path(decide.__code__.co_filename).parent
     source = "\n".join(path.read_text() for path in sorted(folder.glob("*.py")))
     named = set(re.findall(r'"((?:scheduled|instantiating|running|stopping|unassigned)\.[a-z_]+)"', source))
     assert named - {case.rule for case in CASES} == {"instantiating.imported", "instantiating.refused"}
 
 
-def test_what_a_new_lab_is_is_written_with_its_start() -> None:
+def test_the_id_of_a_new_lab_is_recorded_with_its_start() -> None:
     lablet = begun()
     decision = lab_imported(lablet, a_ready_worker(), LAB, NOW)
     (write,) = decision.actions
@@ -251,10 +260,10 @@ def test_what_a_new_lab_is_is_written_with_its_start() -> None:
     later = a_ready_worker(last_resumed_at=NOW + timedelta(seconds=5))
     (write,) = lab_imported(lablet, later, LAB, NOW).actions
     assert isinstance(write, WriteStatus)
-    assert write.fields["lab_started_at"] == later.last_resumed_at, "the clocks differ; it was not before that"
+    assert write.fields["lab_started_at"] == later.last_resumed_at, "not before its worker"
 
 
-def test_a_refused_topology_fails_by_way_of_stopping() -> None:
+def test_a_rejected_topology_fails_through_stopping() -> None:
     (write,) = import_rejected(begun(), "HTTP 400: no").actions
     assert isinstance(write, WriteStatus)
     assert (write.status, write.fields) == (LabletStatus.STOPPING, {"ending": LabletStatus.FAILED})
@@ -270,13 +279,13 @@ def test_a_refused_topology_fails_by_way_of_stopping() -> None:
         (running(ending=LabletStatus.FAILED, wanted=False), LabletStatus.FAILED),
     ],
 )
-def test_what_it_becomes_is_written_first(lablet: Lablet, ending: LabletStatus) -> None:
+def test_the_final_status_is_recorded_before_stopping(lablet: Lablet, ending: LabletStatus) -> None:
     (write,) = decide(lablet, an_observation(), LabletPolicy(), NOW).actions
     assert isinstance(write, WriteStatus)
     assert write.fields == {"ending": ending}
 
 
-def test_only_what_may_have_a_lab_leaves_one_behind() -> None:
+def test_only_lablets_with_a_lab_leave_it_behind() -> None:
     for lablet, left in ((a_lablet("SCHEDULED"), False), (begun(), True), (running(), True), (stopping(), True)):
         (release,) = decide(
             lablet, an_observation(worker=UNREADY_WORKER, unready_since=ago(900)), LabletPolicy(), NOW
@@ -285,16 +294,16 @@ def test_only_what_may_have_a_lab_leaves_one_behind() -> None:
         assert release.left_behind is left
         (release,) = decide(lablet, an_observation(worker=GONE), LabletPolicy(), NOW).actions
         assert isinstance(release, ReleaseReservation)
-        assert release.left_behind is False, "the machine is gone"
+        assert release.left_behind is False, "the instance is gone"
 
 
-def test_its_end_is_not_slept_through() -> None:
+def test_the_next_check_is_not_after_the_end() -> None:
     lablet = running(endpoints=ENDPOINTS, ends_at=NOW + timedelta(seconds=7))
     assert decide(lablet, an_observation(UP), LabletPolicy(), NOW).after == 7
     assert decide(running(endpoints=ENDPOINTS), an_observation(UP), LabletPolicy(), NOW).after == 60
 
 
-def test_addresses_are_looked_for_more_often_at_first() -> None:
+def test_addresses_are_queried_more_often_at_first() -> None:
     without = (NodeEndpoint(node="host"),)
     bare = a_lab(booted=1, converged=True, endpoints=without)
     assert decide(running(endpoints=without), an_observation(bare), LabletPolicy(), NOW).after == 10
@@ -307,23 +316,23 @@ def test_addresses_are_looked_for_more_often_at_first() -> None:
     [unobserved("HTTP 502"), a_lab(), a_lab("STOPPED"), a_lab("DEFINED_ON_CORE")],
     ids=lambda lab: lab.state or "none",
 )
-def test_what_does_not_go_is_called_stuck_and_tried_further(lab: object) -> None:
-    seen = an_observation(lab)  # type: ignore[arg-type]
-    usual = decide(stopping(), seen, LabletPolicy(), NOW)
-    stuck = decide(stopping(status_since=ago(900)), seen, LabletPolicy(), NOW)
+def test_a_lab_that_is_not_removed_is_reported_as_stuck_and_retried(lab: object) -> None:
+    observed = an_observation(lab)  # type: ignore[arg-type]
+    usual = decide(stopping(), observed, LabletPolicy(), NOW)
+    stuck = decide(stopping(status_since=ago(900)), observed, LabletPolicy(), NOW)
     assert (stuck.rule, stuck.actions) == (usual.rule, usual.actions)
-    assert (stuck.message or "").startswith("Stuck: its lab is not removed after 900 s")
+    assert (stuck.message or "").startswith("Stuck: its lab was not removed within 900 s")
     assert not (usual.message or "").startswith("Stuck")
 
 
-def test_a_refusal_is_told() -> None:
-    seen = an_observation(a_lab("DEFINED_ON_CORE"), refusal="no licence")
-    assert decide(begun(**KNOWN), seen, LabletPolicy(), NOW).message == "CML does not start its lab: no licence"
-    assert decide(stopping(), seen, LabletPolicy(), NOW).message == "CML does not delete its lab: no licence"
-    late = decide(begun(**KNOWN, status_since=ago(1800)), seen, LabletPolicy(), NOW)
-    assert late.reason == "not up within 1800 s: no licence"
+def test_errors_of_cml_are_reported() -> None:
+    observed = an_observation(a_lab("DEFINED_ON_CORE"), last_error="no license")
+    assert decide(begun(**KNOWN), observed, LabletPolicy(), NOW).message == "CML cannot start its lab: no license"
+    assert decide(stopping(), observed, LabletPolicy(), NOW).message == "CML cannot delete its lab: no license"
+    late = decide(begun(**KNOWN, status_since=ago(1800)), observed, LabletPolicy(), NOW)
+    assert late.reason == "not up within 1800 s: no license"
 
 
-def test_failures_wait_with_growing_delays() -> None:
+def test_failures_are_retried_with_backoff() -> None:
     for lablet in (begun(), stopping()):
         assert decide(lablet, an_observation(unobserved("HTTP 502")), LabletPolicy(), NOW).outcome is Outcome.RETRY

@@ -1,4 +1,4 @@
-"""What holds for every decision, whatever is seen."""
+"""Invariants of all decisions, for arbitrary observations."""
 
 from __future__ import annotations
 
@@ -57,26 +57,26 @@ LABS = st.builds(
     nodes=st.none() | st.integers(0, 2),
     booted=st.none() | st.integers(0, 2),
     converged=st.none() | st.booleans(),
-    trouble=st.sampled_from(["", "HTTP 502"]),
+    error=st.sampled_from(["", "HTTP 502"]),
 )
 SEEN = st.builds(
     Observation,
     worker=WORKERS,
     lab=LABS,
-    recipe=st.none() | st.builds(ResolvedTopology, trouble=st.sampled_from(["", "none"]), lasting=st.booleans()),
+    topology=st.none() | st.builds(ResolvedTopology, error=st.sampled_from(["", "none"]), is_permanent=st.booleans()),
     unready_since=st.none() | PAST,
     import_may_complete=st.booleans(),
-    refusal=st.sampled_from(["", "no"]),
+    last_error=st.sampled_from(["", "no"]),
     recent_operations=st.frozensets(st.sampled_from([call.value for call in LabOperation])),
 )
 POLICIES = st.builds(LabletPolicy, workers_verified=st.booleans())
 
 
-@given(lablet=LABLETS, seen=SEEN, policy=POLICIES)
+@given(lablet=LABLETS, observed=SEEN, policy=POLICIES)
 @settings(max_examples=400, deadline=None)
-def test_nothing_is_decided_that_must_not_be(lablet: Lablet, seen: Observation, policy: LabletPolicy) -> None:
-    decision = decide(lablet, seen, policy, NOW)
-    worker, lab = seen.worker, seen.lab
+def test_invariants_of_every_decision(lablet: Lablet, observed: Observation, policy: LabletPolicy) -> None:
+    decision = decide(lablet, observed, policy, NOW)
+    worker, lab = observed.worker, observed.lab
     status = lablet.status
     for action in decision.actions:
         if isinstance(action, WriteStatus | ReleaseReservation):
@@ -84,24 +84,24 @@ def test_nothing_is_decided_that_must_not_be(lablet: Lablet, seen: Observation, 
             status = action.status
             assert action.reason
         if isinstance(action, ReleaseReservation) and not lablet.wanted:
-            assert action.status in FINAL_LABLET_STATUSES, "what is to end is not placed again"
-        if action.nature is ActionKind.WORLD:
+            assert action.status in FINAL_LABLET_STATUSES, "a lablet that is to end must not be scheduled again"
+        if action.kind is ActionKind.WORLD:
             assert worker is not None
             assert not worker_lost_reason(lablet, worker)
             assert policy.workers_verified
             assert worker.ready or (lablet.status is LabletStatus.STOPPING and is_reachable(worker))
-        if action.nature is not ActionKind.RECORD:
+        if action.kind is not ActionKind.RECORD:
             assert worker is None or worker.hold is None
         if isinstance(action, ImportLab):
             assert lablet.status is LabletStatus.INSTANTIATING
             assert lab.visibility is Visibility.ABSENT
             assert lablet.lab_id is None
-            assert not seen.import_may_complete
+            assert not observed.import_may_complete
         if isinstance(action, ChangeLab):
             assert lab.visibility is Visibility.SEEN
-            assert action.lab_id == lablet.lab_id, "only what is recorded is changed"
+            assert action.lab_id == lablet.lab_id, "only a recorded lab may be changed"
             if action.call in (LabOperation.STOP, LabOperation.WIPE, LabOperation.DELETE):
                 assert lablet.status is LabletStatus.STOPPING
     assert decision.after is None or decision.after >= 0
     assert decision.rule
-    assert decision.reason or lab.trouble == ""
+    assert decision.reason or lab.error == ""

@@ -1,4 +1,4 @@
-"""Registering licences and giving them back: one task per worker, told when it ends, and no token anywhere."""
+"""Registering and deregistering licenses: one task per worker, a callback at its end, and no token in any output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 
 from lcm.client.errors import UnreachableError
 from lcm.cml.errors import CMLAuthenticationError, CMLInvalidRequestError, CMLNotReadyError, CMLOutcomeUnknownError
-from lcm.cml.licensing import LicensePhase
-from lcm.cml.types import Credentials, DeregistrationResult
+from lcm.cml.types import Credentials, DeregistrationResult, LicensePhase
 from lcm.controllers.common.accounts import CmlAccounts
 from lcm.controllers.worker.act.license_tasks import RETRY_AFTER, LicenseTasks, mask_secret
 from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
@@ -27,7 +26,7 @@ REGISTERED = replace(UNREGISTERED, registration="COMPLETED")
 
 
 class Scene:
-    """Licences of one worker on one server, and a watch that is told."""
+    """The license tasks of one worker on one server, and a monitor that listens to them."""
 
     def __init__(self) -> None:
         self.server = FakeServer(good_token=TOKEN, seconds=20)
@@ -36,27 +35,32 @@ class Scene:
         self.secrets.tokens["w-1"] = TOKEN
         self.ended: list[tuple[str, LicenseTaskState]] = []
         accounts = CmlAccounts(self.secrets, DEFAULT)
-        self.watch = CmlMonitor(self.cml, accounts, lambda worker: worker.public_ip)
-        self.licences = LicenseTasks(
-            self.cml, accounts, self.secrets, lambda worker: worker.public_ip, on_end=self.note_end, notes=self.watch
+        self.monitor = CmlMonitor(self.cml, accounts, lambda worker: worker.public_ip)
+        self.tasks = LicenseTasks(
+            self.cml,
+            accounts,
+            self.secrets,
+            lambda worker: worker.public_ip,
+            on_end=self.note_end,
+            listener=self.monitor,
         )
         self.worker = a_worker(status="RUNNING", instance_id="i-1", public_ip=HERE)
 
     def note_end(self, worker_id: str) -> None:
-        self.ended.append((worker_id, self.licences.state(worker_id)))
+        self.ended.append((worker_id, self.tasks.state(worker_id)))
 
     async def register(self, **options: Any) -> LicenseTaskState:
-        self.licences.register(self.worker, **options)
+        self.tasks.register(self.worker, **options)
         return await self.end()
 
-    async def release(self) -> LicenseTaskState:
-        self.licences.release(self.worker)
+    async def deregister(self) -> LicenseTaskState:
+        self.tasks.deregister(self.worker)
         return await self.end()
 
     async def end(self) -> LicenseTaskState:
-        while self.licences.state("w-1") is LicenseTaskState.RUNNING:
+        while self.tasks.state("w-1") is LicenseTaskState.RUNNING:
             await asyncio.sleep(1)
-        return self.licences.state("w-1")
+        return self.tasks.state("w-1")
 
 
 @pytest.fixture
@@ -64,43 +68,43 @@ async def scene() -> Scene:
     return Scene()
 
 
-async def test_registration_runs_beside_and_is_told_when_it_ends(scene: Scene) -> None:
-    assert scene.licences.state("w-1") is LicenseTaskState.NONE
-    assert scene.licences.asked_at("w-1") is None
-    scene.licences.register(scene.worker)
-    assert scene.licences.state("w-1") is LicenseTaskState.RUNNING
-    assert scene.licences.asked_at("w-1") == clock.now()
+async def test_registration_runs_in_the_background_and_calls_back_at_its_end(scene: Scene) -> None:
+    assert scene.tasks.state("w-1") is LicenseTaskState.NONE
+    assert scene.tasks.requested_at("w-1") is None
+    scene.tasks.register(scene.worker)
+    assert scene.tasks.state("w-1") is LicenseTaskState.RUNNING
+    assert scene.tasks.requested_at("w-1") == clock.now()
     assert await scene.end() is LicenseTaskState.NONE
     assert scene.ended == [("w-1", LicenseTaskState.NONE)]
-    assert scene.licences.failure("w-1") == ""
+    assert scene.tasks.error("w-1") == ""
     await asyncio.sleep(6)
-    assert scene.server.licence.registration == "COMPLETED"
+    assert scene.server.license.registration == "COMPLETED"
 
 
-async def test_asked_at_is_when_the_call_ended(scene: Scene) -> None:
+async def test_requested_at_is_when_the_call_ended(scene: Scene) -> None:
     began = clock.now()
     await scene.register()
-    asked_at = scene.licences.asked_at("w-1")
-    assert asked_at is not None
-    assert (asked_at - began).total_seconds() == pytest.approx(20.1, abs=0.1)
+    requested_at = scene.tasks.requested_at("w-1")
+    assert requested_at is not None
+    assert (requested_at - began).total_seconds() == pytest.approx(20.1, abs=0.1)
 
 
 async def test_a_second_call_while_a_task_runs_does_nothing(scene: Scene) -> None:
-    scene.licences.register(scene.worker)
+    scene.tasks.register(scene.worker)
     await asyncio.sleep(5)
-    scene.licences.register(scene.worker)
-    scene.licences.release(scene.worker)
+    scene.tasks.register(scene.worker)
+    scene.tasks.deregister(scene.worker)
     await scene.end()
-    assert scene.server.asked == {"register": 1}
+    assert scene.server.calls == {"register": 1}
     assert len(scene.ended) == 1
 
 
-async def test_a_token_that_cannot_be_read_is_a_failure_in_words(scene: Scene) -> None:
+async def test_a_token_that_cannot_be_read_is_a_failure(scene: Scene) -> None:
     del scene.secrets.tokens["w-1"]
     assert await scene.register() is LicenseTaskState.FAILED
-    assert scene.licences.failure("w-1") == "worker w-1 has no license token"
-    assert scene.licences.asked_at("w-1") is not None, "so that it is not asked for again at once"
-    assert not scene.server.asked
+    assert scene.tasks.error("w-1") == "worker w-1 has no license token"
+    assert scene.tasks.requested_at("w-1") is not None, "so that it is not requested again at once"
+    assert not scene.server.calls
 
 
 async def test_a_control_plane_that_is_away_is_a_failure_too(scene: Scene) -> None:
@@ -114,28 +118,28 @@ async def test_a_control_plane_that_is_away_is_a_failure_too(scene: Scene) -> No
 async def test_a_server_that_refuses_is_a_failure_and_may_be_tried_again(scene: Scene) -> None:
     scene.server.failures["register"] = CMLInvalidRequestError(HERE, "HTTP 400: no such characters")
     assert await scene.register() is LicenseTaskState.REFUSED
-    assert "no such characters" in scene.licences.failure("w-1")
+    assert "no such characters" in scene.tasks.error("w-1")
     scene.server.failures.clear()
     await asyncio.sleep(RETRY_AFTER)
     assert await scene.register() is LicenseTaskState.NONE
-    assert scene.licences.failure("w-1") == ""
+    assert scene.tasks.error("w-1") == ""
 
 
-async def test_a_lost_answer_is_no_refusal_what_came_of_it_is_seen_at_the_server(scene: Scene) -> None:
-    scene.server.failures["register"] = CMLOutcomeUnknownError(HERE, "no whole answer within 35 s")
+async def test_a_lost_response_is_not_a_rejection(scene: Scene) -> None:
+    scene.server.failures["register"] = CMLOutcomeUnknownError(HERE, "no complete response within 35 s")
     assert await scene.register() is LicenseTaskState.NONE
-    assert "no whole answer" in scene.licences.failure("w-1")
-    assert scene.licences.asked_at("w-1") is not None
+    assert "no complete response" in scene.tasks.error("w-1")
+    assert scene.tasks.requested_at("w-1") is not None
 
 
-async def test_a_registered_server_registers_again_only_when_told_so(scene: Scene) -> None:
-    scene.server.licence = REGISTERED
+async def test_a_registered_server_registers_again_only_on_request(scene: Scene) -> None:
+    scene.server.license = REGISTERED
     assert await scene.register() is LicenseTaskState.FAILED
     await asyncio.sleep(RETRY_AFTER)
     assert await scene.register(reregister=True) is LicenseTaskState.NONE
 
 
-async def test_a_refused_account_is_asked_for_anew_by_the_next_task(scene: Scene) -> None:
+async def test_a_refused_account_is_read_again_by_the_next_task(scene: Scene) -> None:
     scene.server.account = Credentials("ops", "own-pw")
     assert await scene.register() is LicenseTaskState.FAILED
     scene.secrets.accounts["w-1"] = scene.server.account
@@ -145,8 +149,8 @@ async def test_a_refused_account_is_asked_for_anew_by_the_next_task(scene: Scene
 
 async def test_a_worker_without_an_address_fails(scene: Scene) -> None:
     scene.worker = a_worker(instance_id="i-1")
-    assert await scene.release() is LicenseTaskState.FAILED
-    assert scene.licences.failure("w-1") == "the worker has no address"
+    assert await scene.deregister() is LicenseTaskState.FAILED
+    assert scene.tasks.error("w-1") == "the worker has no address"
     assert scene.cml.dialled == []
 
 
@@ -158,101 +162,101 @@ async def test_a_worker_without_an_address_fails(scene: Scene) -> None:
         (False, DeregistrationResult.DONE, LicenseTaskState.RELEASED),
     ],
 )
-async def test_how_giving_back_ends(
+async def test_results_of_a_deregistration(
     scene: Scene, registered: bool, outcome: DeregistrationResult, state: LicenseTaskState
 ) -> None:
-    scene.server.licence = REGISTERED if registered else UNREGISTERED
+    scene.server.license = REGISTERED if registered else UNREGISTERED
     scene.server.deregistration = outcome
-    assert await scene.release() is state
+    assert await scene.deregister() is state
     assert scene.ended == [("w-1", state)]
 
 
-async def test_giving_back_that_failed_may_be_tried_again_but_not_at_once(scene: Scene) -> None:
-    scene.server.licence = REGISTERED
-    scene.server.failures["deregister"] = CMLNotReadyError(HERE, "no answer")
-    assert await scene.release() is LicenseTaskState.FAILED
-    assert "no answer" in scene.licences.failure("w-1")
+async def test_a_failed_deregistration_may_be_retried_but_not_at_once(scene: Scene) -> None:
+    scene.server.license = REGISTERED
+    scene.server.failures["deregister"] = CMLNotReadyError(HERE, "no response")
+    assert await scene.deregister() is LicenseTaskState.FAILED
+    assert "no response" in scene.tasks.error("w-1")
     scene.server.failures.clear()
-    assert await scene.release() is LicenseTaskState.FAILED
-    assert scene.server.asked["deregister"] == 1
+    assert await scene.deregister() is LicenseTaskState.FAILED
+    assert scene.server.calls["deregister"] == 1
     await asyncio.sleep(RETRY_AFTER)
-    assert await scene.release() is LicenseTaskState.RELEASED
+    assert await scene.deregister() is LicenseTaskState.RELEASED
     assert [state for _, state in scene.ended] == [LicenseTaskState.FAILED, LicenseTaskState.RELEASED]
 
 
-async def test_a_registration_that_may_still_begin_is_not_taken_for_given_back(scene: Scene) -> None:
+async def test_a_registration_that_may_still_start_is_not_deregistered_yet(scene: Scene) -> None:
     scene.server.registers_in = 60
     await scene.register()
-    scene.server.licence = UNREGISTERED  # what CML still says a moment after it took the token
-    assert await scene.release() is LicenseTaskState.FAILED
-    assert "may still begin" in scene.licences.failure("w-1")
+    scene.server.license = UNREGISTERED  # what CML still reports a moment after it accepted the token
+    assert await scene.deregister() is LicenseTaskState.FAILED
+    assert "may still start" in scene.tasks.error("w-1")
     await asyncio.sleep(RETRY_AFTER)
-    assert await scene.release() is LicenseTaskState.RELEASED
+    assert await scene.deregister() is LicenseTaskState.RELEASED
 
 
-async def test_stop_during_a_call_ends_it_without_a_word_and_forgets_all(scene: Scene) -> None:
+async def test_stop_during_a_call_cancels_it_and_drops_all(scene: Scene) -> None:
     before = asyncio.all_tasks()
-    scene.licences.register(scene.worker)
+    scene.tasks.register(scene.worker)
     other = a_worker(id="w-2", instance_id="i-2", public_ip=HERE)
-    scene.licences.release(other)
+    scene.tasks.deregister(other)
     await asyncio.sleep(5)
     assert scene.cml.busy == 2
-    await scene.licences.stop()
+    await scene.tasks.stop()
     assert asyncio.all_tasks() == before
     assert scene.cml.busy == 0
     assert scene.ended == []
-    assert scene.licences.state("w-1") is LicenseTaskState.NONE
-    assert scene.licences.asked_at("w-1") is None
-    assert await scene.register() is LicenseTaskState.NONE, "the next term begins anew"
+    assert scene.tasks.state("w-1") is LicenseTaskState.NONE
+    assert scene.tasks.requested_at("w-1") is None
+    assert await scene.register() is LicenseTaskState.NONE, "the next term starts fresh"
 
 
-async def test_what_was_given_back_in_an_earlier_term_is_forgotten(scene: Scene) -> None:
-    await scene.release()
-    await scene.licences.stop()
-    assert scene.licences.state("w-1") is LicenseTaskState.NONE
+async def test_a_deregistration_of_an_earlier_term_is_dropped(scene: Scene) -> None:
+    await scene.deregister()
+    await scene.tasks.stop()
+    assert scene.tasks.state("w-1") is LicenseTaskState.NONE
 
 
 async def test_a_task_of_another_instance_is_forgotten(scene: Scene) -> None:
-    await scene.release()
-    assert scene.licences.state("w-1", "i-1") is LicenseTaskState.RELEASED
-    assert scene.licences.state("w-1", "i-2") is LicenseTaskState.NONE
-    assert scene.licences.state("w-1") is LicenseTaskState.NONE
+    await scene.deregister()
+    assert scene.tasks.state("w-1", "i-1") is LicenseTaskState.RELEASED
+    assert scene.tasks.state("w-1", "i-2") is LicenseTaskState.NONE
+    assert scene.tasks.state("w-1") is LicenseTaskState.NONE
 
 
 async def test_a_running_task_of_another_instance_gives_way(scene: Scene) -> None:
-    scene.licences.register(scene.worker)
+    scene.tasks.register(scene.worker)
     await asyncio.sleep(5)
-    scene.server.licence = REGISTERED
-    scene.licences.release(a_worker(instance_id="i-2", public_ip=HERE, version=2))
+    scene.server.license = REGISTERED
+    scene.tasks.deregister(a_worker(instance_id="i-2", public_ip=HERE, version=2))
     assert await scene.end() is LicenseTaskState.RELEASED
     assert scene.ended == [("w-1", LicenseTaskState.RELEASED)]
 
 
-async def test_a_forgotten_task_ends_and_tells_nobody(scene: Scene) -> None:
+async def test_a_dropped_task_ends_without_a_callback(scene: Scene) -> None:
     before = asyncio.all_tasks()
-    scene.licences.register(scene.worker)
+    scene.tasks.register(scene.worker)
     await asyncio.sleep(5)
-    scene.licences.forget("w-1")
-    scene.licences.forget("w-9")
+    scene.tasks.forget("w-1")
+    scene.tasks.forget("w-9")
     await asyncio.sleep(60)
     assert asyncio.all_tasks() == before
     assert scene.ended == []
-    assert scene.licences.state("w-1") is LicenseTaskState.NONE
+    assert scene.tasks.state("w-1") is LicenseTaskState.NONE
 
 
-async def test_the_watch_hears_what_outdates_its_knowledge(scene: Scene) -> None:
+async def test_the_monitor_is_notified_of_what_outdates_its_state(scene: Scene) -> None:
     scene.server.seconds = 0.1
-    await scene.watch.look(scene.worker, max_age=0, licence=True)
+    await scene.monitor.query(scene.worker, max_age=0, with_license=True)
     await scene.register()
-    seen = scene.watch.sight(scene.worker).license
-    assert seen is not None
-    assert seen.phase is LicensePhase.REGISTERING
+    progress = scene.monitor.last_observation(scene.worker).license
+    assert progress is not None
+    assert progress.phase is LicensePhase.REGISTERING
     await asyncio.sleep(30)
-    seen = (await scene.watch.look(scene.worker, max_age=0, licence=True)).license
-    assert seen is not None
-    assert seen.phase is LicensePhase.REGISTERED
-    await scene.release()
-    assert scene.watch.sight(scene.worker).license is None
+    progress = (await scene.monitor.query(scene.worker, max_age=0, with_license=True)).license
+    assert progress is not None
+    assert progress.phase is LicensePhase.REGISTERED
+    await scene.deregister()
+    assert scene.monitor.last_observation(scene.worker).license is None
 
 
 @pytest.mark.parametrize("kind", [CMLInvalidRequestError, CMLAuthenticationError, CMLOutcomeUnknownError, RuntimeError])
@@ -261,9 +265,9 @@ async def test_the_token_shows_nowhere_even_if_the_server_quotes_it(scene: Scene
     scene.server.failures["register"] = kind(quoted) if kind is RuntimeError else kind(HERE, quoted)
     with capture_logs() as logs:
         await scene.register()
-    told = scene.licences.failure("w-1") + str(logs) + repr(vars(scene.licences)) + repr(scene.licences._errands["w-1"])
-    assert scene.licences.failure("w-1")
-    assert TOKEN not in told
+    text = scene.tasks.error("w-1") + str(logs) + repr(vars(scene.tasks)) + repr(scene.tasks._tasks_by_worker["w-1"])
+    assert scene.tasks.error("w-1")
+    assert TOKEN not in text
 
 
 async def test_a_text_that_was_cut_off_within_the_token_shows_no_part_of_it(scene: Scene) -> None:

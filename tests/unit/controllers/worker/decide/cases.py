@@ -1,4 +1,4 @@
-"""Workers and what is seen of them, cell by cell: every status, every wish, everything EC2 can show."""
+"""Workers and observations, cell by cell: every status, every desired status, every state of an instance."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from lcm.controllers.worker.decision import (
     StoreLaunchIntent,
     WriteStatus,
 )
+from lcm.controllers.worker.deps import Policy
 from lcm.controllers.worker.observe.observation import (
     CmlObservation,
     InstanceObservation,
@@ -26,7 +27,6 @@ from lcm.controllers.worker.observe.observation import (
     Observation,
     Visibility,
 )
-from lcm.controllers.worker.policy import Policy
 from lcm.core.controller.resources import Outcome
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -42,7 +42,7 @@ INSTANCE = "i-0abc"
 PUBLIC, PRIVATE = "203.0.113.7", "10.0.0.7"
 KIND, IMAGE = "t3.small", "ami-1"
 BOOTTIME = 100_000.0
-LOOKED_AT = BOOTTIME - 1
+OBSERVED_AT = BOOTTIME - 1
 
 COLUMNS: dict[str, Visibility | InstanceState] = {
     "pending": InstanceState.PENDING,
@@ -54,9 +54,9 @@ COLUMNS: dict[str, Visibility | InstanceState] = {
     "unknown": InstanceState.UNKNOWN,
     "absent": Visibility.GONE,
     "not-visible": Visibility.NOT_VISIBLE,
-    "no-look": Visibility.NO_LOOK,
+    "not-observed": Visibility.NOT_OBSERVED,
 }
-"""What EC2 can show of an instance, by the names of the grids' columns."""
+"""What EC2 can report of an instance, by the names of the grids' columns."""
 
 NO_INSTANCE = "none"
 """The column of workers that have no instance."""
@@ -81,42 +81,42 @@ def parameters(attempt: int = 1, **changes: Any) -> LaunchParameters:
 
 
 def instance_observation(column: str, *, has_address: bool = True) -> InstanceObservation:
-    """What a look shows; only an instance that runs has a public address."""
+    """An observed instance; only a running one has a public address."""
     shown = COLUMNS[column]
     if isinstance(shown, Visibility):
-        return InstanceObservation(shown, began_at=LOOKED_AT)
+        return InstanceObservation(shown, began_at=OBSERVED_AT)
     public = PUBLIC if has_address and shown is InstanceState.RUNNING else None
     private = PRIVATE if has_address and shown is not InstanceState.TERMINATED else None
-    return InstanceObservation(Visibility.SEEN, shown, public, private, KIND, IMAGE, began_at=LOOKED_AT)
+    return InstanceObservation(Visibility.SEEN, shown, public, private, KIND, IMAGE, began_at=OBSERVED_AT)
 
 
 def observing(column: str, *, has_address: bool = True, **more: Any) -> Observation:
-    """An observation: EC2 shows this, CML answers and has nothing to do, and an instance may be given up."""
-    sight = (
-        InstanceObservation(Visibility.NO_LOOK)
+    """An observation: EC2 reports this, CML is ready and unused, and an instance may be marked as lost."""
+    instance = (
+        InstanceObservation(Visibility.NOT_OBSERVED)
         if column == NO_INSTANCE
         else instance_observation(column, has_address=has_address)
     )
     facts: dict[str, Any] = {
-        "sight": sight,
-        "cml": CmlObservation(asked_at=NOW, ready=True, running_nodes=0),
-        "loss": LossVerdict.ALLOWED,
+        "instance": instance,
+        "cml": CmlObservation(queried_at=NOW, ready=True, running_nodes=0),
+        "loss_verdict": LossVerdict.ALLOWED,
         "boottime": BOOTTIME,
     }
     return Observation(**{**facts, **more})
 
 
 def observing_no_launch(**more: Any) -> Observation:
-    """What is seen of a worker without an instance: a complete look found nothing, and it is known what to launch."""
+    """The observation of a worker without an instance: a complete search found none, and the launch is resolved."""
     facts: dict[str, Any] = {
-        "traces": LaunchedInstances(complete=True, began_at=LOOKED_AT),
+        "launched_instances": LaunchedInstances(complete=True, began_at=OBSERVED_AT),
         "resolution": LaunchResolution(parameters()),
     }
     return observing(NO_INSTANCE, **{**facts, **more})
 
 
 def worker_in(status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", **changes: Any) -> Worker:
-    """A worker that has just become this, with an instance as recorded before; PENDING has none."""
+    """A worker that has just entered this status, with a recorded instance; PENDING has none."""
     status = WorkerStatus(status)
     facts: dict[str, Any] = {
         "status": status,
@@ -141,19 +141,19 @@ def worker_in(status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNIN
 def worker_without_instance(
     status: WorkerStatus | str, desired: DesiredStatus | str = "RUNNING", **changes: Any
 ) -> Worker:
-    """The same without an instance."""
+    """A worker in this status without an instance."""
     nothing = {"instance_id": None, "instance_since": None, "public_ip": None, "private_ip": None}
     return worker_in(status, desired, **{**nothing, **changes})
 
 
 def seconds_ago(seconds: float) -> Any:
-    """The moment that long before now."""
+    """The time that many seconds before now."""
     return NOW - timedelta(seconds=seconds)
 
 
-def decided(worker: Worker, seen: Observation, policy: Policy = POLICY) -> Decision:
+def decided(worker: Worker, observed: Observation, policy: Policy = POLICY) -> Decision:
     """What is decided now."""
-    return decide(worker, seen, policy, NOW)
+    return decide(worker, observed, policy, NOW)
 
 
 def statuses(decision: Decision) -> list[WorkerStatus]:
@@ -162,7 +162,7 @@ def statuses(decision: Decision) -> list[WorkerStatus]:
 
 
 def calls(decision: Decision) -> list[str]:
-    """What is done to the world outside, in order."""
+    """The calls with an external effect, in order."""
     words: list[str] = []
     for action in decision.actions:
         match action:
@@ -193,22 +193,22 @@ def notation(decision: Decision) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A worker and what is seen of it."""
+    """A worker and its observation."""
 
     worker: Worker
     column: str
-    seen: Observation
+    observed: Observation
 
     def __str__(self) -> str:
-        return f"{self.worker.status} wanted {self.worker.desired_status}, EC2 shows {self.column}"
+        return f"{self.worker.status} desired {self.worker.desired_status}, EC2 reports {self.column}"
 
-    def like(self, worker: dict[str, Any] | None = None, **seen: Any) -> Cell:
+    def like(self, worker: dict[str, Any] | None = None, **observed: Any) -> Cell:
         """The same cell with other facts."""
-        return Cell(self.worker.model_copy(update=worker or {}), self.column, replace(self.seen, **seen))
+        return Cell(self.worker.model_copy(update=worker or {}), self.column, replace(self.observed, **observed))
 
     def decided(self, policy: Policy = POLICY) -> Decision:
         """What is decided now."""
-        return decided(self.worker, self.seen, policy)
+        return decided(self.worker, self.observed, policy)
 
 
 def cell(status: WorkerStatus | str, desired: DesiredStatus | str, column: str) -> Cell:
@@ -217,7 +217,7 @@ def cell(status: WorkerStatus | str, desired: DesiredStatus | str, column: str) 
         return Cell(worker_without_instance(status, desired), column, observing_no_launch())
     if WorkerStatus(status) is WorkerStatus.PENDING:
         worker = worker_in(status, desired, instance_id=INSTANCE, instance_since=seconds_ago(86_400), launch_attempt=1)
-        return Cell(worker, column, replace(observing_no_launch(), sight=instance_observation(column)))
+        return Cell(worker, column, replace(observing_no_launch(), instance=instance_observation(column)))
     return Cell(worker_in(status, desired), column, observing(column))
 
 

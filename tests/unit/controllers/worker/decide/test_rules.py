@@ -1,4 +1,4 @@
-"""Rules that hold whatever the cell, and what the grids leave out: deadlines, drains, drift, losses, licences."""
+"""Rules for every cell of the grids, and what the grids leave out: deadlines, drains, drift, losses, licenses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.workers.status_writes import apply_status
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decision import WriteLicenseStatus, WriteStatus
+from lcm.controllers.worker.deps import Policy
 from lcm.controllers.worker.observe.observation import CmlObservation, LicenseTaskState, LossVerdict
-from lcm.controllers.worker.policy import Policy
 from lcm.core.controller.resources import Outcome
 from lcm.model.fleet.settings import DiscoverySettings, DriftPolicy, FleetSettings
 from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 HOLD = Hold(reason="maintenance", by="anna", since=NOW)
-SILENT = CmlObservation(asked_at=NOW, ready=False, trouble="connection refused")
+SILENT = CmlObservation(queried_at=NOW, ready=False, error="connection refused")
 NEVER_ASKED = CmlObservation()
 ACCEPT = Policy(settings=FleetSettings(discovery=DiscoverySettings(drift_policy=DriftPolicy.ACCEPT)))
 UNDISCOVERED = Policy(settings=FleetSettings(discovery=DiscoverySettings(worker_discovery_enabled=False)))
@@ -74,13 +74,13 @@ def moments(count: int, *, ago: float = 60) -> tuple[datetime, ...]:
     return (seconds_ago(ago),) * count
 
 
-def said(decision: Decision, kind: ConditionType) -> ConditionStatus | None:
-    """What is said of a condition; None: nothing, or nothing any more."""
+def condition_status(decision: Decision, kind: ConditionType) -> ConditionStatus | None:
+    """The status that a decision gives a condition; None if it does not set it, or removes it."""
     return next((wanted.status for wanted in decision.conditions if wanted.type is kind), None)
 
 
 def is_stuck(decision: Decision) -> bool:
-    return said(decision, ConditionType.STUCK) is ConditionStatus.TRUE
+    return condition_status(decision, ConditionType.STUCK) is ConditionStatus.TRUE
 
 
 def having(kind: ConditionType, status: ConditionStatus, *, since: datetime) -> dict[str, Any]:
@@ -97,11 +97,11 @@ def only_write(decision: Decision) -> WriteStatus:
 
 
 def natures(decision: Decision) -> set[ActionKind]:
-    return {action.nature for action in decision.actions}
+    return {action.kind for action in decision.actions}
 
 
 def carried_out(worker: Worker, decision: Decision, drift: DriftPolicy = DriftPolicy.RESTORE) -> Worker:
-    """The record after the control plane took over what is written."""
+    """The record after the control plane has stored the writes."""
     for action in written(decision):
         write = WorkerStatusUpdate(status=action.status, version=worker.version, reason=action.reason, **action.fields)
         worker = apply_status(worker, write, drift, NOW)
@@ -110,14 +110,14 @@ def carried_out(worker: Worker, decision: Decision, drift: DriftPolicy = DriftPo
 
 @dataclass(frozen=True)
 class Variant:
-    """What else can be true in every cell of the grids."""
+    """Other facts that can be true in every cell of the grids."""
 
     policy: Policy = POLICY
     worker: dict[str, Any] = field(default_factory=dict)
-    seen: dict[str, Any] = field(default_factory=dict)
+    observed: dict[str, Any] = field(default_factory=dict)
 
     def cells(self) -> Iterator[Cell]:
-        return (plain.like(self.worker, **self.seen) for plain in all_cells())
+        return (plain.like(self.worker, **self.observed) for plain in all_cells())
 
     def broken(self, holds: Callable[[Cell, Decision], bool]) -> list[str]:
         """The cells in which something does not hold."""
@@ -136,15 +136,17 @@ VARIANTS = {
     ),
     "no template": Variant(worker={"template_name": None}),
     "overdue": Variant(worker={"status_since": seconds_ago(86_400)}),
-    "overdue, CML silent": Variant(worker={"status_since": seconds_ago(86_400)}, seen={"cml": SILENT}),
-    "overdue, blocked": Variant(worker={"status_since": seconds_ago(86_400)}, seen={"loss": LossVerdict.BLOCKED}),
-    "drifted": Variant(worker={"drifted": True, "drifted_at": moments(2)}, seen={"moved": True}),
-    "drifted too often": Variant(worker={"drifted": True, "drifted_at": moments(4)}, seen={"moved": True}),
-    "drifted and accepted": Variant(ACCEPT, {"drifted": True, "drifted_at": moments(1)}, {"moved": True}),
+    "overdue, CML silent": Variant(worker={"status_since": seconds_ago(86_400)}, observed={"cml": SILENT}),
+    "overdue, blocked": Variant(
+        worker={"status_since": seconds_ago(86_400)}, observed={"loss_verdict": LossVerdict.BLOCKED}
+    ),
+    "drifted": Variant(worker={"drifted": True, "drifted_at": moments(2)}, observed={"has_started": True}),
+    "drifted too often": Variant(worker={"drifted": True, "drifted_at": moments(4)}, observed={"has_started": True}),
+    "drifted and accepted": Variant(ACCEPT, {"drifted": True, "drifted_at": moments(1)}, {"has_started": True}),
     "licensed": Variant(worker={"license_status": LicenseStatus.REGISTERED, "has_license_token": True}),
-    "to be licensed": Variant(worker={"has_license_token": True}, seen={"cml": NEVER_ASKED}),
-    "busy": Variant(seen={"lablets": 2, "cml": CmlObservation(asked_at=NOW, ready=True, running_nodes=3)}),
-    "no traces": Variant(seen={"traces": None, "resolution": None}),
+    "to be licensed": Variant(worker={"has_license_token": True}, observed={"cml": NEVER_ASKED}),
+    "busy": Variant(observed={"lablets": 2, "cml": CmlObservation(queried_at=NOW, ready=True, running_nodes=3)}),
+    "no launched instances": Variant(observed={"launched_instances": None, "resolution": None}),
     "replaced too often": Variant(worker={"replaced_at": moments(4)}),
 }
 whatever_else = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
@@ -155,19 +157,19 @@ whatever_else = pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIAN
 
 @whatever_else
 def test_no_cell_raises_and_each_says_by_which_rule_and_why(variant: Variant) -> None:
-    """SPEC 1.2: decide returns what to do and why."""
+    """worker-lifecycle.md#decisions: decide returns what to do and why."""
     assert not variant.broken(lambda _, decision: bool(decision.rule and decision.reason))
 
 
 @whatever_else
 def test_the_same_observation_gives_the_same_decision(variant: Variant) -> None:
-    """SPEC 1.2: decide is a pure function of worker, observation, policy and time."""
+    """worker-lifecycle.md#decisions: decide is a pure function of worker, observation, policy and time."""
     assert not variant.broken(lambda each, decision: each.decided(variant.policy) == decision)
 
 
 @whatever_else
 def test_each_sequence_of_statuses_is_legal(variant: Variant) -> None:
-    """Seed 000 §1, SPEC 1.1: the table of transitions."""
+    """worker-lifecycle.md#statuses: the table of transitions."""
 
     def legal(each: Cell, decision: Decision) -> bool:
         return all(is_allowed_transition(*step) for step in pairwise((each.worker.status, *statuses(decision))))
@@ -177,7 +179,7 @@ def test_each_sequence_of_statuses_is_legal(variant: Variant) -> None:
 
 @whatever_else
 def test_the_control_plane_takes_whatever_is_written(variant: Variant) -> None:
-    """SPEC 3: status writes have these fields and no others, and desired_status only with drift under `accept`."""
+    """api.md: status writes have these fields and no others, and desired_status only with drift under `accept`."""
     settings = variant.policy.settings or FleetSettings()
 
     def taken(each: Cell, decision: Decision) -> bool:
@@ -192,7 +194,10 @@ def test_the_control_plane_takes_whatever_is_written(variant: Variant) -> None:
 
 @whatever_else
 def test_only_what_is_desired_is_done(variant: Variant) -> None:
-    """SPEC 1.2: no handler stops unless STOPPED is desired, nor terminates unless TERMINATED is."""
+    """No handler stops unless STOPPED is desired, nor terminates unless TERMINATED is.
+
+    Reference: worker-lifecycle.md#decisions.
+    """
     allowed = {
         DesiredStatus.RUNNING: {"start", "intent", "launch", "register", "drain"},
         DesiredStatus.STOPPED: {"stop"},
@@ -202,8 +207,11 @@ def test_only_what_is_desired_is_done(variant: Variant) -> None:
 
 
 @whatever_else
-def test_nobody_here_changes_what_is_desired(variant: Variant) -> None:
-    """SPEC 1.1: observation never changes desired_status, except under DRIFT_POLICY=accept after a drift."""
+def test_decisions_do_not_change_the_desired_status(variant: Variant) -> None:
+    """Observation never changes desired_status, except under DRIFT_POLICY=accept after a drift.
+
+    Reference: worker-lifecycle.md#statuses.
+    """
 
     def unchanged(each: Cell, decision: Decision) -> bool:
         followed = [write for write in written(decision) if "desired_status" in write.fields]
@@ -214,11 +222,14 @@ def test_nobody_here_changes_what_is_desired(variant: Variant) -> None:
 
 
 @whatever_else
-def test_nothing_is_concluded_without_a_look(variant: Variant) -> None:
-    """SPEC 1.2: anything less than gone is "not visible". Written is only what is desired, or a deadline."""
+def test_nothing_is_concluded_without_an_observation(variant: Variant) -> None:
+    """Anything less than gone is "not visible". Written is only what is desired, or a deadline.
+
+    Reference: worker-lifecycle.md#decisions.
+    """
 
     def careful(each: Cell, decision: Decision) -> bool:
-        if each.column not in ("not-visible", "no-look") or each.worker.status is WorkerStatus.PENDING:
+        if each.column not in ("not-visible", "not-observed") or each.worker.status is WorkerStatus.PENDING:
             return True
         allowed = set[WorkerStatus]()
         if each.worker.desired_status is DesiredStatus.TERMINATED:
@@ -232,7 +243,9 @@ def test_nothing_is_concluded_without_a_look(variant: Variant) -> None:
 
 @whatever_else
 def test_as_long_as_the_same_is_seen_every_worker_comes_to_rest(variant: Variant) -> None:
-    """SPEC 1.5, drift: whatever is written, it does not go round in circles. Three stops an hour are undone."""
+    """worker-lifecycle.md#running, drift: whatever is written, every worker
+    comes to rest. Three stops an hour are undone.
+    """
     settings = variant.policy.settings or FleetSettings()
 
     def settles(each: Cell, decision: Decision) -> bool:
@@ -241,7 +254,7 @@ def test_as_long_as_the_same_is_seen_every_worker_comes_to_rest(variant: Variant
             before, worker = worker, carried_out(worker, decision, settings.discovery.drift_policy)
             if worker == before:
                 return True
-            decision = decided(worker, each.seen, variant.policy)
+            decision = decided(worker, each.observed, variant.policy)
         return False
 
     assert not variant.broken(settles)
@@ -253,7 +266,7 @@ def test_as_long_as_the_same_is_seen_every_worker_comes_to_rest(variant: Variant
 @whatever_else
 @pytest.mark.parametrize("fleet", [False, True], ids=["a worker's hold", "the fleet's hold"])
 def test_under_a_hold_only_what_happened_is_recorded(variant: Variant, *, fleet: bool) -> None:
-    """SPEC 1.8: a hold stops cloud and CML changes and marking as lost; recording goes on."""
+    """worker-lifecycle.md#hold: a hold stops cloud and CML changes and marking as lost; recording goes on."""
     if fleet:
         held = replace(variant, policy=replace(variant.policy, fleet_hold=HOLD))
     else:
@@ -275,8 +288,8 @@ def test_under_a_hold_only_what_happened_is_recorded(variant: Variant, *, fleet:
         ("STOPPED", "STOPPED", "absent"),
     ],
 )
-def test_under_a_hold_nothing_is_begun_and_nobody_is_lost(status: str, desired: str, column: str) -> None:
-    """SPEC 1.8: neither the first step of a change nor marking as lost."""
+def test_under_a_hold_nothing_is_started_and_no_worker_is_lost(status: str, desired: str, column: str) -> None:
+    """worker-lifecycle.md#hold: neither the first step of a change nor marking as lost."""
     decision = cell(status, desired, column).like({"hold": HOLD}).decided()
     assert not statuses(decision)
 
@@ -294,71 +307,78 @@ def test_under_a_hold_nothing_is_begun_and_nobody_is_lost(status: str, desired: 
     ],
 )
 def test_under_a_hold_what_happened_already_is_recorded(status: str, desired: str, column: str, expected: str) -> None:
-    """SPEC 1.8: recording what already happened goes on."""
+    """worker-lifecycle.md#hold: recording what already happened goes on."""
     assert notation(cell(status, desired, column).like({"hold": HOLD}).decided()) == expected
 
 
 def test_a_hold_that_has_expired_holds_nothing() -> None:
-    """SPEC 1.8: a hold has an optional expiry."""
+    """worker-lifecycle.md#hold: a hold has an optional expiry."""
     over = HOLD.model_copy(update={"until": seconds_ago(1)})
     held = cell("RUNNING", "STOPPED", "running").like({"hold": over})
     assert notation(held.decided(replace(POLICY, fleet_hold=over))) == "STOPPING+stop"
 
 
 @whatever_else
-@pytest.mark.parametrize("loss", [LossVerdict.BLOCKED, LossVerdict.UNJUDGED])
-def test_nobody_is_lost_unless_that_is_allowed(variant: Variant, loss: LossVerdict) -> None:
-    """SPEC 1.8: losses are counted over the whole sweep before any is written; with an open breaker none is.
+@pytest.mark.parametrize("loss_verdict", [LossVerdict.BLOCKED, LossVerdict.UNJUDGED])
+def test_no_worker_is_lost_unless_that_is_allowed(variant: Variant, loss_verdict: LossVerdict) -> None:
+    """worker-lifecycle.md#breaker:
+    losses are counted over the whole sweep before any is written; with an open breaker none is.
 
-    Seed 000 §6, seed 004 alternatives.
+    worker-lifecycle.md#stopping, discovery.md#orphans.
     """
-    blocked = replace(variant, seen={**variant.seen, "loss": loss})
+    blocked = replace(variant, observed={**variant.observed, "loss_verdict": loss_verdict})
     # A worker without an instance has none to lose.
     assert not blocked.broken(
         lambda each, decision: each.column == NO_INSTANCE or ActionKind.LOSS not in natures(decision)
     )
 
 
-@pytest.mark.parametrize("loss", [LossVerdict.BLOCKED, LossVerdict.UNJUDGED])
+@pytest.mark.parametrize("loss_verdict", [LossVerdict.BLOCKED, LossVerdict.UNJUDGED])
 @pytest.mark.parametrize("status", LOST_FROM)
 @pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
 @pytest.mark.parametrize("column", ["absent", "terminated"])
 @pytest.mark.parametrize("lost", LostInstancePolicy)
 def test_a_loss_is_not_written_as_something_else(
-    loss: LossVerdict, status: str, desired: str, column: str, lost: LostInstancePolicy
+    loss_verdict: LossVerdict, status: str, desired: str, column: str, lost: LostInstancePolicy
 ) -> None:
-    """SPEC 1.8: when too many would be marked lost or terminated, none is."""
-    seen = cell(status, desired, column).like({"lost_instance_policy": lost}, loss=loss)
-    decision = seen.decided()
+    """worker-lifecycle.md#hold: when too many would be marked as lost or terminated, none is."""
+    observed = cell(status, desired, column).like({"lost_instance_policy": lost}, loss_verdict=loss_verdict)
+    decision = observed.decided()
     assert not statuses(decision)
     assert decision.outcome in (Outcome.REQUEUE, Outcome.RETRY)
 
 
-@pytest.mark.parametrize("loss", LossVerdict)
-def test_an_instance_that_was_to_end_is_no_loss(loss: LossVerdict) -> None:
-    """SPEC 1.8: the breaker counts drift and orphans; what a person ended is neither."""
-    assert notation(cell("TERMINATING", "TERMINATED", "terminated").like(loss=loss).decided()) == "TERMINATED"
+@pytest.mark.parametrize("loss_verdict", LossVerdict)
+def test_an_instance_that_was_to_end_is_no_loss(loss_verdict: LossVerdict) -> None:
+    """worker-lifecycle.md#breaker: the breaker counts drift and orphans; what a person ended is neither."""
+    assert (
+        notation(cell("TERMINATING", "TERMINATED", "terminated").like(loss_verdict=loss_verdict).decided())
+        == "TERMINATED"
+    )
 
 
 @pytest.mark.parametrize("policy", [Policy(), UNDISCOVERED], ids=["settings never read", "discovery switched off"])
 def test_no_orphan_is_marked_without_discovery(policy: Policy) -> None:
-    """SPEC 3 and 6: settings never read = no orphan marking; disabled by WORKER_DISCOVERY_ENABLED=false.
+    """api.md and 6: settings never read = no orphan marking; disabled by WORKER_DISCOVERY_ENABLED=false.
 
-    Seed 004 consequences.
+    discovery.md#orphans.
     """
     assert notation(cell("RUNNING", "RUNNING", "absent").decided(policy)) == "wait"
 
 
 @pytest.mark.parametrize("policy", [Policy(), UNDISCOVERED], ids=["settings never read", "discovery switched off"])
 def test_what_ec2_calls_terminated_is_no_orphan(policy: Policy) -> None:
-    """SPEC 6: an orphan is not seen. What is seen as terminated is drift (SPEC 1.5), and needs no discovery."""
+    """An orphan is not visible. A terminated instance is drift (worker-lifecycle.md#running), and needs no discovery.
+
+    Reference: discovery.md.
+    """
     assert notation(cell("RUNNING", "RUNNING", "terminated").decided(policy)) == "TERMINATED"
 
 
 def test_an_orphan_says_who_marked_it() -> None:
-    """SPEC 6, seed 004: terminated_by and terminated_reason of an instance that is not seen any more.
+    """discovery.md, discovery.md#orphans: terminated_by and terminated_reason of an instance that is gone.
 
-    Seed 004 component 3.
+    discovery.md#orphans.
     """
     fields = only_write(cell("RUNNING", "RUNNING", "absent").decided()).fields
     assert fields["terminated_by"] == "discovery-gc"
@@ -368,9 +388,12 @@ def test_an_orphan_says_who_marked_it() -> None:
 @pytest.mark.parametrize("column", ["absent", "terminated"])
 @pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
 def test_a_failed_worker_only_loses_its_instance_id(desired: str, column: str) -> None:
-    """Seed 000 §1, SPEC 1.4: the instance id stays on the record unless it is gone."""
-    seen = cell("FAILED", desired, column)
-    after = carried_out(seen.worker, seen.decided())
+    """The instance id stays on the record unless it is gone.
+
+    Reference: worker-lifecycle.md#statuses, worker-lifecycle.md#deadlines.
+    """
+    observed = cell("FAILED", desired, column)
+    after = carried_out(observed.worker, observed.decided())
     assert after.status is WorkerStatus.FAILED
     assert after.instance_id is None
 
@@ -388,14 +411,15 @@ def test_a_failed_worker_only_loses_its_instance_id(desired: str, column: str) -
     ],
 )
 def test_what_does_not_come_up_in_time_fails(status: str, column: str, *, has_address: bool) -> None:
-    """SPEC 1.4: PROVISIONING_TIMEOUT and STARTING_TIMEOUT, then FAILED with what was last seen; the id stays.
+    """worker-lifecycle.md#deadlines:
+    PROVISIONING_TIMEOUT and STARTING_TIMEOUT, then FAILED with what was last seen; the id stays.
 
-    Seed 000 §1.
+    worker-lifecycle.md#statuses.
     """
-    seen = observing(column, has_address=has_address)
+    observed = observing(column, has_address=has_address)
     early, late = worker_in(status, status_since=seconds_ago(899)), worker_in(status, status_since=seconds_ago(901))
-    assert WorkerStatus.FAILED not in statuses(decided(early, seen))
-    decision = decided(late, seen)
+    assert WorkerStatus.FAILED not in statuses(decided(early, observed))
+    decision = decided(late, observed)
     assert notation(decision) == "FAILED"
     assert column in only_write(decision).reason
     assert carried_out(late, decision).instance_id == INSTANCE
@@ -403,46 +427,47 @@ def test_what_does_not_come_up_in_time_fails(status: str, column: str, *, has_ad
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STARTING"])
 def test_the_deadlines_are_settings(status: str) -> None:
-    """SPEC 1.4: PROVISIONING_TIMEOUT and STARTING_TIMEOUT."""
+    """worker-lifecycle.md#deadlines: PROVISIONING_TIMEOUT and STARTING_TIMEOUT."""
     policy = replace(POLICY, provisioning_timeout=60, starting_timeout=60)
     assert notation(decided(worker_in(status, status_since=seconds_ago(61)), observing("pending"), policy)) == "FAILED"
 
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STARTING"])
 @pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
-def test_nothing_fails_that_nobody_looked_at(status: str, desired: str) -> None:
-    """SPEC 1.4: FAILED says what was last seen, so something must have been seen."""
+def test_nothing_fails_that_was_not_observed(status: str, desired: str) -> None:
+    """worker-lifecycle.md#deadlines: FAILED says what was last observed, so there must be an observation."""
     assert (
-        notation(decided(worker_in(status, desired, status_since=seconds_ago(86_400)), observing("no-look"))) == "wait"
+        notation(decided(worker_in(status, desired, status_since=seconds_ago(86_400)), observing("not-observed")))
+        == "wait"
     )
 
 
 @pytest.mark.parametrize(("status", "expected"), [("PROVISIONING", "STARTING>RUNNING"), ("STARTING", "RUNNING")])
 def test_up_at_last_is_up(status: str, expected: str) -> None:
-    """SPEC 1.1: what runs and has an address is RUNNING; a deadline is for what is not there."""
+    """worker-lifecycle.md#statuses: what runs and has an address is RUNNING; a deadline is for what is not there."""
     assert notation(decided(worker_in(status, status_since=seconds_ago(86_400)), observing("running"))) == expected
 
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STARTING"])
-def test_what_is_wanted_comes_before_a_deadline(status: str) -> None:
-    """SPEC 1.2: every handler looks at desired_status first."""
+def test_the_desired_status_comes_before_a_deadline(status: str) -> None:
+    """worker-lifecycle.md#decisions: every handler checks desired_status first."""
     worker = worker_in(status, "TERMINATED", status_since=seconds_ago(86_400))
     assert notation(decided(worker, observing("pending"))) == "TERMINATING"
 
 
 def test_running_without_an_address_is_not_running_yet() -> None:
-    """SPEC 1.1, seed 000 section 1: STARTING is instance running, RUNNING is instance running and an address."""
-    seen = observing("running", has_address=False)
-    assert notation(decided(worker_in("PROVISIONING"), seen)) == "STARTING"
-    assert notation(decided(worker_in("STARTING"), seen)) == "wait"
+    """worker-lifecycle.md#statuses: STARTING is instance running, RUNNING is instance running and an address."""
+    observed = observing("running", has_address=False)
+    assert notation(decided(worker_in("PROVISIONING"), observed)) == "STARTING"
+    assert notation(decided(worker_in("STARTING"), observed)) == "wait"
 
 
 def test_the_addresses_are_recorded_with_the_status() -> None:
-    """Seed 000 section 4: RUNNING is written with the public and private address."""
+    """worker-lifecycle.md#deadlines: RUNNING is written with the public and private address."""
     worker = worker_in("PROVISIONING", private_ip=None)
     after = carried_out(worker, decided(worker, observing("running")))
-    seen = observing("running").sight
-    assert (after.public_ip, after.private_ip) == (seen.public_ip, seen.private_ip)
+    observed = observing("running").instance
+    assert (after.public_ip, after.private_ip) == (observed.public_ip, observed.private_ip)
 
 
 @pytest.mark.parametrize(
@@ -459,7 +484,10 @@ def test_the_addresses_are_recorded_with_the_status() -> None:
 def test_what_does_not_end_in_time_is_stuck_and_is_tried_on(
     status: str, desired: str, column: str, expected: str
 ) -> None:
-    """Seed 000 §6, SPEC 1.4: STOPPING and TERMINATING past STUCK_AFTER get condition Stuck, and go on trying."""
+    """STOPPING and TERMINATING past STUCK_AFTER get condition Stuck, and go on trying.
+
+    Reference: worker-lifecycle.md#stopping, worker-lifecycle.md#deadlines.
+    """
     early = decided(worker_in(status, desired, status_since=seconds_ago(899)), observing(column))
     late = decided(worker_in(status, desired, status_since=seconds_ago(901)), observing(column))
     assert (notation(early), is_stuck(early)) == (expected, False)
@@ -473,47 +501,52 @@ def test_what_does_not_end_in_time_is_stuck_and_is_tried_on(
     "more",
     [
         {"lablets": 1},
-        {"cml": CmlObservation(asked_at=NOW, ready=True, running_nodes=2)},
-        {"cml": CmlObservation(asked_at=NOW, ready=True)},
+        {"cml": CmlObservation(queried_at=NOW, ready=True, running_nodes=2)},
+        {"cml": CmlObservation(queried_at=NOW, ready=True)},
         {"cml": SILENT},
         {"cml": NEVER_ASKED},
     ],
-    ids=["a lablet", "nodes running", "CML counts no nodes", "CML silent", "CML never asked"],
+    ids=["a lablet", "nodes running", "CML counts no nodes", "CML silent", "CML never queried"],
 )
 def test_a_drain_waits_but_not_for_ever(more: dict[str, Any]) -> None:
-    """SPEC 1.6: until no node runs and no lablet is assigned (unreachable = wait), at most DRAIN_TIMEOUT."""
-    seen = observing("running", **more)
-    assert notation(decided(worker_in("DRAINING", "STOPPED", status_since=seconds_ago(599)), seen)) == "wait"
-    assert notation(decided(worker_in("DRAINING", "STOPPED", status_since=seconds_ago(601)), seen)) == "STOPPING+stop"
+    """Until no node runs and no lablet is assigned (unreachable = wait), at most DRAIN_TIMEOUT.
+
+    Reference: worker-lifecycle.md#terminating.
+    """
+    observed = observing("running", **more)
+    assert notation(decided(worker_in("DRAINING", "STOPPED", status_since=seconds_ago(599)), observed)) == "wait"
+    assert (
+        notation(decided(worker_in("DRAINING", "STOPPED", status_since=seconds_ago(601)), observed)) == "STOPPING+stop"
+    )
 
 
 @pytest.mark.parametrize(
     ("cml", "verdict"),
     [
-        (CmlObservation(asked_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
+        (CmlObservation(queried_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
         (SILENT, ConditionStatus.FALSE),
         (NEVER_ASKED, None),
     ],
-    ids=["answers", "silent", "never asked"],
+    ids=["responds", "silent", "never queried"],
 )
-def test_while_it_drains_it_is_said_whether_cml_answers(cml: CmlObservation, verdict: ConditionStatus | None) -> None:
-    """Lablets that end during a drain are taken down only as long as the worker controller says that CML answers."""
+def test_while_it_drains_the_cml_condition_is_current(cml: CmlObservation, verdict: ConditionStatus | None) -> None:
+    """Lablets that end during a drain are removed only while the worker controller reports CML as ready."""
     decision = decided(
         worker_in("DRAINING", "STOPPED", status_since=seconds_ago(10)), observing("running", lablets=1, cml=cml)
     )
-    assert (notation(decision), said(decision, ConditionType.CML_READY)) == ("wait", verdict)
+    assert (notation(decision), condition_status(decision, ConditionType.CML_READY)) == ("wait", verdict)
 
 
 def test_a_drain_with_nothing_to_wait_for_goes_on_at_once() -> None:
-    """SPEC 1.6: it goes on in the same pass."""
+    """worker-lifecycle.md#terminating: it goes on in the same pass."""
     assert (
         notation(decided(worker_in("DRAINING", "STOPPED", status_since=NOW), observing("running"))) == "STOPPING+stop"
     )
 
 
-def test_a_persons_stop_waits_for_nobody() -> None:
-    """SPEC 10: a person's stop or terminate does not wait for lablets."""
-    busy = observing("running", lablets=3, cml=CmlObservation(asked_at=NOW, ready=True, running_nodes=9))
+def test_a_requested_stop_does_not_wait() -> None:
+    """lablets.md: a person's stop or terminate does not wait for lablets."""
+    busy = observing("running", lablets=3, cml=CmlObservation(queried_at=NOW, ready=True, running_nodes=9))
     assert notation(decided(worker_in("RUNNING", "STOPPED"), busy)) == "STOPPING+stop"
     assert notation(decided(worker_in("RUNNING", "TERMINATED"), busy)) == "TERMINATING"
     assert notation(decided(worker_in("DRAINING", "TERMINATED"), busy)) == "TERMINATING"
@@ -524,14 +557,14 @@ def test_a_persons_stop_waits_for_nobody() -> None:
 
 @pytest.mark.parametrize("status", REPLACED_FROM)
 def test_a_replaced_instance_is_first_waited_for(status: str) -> None:
-    """SPEC 1.5: with `replace`, shutting-down only waits."""
+    """worker-lifecycle.md#running: with `replace`, shutting-down only waits."""
     assert notation(decided(of_replaceable(status), observing("shutting-down"))) == "wait"
 
 
 @pytest.mark.parametrize("status", REPLACED_FROM)
 @pytest.mark.parametrize("column", ["absent", "terminated"])
 def test_a_lost_instance_is_replaced(status: str, column: str) -> None:
-    """Seed 001 §5, SPEC 1.5: gone is PENDING with id and addresses cleared."""
+    """worker-lifecycle.md#running: gone is PENDING with id and addresses cleared."""
     worker = of_replaceable(status, public_ip="203.0.113.7")
     decision = decided(worker, observing(column))
     assert notation(decision) == "PENDING"
@@ -544,24 +577,27 @@ def test_a_lost_instance_is_replaced(status: str, column: str) -> None:
 @pytest.mark.parametrize(
     ("desired", "changes"),
     [("STOPPED", {}), ("TERMINATED", {}), ("RUNNING", {"template_name": None})],
-    ids=["wanted STOPPED", "wanted TERMINATED", "no template"],
+    ids=["desired STOPPED", "desired TERMINATED", "no template"],
 )
-def test_what_is_not_wanted_running_or_has_no_template_is_not_replaced(
+def test_without_desired_running_or_a_template_there_is_no_replacement(
     desired: str, changes: dict[str, Any], column: str
 ) -> None:
-    """SPEC 1.5: with `replace`, a template and desired RUNNING."""
+    """worker-lifecycle.md#running: with `replace`, a template and desired RUNNING."""
     assert notation(decided(of_replaceable("RUNNING", desired, **changes), observing(column))) == "TERMINATED"
 
 
 @pytest.mark.parametrize("status", ["DRAINING", "TERMINATING"])
 @pytest.mark.parametrize("column", ["absent", "terminated"])
 def test_what_was_on_its_way_out_is_not_replaced(status: str, column: str) -> None:
-    """SPEC 1.1: nothing leads from DRAINING or TERMINATING to PENDING, also if it is wanted RUNNING again."""
+    """Nothing leads from DRAINING or TERMINATING to PENDING, also if RUNNING is desired again.
+
+    Reference: worker-lifecycle.md#statuses.
+    """
     assert notation(decided(of_replaceable(status), observing(column))) == "TERMINATED"
 
 
 def test_an_instance_that_is_shutting_down_and_not_to_be_replaced_is_recorded() -> None:
-    """SPEC 1.5: `replace` needs desired RUNNING."""
+    """worker-lifecycle.md#running: `replace` needs desired RUNNING."""
     assert notation(decided(of_replaceable("RUNNING", "STOPPED"), observing("shutting-down"))) == "TERMINATING"
 
 
@@ -576,7 +612,7 @@ def test_an_instance_that_is_shutting_down_and_not_to_be_replaced_is_recorded() 
     ids=["the third", "the fourth", "the fourth, but not within an hour", "all long ago"],
 )
 def test_the_fourth_replacement_within_an_hour_fails(replaced_at: tuple[datetime, ...], expected: str) -> None:
-    """SPEC 1.5: the fourth within an hour is FAILED."""
+    """worker-lifecycle.md#running: the fourth within an hour is FAILED."""
     worker = of_replaceable("PENDING", replaced_at=replaced_at)
     assert notation(decided(worker, observing_no_launch())) == expected
 
@@ -586,7 +622,7 @@ def test_the_fourth_replacement_within_an_hour_fails(replaced_at: tuple[datetime
 
 @pytest.mark.parametrize("column", ["stopping", "stopped"])
 def test_a_stop_from_outside_is_counted(column: str) -> None:
-    """SPEC 1.5: drift to STOPPED with desired RUNNING."""
+    """worker-lifecycle.md#running: drift to STOPPED with desired RUNNING."""
     worker = worker_in("RUNNING")
     decision = decided(worker, observing(column))
     assert only_write(decision).fields.get("drift") is True
@@ -596,8 +632,8 @@ def test_a_stop_from_outside_is_counted(column: str) -> None:
 
 @pytest.mark.parametrize("column", ["stopping", "stopped"])
 @pytest.mark.parametrize("status", ["RUNNING", "DRAINING", "STOPPING", "STARTING"])
-def test_a_stop_that_was_wanted_is_no_drift(status: str, column: str) -> None:
-    """SPEC 1.5: drift to STOPPED is with desired RUNNING only."""
+def test_a_desired_stop_is_no_drift(status: str, column: str) -> None:
+    """worker-lifecycle.md#running: drift to STOPPED is with desired RUNNING only."""
     decision = decided(worker_in(status, "STOPPED"), observing(column))
     assert not any(write.fields.get("drift") for write in written(decision))
 
@@ -605,21 +641,21 @@ def test_a_stop_that_was_wanted_is_no_drift(status: str, column: str) -> None:
 @pytest.mark.parametrize(
     ("column", "drift"), [("running", ""), ("terminated", "terminated"), ("absent", "missing"), ("pending", "pending")]
 )
-def test_drift_is_told_by_its_kind(column: str, drift: str) -> None:
-    """SPEC 7: drift_type is the EC2 state or `missing`."""
+def test_drift_is_reported_by_its_kind(column: str, drift: str) -> None:
+    """controllers.md#admin-routes: drift_type is the EC2 state or `missing`."""
     assert decided(worker_in("RUNNING"), observing(column)).drift == drift
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_stop_from_outside_is_undone_three_times(count: int) -> None:
-    """SPEC 1.5: DRIFT_POLICY=restore, three times an hour."""
+    """worker-lifecycle.md#running: DRIFT_POLICY=restore, three times an hour."""
     decision = decided(worker_in("STOPPED", drifted=True, drifted_at=moments(count)), observing("stopped"))
     assert notation(decision) == "STARTING+start"
     assert not is_stuck(decision)
 
 
 def test_then_it_is_stuck() -> None:
-    """SPEC 1.5: then Stuck."""
+    """worker-lifecycle.md#running: then Stuck."""
     decision = decided(worker_in("STOPPED", drifted=True, drifted_at=moments(4)), observing("stopped"))
     assert not calls(decision)
     assert set(statuses(decision)) <= {WorkerStatus.STOPPED}
@@ -627,19 +663,19 @@ def test_then_it_is_stuck() -> None:
 
 
 def test_drifts_of_more_than_an_hour_ago_do_not_count() -> None:
-    """SPEC 1.5: three times an hour."""
+    """worker-lifecycle.md#running: three times an hour."""
     drifted_at = moments(5, ago=3_601) + moments(3)
     decision = decided(worker_in("STOPPED", drifted=True, drifted_at=drifted_at), observing("stopped"))
     assert notation(decision) == "STARTING+start"
 
 
 def test_a_person_who_starts_a_stopped_worker_is_not_counted() -> None:
-    """SPEC 1.5: the limit is for drift, not for people."""
+    """worker-lifecycle.md#running: the limit is for drift, not for people."""
     assert notation(decided(worker_in("STOPPED", drifted_at=moments(4)), observing("stopped"))) == "STARTING+start"
 
 
 def test_a_stop_from_outside_is_accepted() -> None:
-    """SPEC 1.5: under DRIFT_POLICY=accept the desired status follows."""
+    """worker-lifecycle.md#running: under DRIFT_POLICY=accept the desired status follows."""
     worker = worker_in("STOPPED", drifted=True, drifted_at=moments(1))
     decision = decided(worker, observing("stopped"), ACCEPT)
     assert notation(decision) == "STOPPED"
@@ -648,24 +684,29 @@ def test_a_stop_from_outside_is_accepted() -> None:
 
 
 def test_only_a_drift_is_accepted() -> None:
-    """SPEC 1.1: a person who wants a stopped worker running gets it, also under DRIFT_POLICY=accept."""
+    """A person's start of a stopped worker counts, also under DRIFT_POLICY=accept.
+
+    Reference: worker-lifecycle.md#statuses.
+    """
     assert notation(decided(worker_in("STOPPED"), observing("stopped"), ACCEPT)) == "STARTING+start"
 
 
 @pytest.mark.parametrize("policy", [POLICY, ACCEPT])
 def test_starting_and_found_stopped_is_drift_only_after_it_moved(policy: Policy) -> None:
-    """SPEC 1.4: only after `pending` or `running` was seen in this STARTING."""
+    """worker-lifecycle.md#deadlines: only after `pending` or `running` was observed in this STARTING."""
     assert notation(decided(worker_in("STARTING"), observing("stopped"), policy)) == "+start"
-    decision = decided(worker_in("STARTING"), observing("stopped", moved=True), policy)
+    decision = decided(worker_in("STARTING"), observing("stopped", has_started=True), policy)
     assert statuses(decision) == [WorkerStatus.STOPPED]
     assert not calls(decision)
     assert only_write(decision).fields.get("drift") is True
 
 
 def test_starting_and_found_stopping_is_drift_only_after_it_moved() -> None:
-    """SPEC 1.4, by the same rule: a retry may have found it still stopping."""
+    """worker-lifecycle.md#deadlines, by the same rule: a retry may have found it still stopping."""
     assert not only_write(decided(worker_in("STARTING"), observing("stopping"))).fields.get("drift")
-    assert only_write(decided(worker_in("STARTING"), observing("stopping", moved=True))).fields.get("drift") is True
+    assert (
+        only_write(decided(worker_in("STARTING"), observing("stopping", has_started=True))).fields.get("drift") is True
+    )
 
 
 # CML
@@ -674,26 +715,29 @@ def test_starting_and_found_stopping_is_drift_only_after_it_moved() -> None:
 @pytest.mark.parametrize(
     ("cml", "expected"),
     [
-        (CmlObservation(asked_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
+        (CmlObservation(queried_at=NOW, ready=True, running_nodes=0), ConditionStatus.TRUE),
         (SILENT, ConditionStatus.FALSE),
     ],
 )
 def test_cml_is_ready_when_it_says_so(cml: CmlObservation, expected: ConditionStatus) -> None:
-    """Seed 001 §4, SPEC 1.1: running is not ready."""
-    assert said(decided(worker_in("RUNNING"), observing("running", cml=cml)), ConditionType.CML_READY) is expected
+    """worker-lifecycle.md#running, worker-lifecycle.md#statuses: running is not ready."""
+    assert (
+        condition_status(decided(worker_in("RUNNING"), observing("running", cml=cml)), ConditionType.CML_READY)
+        is expected
+    )
 
 
-def test_cml_that_nobody_asked_is_not_ready() -> None:
-    """SPEC 1.1: a condition is True, False or Unknown."""
+def test_cml_that_was_not_queried_is_not_ready() -> None:
+    """worker-lifecycle.md#statuses: a condition is True, False or Unknown."""
     decision = decided(worker_in("RUNNING"), observing("running", cml=NEVER_ASKED))
-    assert said(decision, ConditionType.CML_READY) is not ConditionStatus.TRUE
+    assert condition_status(decision, ConditionType.CML_READY) is not ConditionStatus.TRUE
 
 
 def test_cml_that_does_not_come_up_is_stuck() -> None:
-    """SPEC 1.1: not CmlReady for CML_READY_TIMEOUT."""
-    seen = observing("running", cml=SILENT)
-    assert not is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_799)), seen))
-    assert is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), seen))
+    """worker-lifecycle.md#statuses: not CmlReady for CML_READY_TIMEOUT."""
+    observed = observing("running", cml=SILENT)
+    assert not is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_799)), observed))
+    assert is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), observed))
     assert not is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), observing("running")))
 
 
@@ -707,7 +751,10 @@ def test_cml_that_does_not_come_up_is_stuck() -> None:
     ids=["just now", "a minute ago", "too long ago"],
 )
 def test_cml_that_falls_silent_has_as_long(was: ConditionStatus, since: float, *, stuck: bool) -> None:
-    """SPEC 1.1: not CmlReady *for* CML_READY_TIMEOUT: a worker of yesterday that falls silent is not stuck at once."""
+    """Not CmlReady *for* CML_READY_TIMEOUT: a worker of yesterday that falls silent is not stuck at once.
+
+    Reference: worker-lifecycle.md#statuses.
+    """
     worker = worker_in(
         "RUNNING", status_since=seconds_ago(86_400), **having(ConditionType.CML_READY, was, since=seconds_ago(since))
     )
@@ -715,14 +762,14 @@ def test_cml_that_falls_silent_has_as_long(was: ConditionStatus, since: float, *
 
 
 def test_what_is_well_again_is_not_stuck_any_more() -> None:
-    """SPEC 1.1: conditions say what is true now."""
+    """worker-lifecycle.md#statuses: conditions say what is true now."""
     worker = worker_in("RUNNING", **having(ConditionType.STUCK, ConditionStatus.TRUE, since=seconds_ago(600)))
     wanted = {condition.type: condition.status for condition in decided(worker, observing("running")).conditions}
     assert ConditionType.STUCK in wanted
     assert wanted[ConditionType.STUCK] is not ConditionStatus.TRUE
 
 
-# The licence before the end
+# The license before termination
 
 
 def licensed(**changes: Any) -> Worker:
@@ -730,47 +777,53 @@ def licensed(**changes: Any) -> Worker:
     return worker_in("TERMINATING", "TERMINATED", **{**facts, **changes})
 
 
-def test_a_registered_licence_is_given_back_first() -> None:
-    """SPEC 1.6: before terminating, while CML can be reached."""
+def test_a_registered_license_is_deregistered_first() -> None:
+    """worker-lifecycle.md#terminating: before terminating, while CML can be reached."""
     assert notation(decided(licensed(), observing("running"))) == "+release"
     assert notation(decided(licensed(), observing("running", license_task=LicenseTaskState.RUNNING))) == "wait"
 
 
 @pytest.mark.parametrize("task", [LicenseTaskState.RELEASED, LicenseTaskState.LEAKED])
-def test_what_became_of_the_licence_is_recorded_before_the_instance_ends(task: LicenseTaskState) -> None:
-    """SPEC 1.6: a licence is leaked whenever its instance ends without a confirmed deregistration; never silent."""
-    seen = observing("running", license_task=task)
-    decision = decided(licensed(), seen)
+def test_the_license_result_is_recorded_before_the_instance_ends(task: LicenseTaskState) -> None:
+    """A license is leaked whenever its instance ends without a confirmed deregistration; never silent.
+
+    Reference: worker-lifecycle.md#terminating.
+    """
+    observed = observing("running", license_task=task)
+    decision = decided(licensed(), observed)
     assert decision.actions[:1] == (
         WriteLicenseStatus(
             LicenseStatus.DEREGISTERED, message=ANY, clear_pending=ANY, leaked=task is LicenseTaskState.LEAKED
         ),
     )
     assert notation(decision) in ("wait", "+terminate")
-    assert notation(decided(licensed(license_status=LicenseStatus.DEREGISTERED), seen)) == "+terminate"
+    assert notation(decided(licensed(license_status=LicenseStatus.DEREGISTERED), observed)) == "+terminate"
 
 
-def test_a_licence_that_could_not_be_given_back_is_tried_again_until_the_deadline() -> None:
-    """SPEC 1.6: for at most LICENSE_RELEASE_TIMEOUT; then it is leaked, and that is told."""
+def test_a_failed_deregistration_is_retried_until_the_deadline() -> None:
+    """worker-lifecycle.md#terminating: for at most LICENSE_RELEASE_TIMEOUT; then it is leaked, which is reported."""
     failed = observing("running", license_task=LicenseTaskState.FAILED)
     assert notation(decided(licensed(), failed)) == "+release"
     assert notation(decided(licensed(status_since=seconds_ago(121)), failed)) == "+terminate"
 
 
 @pytest.mark.parametrize("task", [LicenseTaskState.NONE, LicenseTaskState.RUNNING])
-def test_a_licence_is_not_waited_for_beyond_its_deadline(task: LicenseTaskState) -> None:
-    """SPEC 1.6: at most LICENSE_RELEASE_TIMEOUT, 120 s from entering TERMINATING."""
-    seen = observing("running", license_task=task)
-    assert "terminate" not in calls(decided(licensed(status_since=seconds_ago(119)), seen))
-    assert notation(decided(licensed(status_since=seconds_ago(121)), seen)) == "+terminate"
+def test_termination_does_not_wait_for_a_license_beyond_its_deadline(task: LicenseTaskState) -> None:
+    """worker-lifecycle.md#terminating: at most LICENSE_RELEASE_TIMEOUT, 120 s from entering TERMINATING."""
+    observed = observing("running", license_task=task)
+    assert "terminate" not in calls(decided(licensed(status_since=seconds_ago(119)), observed))
+    assert notation(decided(licensed(status_since=seconds_ago(121)), observed)) == "+terminate"
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "DRAINING", "STOPPING", "STOPPED"])
 @pytest.mark.parametrize("task", [LicenseTaskState.RELEASED, LicenseTaskState.LEAKED])
-def test_a_licence_given_back_as_asked_for_is_recorded_whatever_the_worker_is_about_to_do(
+def test_a_requested_deregistration_is_recorded_whatever_the_worker_does_next(
     status: str, task: LicenseTaskState
 ) -> None:
-    """SPEC 1.6: a confirmed deregistration is none that was leaked; nobody may look at CML again before the end."""
+    """A confirmed deregistration is not a leak, although CML may not be queried again before the end.
+
+    Reference: worker-lifecycle.md#terminating.
+    """
     asked = PendingLicenseOperation(operation=LicenseOperation.DEREGISTER, requested_at=NOW, requested_by="ann")
     desired = "RUNNING" if status == "RUNNING" else "STOPPED"
     worker = worker_in(
@@ -780,8 +833,8 @@ def test_a_licence_given_back_as_asked_for_is_recorded_whatever_the_worker_is_ab
         pending_license_operation=asked,
         status_since=seconds_ago(5),
     )
-    seen = observing("running" if status in ("RUNNING", "DRAINING") else "stopped", license_task=task)
-    decision = decided(worker, seen)
+    observed = observing("running" if status in ("RUNNING", "DRAINING") else "stopped", license_task=task)
+    decision = decided(worker, observed)
     leaked = task is LicenseTaskState.LEAKED
     assert decision.actions[0] == WriteLicenseStatus(
         LicenseStatus.DEREGISTERED, message=ANY, clear_pending=True, leaked=leaked
@@ -790,26 +843,29 @@ def test_a_licence_given_back_as_asked_for_is_recorded_whatever_the_worker_is_ab
 
 @pytest.mark.parametrize("column", ["pending", "stopping", "stopped"])
 def test_an_instance_that_does_not_run_has_nothing_to_wait_for(column: str) -> None:
-    """SPEC 1.6: only while CML can be reached."""
+    """worker-lifecycle.md#terminating: only while CML can be reached."""
     assert notation(decided(licensed(), observing(column))) == "+terminate"
 
 
 def test_a_cml_that_cannot_be_reached_is_tried_until_the_deadline() -> None:
-    """SPEC 1.6: a server that is silent for a moment may answer within LICENSE_RELEASE_TIMEOUT."""
+    """A server that is silent for a moment may respond within LICENSE_RELEASE_TIMEOUT.
+
+    Reference: worker-lifecycle.md#terminating.
+    """
     assert notation(decided(licensed(), observing("running", cml=SILENT))) == "+release"
     assert notation(decided(licensed(status_since=seconds_ago(121)), observing("running", cml=SILENT))) == "+terminate"
 
 
 @pytest.mark.parametrize("status", [LicenseStatus.UNREGISTERED, LicenseStatus.DEREGISTERED, LicenseStatus.FAILED])
-def test_without_a_licence_it_is_terminated_at_once(status: LicenseStatus) -> None:
-    """SPEC 1.6: a *registered* licence is given back."""
+def test_without_a_license_it_is_terminated_at_once(status: LicenseStatus) -> None:
+    """worker-lifecycle.md#terminating: a *registered* license is deregistered."""
     assert notation(decided(licensed(license_status=status), observing("running"))) == "+terminate"
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
-def test_no_licence_is_given_back_of_what_is_not_to_end(desired: str, column: str) -> None:
-    """SPEC 1.6: before *terminating*."""
+def test_no_license_is_deregistered_unless_termination_is_desired(desired: str, column: str) -> None:
+    """worker-lifecycle.md#terminating: before *terminating*."""
     worker = licensed(desired_status=DesiredStatus(desired))
     assert not calls(decided(worker, observing(column)))
 
@@ -819,14 +875,14 @@ def test_no_licence_is_given_back_of_what_is_not_to_end(desired: str, column: st
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STARTING"])
 def test_a_deadline_needs_no_patience_without_an_instance(status: str) -> None:
-    """Seed 000 section 4: without an instance id it has failed."""
+    """worker-lifecycle.md#deadlines: without an instance id it has failed."""
     decision = decided(worker_without_instance(status), observing_no_launch())
     assert notation(decision) == "FAILED"
     assert only_write(decision).reason
 
 
 def test_what_stopped_without_an_instance_is_launched_again() -> None:
-    """Seed 003 decision 2: if the desired status differs, the fitting transition begins."""
+    """worker-lifecycle.md#startup-sweep: if the desired status differs, the matching transition begins."""
     worker = worker_without_instance("STOPPED", status_since=NOW - timedelta(days=1))
     after = carried_out(worker, decided(worker, observing_no_launch()))
     assert after.status is WorkerStatus.PENDING

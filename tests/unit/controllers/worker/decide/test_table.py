@@ -1,4 +1,4 @@
-"""What is decided in every cell of status, desired status and EC2 state, written down by hand from SPEC section 1.
+"""What is decided in every cell of status, desired status and EC2 state, written down by hand from worker-lifecycle.md.
 
 Each entry has the statuses that are written, in order, joined by `>`, then `+` and each thing done outside. Where
 nothing is written or done: `wait` (it is looked at again), `rest` (it is as it should be), `skip` (there is nothing to
@@ -17,7 +17,7 @@ from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.unit.controllers.worker.decide.cases import COLUMNS, INSTANCE, NO_INSTANCE, calls, cell, notation
 
 GRIDS = {
-    # An instance was launched and is not up yet (SPEC 1.4). A pending instance cannot be stopped.
+    # An instance was launched and is not up yet (worker-lifecycle.md#deadlines). A pending instance cannot be stopped.
     "PROVISIONING": """
         wanted         RUNNING           STOPPED                 TERMINATED
         pending        wait              wait                    TERMINATING
@@ -29,9 +29,10 @@ GRIDS = {
         unknown        UNKNOWN           UNKNOWN                 TERMINATING
         absent         FAILED            FAILED                  TERMINATED
         not-visible    wait              wait                    TERMINATING
-        no-look        wait              wait                    TERMINATING
+        not-observed        wait              wait                    TERMINATING
     """,
-    # It is being started, or waits for its address (SPEC 1.4). `stopped` is no drift as long as it has not moved.
+    # It is being started, or waits for its address (worker-lifecycle.md#deadlines). `stopped` is no drift before it was
+    # pending or running.
     "STARTING": """
         wanted         RUNNING      STOPPED        TERMINATED
         pending        wait         wait           TERMINATING
@@ -43,9 +44,9 @@ GRIDS = {
         unknown        UNKNOWN      UNKNOWN        TERMINATING
         absent         TERMINATED   TERMINATED     TERMINATED
         not-visible    wait         wait           TERMINATING
-        no-look        wait         wait           TERMINATING
+        not-observed        wait         wait           TERMINATING
     """,
-    # Desired state first, then drift by the table of seed 000 section 5 (SPEC 1.5).
+    # Desired state first, then drift by the table of worker-lifecycle.md#running.
     "RUNNING": """
         wanted         RUNNING       STOPPED        TERMINATED
         pending        PROVISIONING  wait           TERMINATING
@@ -57,9 +58,9 @@ GRIDS = {
         unknown        UNKNOWN       UNKNOWN        TERMINATING
         absent         TERMINATED    TERMINATED     TERMINATED
         not-visible    wait          wait           TERMINATING
-        no-look        wait          wait           TERMINATING
+        not-observed        wait          wait           TERMINATING
     """,
-    # With no node running and no lablet there is nothing to wait for (SPEC 1.6).
+    # With no node running and no lablet there is nothing to wait for (worker-lifecycle.md#terminating).
     "DRAINING": """
         wanted         RUNNING      STOPPED        TERMINATED
         pending        wait         wait           TERMINATING
@@ -71,9 +72,10 @@ GRIDS = {
         unknown        UNKNOWN      UNKNOWN        TERMINATING
         absent         TERMINATED   TERMINATED     TERMINATED
         not-visible    wait         wait           TERMINATING
-        no-look        wait         wait           TERMINATING
+        not-observed        wait         wait           TERMINATING
     """,
-    # Seed 000 section 6, but gone is TERMINATED, and it is stopped again only if it is still to be stopped (SPEC 1.6).
+    # worker-lifecycle.md#stopping, but gone is TERMINATED, and it is stopped again only if STOPPED is still desired
+    # (worker-lifecycle.md#terminating).
     "STOPPING": """
         wanted         RUNNING      STOPPED      TERMINATED
         pending        wait         wait         TERMINATING
@@ -85,9 +87,9 @@ GRIDS = {
         unknown        UNKNOWN      UNKNOWN      TERMINATING
         absent         TERMINATED   TERMINATED   TERMINATED
         not-visible    wait         wait         TERMINATING
-        no-look        wait         wait         TERMINATING
+        not-observed        wait         wait         TERMINATING
     """,
-    # Seed 003 decision 2: what EC2 does meanwhile is recorded, and stopped again from RUNNING.
+    # worker-lifecycle.md#startup-sweep: what EC2 does meanwhile is recorded, and stopped again from RUNNING.
     "STOPPED": """
         wanted         RUNNING         STOPPED      TERMINATED
         pending        STARTING        wait         TERMINATING
@@ -99,9 +101,10 @@ GRIDS = {
         unknown        UNKNOWN         UNKNOWN      TERMINATING
         absent         TERMINATED      TERMINATED   TERMINATED
         not-visible    wait            wait         TERMINATING
-        no-look        wait            wait         TERMINATING
+        not-observed        wait            wait         TERMINATING
     """,
-    # Seed 000 section 7. Wanted otherwise it was only seen shutting down: nobody here terminates it (SPEC 1.2).
+    # worker-lifecycle.md#terminating. If termination is not desired, it was only observed shutting down and is not
+    # terminated (worker-lifecycle.md#decisions).
     "TERMINATING": """
         wanted         RUNNING     STOPPED     TERMINATED
         pending        wait        wait        +terminate
@@ -113,9 +116,9 @@ GRIDS = {
         unknown        UNKNOWN     UNKNOWN     +terminate
         absent         TERMINATED  TERMINATED  TERMINATED
         not-visible    wait        wait        wait
-        no-look        wait        wait        wait
+        not-observed        wait        wait        wait
     """,
-    # Final (SPEC 1.1, 1.2).
+    # Final (worker-lifecycle.md#statuses, 1.2).
     "TERMINATED": """
         wanted         RUNNING  STOPPED  TERMINATED
         pending        skip     skip     skip
@@ -127,9 +130,9 @@ GRIDS = {
         unknown        skip     skip     skip
         absent         skip     skip     skip
         not-visible    skip     skip     skip
-        no-look        skip     skip     skip
+        not-observed        skip     skip     skip
     """,
-    # It waits for a person (SPEC 1.7). Of an instance that is gone only the id is taken off the record.
+    # It waits for a person (worker-lifecycle.md#startup-sweep). If its instance is gone, only the id is removed.
     "FAILED": """
         wanted         RUNNING    STOPPED    TERMINATED
         pending        rest       rest       TERMINATING
@@ -141,9 +144,9 @@ GRIDS = {
         unknown        rest       rest       TERMINATING
         absent         FAILED     FAILED     TERMINATED
         not-visible    rest/wait  rest/wait  TERMINATING
-        no-look        rest/wait  rest/wait  TERMINATING
+        not-observed        rest/wait  rest/wait  TERMINATING
     """,
-    # Whatever EC2 then says (SPEC 1.1); what is wanted follows from there.
+    # It follows EC2 (worker-lifecycle.md#statuses); the desired status is handled from there.
     "UNKNOWN": """
         wanted         RUNNING       STOPPED       TERMINATED
         pending        PROVISIONING  PROVISIONING  TERMINATING
@@ -155,7 +158,7 @@ GRIDS = {
         unknown        wait          wait          TERMINATING
         absent         TERMINATED    TERMINATED    TERMINATED
         not-visible    wait          wait          TERMINATING
-        no-look        wait          wait          TERMINATING
+        not-observed        wait          wait          TERMINATING
     """,
 }
 
@@ -176,7 +179,7 @@ WITHOUT_INSTANCE = """
 
 
 def _read(grid: str) -> list[tuple[str, str, str]]:
-    """The entries of a grid: row, column, and what stands there."""
+    """The entries of a grid: row, column and value."""
     (_, *columns), *lines = (line.split() for line in grid.strip().splitlines())
     return [(row, *entry) for row, *entries in lines for entry in zip(columns, entries, strict=True)]
 
@@ -202,14 +205,21 @@ def test_no_cell_is_missing() -> None:
 
 @pytest.mark.parametrize(("status", "desired", "column", "expected"), WITH)
 def test_with_an_instance(status: str, desired: str, column: str, expected: str) -> None:
-    """Seed 000 §5, §6 and §7, seed 003 decision 2: every cell of the grids."""
+    """Every cell of the grids.
+
+    Reference: worker-lifecycle.md#running, worker-lifecycle.md#stopping, worker-lifecycle.md#terminating,
+    worker-lifecycle.md#startup-sweep.
+    """
     decision = cell(status, desired, column).decided()
     assert notation(decision) in expected.split("/"), f"{decision.rule}: {decision.reason}"
 
 
 @pytest.mark.parametrize(("status", "desired", "expected"), WITHOUT)
 def test_without_an_instance(status: str, desired: str, expected: str) -> None:
-    """Seed 000 §4, §6 and §7: the branches without an instance."""
+    """The branches without an instance.
+
+    Reference: worker-lifecycle.md#deadlines, worker-lifecycle.md#stopping, worker-lifecycle.md#terminating.
+    """
     decision = cell(status, desired, NO_INSTANCE).decided()
     assert notation(decision) == expected, f"{decision.rule}: {decision.reason}"
 
@@ -217,7 +227,7 @@ def test_without_an_instance(status: str, desired: str, expected: str) -> None:
 @pytest.mark.parametrize("desired", DesiredStatus)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_pending_with_an_instance_which_cannot_be(desired: DesiredStatus, column: str) -> None:
-    """SPEC 1.3: never two instances for one worker, and none forgotten."""
+    """worker-lifecycle.md#launching: never two instances for one worker, and none forgotten."""
     decision = cell(WorkerStatus.PENDING, desired, column).decided()
     assert not {"start", "stop", "terminate"} & set(calls(decision))
     ids = [

@@ -1,4 +1,4 @@
-"""A region of the simulated cloud, a control plane, and a leader that watches the one for the other."""
+"""A region of the simulated cloud, a control plane, and a leader between them."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 REGION = "eu-west-1"
 OTHER_ACCOUNT = "999999999999"
 TIMING = Timing(pending=(20.0, 20.0), stopping=(30.0, 30.0), shutting_down=(20.0, 20.0), visible_after=(0.0, 0.0))
-BEYOND_DOUBT = 400.0  # seconds after which what cannot be found is not merely late
+BEYOND_DOUBT = 400.0  # seconds after which a missing instance is not merely late
 _NEVER = 1e12
 
 
 class Servers:
-    """CML servers that answer at some addresses and not at others."""
+    """CML servers that respond at some addresses only."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, SystemInformation] = {}
+        self.responses: dict[str, SystemInformation] = {}
         self.silent: set[str] = set()
         self.asked: list[str] = []
         self.busy = self.most_at_once = 0
@@ -64,13 +64,13 @@ class Servers:
             await asyncio.sleep(3600.0 if address in self.silent else 1.0)
         finally:
             self.busy -= 1
-        if address not in self.answers:
+        if address not in self.responses:
             raise CMLNotReadyError(address, "connection refused")
-        return self.answers[address]
+        return self.responses[address]
 
 
 class RegionScene:
-    """One region, one control plane, and controllers as many as a test wants."""
+    """One region, one control plane, and any number of controllers."""
 
     def __init__(self, plane: TestPlane, client: Client, installation: str) -> None:
         self.plane = plane
@@ -89,14 +89,17 @@ class RegionScene:
 
     # Controllers
 
-    def watch(self, term: int = 5) -> RegionMonitor:
-        observer = RegionCache(self.provider, REGION, InstanceSelection((WORKER_TAG, "cml-managed")))
+    def monitor(self, term: int = 5) -> RegionMonitor:
+        region_cache = RegionCache(self.provider, REGION, InstanceSelection((WORKER_TAG, "cml-managed")))
         return RegionMonitor(
-            observer, self.internal, leader=lambda: Leader("worker-controller", term), settings=lambda: self.settings
+            region_cache,
+            self.internal,
+            leader=lambda: Leader("worker-controller", term),
+            settings=lambda: self.settings,
         )
 
-    def discovery(self, watch: RegionMonitor | None = None, *, term: int = 5, **more: Any) -> Discovery:
-        around = DiscoveryDependencies(
+    def discovery(self, monitor: RegionMonitor | None = None, *, term: int = 5, **more: Any) -> Discovery:
+        deps = DiscoveryDependencies(
             cloud=self.provider,
             probe=self.servers,
             internal=self.internal,
@@ -106,24 +109,24 @@ class RegionScene:
             effect=self.effect,
             installation=self.installation,
         )
-        return Discovery(around, {REGION: watch or self.watch(term)}, **more)
+        return Discovery(deps, {REGION: monitor or self.monitor(term)}, **more)
 
     async def effect(self, key: str, call: Callable[[], Awaitable[Any]], /) -> Any:
         self.effects.append(key)
         return await call()
 
     def set(self, **discovery: Any) -> None:
-        told = FleetSettings().discovery.model_copy(update=discovery)
-        self.settings = FleetSettings(discovery=told)
+        settings = FleetSettings().discovery.model_copy(update=discovery)
+        self.settings = FleetSettings(discovery=settings)
 
     # The cloud
 
     async def launch(self, tags: dict[str, str] | None = None) -> str:
-        """An instance that somebody launched by hand, with the tag of discovery unless told otherwise."""
+        """An instance that was launched by hand, by default with the discovery tag."""
         self._launches += 1
-        given = {"cml-managed": "true"} if tags is None else tags
+        tags_given = {"cml-managed": "true"} if tags is None else tags
         parameters = LaunchParameters(
-            REGION, f"token-{self._launches}", self.image, "t3.large", None, (), None, given, None, None
+            REGION, f"token-{self._launches}", self.image, "t3.large", None, (), None, tags_given, None, None
         )
         return (await self.provider.launch_instance(parameters)).id
 
@@ -138,11 +141,11 @@ class RegionScene:
         return await self.launch({**ours, "cml-managed": "true", **tags})
 
     async def up(self, *launches: Awaitable[str], cml: bool = True) -> list[str]:
-        """Instances that run, and whose CML answers."""
+        """Running instances whose CML responds."""
         ids = [await launch for launch in launches]
         await asyncio.sleep(30)
         for instance_id in ids if cml else []:
-            self.servers.answers[self.machine(instance_id).public_ip or ""] = SystemInformation("2.9.0+build.3", True)
+            self.servers.responses[self.machine(instance_id).public_ip or ""] = SystemInformation("2.9.0+build.3", True)
         return ids
 
     def machine(self, instance_id: str) -> Machine:
@@ -159,7 +162,7 @@ class RegionScene:
     # Records
 
     async def fleet_of(self, count: int) -> list[Worker]:
-        """So many running workers, long enough ago that nothing about them is new."""
+        """That many running workers, old enough that their instances count as gone when missing."""
         ids = await self.up(*(self.launch() for _ in range(count)))
         workers = [await self.record(instance_id) for instance_id in ids]
         await asyncio.sleep(BEYOND_DOUBT)
@@ -186,11 +189,11 @@ class RegionScene:
         """All that are TERMINATED."""
         return [worker async for worker in self.internal.workers() if worker.status is WorkerStatus.TERMINATED]
 
-    async def terminated(self, instance_id: str, *, wanted: bool, name: str = "ended") -> Worker:
+    async def terminated(self, instance_id: str, *, desired: bool, name: str = "ended") -> Worker:
         """A worker that was launched, had this instance, and is TERMINATED."""
         worker = await self.plane.create(name)
         worker = await self.plane.report(worker, "PROVISIONING", instance_id=instance_id)
-        if wanted:
+        if desired:
             worker = (await self.plane.ask("DELETE", f"/api/workers/{worker['id']}")).json()
         await self.plane.report(worker, "TERMINATED")
         return await self.internal.worker(worker["id"])
@@ -198,26 +201,26 @@ class RegionScene:
     # People
 
     async def reset_breaker(self) -> None:
-        answer = await self.plane.ask("POST", "/api/fleet/breaker/reset", role=Role.ADMIN, json={})
-        assert answer.status_code < 300, answer.text
+        response = await self.plane.ask("POST", "/api/fleet/breaker/reset", role=Role.ADMIN, json={})
+        assert response.status_code < 300, response.text
 
     async def hold(self, path: str) -> None:
-        answer = await self.plane.ask("POST", path, role=Role.ADMIN, json={"reason": "we look at it ourselves"})
-        assert answer.status_code < 300, answer.text
+        response = await self.plane.ask("POST", path, role=Role.ADMIN, json={"reason": "under investigation"})
+        assert response.status_code < 300, response.text
 
     async def audited(self, action: str) -> list[dict[str, Any]]:
-        answer = await self.plane.ask("GET", "/api/audit", role=Role.ADMIN, params={"limit": 500})
-        assert answer.status_code == 200, answer.text
-        return [entry for entry in answer.json()["items"] if entry["action"] == action]
+        response = await self.plane.ask("GET", "/api/audit", role=Role.ADMIN, params={"limit": 500})
+        assert response.status_code == 200, response.text
+        return [entry for entry in response.json()["items"] if entry["action"] == action]
 
     async def breaker_known(self) -> bool:
-        """Whether the control plane shows it as open."""
+        """Whether the control plane reports the breaker as open."""
         return REGION in (await self.internal.fleet()).breakers
 
 
 @asynccontextmanager
 async def region_scene() -> AsyncIterator[RegionScene]:
-    """A fresh scene."""
+    """A new scene."""
     async with serving_plane() as plane:
         wire = httpx.ASGITransport(plane.app, raise_app_exceptions=False)
         token = plane.tokens[Role.CONTROLLER]

@@ -16,22 +16,22 @@ REGION = "eu-west-1"
 SWEEP = Sweep(REGION, {}, True, 0.0, "123456789012")
 
 
-class Told(RegionBreaker):
+class ReportingBreaker(RegionBreaker):
     """A breaker with a control plane that hears everything at once, and remembers."""
 
     def __init__(self) -> None:
         super().__init__(REGION)
-        self.known: Breaker | None = None
+        self.reported: Breaker | None = None
         self.reports: list[bool] = []
 
     def see(
         self, lost: int, of: int = 13, *, scan: bool = False, foreign: int = 0, enabled: bool | None = True
-    ) -> Told:
+    ) -> ReportingBreaker:
         """A complete sweep that finds the first `lost` workers lost, and further ones foreign."""
-        self.hear(self.known)
+        self.update_reported(self.reported)
         gone = frozenset(f"w-{number}" for number in range(lost))
         elsewhere = frozenset(f"w-{number}" for number in range(lost, lost + foreign))
-        review = SweepDiff(
+        diff = SweepDiff(
             region=REGION,
             sweep=SWEEP,
             workers=of,
@@ -42,25 +42,25 @@ class Told(RegionBreaker):
             none_visible=lost + foreign == of,
             too_many=len(gone - self.accepted) > loss_limit(of),
         )
-        self.evaluate(review, enabled=enabled, scan=scan)
+        self.evaluate(diff, enabled=enabled, scan=scan)
         self.deliver()
         return self
 
-    def scan(self, lost: int, of: int = 13, *, foreign: int = 0) -> Told:
+    def scan(self, lost: int, of: int = 13, *, foreign: int = 0) -> ReportingBreaker:
         return self.see(lost, of, scan=True, foreign=foreign)
 
     def deliver(self) -> None:
-        report = self.due
+        report = self.pending_report
         if report is None:
             return
         self.reports.append(report.open)
         if report.open:
-            self.known = a_breaker(manual_reset_only=report.only_a_person_closes, reason=report.reason)
-        elif self.known is not None and not self.known.only_a_person_closes:
-            self.known = None
-        self.told(report, self.known)
+            self.reported = a_breaker(manual_reset_only=report.only_a_person_closes, reason=report.reason)
+        elif self.reported is not None and not self.reported.only_a_person_closes:
+            self.reported = None
+        self.report_accepted(report, self.reported)
 
-    def loss(self, number: int = 0) -> LossVerdict:
+    def loss_verdict(self, number: int = 0) -> LossVerdict:
         return self.verdict(f"w-{number}")[0]
 
 
@@ -72,17 +72,17 @@ def a_breaker(*, manual_reset_only: bool = False, reason: str = "too many") -> B
 
 
 def test_nothing_is_judged_before_the_first_sweep() -> None:
-    assert Told().loss() is LossVerdict.UNJUDGED
+    assert ReportingBreaker().loss_verdict() is LossVerdict.UNJUDGED
 
 
 def test_three_lost_among_thirteen_are_allowed_at_the_first_review() -> None:
-    breaker = Told().see(3)
-    assert [breaker.loss(number) for number in range(4)] == [LossVerdict.ALLOWED] * 3 + [LossVerdict.UNJUDGED]
+    breaker = ReportingBreaker().see(3)
+    assert [breaker.loss_verdict(number) for number in range(4)] == [LossVerdict.ALLOWED] * 3 + [LossVerdict.UNJUDGED]
     assert breaker.reports == []
 
 
 def test_ten_lost_among_thirteen_open_it_and_are_allowed_after_the_second_agreeing_scan() -> None:
-    breaker = Told().scan(10)
+    breaker = ReportingBreaker().scan(10)
     assert breaker.is_open
     assert not breaker.manual_reset_only
     assert "10 of 13" in breaker.reason
@@ -92,13 +92,13 @@ def test_ten_lost_among_thirteen_open_it_and_are_allowed_after_the_second_agreei
     assert "10 of 13" in why
     breaker.scan(10)
     assert not breaker.is_open
-    assert breaker.loss() is LossVerdict.ALLOWED
+    assert breaker.loss_verdict() is LossVerdict.ALLOWED
     assert breaker.reports == [True, False]
-    assert breaker.known is None
+    assert breaker.reported is None
 
 
 def test_sweeps_between_scans_open_it_but_never_agree() -> None:
-    breaker = Told().scan(0).see(10)
+    breaker = ReportingBreaker().scan(0).see(10)
     assert breaker.is_open
     for _ in range(20):
         breaker.see(10)
@@ -109,50 +109,50 @@ def test_sweeps_between_scans_open_it_but_never_agree() -> None:
 
 
 def test_a_scan_that_finds_others_lost_does_not_agree() -> None:
-    breaker = Told().scan(10).scan(9)
+    breaker = ReportingBreaker().scan(10).scan(9)
     assert breaker.is_open
     assert not breaker.scan(9).is_open
 
 
 def test_scans_that_find_them_again_close_it() -> None:
-    breaker = Told().scan(10).scan(0)
+    breaker = ReportingBreaker().scan(10).scan(0)
     assert breaker.is_open
     assert not breaker.scan(0).is_open
 
 
 def test_a_sweep_that_disagrees_in_between_breaks_the_agreement() -> None:
-    assert Told().scan(10).see(4).scan(10).is_open
+    assert ReportingBreaker().scan(10).see(4).scan(10).is_open
 
 
-def test_a_failed_scan_in_between_breaks_the_agreement_and_judges_nobody() -> None:
-    breaker = Told().scan(10)
+def test_a_failed_scan_breaks_the_agreement_and_gives_no_verdict() -> None:
+    breaker = ReportingBreaker().scan(10)
     breaker.sweep_failed(scan=True)
-    assert breaker.loss() is LossVerdict.UNJUDGED
+    assert breaker.loss_verdict() is LossVerdict.UNJUDGED
     assert breaker.scan(10).is_open
     assert not breaker.scan(10).is_open
 
 
 def test_a_scan_from_before_it_opened_does_not_count() -> None:
-    breaker = Told().scan(4, of=20)
-    assert breaker.loss() is LossVerdict.ALLOWED
+    breaker = ReportingBreaker().scan(4, of=20)
+    assert breaker.loss_verdict() is LossVerdict.ALLOWED
     breaker.scan(4, of=19)
     assert breaker.is_open
 
 
 def test_the_agreed_do_not_open_it_again_and_newly_lost_ones_do() -> None:
-    breaker = Told().scan(6).scan(6).see(6).scan(9)
+    breaker = ReportingBreaker().scan(6).scan(6).see(6).scan(9)
     assert not breaker.is_open
     assert breaker.see(10).is_open
 
 
-def test_who_came_back_is_lost_anew() -> None:
-    breaker = Told().scan(6).scan(6).see(0)
+def test_a_worker_that_came_back_can_be_lost_again() -> None:
+    breaker = ReportingBreaker().scan(6).scan(6).see(0)
     assert breaker.accepted == frozenset()
     assert breaker.see(6).is_open
 
 
 def test_an_empty_scan_at_fifty_workers_is_closed_only_by_a_person() -> None:
-    breaker = Told().scan(50, of=50)
+    breaker = ReportingBreaker().scan(50, of=50)
     assert breaker.manual_reset_only
     for _ in range(5):
         breaker.scan(50, of=50)
@@ -160,124 +160,124 @@ def test_an_empty_scan_at_fifty_workers_is_closed_only_by_a_person() -> None:
         breaker.scan(0, of=50)
     assert breaker.is_open
     assert False not in breaker.reports
-    breaker.scan(50, of=50).known = None
-    assert breaker.see(50, of=50).loss() is LossVerdict.ALLOWED
+    breaker.scan(50, of=50).reported = None
+    assert breaker.see(50, of=50).loss_verdict() is LossVerdict.ALLOWED
     assert not breaker.is_open
 
 
 def test_a_breaker_that_then_sees_nothing_at_all_is_closed_only_by_a_person() -> None:
-    breaker = Told().scan(10).scan(13)
+    breaker = ReportingBreaker().scan(10).scan(13)
     assert breaker.manual_reset_only
-    assert breaker.known is not None
-    assert breaker.known.only_a_person_closes
+    assert breaker.reported is not None
+    assert breaker.reported.only_a_person_closes
     assert breaker.scan(10).scan(10).is_open
 
 
 def test_another_account_opens_it_and_is_never_allowed_whoever_closes_it() -> None:
-    breaker = Told().scan(2, foreign=11)
+    breaker = ReportingBreaker().scan(2, foreign=11)
     assert breaker.manual_reset_only
     assert "another AWS account" in breaker.reason
-    assert breaker.loss(0) is LossVerdict.BLOCKED
-    breaker.known = None
+    assert breaker.loss_verdict(0) is LossVerdict.BLOCKED
+    breaker.reported = None
     breaker.see(2, foreign=11)
     assert not breaker.is_open
-    assert breaker.loss(0) is LossVerdict.ALLOWED
-    assert {breaker.loss(number) for number in range(2, 13)} == {LossVerdict.BLOCKED}
+    assert breaker.loss_verdict(0) is LossVerdict.ALLOWED
+    assert {breaker.loss_verdict(number) for number in range(2, 13)} == {LossVerdict.BLOCKED}
     breaker.scan(2, foreign=11).scan(2, foreign=11)
-    assert breaker.loss(5) is LossVerdict.BLOCKED
+    assert breaker.loss_verdict(5) is LossVerdict.BLOCKED
     assert breaker.reports == [True]
 
 
-def test_a_person_accepts_only_who_was_lost_at_that_moment() -> None:
-    breaker = Told().see(5)
-    breaker.known = None
+def test_a_person_accepts_only_the_workers_lost_at_that_time() -> None:
+    breaker = ReportingBreaker().see(5)
+    breaker.reported = None
     breaker.see(13)
     assert breaker.is_open
-    assert breaker.loss() is LossVerdict.BLOCKED
+    assert breaker.loss_verdict() is LossVerdict.BLOCKED
 
 
 def test_switched_off_nothing_opens_and_all_but_foreign_ones_are_allowed() -> None:
-    breaker = Told().see(9, foreign=4, enabled=False)
+    breaker = ReportingBreaker().see(9, foreign=4, enabled=False)
     assert not breaker.is_open
-    assert breaker.loss(0) is LossVerdict.ALLOWED
-    assert breaker.loss(10) is LossVerdict.BLOCKED
+    assert breaker.loss_verdict(0) is LossVerdict.ALLOWED
+    assert breaker.loss_verdict(10) is LossVerdict.BLOCKED
     assert breaker.reports == []
 
 
 def test_switching_it_off_closes_it() -> None:
-    breaker = Told().see(10).see(10, enabled=False)
+    breaker = ReportingBreaker().see(10).see(10, enabled=False)
     assert breaker.reports == [True, False]
-    assert breaker.loss() is LossVerdict.ALLOWED
+    assert breaker.loss_verdict() is LossVerdict.ALLOWED
 
 
-def test_settings_that_were_never_read_judge_nobody() -> None:
-    breaker = Told().see(1, enabled=None)
-    assert breaker.loss() is LossVerdict.UNJUDGED
-    assert breaker.see(1).loss() is LossVerdict.ALLOWED
-    assert breaker.see(10, enabled=None).loss() is LossVerdict.UNJUDGED
+def test_without_settings_there_is_no_verdict() -> None:
+    breaker = ReportingBreaker().see(1, enabled=None)
+    assert breaker.loss_verdict() is LossVerdict.UNJUDGED
+    assert breaker.see(1).loss_verdict() is LossVerdict.ALLOWED
+    assert breaker.see(10, enabled=None).loss_verdict() is LossVerdict.UNJUDGED
     assert not breaker.is_open
 
 
 @pytest.mark.parametrize("manual_reset_only", [False, True])
 def test_an_open_breaker_is_taken_over_from_the_last_leader(manual_reset_only: bool) -> None:
-    breaker = Told()
-    breaker.known = a_breaker(manual_reset_only=manual_reset_only)
-    breaker.restore(breaker.known)
-    assert breaker.see(1).loss() is LossVerdict.BLOCKED
+    breaker = ReportingBreaker()
+    breaker.reported = a_breaker(manual_reset_only=manual_reset_only)
+    breaker.restore(breaker.reported)
+    assert breaker.see(1).loss_verdict() is LossVerdict.BLOCKED
     breaker.scan(1)
     assert breaker.is_open
     assert breaker.scan(1).is_open is manual_reset_only
 
 
-def test_until_it_is_told_losses_are_blocked() -> None:
-    breaker = Told().scan(10)
+def test_until_it_is_reported_losses_are_blocked() -> None:
+    breaker = ReportingBreaker().scan(10)
     breaker.deliver = lambda: None  # type: ignore[method-assign]
     breaker.scan(10)
     assert not breaker.is_open
-    assert breaker.loss() is LossVerdict.BLOCKED
+    assert breaker.loss_verdict() is LossVerdict.BLOCKED
     del breaker.deliver
     breaker.deliver()
-    assert breaker.loss() is LossVerdict.ALLOWED
+    assert breaker.loss_verdict() is LossVerdict.ALLOWED
 
 
-def test_one_that_nobody_was_told_of_was_not_closed_by_a_person() -> None:
-    breaker = Told()
+def test_an_unreported_breaker_was_not_closed_by_a_person() -> None:
+    breaker = ReportingBreaker()
     breaker.deliver = lambda: None  # type: ignore[method-assign]
     breaker.see(10).see(10)
     assert breaker.is_open
-    assert breaker.due is not None
+    assert breaker.pending_report is not None
 
 
 def test_one_that_opened_anew_after_a_person_closed_it_is_not_taken_for_closed() -> None:
-    breaker = Told().see(10)
-    breaker.known = None
+    breaker = ReportingBreaker().see(10)
+    breaker.reported = None
     assert not breaker.see(10).is_open
     breaker.deliver = lambda: None  # type: ignore[method-assign]
     assert breaker.see(0).see(10).is_open
-    assert breaker.see(10).loss() is LossVerdict.BLOCKED
+    assert breaker.see(10).loss_verdict() is LossVerdict.BLOCKED
 
 
-def test_a_person_is_heard_although_a_report_is_on_its_way() -> None:
-    breaker = Told().scan(10)
+def test_a_reset_by_a_person_counts_while_a_report_is_in_flight() -> None:
+    breaker = ReportingBreaker().scan(10)
     breaker.deliver = lambda: None  # type: ignore[method-assign]
     breaker.scan(11)
-    breaker.known = None
-    assert breaker.see(11).loss() is LossVerdict.ALLOWED
-    assert breaker.due is None
+    breaker.reported = None
+    assert breaker.see(11).loss_verdict() is LossVerdict.ALLOWED
+    assert breaker.pending_report is None
 
 
 def test_a_control_plane_that_will_not_close_it_is_believed() -> None:
-    breaker = Told().scan(10)
-    breaker.known = a_breaker(manual_reset_only=True)
-    breaker.hear = lambda known: None  # type: ignore[method-assign]
+    breaker = ReportingBreaker().scan(10)
+    breaker.reported = a_breaker(manual_reset_only=True)
+    breaker.update_reported = lambda reported: None  # type: ignore[method-assign]
     breaker.scan(10)
     assert breaker.is_open
     assert breaker.manual_reset_only
-    assert breaker.loss() is LossVerdict.BLOCKED
+    assert breaker.loss_verdict() is LossVerdict.BLOCKED
 
 
-def test_a_count_that_creeps_is_told_from_scan_to_scan() -> None:
-    breaker = Told().scan(5).see(6).see(7)
+def test_a_growing_count_is_reported_at_scans() -> None:
+    breaker = ReportingBreaker().scan(5).see(6).see(7)
     assert breaker.reports == [True]
     assert breaker.scan(8).reports == [True, True]
     assert breaker.scan(8).reports == [True, True, False]

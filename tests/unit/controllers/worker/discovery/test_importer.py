@@ -56,7 +56,7 @@ async def test_a_running_cml_is_imported_as_it_is(scene: RegionScene) -> None:
     assert discovery.imported_count == len(await scene.workers()) == 1
 
 
-async def test_a_stopped_one_is_imported_without_being_asked(scene: RegionScene) -> None:
+async def test_a_stopped_instance_is_imported_without_a_probe(scene: RegionScene) -> None:
     [instance_id] = await scene.up(scene.launch())
     await scene.provider.stop_instance(REGION, instance_id)
     discovery = scene.discovery()
@@ -73,20 +73,20 @@ async def test_what_is_no_cml_or_not_ready_or_silent_is_not_imported_this_time(s
     [no_cml] = await scene.up(scene.launch(), cml=False)
     [starting, silent, ready] = await scene.up(scene.launch(), scene.launch(), scene.launch())
     address = scene.machine(starting).public_ip or ""
-    scene.servers.answers[address] = SystemInformation("2.9.0", False)
+    scene.servers.responses[address] = SystemInformation("2.9.0", False)
     scene.servers.silent.add(scene.machine(silent).public_ip or "")
     discovery = scene.discovery()
     began = clock.boottime()
     await discovery.scan()
     assert clock.boottime() - began < 10
     assert instances(await scene.workers()) == [ready]
-    scene.servers.answers[address] = SystemInformation("2.9.0", True)
+    scene.servers.responses[address] = SystemInformation("2.9.0", True)
     await discovery.scan()
     assert set(instances(await scene.workers())) == {ready, starting}
     assert no_cml not in instances(await scene.workers())
 
 
-async def test_ten_are_asked_at_once(scene: RegionScene) -> None:
+async def test_ten_instances_are_probed_at_once(scene: RegionScene) -> None:
     await scene.up(*(scene.launch() for _ in range(25)))
     await scene.discovery().scan()
     assert scene.servers.most_at_once == 10
@@ -117,7 +117,7 @@ async def test_only_what_the_filter_says(scene: RegionScene) -> None:
     assert set(instances(await scene.workers())) == {tagged[1], tagged[2]}
 
 
-async def test_by_image_name_where_that_is_asked_for(scene: RegionScene) -> None:
+async def test_by_image_name_where_that_is_configured(scene: RegionScene) -> None:
     [bare] = await scene.up(scene.launch({"Name": "bare"}))
     scene.set(worker_discovery_ami_filter="other-*")
     discovery = scene.discovery()
@@ -154,7 +154,7 @@ async def test_one_that_is_just_being_launched_for_a_worker_is_not_imported(scen
 async def test_one_whose_own_worker_lives_is_no_candidate_whoever_had_it_before(scene: RegionScene) -> None:
     worker = await scene.plane.create("owner")
     [instance_id] = await scene.up(scene.launch_for(worker["id"]))
-    await scene.terminated(instance_id, wanted=False, name="former")
+    await scene.terminated(instance_id, desired=False, name="former")
     await scene.discovery().scan()
     assert [each.id for each in await scene.workers()] == [worker["id"]]
 
@@ -186,7 +186,7 @@ async def test_an_instance_of_a_lost_worker_that_comes_back_is_imported_with_its
 
 async def test_one_that_we_launched_and_lost_comes_back_too(scene: RegionScene) -> None:
     [instance_id] = await scene.up(scene.launch_for("w-placeholder"))
-    worker = await scene.terminated(instance_id, wanted=False)
+    worker = await scene.terminated(instance_id, desired=False)
     scene.machine(instance_id).tags = {**scene.machine(instance_id).tags, WORKER_TAG: worker.id}
     scene.machine(instance_id)._shown = None
     await scene.discovery().scan()
@@ -197,7 +197,7 @@ async def test_one_that_we_launched_and_lost_comes_back_too(scene: RegionScene) 
 
 async def test_one_whose_worker_was_to_be_terminated_is_a_leak_and_not_imported(scene: RegionScene) -> None:
     [instance_id] = await scene.up(scene.launch())
-    worker = await scene.terminated(instance_id, wanted=True)
+    worker = await scene.terminated(instance_id, desired=True)
     scene.set(terminate_leaked_instances=True)
     discovery = scene.discovery()
     for _ in range(4):
@@ -205,14 +205,14 @@ async def test_one_whose_worker_was_to_be_terminated_is_a_leak_and_not_imported(
         await asyncio.sleep(300)
     assert await scene.workers() == []
     [leak] = discovery.leaks.current
-    assert (leak.instance_id, leak.worker_id, leak.endable) == (instance_id, worker.id, False)
+    assert (leak.instance_id, leak.worker_id, leak.terminable) == (instance_id, worker.id, False)
     assert scene.effects == []
 
 
-async def test_where_private_addresses_are_asked_for_no_other_is_dialled(scene: RegionScene) -> None:
+async def test_with_private_addresses_no_other_is_called(scene: RegionScene) -> None:
     [instance_id] = await scene.up(scene.launch())
     machine = scene.machine(instance_id)
     known = scene.discovery()
-    discovery = Discovery(replace(known._around, private_addresses=True), known._watches)
+    discovery = Discovery(replace(known._deps, private_addresses=True), known._monitors)
     await discovery.scan()
     assert scene.servers.asked == [machine.private_ip]

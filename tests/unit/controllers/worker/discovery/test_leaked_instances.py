@@ -1,4 +1,4 @@
-"""Instances that no worker needs: which they are, that they are told once, and when they may be ended."""
+"""Leaked instances: which they are, that they are reported once, and when they may be terminated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def scene() -> AsyncIterator[RegionScene]:
 
 
 @pytest.mark.parametrize(
-    ("worker", "endable"),
+    ("worker", "terminable"),
     [
         (None, False),
         (a_worker(status=WorkerStatus.RUNNING, instance_id="i-1"), None),
@@ -49,10 +49,10 @@ async def scene() -> AsyncIterator[RegionScene]:
         (a_worker(status=WorkerStatus.TERMINATED, instance_id="i-1", desired_status=DesiredStatus.TERMINATED), True),
     ],
 )
-def test_what_an_instance_is_by_its_worker(worker: Worker | None, endable: bool | None) -> None:
+def test_what_an_instance_is_by_its_worker(worker: Worker | None, terminable: bool | None) -> None:
     """None: no leak."""
     finding = classify_instance(INSTANCE, worker)
-    assert (None if finding is None else finding.endable) is endable
+    assert (None if finding is None else finding.terminable) is terminable
 
 
 async def leaked(scene: RegionScene, name: str = "ended") -> tuple[str, Worker]:
@@ -71,7 +71,7 @@ async def scans(discovery: Discovery, times: int, every: float = 300.0) -> None:
         await asyncio.sleep(every)
 
 
-async def test_a_leak_is_told_once_and_again_when_it_comes_back(scene: RegionScene) -> None:
+async def test_a_leak_is_reported_once_and_again_when_it_comes_back(scene: RegionScene) -> None:
     instance_id, worker = await leaked(scene)
     discovery = scene.discovery()
     await scans(discovery, 3)
@@ -88,7 +88,7 @@ async def test_a_leak_is_told_once_and_again_when_it_comes_back(scene: RegionSce
     assert scene.effects == []
 
 
-async def test_unknown_workers_instances_are_told_and_left_alone(scene: RegionScene) -> None:
+async def test_instances_of_unknown_workers_are_reported_and_not_touched(scene: RegionScene) -> None:
     [instance_id] = await scene.up(scene.launch_for("w-unknown"))
     scene.set(terminate_leaked_instances=True)
     discovery = scene.discovery()
@@ -114,7 +114,7 @@ async def test_a_leak_is_ended_only_after_ten_minutes_and_two_scans(scene: Regio
     assert discovery.leaks.current == ()
 
 
-async def test_one_long_look_is_not_two(scene: RegionScene) -> None:
+async def test_one_long_scan_is_not_two(scene: RegionScene) -> None:
     await leaked(scene)
     scene.set(terminate_leaked_instances=True)
     await asyncio.sleep(3600)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.client.base import Leader
-from lcm.client.errors import StaleLeaderError, UnreachableError
+from lcm.client.errors import UnreachableError
 from lcm.cloud.simulated.faults import ExternalAction, ExternalChange, FailPage, Outage
 from lcm.cloud.types import InstanceState
 from lcm.controllers.worker.observe.observation import LossVerdict, Visibility
 from lcm.core import clock
+from lcm.core.controller.leader_election import StaleTermError
 from tests.unit.controllers.worker.discovery.region_scene import (
     BEYOND_DOUBT,
     OTHER_ACCOUNT,
@@ -37,66 +38,66 @@ async def scene() -> AsyncIterator[RegionScene]:
 # Sights
 
 
-async def test_nobody_has_looked_yet(scene: RegionScene) -> None:
+async def test_before_the_first_read_there_is_no_observation(scene: RegionScene) -> None:
     [worker] = await scene.fleet_of(1)
-    assert scene.watch().sight(worker, 0.0) is None
+    assert scene.monitor().last_observation(worker, 0.0) is None
 
 
-async def test_a_sweep_is_remembered_and_serves_those_who_acted_before_it(scene: RegionScene) -> None:
+async def test_a_sweep_is_cached_and_serves_callers_that_acted_before_it(scene: RegionScene) -> None:
     [worker] = await scene.fleet_of(1)
-    watch = scene.watch()
+    monitor = scene.monitor()
     began = clock.boottime()
-    await watch.sweep([worker])
-    sight = watch.sight(worker, began)
-    assert sight is not None
-    assert (sight.visibility, sight.state) == (Visibility.SEEN, InstanceState.RUNNING)
-    assert sight.account_id == scene.place.account_id
-    assert watch.sight(worker, clock.boottime()) is None
+    await monitor.sweep([worker])
+    observation = monitor.last_observation(worker, began)
+    assert observation is not None
+    assert (observation.visibility, observation.state) == (Visibility.SEEN, InstanceState.RUNNING)
+    assert observation.account_id == scene.place.account_id
+    assert monitor.last_observation(worker, clock.boottime()) is None
 
 
-async def test_who_acted_since_gets_a_look_of_its_own(scene: RegionScene) -> None:
+async def test_a_caller_that_acted_since_gets_a_new_read(scene: RegionScene) -> None:
     [worker] = await scene.fleet_of(1)
-    watch = scene.watch()
-    await watch.sweep([worker])
+    monitor = scene.monitor()
+    await monitor.sweep([worker])
     await scene.provider.stop_instance(REGION, worker.instance_id or "")
     acted = clock.boottime()
-    sight = await watch.look(worker, acted)
-    assert sight.state is InstanceState.STOPPING
-    assert sight.began_at >= acted
+    observation = await monitor.observe(worker, acted)
+    assert observation.state is InstanceState.STOPPING
+    assert observation.began_at >= acted
     calls = scene.world.calls()["DescribeInstances"]
-    assert await watch.look(worker, acted) == sight
+    assert await monitor.observe(worker, acted) == observation
     assert scene.world.calls()["DescribeInstances"] == calls
 
 
-async def test_a_look_that_failed_says_why_and_nothing_else(scene: RegionScene) -> None:
+async def test_a_failed_read_returns_its_error_and_nothing_else(scene: RegionScene) -> None:
     [worker] = await scene.fleet_of(1)
-    scene.world.strike(REGION, Outage(600))
-    sight = await scene.watch().look(worker, 0.0)
-    assert sight.visibility is Visibility.NO_LOOK
-    assert "no connection" in sight.trouble
+    scene.world.inject_fault(REGION, Outage(600))
+    observation = await scene.monitor().observe(worker, 0.0)
+    assert observation.visibility is Visibility.NOT_OBSERVED
+    assert "no connection" in observation.error
 
 
 async def test_a_new_instance_younger_than_five_minutes_that_is_not_visible_is_not_lost(scene: RegionScene) -> None:
     [instance_id] = await scene.up(scene.launch())
     scene.hide(instance_id)
     worker = await scene.record(instance_id)
-    watch = scene.watch()
+    monitor = scene.monitor()
     recorded = clock.boottime()
     while clock.boottime() - recorded < 290:
-        review = await watch.sweep([worker])
-        assert review is not None
-        assert not review.lost
-        sight = watch.sight(worker, 0.0)
-        assert sight is not None
-        assert sight.visibility is Visibility.NOT_VISIBLE
-        assert watch.loss(worker)[0] is LossVerdict.UNJUDGED
+        diff = await monitor.sweep([worker])
+        assert diff is not None
+        assert not diff.lost
+        observation = monitor.last_observation(worker, 0.0)
+        assert observation is not None
+        assert observation.visibility is Visibility.NOT_VISIBLE
+        assert monitor.loss_verdict(worker)[0] is LossVerdict.UNJUDGED
         await asyncio.sleep(30)
     await asyncio.sleep(60)
-    review = await watch.sweep([worker])
-    assert review is not None
-    assert review.lost == review.absent == {worker.id}
-    assert (await watch.look(worker, 0.0)).visibility is Visibility.GONE
-    assert watch.loss(worker) == (LossVerdict.ALLOWED, "")
+    diff = await monitor.sweep([worker])
+    assert diff is not None
+    assert diff.lost == diff.absent == {worker.id}
+    assert (await monitor.observe(worker, 0.0)).visibility is Visibility.GONE
+    assert monitor.loss_verdict(worker) == (LossVerdict.ALLOWED, "")
 
 
 async def test_what_counts_is_the_age_of_the_instance_and_not_of_the_worker(scene: RegionScene) -> None:
@@ -105,62 +106,62 @@ async def test_what_counts_is_the_age_of_the_instance_and_not_of_the_worker(scen
     await asyncio.sleep(BEYOND_DOUBT)
     scene.hide(instance_id)
     replaced = worker.model_copy(update={"instance_since": clock.now()})
-    review = await scene.watch().sweep([replaced])
-    assert review is not None
-    assert not review.lost
+    diff = await scene.monitor().sweep([replaced])
+    assert diff is not None
+    assert not diff.lost
 
 
 async def test_one_that_only_lacks_its_tags_is_found_by_its_id(scene: RegionScene) -> None:
     [instance_id] = await scene.up(scene.launch({"Name": "bare"}))
     worker = await scene.record(instance_id)
     await asyncio.sleep(BEYOND_DOUBT)
-    watch = scene.watch()
-    review = await watch.sweep([worker])
-    assert review is not None
-    assert not review.mismatched
-    assert not review.none_visible
+    monitor = scene.monitor()
+    diff = await monitor.sweep([worker])
+    assert diff is not None
+    assert not diff.mismatched
+    assert not diff.none_visible
 
 
 async def test_terminated_outside_is_lost_at_once_by_the_next_sweep(scene: RegionScene) -> None:
     workers = await scene.fleet_of(2)
-    watch = scene.watch()
-    await watch.sweep(workers)
-    scene.world.strike(REGION, ExternalChange(ExternalAction.TERMINATE, workers[0].instance_id))
+    monitor = scene.monitor()
+    await monitor.sweep(workers)
+    scene.world.inject_fault(REGION, ExternalChange(ExternalAction.TERMINATE, workers[0].instance_id))
     await asyncio.sleep(30)
-    assert (await watch.look(workers[0], clock.boottime())).state is InstanceState.TERMINATED
-    # A look at one worker alone has not been compared with the others.
-    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
-    review = await watch.sweep(workers)
-    assert review is not None
-    assert review.lost == {workers[0].id}
-    assert review.absent == frozenset()
-    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
+    assert (await monitor.observe(workers[0], clock.boottime())).state is InstanceState.TERMINATED
+    # A read of one worker alone gives no verdict.
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.UNJUDGED
+    diff = await monitor.sweep(workers)
+    assert diff is not None
+    assert diff.lost == {workers[0].id}
+    assert diff.absent == frozenset()
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
 
 
 async def test_a_verdict_is_about_the_instance_that_was_found_lost(scene: RegionScene) -> None:
     workers = await scene.fleet_of(2)
-    watch = scene.watch()
+    monitor = scene.monitor()
     scene.hide(workers[0].instance_id or "")
-    await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
+    await monitor.sweep(workers)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
     replaced = workers[0].model_copy(update={"instance_id": "i-new"})
-    assert watch.loss(replaced)[0] is LossVerdict.UNJUDGED
+    assert monitor.loss_verdict(replaced)[0] is LossVerdict.UNJUDGED
 
 
 # The whole region
 
 
-async def test_failed_and_partial_sweeps_judge_nobody(scene: RegionScene) -> None:
+async def test_failed_and_partial_sweeps_give_no_verdict(scene: RegionScene) -> None:
     workers = await scene.fleet_of(50)
-    watch = scene.watch()
+    monitor = scene.monitor()
     scene.hide(workers[0].instance_id or "")
-    await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
-    scene.world.strike(REGION, FailPage(2, times=1))
-    assert await watch.sweep(workers, scan=True) is None
-    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
-    scene.world.strike(REGION, Outage(600))
-    assert await watch.sweep(workers, scan=True) is None
+    await monitor.sweep(workers)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
+    scene.world.inject_fault(REGION, FailPage(2, times=1))
+    assert await monitor.sweep(workers, scan=True) is None
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.UNJUDGED
+    scene.world.inject_fault(REGION, Outage(600))
+    assert await monitor.sweep(workers, scan=True) is None
     assert not await scene.breaker_known()
 
 
@@ -168,84 +169,86 @@ async def test_an_empty_sweep_at_fifty_workers_opens_the_breaker_and_only_a_pers
     scene: RegionScene,
 ) -> None:
     workers = await scene.fleet_of(50)
-    watch = scene.watch()
+    monitor = scene.monitor()
     scene.hide(*(worker.instance_id or "" for worker in workers))
     for _ in range(4):
-        await watch.sweep(workers, scan=True)
-        assert {watch.loss(worker)[0] for worker in workers} == {LossVerdict.BLOCKED}
+        await monitor.sweep(workers, scan=True)
+        assert {monitor.loss_verdict(worker)[0] for worker in workers} == {LossVerdict.BLOCKED}
         await asyncio.sleep(300)
     known = (await scene.internal.fleet()).breakers[REGION]
     assert known.only_a_person_closes
     assert known.affected == 50
     await scene.reset_breaker()
-    await watch.sweep(workers)
-    assert {watch.loss(worker)[0] for worker in workers} == {LossVerdict.ALLOWED}
+    await monitor.sweep(workers)
+    assert {monitor.loss_verdict(worker)[0] for worker in workers} == {LossVerdict.ALLOWED}
     assert not await scene.breaker_known()
 
 
-async def test_the_wrong_account_marks_nobody_also_after_a_persons_reset(scene: RegionScene) -> None:
+async def test_the_wrong_account_marks_none_also_after_a_reset(scene: RegionScene) -> None:
     workers = await scene.fleet_of(5)
-    watch = scene.watch()
+    monitor = scene.monitor()
     scene.hide(*(worker.instance_id or "" for worker in workers))
     scene.place.account_id = OTHER_ACCOUNT
     for reset in (False, True):
         if reset:
             await scene.reset_breaker()
         for _ in range(3):
-            await watch.sweep(workers, scan=True)
-            assert {watch.loss(worker)[0] for worker in workers} == {LossVerdict.BLOCKED}
-            sights = [await watch.look(worker, 0.0) for worker in workers]
-            assert {sight.visibility for sight in sights} == {Visibility.NOT_VISIBLE}
+            await monitor.sweep(workers, scan=True)
+            assert {monitor.loss_verdict(worker)[0] for worker in workers} == {LossVerdict.BLOCKED}
+            observations = [await monitor.observe(worker, 0.0) for worker in workers]
+            assert {observation.visibility for observation in observations} == {Visibility.NOT_VISIBLE}
             await asyncio.sleep(300)
     assert not await scene.breaker_known()
 
 
 async def test_the_breaker_is_reported_once_and_closed_by_the_second_scan(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
-    watch = scene.watch()
+    monitor = scene.monitor()
     scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
-    await watch.sweep(workers, scan=True)
+    await monitor.sweep(workers, scan=True)
     for _ in range(9):
         await asyncio.sleep(30)
-        await watch.sweep(workers)
-    assert watch.breaker_open
+        await monitor.sweep(workers)
+    assert monitor.breaker_open
     assert await scene.breaker_known()
     await asyncio.sleep(30)
-    await watch.sweep(workers, scan=True)
-    assert not watch.breaker_open
-    assert [watch.loss(worker)[0] for worker in workers] == [LossVerdict.ALLOWED] * 10 + [LossVerdict.UNJUDGED] * 3
+    await monitor.sweep(workers, scan=True)
+    assert not monitor.breaker_open
+    assert [monitor.loss_verdict(worker)[0] for worker in workers] == [LossVerdict.ALLOWED] * 10 + [
+        LossVerdict.UNJUDGED
+    ] * 3
     assert len(await scene.audited("breaker_opened")) == len(await scene.audited("breaker_closed")) == 1
 
 
 async def test_two_scans_do_not_share_a_sweep(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
-    watch = scene.watch()
+    monitor = scene.monitor()
     scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
     for _ in range(3):
-        await watch.sweep(workers, scan=True, max_age=60)
-    assert watch.breaker_open
+        await monitor.sweep(workers, scan=True, max_age=60)
+    assert monitor.breaker_open
 
 
 async def test_a_breaker_that_was_open_is_taken_over_by_the_next_leader(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
     hidden = [worker.instance_id or "" for worker in workers[:10]]
     scene.hide(*hidden)
-    await scene.watch().sweep(workers, scan=True)
+    await scene.monitor().sweep(workers, scan=True)
     scene.reveal(*hidden[1:])
-    watch = scene.watch(term=6)
-    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
-    await watch.sweep(workers, scan=True)
-    assert watch.loss(workers[0])[0] is LossVerdict.BLOCKED
+    monitor = scene.monitor(term=6)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.UNJUDGED
+    await monitor.sweep(workers, scan=True)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.BLOCKED
     await asyncio.sleep(300)
-    await watch.sweep(workers, scan=True)
-    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
-    watch.begin()
-    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
+    await monitor.sweep(workers, scan=True)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
+    monitor.begin_term()
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.UNJUDGED
 
 
 async def test_a_report_that_fails_is_made_again(scene: RegionScene, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = await scene.fleet_of(13)
-    watch = scene.watch()
+    monitor = scene.monitor()
     scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
     really = scene.internal.report_breaker
 
@@ -253,20 +256,20 @@ async def test_a_report_that_fails_is_made_again(scene: RegionScene, monkeypatch
         raise UnreachableError("no route")
 
     monkeypatch.setattr(scene.internal, "report_breaker", fail)
-    await watch.sweep(workers, scan=True)
+    await monitor.sweep(workers, scan=True)
     await asyncio.sleep(300)
-    await watch.sweep(workers, scan=True)
-    assert watch.loss(workers[0])[0] is LossVerdict.BLOCKED
+    await monitor.sweep(workers, scan=True)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.BLOCKED
     monkeypatch.setattr(scene.internal, "report_breaker", really)
-    await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
+    await monitor.sweep(workers)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
 
 
-async def test_as_long_as_nobody_says_whether_the_breaker_is_open_nobody_is_judged(
+async def test_until_the_breaker_was_read_there_is_no_verdict(
     scene: RegionScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers = await scene.fleet_of(2)
-    watch = scene.watch()
+    monitor = scene.monitor()
     scene.hide(workers[0].instance_id or "")
 
     async def fail() -> FleetState:
@@ -274,24 +277,24 @@ async def test_as_long_as_nobody_says_whether_the_breaker_is_open_nobody_is_judg
 
     with monkeypatch.context() as patch:
         patch.setattr(scene.internal, "fleet", fail)
-        await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is LossVerdict.UNJUDGED
-    await watch.sweep(workers)
-    assert watch.loss(workers[0])[0] is LossVerdict.ALLOWED
+        await monitor.sweep(workers)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.UNJUDGED
+    await monitor.sweep(workers)
+    assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
 
 
-async def test_a_leader_that_was_overtaken_hears_it(scene: RegionScene) -> None:
+async def test_an_outdated_leader_gets_an_error(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
     scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
     await scene.internal.announce_leadership(Leader("worker-controller", 9))
-    with pytest.raises(StaleLeaderError):
-        await scene.watch().sweep(workers)
+    with pytest.raises(StaleTermError):
+        await scene.monitor().sweep(workers)
 
 
-async def test_all_that_a_sweep_does_not_show_is_asked_for_in_one_call(scene: RegionScene) -> None:
-    """Seed 004 design, step 3: verified by id."""
+async def test_instances_missing_from_a_sweep_are_read_in_one_call(scene: RegionScene) -> None:
+    """discovery.md#orphans: verified by id."""
     workers = await scene.fleet_of(20)
     scene.hide(*(worker.instance_id or "" for worker in workers))
     before = scene.world.calls()["DescribeInstances"]
-    await scene.watch().sweep(workers)
+    await scene.monitor().sweep(workers)
     assert scene.world.calls()["DescribeInstances"] - before == 2

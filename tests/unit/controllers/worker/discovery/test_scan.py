@@ -1,4 +1,4 @@
-"""Discovery on the simulated cloud and a real control plane: who is marked as lost, and what marks nobody."""
+"""Discovery on the simulated cloud and a real control plane: which workers are marked as lost, and which not."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.client.base import Leader
-from lcm.client.errors import StaleLeaderError
 from lcm.cloud.simulated.faults import ExternalAction, ExternalChange, FailPage, Outage, RefuseCalls, ScriptedFault
 from lcm.core import clock
+from lcm.core.controller.leader_election import StaleTermError
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.unit.controllers.worker.discovery.region_scene import (
     BEYOND_DOUBT,
@@ -40,7 +40,7 @@ def instances(workers: list[Worker]) -> list[str]:
 
 
 async def test_ten_ghosts_among_thirteen_are_marked_after_the_second_agreeing_scan(scene: RegionScene) -> None:
-    """Seed 004 problem: the ten of thirteen that its log shows."""
+    """discovery.md#orphans: the ten of thirteen that its log shows."""
     workers = await scene.fleet_of(13)
     scene.hide(*instances(workers[:10]))
     discovery = scene.discovery()
@@ -54,12 +54,12 @@ async def test_ten_ghosts_among_thirteen_are_marked_after_the_second_agreeing_sc
     assert {worker.terminated_by for worker in marked} == {"discovery-gc"}
     assert {worker.terminated_reason for worker in marked} == {"EC2 instance not found during discovery"}
     assert {worker.desired_status for worker in marked} == {DesiredStatus.RUNNING}
-    assert discovery.orphans_terminated_count == discovery.figures()["orphans_terminated_count"] == 10
+    assert discovery.orphans_terminated_count == discovery.stats()["orphans_terminated_count"] == 10
     assert not await scene.breaker_known()
 
 
 async def test_three_ghosts_among_thirteen_are_marked_at_once(scene: RegionScene) -> None:
-    """Seed 004 design, step 4: marked."""
+    """discovery.md#orphans: marked."""
     workers = await scene.fleet_of(13)
     scene.hide(*instances(workers[:3]))
     discovery = scene.discovery()
@@ -69,7 +69,7 @@ async def test_three_ghosts_among_thirteen_are_marked_at_once(scene: RegionScene
     assert not await scene.breaker_known()
 
 
-async def test_an_empty_scan_at_fifty_workers_marks_nobody_and_opens_the_breaker(scene: RegionScene) -> None:
+async def test_an_empty_scan_at_fifty_workers_marks_none_and_opens_the_breaker(scene: RegionScene) -> None:
     workers = await scene.fleet_of(50)
     scene.hide(*instances(workers))
     discovery = scene.discovery()
@@ -83,36 +83,36 @@ async def test_an_empty_scan_at_fifty_workers_marks_nobody_and_opens_the_breaker
     assert len(await scene.marked()) == 50
 
 
-async def test_a_partial_scan_at_fifty_workers_marks_nobody(scene: RegionScene) -> None:
-    """Seed 004 component 2: only what a whole scan did not find."""
+async def test_a_partial_scan_at_fifty_workers_marks_none(scene: RegionScene) -> None:
+    """discovery.md#orphans: only what a whole scan did not find."""
     workers = await scene.fleet_of(50)
     scene.hide(*instances(workers[:2]))
-    scene.world.strike(REGION, FailPage(2, times=1000))
+    scene.world.inject_fault(REGION, FailPage(2, times=1000))
     discovery = scene.discovery()
     for _ in range(3):
         await discovery.scan()
         await asyncio.sleep(300)
     assert await scene.marked() == []
     assert not await scene.breaker_known()
-    assert "could not be seen" in discovery.trouble[REGION]
+    assert "incomplete" in discovery.errors[REGION]
 
 
-async def test_a_failing_scan_at_fifty_workers_marks_nobody(scene: RegionScene) -> None:
-    """Seed 004 component 2: a scan that failed has found nothing out."""
+async def test_a_failing_scan_at_fifty_workers_marks_none(scene: RegionScene) -> None:
+    """discovery.md#orphans: a scan that failed has found nothing out."""
     await scene.fleet_of(50)
-    scene.world.strike(REGION, Outage(1e9))
+    scene.world.inject_fault(REGION, Outage(1e9))
     discovery = scene.discovery()
     for _ in range(3):
         await discovery.scan()
         await asyncio.sleep(300)
     assert await scene.marked() == []
     assert not await scene.breaker_known()
-    scene.world.strike(REGION, Outage(0.0))
+    scene.world.inject_fault(REGION, Outage(0.0))
     await discovery.scan()
-    assert discovery.trouble == {}
+    assert discovery.errors == {}
 
 
-async def test_a_scan_whose_look_by_id_fails_marks_nobody(scene: RegionScene) -> None:
+async def test_a_scan_whose_read_by_id_fails_marks_none(scene: RegionScene) -> None:
     workers = await scene.fleet_of(3)
     scene.hide(workers[0].instance_id or "")
     calls = scene.world.calls()["DescribeInstances"]
@@ -125,12 +125,12 @@ async def test_a_scan_whose_look_by_id_fails_marks_nobody(scene: RegionScene) ->
     await discovery.scan()
     assert scene.world.calls()["DescribeInstances"] == calls + 2
     assert await scene.marked() == []
-    assert REGION in discovery.trouble
+    assert REGION in discovery.errors
     await discovery.scan()
     assert len(await scene.marked()) == 1
 
 
-async def test_the_wrong_account_marks_nobody_ever_also_after_a_persons_reset(scene: RegionScene) -> None:
+async def test_the_wrong_account_never_marks_a_worker_also_after_a_reset(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
     await scene.up(scene.launch())
     scene.hide(*instances(workers))
@@ -161,7 +161,7 @@ async def test_a_new_instance_younger_than_five_minutes_that_is_not_visible_is_n
     assert len(await scene.marked()) == 1
 
 
-async def test_switched_off_it_marks_and_imports_nobody_but_scans_go_on(scene: RegionScene) -> None:
+async def test_when_disabled_nothing_is_marked_or_imported_but_scans_continue(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
     scene.hide(*instances(workers[:10]))
     await scene.up(scene.launch())
@@ -176,7 +176,7 @@ async def test_switched_off_it_marks_and_imports_nobody_but_scans_go_on(scene: R
     assert set(scene.woken) == {worker.id for worker in workers[:10]}
 
 
-async def test_settings_that_were_never_read_mark_and_import_nobody(scene: RegionScene) -> None:
+async def test_without_settings_nothing_is_marked_or_imported(scene: RegionScene) -> None:
     workers = await scene.fleet_of(3)
     scene.hide(workers[0].instance_id or "")
     await scene.up(scene.launch())
@@ -200,13 +200,13 @@ async def test_a_hold_keeps_a_lost_worker(scene: RegionScene, whose: str) -> Non
 
 
 async def test_replace_provisioning_and_terminated_ones_are_only_woken(scene: RegionScene) -> None:
-    """Seed 004 design, step 1: who is compared."""
+    """discovery.md#orphans: who is compared."""
     workers = await scene.fleet_of(1)
     replace = await scene.plane.create("replace", lost_instance_policy="replace")
     replace = await scene.plane.report(replace, "PROVISIONING", instance_id="i-0a")
     replace = await scene.plane.report(await scene.plane.report(replace, "STARTING"), "RUNNING")
     young = await scene.plane.report(await scene.plane.create("young"), "PROVISIONING", instance_id="i-0b")
-    scene.world.strike(REGION, ExternalChange(ExternalAction.TERMINATE, workers[0].instance_id))
+    scene.world.inject_fault(REGION, ExternalChange(ExternalAction.TERMINATE, workers[0].instance_id))
     await asyncio.sleep(BEYOND_DOUBT)
     discovery = scene.discovery()
     await discovery.scan()
@@ -214,23 +214,23 @@ async def test_replace_provisioning_and_terminated_ones_are_only_woken(scene: Re
     assert set(scene.woken) == {replace["id"], young["id"], workers[0].id}
 
 
-async def test_who_was_changed_meanwhile_is_left_for_the_next_scan(scene: RegionScene) -> None:
+async def test_a_worker_changed_meanwhile_is_left_for_the_next_scan(scene: RegionScene) -> None:
     [worker, *_] = await scene.fleet_of(3)
     scene.hide(worker.instance_id or "")
-    watch = scene.watch()
-    really = watch.sweep
+    monitor = scene.monitor()
+    really = monitor.sweep
 
     async def sweep(*given: object, **more: object) -> object:
-        review = await really(*given, **more)  # type: ignore[arg-type]
+        diff = await really(*given, **more)  # type: ignore[arg-type]
         await scene.plane.ask("PATCH", f"/api/workers/{worker.id}", json={"tags": {"note": str(clock.boottime())}})
-        return review
+        return diff
 
-    watch.sweep = sweep  # type: ignore[method-assign,assignment]
-    discovery = scene.discovery(watch)
+    monitor.sweep = sweep  # type: ignore[method-assign,assignment]
+    discovery = scene.discovery(monitor)
     await discovery.scan()
     assert (await scene.now(worker)).status is WorkerStatus.RUNNING
     assert discovery.orphans_terminated_count == 0
-    watch.sweep = really  # type: ignore[method-assign]
+    monitor.sweep = really  # type: ignore[method-assign]
     await discovery.scan()
     assert (await scene.now(worker)).status is WorkerStatus.TERMINATED
 
@@ -239,7 +239,7 @@ async def test_who_was_changed_meanwhile_is_left_for_the_next_scan(scene: Region
 
 
 async def test_the_first_scan_is_5_s_after_leadership_then_every_interval(scene: RegionScene) -> None:
-    """Seed 002 §6, seed 003 decision 3: soon after an election, then each interval."""
+    """discovery.md#import: soon after an election, then each interval."""
     discovery = scene.discovery()
     began = clock.boottime()
     running = asyncio.create_task(discovery.run())
@@ -261,9 +261,6 @@ async def test_the_first_scan_is_5_s_after_leadership_then_every_interval(scene:
 async def test_an_overtaken_leader_ends_the_loop(scene: RegionScene) -> None:
     await scene.up(scene.launch())
     await scene.internal.announce_leadership(Leader("worker-controller", 9))
-    with pytest.raises(StaleLeaderError):
+    with pytest.raises(StaleTermError):
         await scene.discovery().run()
-    told: list[bool] = []
-    await scene.discovery(on_stale=lambda: told.append(True)).run()
-    assert told == [True]
     assert await scene.workers() == []

@@ -33,7 +33,7 @@ def worker(number: int, status: WorkerStatus = WorkerStatus.RUNNING, **changes: 
     return a_worker(**{**facts, **changes})
 
 
-def reviewed(workers: list[Worker], seen: Sweep, *gone: int, accepted: frozenset[str] = frozenset()) -> SweepDiff:
+def diff_of(workers: list[Worker], seen: Sweep, *gone: int, accepted: frozenset[str] = frozenset()) -> SweepDiff:
     ids = {f"w-{number}" for number in gone}
     return diff_sweep(REGION, workers, seen, lambda each: each.id in ids, accepted)
 
@@ -53,33 +53,33 @@ FITTING = {
 @pytest.mark.parametrize("status", FITTING)
 @pytest.mark.parametrize("state", InstanceState)
 def test_a_status_fits_one_state_and_every_other_is_a_mismatch(status: WorkerStatus, state: InstanceState) -> None:
-    """Seed 000 §1, the column of EC2 states."""
-    found = reviewed([worker(1, status)], sweep(w1=state))
+    """worker-lifecycle.md#statuses."""
+    found = diff_of([worker(1, status)], sweep(w1=state))
     assert (found.mismatched == {"w-1"}) == (state is not FITTING[status])
 
 
 @pytest.mark.parametrize("status", FITTING)
 def test_whoever_is_not_to_be_seen_is_a_mismatch(status: WorkerStatus) -> None:
-    assert reviewed([worker(1, status)], sweep()).mismatched == {"w-1"}
+    assert diff_of([worker(1, status)], sweep()).mismatched == {"w-1"}
 
 
 def test_a_failed_worker_is_woken_only_when_its_instance_has_ended() -> None:
     failed = worker(1, WorkerStatus.FAILED)
-    assert not reviewed([failed], sweep(w1=RUNNING)).mismatched
-    assert not reviewed([failed], sweep()).mismatched
-    assert reviewed([failed], sweep(w1=TERMINATED)).mismatched == {"w-1"}
-    assert reviewed([failed], sweep(), 1).mismatched == {"w-1"}
+    assert not diff_of([failed], sweep(w1=RUNNING)).mismatched
+    assert not diff_of([failed], sweep()).mismatched
+    assert diff_of([failed], sweep(w1=TERMINATED)).mismatched == {"w-1"}
+    assert diff_of([failed], sweep(), 1).mismatched == {"w-1"}
 
 
 def test_a_pending_worker_is_left_alone() -> None:
-    found = reviewed([worker(1, WorkerStatus.PENDING, instance_id=None)], sweep())
+    found = diff_of([worker(1, WorkerStatus.PENDING, instance_id=None)], sweep())
     assert not found.mismatched | found.lost
     assert not found.none_visible
 
 
 def test_terminated_or_gone_is_lost_and_not_visible_is_not() -> None:
-    """Seed 004 design, step 2: records compared with a scan."""
-    found = reviewed([worker(1), worker(2), worker(3), worker(4)], sweep(w1=TERMINATED, w2=STOPPED), 3)
+    """discovery.md#orphans: records compared with a scan."""
+    found = diff_of([worker(1), worker(2), worker(3), worker(4)], sweep(w1=TERMINATED, w2=STOPPED), 3)
     assert found.lost == {"w-1", "w-3"}
     assert found.absent == {"w-3"}
 
@@ -92,25 +92,25 @@ def test_terminated_or_gone_is_lost_and_not_visible_is_not() -> None:
         worker(1, WorkerStatus.PENDING),
     ],
 )
-def test_who_is_to_end_or_has_not_begun_is_not_lost(wanted_or_ending: Worker) -> None:
-    assert not reviewed([wanted_or_ending], sweep(), 1).lost
+def test_a_worker_that_ends_or_has_not_started_is_not_lost(wanted_or_ending: Worker) -> None:
+    assert not diff_of([wanted_or_ending], sweep(), 1).lost
 
 
-def test_who_was_seen_ending_and_should_not_is_lost() -> None:
-    assert reviewed([worker(1, WorkerStatus.TERMINATING)], sweep(), 1).lost == {"w-1"}
+def test_an_undesired_termination_is_a_loss() -> None:
+    assert diff_of([worker(1, WorkerStatus.TERMINATING)], sweep(), 1).lost == {"w-1"}
 
 
-def test_who_is_recorded_under_another_account_is_foreign_and_never_lost() -> None:
+def test_a_worker_of_another_account_is_foreign_and_never_lost() -> None:
     workers = [worker(1, aws_account_id="999999999999"), worker(2, aws_account_id=ACCOUNT), worker(3)]
-    found = reviewed(workers, sweep(), 1, 2, 3)
+    found = diff_of(workers, sweep(), 1, 2, 3)
     assert found.foreign == {"w-1"}
     assert found.lost == {"w-2", "w-3"}
 
 
 def test_seeing_none_of_the_recorded_instances() -> None:
-    assert reviewed([worker(1), worker(2)], sweep(w9=RUNNING)).none_visible
-    assert not reviewed([worker(1), worker(2)], sweep(w2=TERMINATED)).none_visible
-    assert not reviewed([], sweep()).none_visible
+    assert diff_of([worker(1), worker(2)], sweep(w9=RUNNING)).none_visible
+    assert not diff_of([worker(1), worker(2)], sweep(w2=TERMINATED)).none_visible
+    assert not diff_of([], sweep()).none_visible
 
 
 @pytest.mark.parametrize(
@@ -120,25 +120,25 @@ def test_seeing_none_of_the_recorded_instances() -> None:
 def test_too_many_is_more_than_three_and_more_than_a_fifth(workers: int, lost: int, too_many: bool) -> None:
     everybody = [worker(number) for number in range(workers)]
     states = {f"w{number}": RUNNING for number in range(lost, workers)}
-    found = reviewed(everybody, sweep(**states), *range(lost))
+    found = diff_of(everybody, sweep(**states), *range(lost))
     assert len(found.lost) == lost
     assert found.too_many is too_many
 
 
-def test_who_was_accepted_is_not_counted_again() -> None:
+def test_accepted_workers_are_not_counted_again() -> None:
     everybody = [worker(number) for number in range(13)]
     accepted = frozenset(f"w-{number}" for number in range(10))
-    assert not reviewed(everybody, sweep(), *range(13), accepted=accepted).too_many
-    assert reviewed(everybody, sweep(), *range(13), accepted=accepted - {"w-1"}).too_many
+    assert not diff_of(everybody, sweep(), *range(13), accepted=accepted).too_many
+    assert diff_of(everybody, sweep(), *range(13), accepted=accepted - {"w-1"}).too_many
 
 
 def test_workers_of_other_regions_and_terminated_ones_do_not_count() -> None:
     others = [worker(n, aws_region="us-east-1") for n in range(50)] + [worker(60, WorkerStatus.TERMINATED)]
-    found = reviewed([*others, *(worker(number) for number in range(70, 74))], sweep(), *range(80))
+    found = diff_of([*others, *(worker(number) for number in range(70, 74))], sweep(), *range(80))
     assert found.workers == 4
     assert found.too_many
 
 
 def test_an_incomplete_sweep_is_never_reviewed() -> None:
     with pytest.raises(ValueError, match="incomplete"):
-        reviewed([worker(1)], replace(sweep(), complete=False))
+        diff_of([worker(1)], replace(sweep(), complete=False))

@@ -1,4 +1,4 @@
-"""What wakes an operator: read off the leader, and off nobody else."""
+"""Metrics for alerts: only the leader has values."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ STUCK = with_condition((), ConditionType.STUCK, ConditionStatus.TRUE, now=NOW)
 
 
 def controller(**changes: Any) -> Any:
-    """What a worker reconciler shows of itself."""
-    watches = {
+    """What the metrics read from a worker reconciler."""
+    monitors = {
         "eu-west-1": SimpleNamespace(breaker=SimpleNamespace(is_open=True)),
         "us-east-1": SimpleNamespace(breaker=SimpleNamespace(is_open=False)),
     }
@@ -31,8 +31,8 @@ def controller(**changes: Any) -> Any:
     ]
     facts = {
         "is_leader": True,
-        "known": SimpleNamespace(records={worker.id: worker for worker in workers}),
-        "regions": watches,
+        "cache": SimpleNamespace(records={worker.id: worker for worker in workers}),
+        "regions": monitors,
         "discovery": SimpleNamespace(leaks=leaks),
     }
     return SimpleNamespace(**{**facts, **changes})
@@ -47,7 +47,7 @@ def values(registry: CollectorRegistry) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_leader_tells_of_the_fleet_by_region(registry: CollectorRegistry) -> None:
+def test_a_leader_has_values_by_region(registry: CollectorRegistry) -> None:
     AlertMetrics(controller(), registry)
     assert values(registry) == {
         ("lcm_workers", "eu-west-1", "RUNNING"): 2,
@@ -58,7 +58,7 @@ def test_a_leader_tells_of_the_fleet_by_region(registry: CollectorRegistry) -> N
     }
 
 
-def test_zero_is_told_as_zero(registry: CollectorRegistry) -> None:
+def test_zero_is_reported_as_zero(registry: CollectorRegistry) -> None:
     AlertMetrics(controller(), registry)
     assert registry.get_sample_value("lcm_workers_stuck", {"region": "us-east-1"}) == 0
     assert registry.get_sample_value("lcm_breaker_open", {"region": "us-east-1"}) == 0
@@ -70,7 +70,7 @@ def test_before_the_first_scan_nothing_is_said_of_leaks(registry: CollectorRegis
     assert registry.get_sample_value("lcm_leaked_instances", {"region": "eu-west-1"}) is None
 
 
-def test_a_standby_tells_nothing(registry: CollectorRegistry) -> None:
+def test_a_standby_has_no_values(registry: CollectorRegistry) -> None:
     AlertMetrics(controller(is_leader=False), registry)
     families = list(registry.collect())
     assert {family.name for family in families} == NAMES

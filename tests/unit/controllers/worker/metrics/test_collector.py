@@ -1,4 +1,4 @@
-"""Figures of the fleet: both sources side by side, each failing alone, spread over time and written in batches."""
+"""Metrics of the fleet: two independent sources, spread over time and written in batches."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from structlog.testing import capture_logs
 
-from lcm.client.errors import InvalidRequestError, StaleLeaderError, UnreachableError
+from lcm.client.errors import InvalidRequestError, UnreachableError
 from lcm.cloud.errors import CloudThrottledError
 from lcm.cml.errors import CMLNotReadyError
 from lcm.controllers.common.accounts import CmlAccounts
 from lcm.controllers.worker.metrics.collector import MetricsCollector
 from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
 from lcm.core import clock
+from lcm.core.controller.leader_election import StaleTermError
 from lcm.core.hosting import cancel_and_wait
 from lcm.model.worker.metrics import BatchResult, MetricsSample
 from tests.support.records.workers import NOW, a_worker
-from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeFigures, FakeSecrets, FakeServer
+from tests.support.virtual.fake_cml import DEFAULT, FakeCml, FakeInstanceMetrics, FakeSecrets, FakeServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.core.controller.leader_election import StaleTermError
     from lcm.model.worker.record import Worker
     from lcm.model.worker.requests import MetricsBatch
 
@@ -34,20 +34,20 @@ INTERVAL = 60.0
 
 
 class Scene:
-    """A fleet with a server for each worker, the cloud's figures, and a control plane that keeps what it is sent."""
+    """A fleet with a server for each worker, metrics of the cloud, and a control plane that stores what it is sent."""
 
     def __init__(self, size: int = 1, **options: Any) -> None:
         self.cml = FakeCml()
-        self.figures = FakeFigures()
+        self.metrics = FakeInstanceMetrics()
         self.workers: dict[str, Worker] = {}
         self.batches: list[tuple[float, tuple[MetricsSample, ...]]] = []
         self.failure: Exception | None = None
         self.stale: list[StaleTermError] = []
         for number in range(size):
             self.add(number)
-        self.watch = CmlMonitor(self.cml, CmlAccounts(FakeSecrets(), DEFAULT), lambda worker: worker.public_ip)
+        self.monitor = CmlMonitor(self.cml, CmlAccounts(FakeSecrets(), DEFAULT), lambda worker: worker.public_ip)
         self.collector = MetricsCollector(
-            self.figures, self.watch, self.write, lambda: self.workers, INTERVAL,
+            self.metrics, self.monitor, self.write, lambda: self.workers, INTERVAL,
             on_stale=self.stale.append, **options,
         )  # fmt: skip
         self.began = clock.boottime()
@@ -108,7 +108,6 @@ async def test_both_sources_make_one_sample() -> None:
     }  # fmt: skip
     assert NOW < sample.collected_at < clock.now()
     assert (scene.collector.collected, scene.collector.rounds) == (1, 1)
-    assert scene.collector.latest("w-0") == sample
 
 
 async def test_every_interval_brings_a_newer_sample() -> None:
@@ -120,7 +119,7 @@ async def test_every_interval_brings_a_newer_sample() -> None:
 
 
 async def test_only_workers_that_run_and_have_an_instance_are_measured() -> None:
-    """Seed 000 §8: who can be measured."""
+    """worker-lifecycle.md#running: who can be measured."""
     scene = Scene(1)
     scene.add(1, status="DRAINING")
     scene.add(2, status="STOPPED")
@@ -128,24 +127,24 @@ async def test_only_workers_that_run_and_have_an_instance_are_measured() -> None
     scene.add(4, status="TERMINATING")
     await scene.run(50)
     assert {sample.worker_id for sample in scene.samples} == {"w-0", "w-1"}
-    assert scene.figures.calls == [("eu-west-1", 2)]
+    assert scene.metrics.calls == [("eu-west-1", 2)]
 
 
 async def test_the_cloud_fails_alone_region_by_region_and_is_said_once() -> None:
-    """Seed 000 §8: CloudWatch fails alone."""
+    """worker-lifecycle.md#running: CloudWatch fails alone."""
     scene = Scene(1)
     scene.add(1, aws_region="us-east-1")
-    scene.figures.failures["eu-west-1"] = CloudThrottledError("slow down")
+    scene.metrics.failures["eu-west-1"] = CloudThrottledError("slow down")
     with capture_logs() as logs:
         await scene.run(INTERVAL * 3)
     assert all(sample.cpu_utilization is None and sample.labs_count == 3 for sample in scene.of(0))
     assert all(sample.cpu_utilization == 20.0 for sample in scene.of(1))
     assert len(scene.of(0)) == len(scene.of(1)) == 3
-    assert [line["what"] for line in logs if line["log_level"] == "warning"] == ["figures of instances in eu-west-1"]
+    assert [line["what"] for line in logs if line["log_level"] == "warning"] == ["metrics of instances in eu-west-1"]
 
 
 async def test_cml_fails_alone() -> None:
-    """Seed 000 §8: CML fails alone."""
+    """worker-lifecycle.md#running: CML fails alone."""
     scene = Scene(2)
     await scene.run(50)
     scene.server(0).failures["information"] = CMLNotReadyError("10.0.0.0", "refused")
@@ -153,13 +152,13 @@ async def test_cml_fails_alone() -> None:
     await scene.run(50)
     ((failed,), (well,)) = scene.of(0), scene.of(1)
     assert (failed.cpu_utilization, failed.labs_count, failed.system_info) == (20.0, None, None)
-    assert failed.cml_version is None, "what it said an hour ago is no news"
+    assert failed.cml_version is None, "an old version is not a new value"
     assert well.labs_count == 3
 
 
 async def test_one_question_to_cml_fails_alone() -> None:
     scene = Scene()
-    scene.server(0).failures["stats"] = CMLNotReadyError("10.0.0.0", "no answer")
+    scene.server(0).failures["stats"] = CMLNotReadyError("10.0.0.0", "no response")
     await scene.run(50)
     (sample,) = scene.samples
     assert (sample.labs_count, sample.cml_version, sample.system_info) == (None, "2.9.1+build.7", {"ready": True})
@@ -167,11 +166,10 @@ async def test_one_question_to_cml_fails_alone() -> None:
 
 async def test_when_both_fail_nothing_is_sent() -> None:
     scene = Scene(2)
-    scene.figures.unknown.add("i-0")
+    scene.metrics.unknown.add("i-0")
     del scene.cml.servers["10.0.0.0"]
     await scene.run(50)
     assert [sample.worker_id for sample in scene.samples] == ["w-1"]
-    assert scene.collector.latest("w-0") is None
 
 
 async def test_a_hanging_server_delays_only_itself() -> None:
@@ -184,48 +182,48 @@ async def test_a_hanging_server_delays_only_itself() -> None:
     assert all(sample.labs_count == 3 for number in range(20) if number != 3 for sample in scene.of(number))
 
 
-async def test_a_slow_server_is_heard_in_the_next_round() -> None:
+async def test_a_slow_server_counts_in_the_next_round() -> None:
     scene = Scene()
-    scene.server(0).seconds = 20  # 40 s for a look: longer than a round waits
+    scene.server(0).seconds = 20  # 40 s for a query: longer than a round waits
     await scene.run(INTERVAL * 2)
     assert [sample.labs_count for sample in scene.of(0)] == [None, 3]
 
 
-async def test_what_nobody_foresaw_with_one_worker_is_said_once_and_ends_nothing() -> None:
+async def test_an_unexpected_error_with_one_worker_is_logged_once_and_stops_nothing() -> None:
     scene = Scene(2)
     scene.server(0).failures["information"] = ZeroDivisionError("a mistake of ours")
-    scene.add(2, id="W_2")  # no id that the control plane would take
+    scene.add(2, id="W_2")  # an id that the control plane rejects
     with capture_logs() as logs:
         await scene.run(INTERVAL * 3)
     assert [sample.labs_count for sample in scene.of(0)] == [None] * 3
     assert [sample.labs_count for sample in scene.of(1)] == [3] * 3
     assert {sample.worker_id for sample in scene.samples} == {"w-0", "w-1"}
-    said = [line["what"] for line in logs if line["log_level"] == "warning"]
-    assert sorted(said) == ["looking at a worker's CML", "putting a worker's figures together"]
+    logged = [line["what"] for line in logs if line["log_level"] == "warning"]
+    assert sorted(logged) == ["building a worker's sample", "querying a worker's CML"]
 
 
-async def test_a_hanging_region_delays_only_its_own_figures() -> None:
+async def test_a_hanging_region_delays_only_its_own_metrics() -> None:
     scene = Scene(1)
     scene.add(1, aws_region="us-east-1")
-    scene.figures.hanging.add("us-east-1")
+    scene.metrics.hanging.add("us-east-1")
     await scene.run(INTERVAL * 3)
     assert [sample.cpu_utilization for sample in scene.of(0)] == [20.0] * 3
     assert [(sample.cpu_utilization, sample.labs_count) for sample in scene.of(1)] == [(None, 3)] * 3
-    assert scene.figures.calls.count(("us-east-1", 1)) == 1, "it is not asked again while it has not answered"
+    assert scene.metrics.calls.count(("us-east-1", 1)) == 1, "it is not queried again before it has responded"
 
 
-async def test_servers_are_asked_over_half_the_interval_and_the_cloud_at_once() -> None:
+async def test_servers_are_queried_over_half_the_interval_and_the_cloud_at_once() -> None:
     scene = Scene(300)
     times: list[float] = []
-    asked = scene.cml.get_system_information
+    query = scene.cml.get_system_information
 
-    async def noted(address: str) -> Any:
+    async def recorded(address: str) -> Any:
         times.append(clock.boottime() - scene.began)
-        return await asked(address)
+        return await query(address)
 
-    scene.cml.get_system_information = noted  # type: ignore[method-assign]
+    scene.cml.get_system_information = recorded  # type: ignore[method-assign]
     async with scene.running(0.1):
-        assert scene.figures.calls == [("eu-west-1", 300)]
+        assert scene.metrics.calls == [("eu-west-1", 300)]
         await asyncio.sleep(INTERVAL - 1)
     assert len(times) == 300
     assert max(sum(1 for at in times if second <= at < second + 1) for second in range(30)) <= 11
@@ -236,17 +234,17 @@ async def test_a_few_tasks_serve_thousands() -> None:
     scene = Scene(2_000, max_concurrent=7)
     before = len(asyncio.all_tasks())
     async with scene.running(5):
-        assert len(asyncio.all_tasks()) - before <= 1 + 7 * 5 + 1  # run, lookers with their looks, one region
+        assert len(asyncio.all_tasks()) - before <= 1 + 7 * 5 + 1  # run, query loops with their queries, one region
         await asyncio.sleep(INTERVAL)
     assert scene.cml.most_at_once <= 21
 
 
-async def test_with_too_many_to_ask_everybody_has_a_turn() -> None:
+async def test_with_too_many_servers_each_has_its_turn() -> None:
     scene = Scene(60, max_concurrent=1)
     for number in range(60):
         scene.server(number).seconds = 2
     async with scene.running(INTERVAL * 6):
-        assert scene.collector._queue.qsize() <= 60, "nobody waits twice"
+        assert scene.collector._queue.qsize() <= 60, "no worker is queued twice"
     assert {sample.worker_id for sample in scene.samples if sample.labs_count == 3} == set(scene.workers)
 
 
@@ -263,12 +261,11 @@ async def test_a_failed_write_is_said_once_and_the_loop_goes_on() -> None:
     with capture_logs() as logs:
         async with scene.running(INTERVAL * 3):
             assert scene.collector.collected == 0
-            assert scene.collector.latest("w-500") is not None
             scene.failure = None
             await asyncio.sleep(INTERVAL)
             assert scene.collector.collected == 501
-    said = [(line["log_level"], line["what"]) for line in logs if line.get("what") == "writing figures"]
-    assert said == [("warning", "writing figures"), ("info", "writing figures")]
+    logged = [(line["log_level"], line["what"]) for line in logs if line.get("what") == "writing metrics"]
+    assert logged == [("warning", "writing metrics"), ("info", "writing metrics")]
 
 
 async def test_one_refused_batch_does_not_keep_the_others_back() -> None:
@@ -285,9 +282,9 @@ async def test_one_refused_batch_does_not_keep_the_others_back() -> None:
     assert scene.collector.collected == 1
 
 
-async def test_a_newer_leader_ends_it_and_is_told() -> None:
+async def test_a_newer_leader_stops_the_collector() -> None:
     scene = Scene(3)
-    scene.failure = StaleLeaderError(409, "stale_leader", "term 6 has written")
+    scene.failure = StaleTermError("term 6 has written")
     before = asyncio.all_tasks()
     await asyncio.wait_for(scene.collector.run(), INTERVAL * 2)
     assert [str(refusal) for refusal in scene.stale] == ["term 6 has written"]
@@ -297,18 +294,18 @@ async def test_a_newer_leader_ends_it_and_is_told() -> None:
 async def test_cancellation_leaves_nothing_behind_and_it_can_run_again() -> None:
     scene = Scene(5)
     scene.server(1).hanging.add("information")
-    scene.figures.hanging.add("eu-west-1")
+    scene.metrics.hanging.add("eu-west-1")
     before = asyncio.all_tasks()
     await scene.run(10)
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == before
-    assert scene.cml.busy == scene.figures.busy == 0
-    scene.figures.hanging.clear()
+    assert scene.cml.busy == scene.metrics.busy == 0
+    scene.metrics.hanging.clear()
     await scene.run(50)
     assert len(scene.of(0)) == 1
 
 
-async def test_a_new_leader_that_has_listed_nobody_yet_looks_again_soon() -> None:
+async def test_a_new_leader_without_a_list_tries_again_soon() -> None:
     scene = Scene(0)
     async with scene.running(3):
         scene.add(0)
@@ -316,7 +313,7 @@ async def test_a_new_leader_that_has_listed_nobody_yet_looks_again_soon() -> Non
         assert len(scene.samples) == 1
 
 
-async def test_nobody_is_asked_who_is_gone_by_the_time_it_is_his_turn() -> None:
+async def test_a_worker_that_stops_before_its_turn_is_not_queried() -> None:
     scene = Scene(3)
     async with scene.running(5):
         scene.change(2, status="STOPPED", public_ip=None)
@@ -325,7 +322,7 @@ async def test_nobody_is_asked_who_is_gone_by_the_time_it_is_his_turn() -> None:
     assert {sample.worker_id for sample in scene.samples} == {"w-0", "w-1"}
 
 
-async def test_figures_of_another_instance_are_not_mixed_in() -> None:
+async def test_metrics_of_another_instance_are_not_mixed_in() -> None:
     scene = Scene(2)
     scene.server(1).hanging.add("information")  # so that the round waits
     async with scene.running(5):
@@ -334,45 +331,35 @@ async def test_figures_of_another_instance_are_not_mixed_in() -> None:
     assert scene.of(0) == []
 
 
-async def test_the_latest_figures_are_of_known_workers_only() -> None:
-    scene = Scene(2)
-    async with scene.running(INTERVAL - 1):
-        assert scene.collector.latest("w-1") is not None
-        del scene.workers["w-1"]
-        await asyncio.sleep(INTERVAL)
-        assert scene.collector.latest("w-0") is not None
-        assert scene.collector.latest("w-1") is None
-
-
-async def asked_for_licence(scene: Scene, rounds: int) -> int:
+async def license_reads(scene: Scene, rounds: int) -> int:
     await scene.run(INTERVAL * rounds - 1)
-    return scene.server(0).asked["license"]
+    return scene.server(0).calls["license"]
 
 
-async def test_a_licence_at_rest_is_read_every_five_minutes() -> None:
-    assert await asked_for_licence(Scene(), 12) == 2
+async def test_a_license_at_rest_is_read_every_five_minutes() -> None:
+    assert await license_reads(Scene(), 12) == 2
 
 
-async def test_a_licence_that_is_awaited_is_read_every_round() -> None:
+async def test_a_license_that_is_about_to_change_is_read_every_round() -> None:
     scene = Scene()
     scene.change(0, has_license_token=True)
-    assert await asked_for_licence(scene, 4) == 4
+    assert await license_reads(scene, 4) == 4
     scene = Scene()
     pending = {"operation": "deregister", "requested_at": NOW, "requested_by": "ada"}
     scene.add(0, license_status="registered", has_license_token=True, pending_license_operation=pending)
-    assert await asked_for_licence(scene, 4) == 4
+    assert await license_reads(scene, 4) == 4
 
 
-async def test_a_look_of_a_pass_serves_the_round_too() -> None:
+async def test_a_query_of_a_pass_serves_the_round_too() -> None:
     scene = Scene()
-    await scene.watch.look(scene.workers["w-0"], max_age=0, licence=True)
+    await scene.monitor.query(scene.workers["w-0"], max_age=0, with_license=True)
     await scene.run(INTERVAL - 1)
-    assert scene.server(0).asked["information"] == 1
+    assert scene.server(0).calls["information"] == 1
     assert scene.samples[0].labs_count == 3
 
 
 async def test_between_rounds_no_record_is_kept_that_others_have_replaced() -> None:
-    """A fleet's records are the most that a controller holds: they must not be in memory twice."""
+    """The records of a fleet fill most of a controller's memory: they must not be there twice."""
     scene = Scene()
     async with scene.running(50):
         before = weakref.ref(scene.workers["w-0"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from lcm.cml.types import CMLActivityEvent
-from lcm.controllers.worker.observe.activity import MAX_EVENTS, OWN_ACCOUNT, activity_events
+from lcm.controllers.worker.observe.cml_state import MAX_EVENTS, OWN_ACCOUNT, activity_events
 from lcm.model.worker.idle import ACTIVITY_CATEGORIES
 from tests.support.records.workers import NOW
 
@@ -28,7 +28,7 @@ def test_no_events_are_no_events() -> None:
 
 
 def test_what_our_own_account_did_is_no_sign_of_a_person_but_one_of_telemetry() -> None:
-    """SPEC §5: our own account's events are left out only where it is ours alone."""
+    """idle-and-scaling.md: our own account's events are left out only where it is ours alone."""
     events = [event("start_lab", 1, "us"), event("start_lab", 2, "ada")]
     assert [one.category for one in activity_events(events, "us")] == [OWN_ACCOUNT, "start_lab"]
     assert [one.category for one in activity_events(events)] == ["start_lab", "start_lab"]
@@ -54,7 +54,7 @@ def test_of_too_much_activity_the_newest_counts() -> None:
     assert (len(found), found[0].at) == (MAX_EVENTS, NOW + timedelta(minutes=1))
 
 
-def test_words_are_cut_to_what_the_control_plane_takes() -> None:
+def test_long_texts_are_cut_to_the_limits_of_the_control_plane() -> None:
     (found,) = activity_events([event("c" * 100, 0, "u" * 200)])
     assert (len(found.category), len(found.user_id or "")) == (64, 128)
 

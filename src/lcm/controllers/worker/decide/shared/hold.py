@@ -1,4 +1,4 @@
-"""What is left of a decision while a hold counts: what has happened is recorded, nothing is begun."""
+"""Applies a hold to a decision: what has happened is recorded, nothing new is started."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ if TYPE_CHECKING:
 
 
 HELD_RULE = "held"
+PLANNED_PREFIX = "it would: "  # `lcm up` shows what follows it before it asks for confirmation
 
 
 def apply_hold(decision: Decision, hold: Hold, now: datetime) -> Decision:
-    """The same without anything that changes the world or gives an instance up.
+    """The decision without actions that change something or give up an instance.
 
-    What comes after a step that is held back must not happen without it, so records count only up to there; to look
-    for idleness is no such consequence, and the control plane pauses nobody who is on hold.
+    Records after the first held action depend on it and are held as well. An idle check is always allowed: the control
+    plane does not pause a worker on hold.
     """
-    kept: list[Action] = []
+    allowed: list[Action] = []
     held: list[Action] = []
     for action in decision.actions:
-        passes = isinstance(action, CheckIdle) or (not held and action.nature is ActionKind.RECORD)
-        (kept if passes else held).append(action)
+        passes = isinstance(action, CheckIdle) or (not held and action.kind is ActionKind.RECORD)
+        (allowed if passes else held).append(action)
     if not held:
         return decision
-    would = ", ".join(str(action) for action in held)
+    planned = ", ".join(str(action) for action in held)
     after = None if hold.until is None else max(0.0, (hold.until - now).total_seconds())
-    # What would be said of the instance belongs to the step that is held back.
-    begun = any(isinstance(action, WriteStatus | ChangeInstance | Launch) for action in held)
+    # Conditions of the instance belong to the action that is held.
+    changes_instance = any(isinstance(action, WriteStatus | ChangeInstance | Launch) for action in held)
     return replace(
         decision,
         rule=HELD_RULE,
-        reason=f"on hold by {hold.by} ({hold.reason}); it would: {would}, because {decision.reason}",
-        actions=tuple(kept),
-        conditions=() if begun else decision.conditions,
+        reason=f"on hold by {hold.by} ({hold.reason}); {PLANNED_PREFIX}{planned}, because {decision.reason}",
+        actions=tuple(allowed),
+        conditions=() if changes_instance else decision.conditions,
         outcome=Outcome.REQUEUE,
         after=after,
         inputs={**decision.inputs, "without_hold": decision.rule},

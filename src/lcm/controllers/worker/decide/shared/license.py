@@ -1,10 +1,10 @@
-"""The licence of a worker that runs: registered as long as there is a token, given back when that is asked for."""
+"""The license of a running worker: registered while it has a token, deregistered on request."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcm.cml.licensing import LicensePhase
+from lcm.cml.types import LicensePhase
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decision import (
     ConditionUpdate,
@@ -25,97 +25,99 @@ if TYPE_CHECKING:
 LICENSE_POLL_SECONDS = 10.0
 
 
-def license_step(worker: Worker, seen: Observation) -> Decision | None:
-    """What is to be done about the licence now; None: CML has not said anything about it."""
-    progress = seen.cml.license
+def license_step(worker: Worker, observed: Observation) -> Decision | None:
+    """What to do about the license now; None if CML has not reported it."""
+    progress = observed.cml.license
     if progress is None:
         return None
     pending = worker.pending_license_operation
     if pending is not None and pending.operation is LicenseOperation.DEREGISTER:
-        return _deregister(worker, seen, progress.phase)
+        return _deregister(worker, observed, progress.phase)
     if progress.phase is LicensePhase.REGISTERED:
         return _registered(worker, progress.reason)
     if progress.phase is LicensePhase.UNKNOWN:
-        said = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.UNKNOWN, "Unknown", progress.reason)
-        return Decision("licence.unknown", progress.reason, conditions=(said,))
+        condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.UNKNOWN, "Unknown", progress.reason)
+        return Decision("licence.unknown", progress.reason, conditions=(condition,))
     if not worker.has_license_token:
         return _unlicensed(worker, progress.phase, progress.reason)
-    return _register(worker, seen, progress.phase, progress.reason)
+    return _register(worker, observed, progress.phase, progress.reason)
 
 
 def _registered(worker: Worker, reason: str) -> Decision:
-    said = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.TRUE, "Registered", reason)
+    condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.TRUE, "Registered", reason)
     actions: tuple[Action, ...] = ()
     if worker.license_status is not LicenseStatus.REGISTERED or worker.pending_license_operation is not None:
         actions = (WriteLicenseStatus(LicenseStatus.REGISTERED, reason, clear_pending=True),)
-    return Decision("licence.registered", "CML is registered", actions, (said,))
+    return Decision("licence.registered", "CML is registered", actions, conditions=(condition,))
 
 
 def _unlicensed(worker: Worker, phase: LicensePhase, reason: str) -> Decision:
-    said = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "NoToken", reason)
+    condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "NoToken", reason)
     under_way = phase is LicensePhase.REGISTERING
     stale = worker.license_status in (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING) and not under_way
     actions = (WriteLicenseStatus(LicenseStatus.UNREGISTERED, reason),) if stale else ()
-    return Decision("licence.none", "there is no licence token", actions, (said,))
+    return Decision("licence.none", "the worker has no license token", actions, conditions=(condition,))
 
 
-def _register(worker: Worker, seen: Observation, phase: LicensePhase, reason: str) -> Decision:
-    if seen.license_task is LicenseTaskState.RUNNING or phase is LicensePhase.REGISTERING:
-        said = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering", reason)
-        known = worker.license_status is LicenseStatus.REGISTERING
-        actions: tuple[Action, ...] = () if known else (WriteLicenseStatus(LicenseStatus.REGISTERING),)
-        return Decision("licence.registering", "CML is registering", actions, (said,), after=LICENSE_POLL_SECONDS)
-    # Asked for in this life of the record: what CML says now is the answer to that.
-    asked = worker.license_status is LicenseStatus.REGISTERING and seen.license_requested_at is not None
-    if asked and (phase is LicensePhase.FAILED or seen.license_task is LicenseTaskState.REFUSED):
-        reason = reason if phase is LicensePhase.FAILED else seen.license_error
-        said = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
+def _register(worker: Worker, observed: Observation, phase: LicensePhase, reason: str) -> Decision:
+    if observed.license_task is LicenseTaskState.RUNNING or phase is LicensePhase.REGISTERING:
+        condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering", reason)
+        recorded = worker.license_status is LicenseStatus.REGISTERING
+        actions: tuple[Action, ...] = () if recorded else (WriteLicenseStatus(LicenseStatus.REGISTERING),)
+        return Decision(
+            "licence.registering", "CML is registering", actions, conditions=(condition,), after=LICENSE_POLL_SECONDS
+        )
+    # Registration was requested since the record became REGISTERING: CML now reports its outcome.
+    requested = worker.license_status is LicenseStatus.REGISTERING and observed.license_requested_at is not None
+    if requested and (phase is LicensePhase.FAILED or observed.license_task is LicenseTaskState.REFUSED):
+        reason = reason if phase is LicensePhase.FAILED else observed.license_error
+        condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
         write = WriteLicenseStatus(LicenseStatus.FAILED, reason, clear_pending=True)
-        return Decision("licence.failed", f"CML could not register: {reason}", (write,), (said,))
+        return Decision("licence.failed", f"CML could not register: {reason}", (write,), conditions=(condition,))
     if worker.license_status is LicenseStatus.FAILED and worker.license_failed_generation == worker.generation:
-        said = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
-        why = "registration failed and is not tried again until the token or the worker is changed"
-        return Decision("licence.given_up", why, conditions=(said,))
-    said = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering")
-    known = worker.license_status is LicenseStatus.REGISTERING
+        condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
+        why = "registration failed and is not retried until the token or the worker is changed"
+        return Decision("licence.given_up", why, conditions=(condition,))
+    condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering")
+    recorded = worker.license_status is LicenseStatus.REGISTERING
     before: tuple[Action, ...] = (
-        () if known else (WriteLicenseStatus(LicenseStatus.REGISTERING, nature=ActionKind.INTENT),)
+        () if recorded else (WriteLicenseStatus(LicenseStatus.REGISTERING, kind=ActionKind.INTENT),)
     )
     return Decision(
         "licence.register",
-        _with_last_error("it has a token and is not registered", seen),
+        _with_last_error("the worker has a license token and is not registered", observed),
         (*before, RegisterLicense()),
-        (said,),
+        conditions=(condition,),
         after=LICENSE_POLL_SECONDS,
     )
 
 
-def deregistration_result(worker: Worker, seen: Observation) -> WriteLicenseStatus | None:
-    """What is to be written of a licence that was just given back as asked for, whatever becomes of the worker now."""
+def deregistration_result(worker: Worker, observed: Observation) -> WriteLicenseStatus | None:
+    """The write for a license that was just deregistered on request, whatever the worker does next; None otherwise."""
     pending = worker.pending_license_operation
     if pending is None or pending.operation is not LicenseOperation.DEREGISTER:
         return None
-    if seen.license_task is LicenseTaskState.LEAKED:
-        message = "CML gave it up without Cisco knowing"
+    if observed.license_task is LicenseTaskState.LEAKED:
+        message = "CML deregistered locally, but Cisco still counts the license"
         return WriteLicenseStatus(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=True)
-    if seen.license_task is LicenseTaskState.RELEASED:
-        return WriteLicenseStatus(LicenseStatus.DEREGISTERED, "given back", clear_pending=True)
+    if observed.license_task is LicenseTaskState.RELEASED:
+        return WriteLicenseStatus(LicenseStatus.DEREGISTERED, "deregistered", clear_pending=True)
     return None
 
 
-def _deregister(worker: Worker, seen: Observation, phase: LicensePhase) -> Decision:
-    if seen.license_task is LicenseTaskState.RUNNING:
-        return Decision("licence.releasing", "the licence is being given back", after=LICENSE_POLL_SECONDS)
-    write = deregistration_result(worker, seen)
+def _deregister(worker: Worker, observed: Observation, phase: LicensePhase) -> Decision:
+    if observed.license_task is LicenseTaskState.RUNNING:
+        return Decision("licence.releasing", "the license is being deregistered", after=LICENSE_POLL_SECONDS)
+    write = deregistration_result(worker, observed)
     if write is None and phase is LicensePhase.UNREGISTERED:
-        write = WriteLicenseStatus(LicenseStatus.DEREGISTERED, "given back", clear_pending=True)
+        write = WriteLicenseStatus(LicenseStatus.DEREGISTERED, "deregistered", clear_pending=True)
     if write is not None:
-        said = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "GivenBack")
-        return Decision("licence.released", write.message, (write,), (said,))
-    # What failed is tried again. Meanwhile the record says what is: as long as CML is registered, so is the worker.
-    why = _with_last_error("it was asked to give the licence back", seen)
+        condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "GivenBack")
+        return Decision("licence.released", write.message, (write,), conditions=(condition,))
+    # A failed attempt is retried. Until it succeeds, the record stays REGISTERED, as CML is.
+    why = _with_last_error("deregistration was requested", observed)
     return Decision("licence.release", why, (DeregisterLicense(),), after=LICENSE_POLL_SECONDS)
 
 
-def _with_last_error(why: str, seen: Observation) -> str:
-    return f"{why}; the last try failed: {seen.license_error}" if seen.license_error else why
+def _with_last_error(why: str, observed: Observation) -> str:
+    return f"{why}; the last attempt failed: {observed.license_error}" if observed.license_error else why

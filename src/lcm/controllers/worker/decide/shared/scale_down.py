@@ -1,4 +1,4 @@
-"""Whether an idle worker is drained: five guards in order, each with a label under which a skip is kept."""
+"""Decides whether an idle worker is drained: five guards in order, each with an audit label for its skip."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ if TYPE_CHECKING:
 
 
 def decide_scale_down(
-    found: IdleDetectionResult,
+    result: IdleDetectionResult,
     settings: FleetSettings,
     *,
     running: int,
     last_scale_down_at: datetime | None,
     now: datetime,
 ) -> Decision | None:
-    """What follows from an idle check; None: scale-down is switched off, or nothing was checked."""
-    if not settings.scaling.scale_down_enabled or not found.idle_check_performed:
+    """What follows from an idle check; None if scale-down is disabled or nothing was checked."""
+    if not settings.scaling.scale_down_enabled or not result.idle_check_performed:
         return None
-    label, reason = _skip_reason(found, settings, running, last_scale_down_at, now)
+    label, reason = _skip_reason(result, settings, running, last_scale_down_at, now)
     if label:
         return success(f"scale_down.{label}", reason, WriteAuditEntry(label, reason))
-    minutes = f"{found.idle_minutes:.0f}" if found.idle_minutes is not None else "some"
+    minutes = f"{result.idle_minutes:.0f}" if result.idle_minutes is not None else "some"
     return success("scale_down.drain", f"idle for {minutes} minutes", Drain(f"idle for {minutes} minutes"))
 
 
 def _skip_reason(
-    found: IdleDetectionResult,
+    result: IdleDetectionResult,
     settings: FleetSettings,
     running: int,
     last_scale_down_at: datetime | None,
     now: datetime,
 ) -> tuple[str, str]:
     pauses = settings.idle.worker_auto_pause_enabled and settings.idle.idle_action is IdleAction.PAUSE
-    if found.auto_pause_triggered or pauses:
+    if result.auto_pause_triggered or pauses:
         return "skipped_auto_pause", "idle workers are paused, not drained (IDLE_ACTION=pause)"
-    if not found.is_idle:
-        return "skipped_not_idle", "it is not idle"
-    if not found.eligible_for_drain:
-        return "skipped_not_eligible", found.error or "something speaks against stopping it"
+    if not result.is_idle:
+        return "skipped_not_idle", "the worker is not idle"
+    if not result.eligible_for_drain:
+        return "skipped_not_eligible", result.error or "the worker must not be stopped now"
     if running <= settings.scaling.min_workers:
         return "skipped_min_workers", f"{running} workers run and MIN_WORKERS is {settings.scaling.min_workers}"
     cooldown = timedelta(seconds=settings.scaling.scale_down_cooldown_seconds)

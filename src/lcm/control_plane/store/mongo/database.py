@@ -1,0 +1,110 @@
+"""The MongoDB database: schema migrations, the indexes of each kind, and error messages."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pymongo import ASCENDING, IndexModel
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError, ServerSelectionTimeoutError
+
+from lcm.control_plane.store.port import StoreError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from pymongo.asynchronous.database import AsyncDatabase
+
+    from lcm.control_plane.store.port import Kind
+
+    Database: TypeAlias = AsyncDatabase[dict[str, Any]]
+    from collections.abc import Iterator
+
+
+META, JOURNAL, SAMPLES = "meta", "journal", "samples"
+HEAD = "head"  # the document in META that every commit moves
+_SCHEMA_ID = "schema"
+
+
+async def _create_v1(database: Database) -> None:
+    with suppress(DuplicateKeyError):
+        await database[META].insert_one({"_id": HEAD, "revision": 0, "cursor": 0})
+    await database[JOURNAL].create_indexes([_index("topic", "_id"), _index("subject", "_id")])
+    await database[SAMPLES].create_indexes([_index("series", "subject", "at", "_id"), _index("series", "at", "_id")])
+
+
+# MIGRATIONS[n] upgrades version n to n + 1. Several control planes may run one at the same time, or repeat it after
+# an interruption: a migration must be idempotent.
+MIGRATIONS: Sequence[Callable[[Database], Awaitable[None]]] = (_create_v1,)
+
+
+async def require_replica_set(database: Database) -> None:
+    """Raise for a standalone server: it has no transactions, which the store requires."""
+    hello = await database.client.admin.command("hello")
+    if "setName" not in hello and hello.get("msg") != "isdbgrid":
+        raise StoreError(
+            "MongoDB runs as a standalone server, which has no transactions:"
+            " start it with --replSet and initiate the set (one member is enough)"
+        )
+
+
+async def migrate(database: Database) -> None:
+    """Migrate the schema. A newer schema is an error."""
+    schema = await database[META].find_one({"_id": _SCHEMA_ID})
+    version = int(schema["version"]) if schema else 0
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"database {database.name} was written by a newer LCM (schema {version}, this version supports"
+            f" {len(MIGRATIONS)}): run that version, or restore a backup made before it"
+        )
+    for number, step in enumerate(MIGRATIONS[version:], version + 1):
+        await step(database)
+        # Never lower it: another control plane may have migrated further.
+        await database[META].update_one({"_id": _SCHEMA_ID}, {"$max": {"version": number}}, upsert=True)
+
+
+async def prepare_kind(database: Database, kind: Kind) -> None:
+    """Create the indexes that the kind declares. Other indexes stay: an older control plane may still need them."""
+    indexes = [_index(f"f_{field}", "_id") for field in kind.fields]
+    indexes += [IndexModel(f"unique.{field}", name=f"unique__{field}", sparse=True) for field in kind.unique]
+    if kind.grouped:
+        indexes.append(_index(*(f"f_{field}" for field in kind.grouped), name=grouped_index(kind)))
+    if indexes:
+        await database[collection(kind)].create_indexes(indexes)
+
+
+def collection(kind: Kind) -> str:
+    """The name of the kind's collection."""
+    return f"d_{kind.name}"
+
+
+def grouped_index(kind: Kind) -> str:
+    """The name of the index that covers counts."""
+    return f"by__{'__'.join(kind.grouped)}"
+
+
+def _index(*fields: str, name: str | None = None) -> IndexModel:
+    return IndexModel([(field, ASCENDING) for field in fields], name=name or "__".join(fields))
+
+
+_MAX_TEXT = 300
+_ACCESS_DENIED_CODES = (13, 18, 8000)  # Unauthorized, AuthenticationFailed, Atlas
+
+
+def translate_error(error: PyMongoError) -> StoreUnavailableError:
+    """The error with what to do about it. The driver's message names servers but never the password."""
+    text = str(error)[:_MAX_TEXT]
+    if isinstance(error, OperationFailure) and error.code in _ACCESS_DENIED_CODES:
+        return StoreUnavailableError(f"MongoDB rejects this user. Check name, password and roles in the URI ({text})")
+    if isinstance(error, ServerSelectionTimeoutError):
+        return StoreUnavailableError(f"MongoDB has no reachable primary. Check servers and network ({text})")
+    return StoreUnavailableError(f"MongoDB failed or is unreachable ({text})")
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Translate the driver's errors to errors of the port."""
+    try:
+        yield
+    except PyMongoError as error:
+        raise translate_error(error) from error

@@ -1,0 +1,34 @@
+// Durations in the same format as the server renders them.
+const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const plural = (count, unit) => (count === 1 ? `${count} ${unit}` : `${count} ${unit}s`);
+
+export function duration(seconds) {
+  const whole = Math.floor(seconds);
+  for (const [number, [unit, size]] of UNITS.entries()) {
+    if (whole < size) continue;
+    const count = Math.floor(whole / size);
+    let text = plural(count, unit);
+    if (number < 2 && count < 10) {
+      const [smaller, smallerSize] = UNITS[number + 1];
+      const more = Math.floor((whole % size) / smallerSize);
+      if (more) text += ` ${plural(more, smaller)}`;
+    }
+    return text;
+  }
+  return "a moment";
+}
+
+export function relative(moment, now = Date.now()) {
+  const seconds = (now - moment) / 1000;
+  return seconds >= 0 ? `${duration(seconds)} ago` : `in ${duration(-seconds)}`;
+}
+
+// Updates every relative time on the page.
+export function refreshTimes() {
+  for (const each of document.querySelectorAll("time[datetime]")) {
+    const moment = Date.parse(each.dateTime);
+    if (Number.isNaN(moment)) continue;
+    const text = relative(moment);
+    if (each.textContent !== text) each.textContent = text;
+  }
+}

@@ -1,0 +1,18 @@
+"""The mutations of the simulation fit the code: each replaces exactly one fragment, and the result compiles."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutations import MUTATIONS, ROOT, Mutation
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_mutation_replaces_one_fragment(mutation: Mutation) -> None:
+    text = (ROOT / "src" / "lcm" / mutation.file).read_text()
+    assert text.count(mutation.old) == 1
+    compile(text.replace(mutation.old, mutation.new), mutation.file, "exec")
+
+
+def test_mutations_have_different_names() -> None:
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS)
