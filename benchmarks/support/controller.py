@@ -46,7 +46,7 @@ _GLANCE = 0.005
 _CML_CALLS = "lcm_cml_calls_total"
 _INFORMATION = SystemInformation(CML_VERSION, ready=True)
 _STATS = SystemStats(3, 12, 7, 16, 41.5, Usage(4_000, 16_000), Usage(10_000, 100_000))
-_LICENCE = LicenseState("NOT_REGISTERED", "EVAL", "CML_Enterprise", True, (), "", None, False)
+_LICENSE = LicenseState("NOT_REGISTERED", "EVAL", "CML_Enterprise", True, (), "", None, False)
 
 
 class Arrivals(SimulatedProvider):
@@ -84,7 +84,7 @@ class AtHand(CMLSystemClient):
         return _STATS
 
     async def get_license(self, address: str, credentials: Credentials) -> LicenseState:
-        return _LICENCE
+        return _LICENSE
 
     async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
         return CMLActivity((), 0, 0)

@@ -229,7 +229,7 @@ def test_a_narrow_terminal_shows_what_matters_most(plane: ControlPlaneProcess, t
     lines = [line for line in narrow.text.splitlines() if line.strip()]
     assert all(len(line.rstrip()) <= 40 for line in lines)
     assert "STATUS" in lines[0]
-    assert "LICENCE" not in lines[0]
+    assert "LICENSE" not in lines[0]
 
     wide = terminal("workers", "list", "-q", "narrow", "-o", "wide", columns=40)
     assert wide.end() == 0

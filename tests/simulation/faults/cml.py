@@ -47,7 +47,7 @@ class HarmToCml:
         await asyncio.sleep(seconds)
         self._platform.cml.sluggish = 0.0
 
-    async def _odd_licence(self, which: float, seconds: float) -> str:
+    async def _odd_license(self, which: float, seconds: float) -> str:
         """CML reports an unrecognized license status."""
         server = self._server(which)
         if server is None or server.license.registration != "COMPLETED":
@@ -78,7 +78,7 @@ class HarmToCml:
         servers = sorted(self._platform.cml.by_machine)
         if not servers:
             return "no server"
-        return self._platform.cml.forget_licence(servers[int(which * len(servers))])
+        return self._platform.cml.forget_license(servers[int(which * len(servers))])
 
     async def _lab_lands_late(self, seconds: float) -> None:
         self._platform.cml.land_late = seconds

@@ -30,7 +30,7 @@ def complaints(platform: Platform, ledger: Ledger, *, leaks_end: bool) -> list[s
     running = {machine.id for machine in machines if machine.state is InstanceState.RUNNING}
     found = [said for record in ledger.records.values() for said in _not_converged(record)]
     found += _stray_instances(platform, ledger, leaks_end=leaks_end)
-    found += _licences(platform, ledger, {machine.id for machine in machines})
+    found += _licenses(platform, ledger, {machine.id for machine in machines})
     found += ledger.lablets.complaints(ledger.records, platform.cml.labs.labs_of, running)
     for worker_id, version, desired in ledger.confirmed:
         if version not in ledger.versions[worker_id]:
@@ -75,13 +75,13 @@ def _is_in_excess(record: dict[str, Any] | None) -> bool:
     return record["instance_id"] is not None
 
 
-def _licences(platform: Platform, ledger: Ledger, there: set[str]) -> Iterator[str]:
+def _licenses(platform: Platform, ledger: Ledger, there: set[str]) -> Iterator[str]:
     cml = platform.cml
     held = sum(
         machine_id in there and server.license.registration == "COMPLETED"
         for machine_id, server in cml.by_machine.items()
     )
-    taken, forgotten, leaked = cml.registered_total, cml.forgotten_total, ledger.leaked_licences
+    taken, forgotten, leaked = cml.registered_total, cml.forgotten_total, ledger.leaked_licenses
     # A license whose deregistration got no response may be reported as leaked: it is not confirmed. So may one that CML
     # dropped without deregistering, and one that was requested if the instance ended before its state was read.
     in_doubt = sum(

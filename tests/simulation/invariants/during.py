@@ -55,7 +55,7 @@ class Ledger:
         self.requests: Counter[int] = Counter()
         self.calls: Counter[int] = Counter()
         self.changes: Counter[tuple[int, str]] = Counter()
-        self.leaked_licences = 0
+        self.leaked_licenses = 0
         self.leaked_in_doubt: set[str] = set()  # instances that ended before their license state was known
         self.leaks_told: set[str] = set()
         self.breakers: set[str] = set()
@@ -197,7 +197,7 @@ class Ledger:
         self.covered[f"audit {action}"] += 1
         if action == "license_leaked":
             self.note(f"reported: a license of {self._name(entry['subject'])} is leaked: {entry['reason']}")
-            self.leaked_licences += 1
+            self.leaked_licenses += 1
         elif action == "leaked_instance":
             self.leaks_told.add(entry["subject"])
 

@@ -25,10 +25,10 @@ OUT_OF_REACH = {
     "worker stopping.no_instance": "as above",
     "worker terminating.no_instance": "without an instance a worker that is to end is TERMINATED at once",
     "worker stopped.launch": "a worker that lost its instance is PENDING, FAILED or TERMINATED, not STOPPED",
-    "worker stopped.no_way": "as above",
+    "worker stopped.not_startable": "as above",
     "worker draining.cancelled": "whoever ends a drain writes RUNNING in the same commit",
     "lablet unassigned.skip": "the controller asks only for lablets that have a worker",
-    "lablet instantiating.no_recipe": "definitions are never deleted",
+    "lablet instantiating.no_topology": "definitions are never deleted",
 }
 """Rules for records that nothing writes. They are part of the decision tables and covered by unit tests."""
 

@@ -16,7 +16,7 @@ WORKER_DAYS: dict[str, Script] = {
         at(2.2, "stop", **FIRST),
         polls=None,
     ),
-    "a licence is given back just before a drain": day(
+    "a license is given back just before a drain": day(
         worker(token="good-token"),
         at(3, "deregister", **FIRST),
         at(3.1, "drain", **FIRST),
@@ -114,7 +114,7 @@ WORKER_DAYS: dict[str, Script] = {
         discovery={"drift_policy": "accept"},
     ),
     "EC2 shows odd things": day(worker(), at(3, "odd-state", which=0.0, seconds=300)),
-    "licences good and bad": day(
+    "licenses good and bad": day(
         worker(token="bad-token"),
         worker(0.3, "w1", token="good-token"),
         at(4, "terminate", which=0.9),
@@ -202,7 +202,7 @@ WORKER_DAYS: dict[str, Script] = {
     "its image cannot be looked up": day(
         at(0.1, "refuse", region=HOME, operation="DescribeImages", code="InternalError", times=9), worker(0.2)
     ),
-    "a licence takes its time": day(
+    "a license takes its time": day(
         worker(token="good-token"),
         at(2, "cml-slow", which=0.0, seconds=240),
         at(2.5, "deregister", **FIRST),
@@ -217,7 +217,7 @@ WORKER_DAYS: dict[str, Script] = {
         at(3.31, "stop", **FIRST),
     ),
     "a CML does not come back": day(worker(), at(2, "cml-down", which=0.0, seconds=290), lasting=7.0),
-    "the answer to giving a licence back is lost": day(
+    "the answer to giving a license back is lost": day(
         worker(token="good-token"), at(3, "cml-loses", share=1.0, seconds=20), at(3.05, "deregister", **FIRST)
     ),
     "somebody changes her mind while writes are on their way": day(

@@ -181,7 +181,7 @@ class Cml(ParkedCml):
             raise CMLNotReadyError(address, "the connection broke")
         return result
 
-    def forget_licence(self, machine_id: str) -> str:
+    def forget_license(self, machine_id: str) -> str:
         """A server is reinstalled: it is no longer registered, but Cisco still counts the license."""
         server = self.by_machine[machine_id]
         if server.license.registration != "COMPLETED":

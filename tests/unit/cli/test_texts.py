@@ -148,7 +148,7 @@ def test_loads_are_sorted_with_the_unknown_last() -> None:
         ("ready", {"status": "RUNNING", "desired_status": "STOPPED"}, False, True),
         ("ready", {"status": "RUNNING", "conditions": (condition(ConditionType.CML_READY),)}, True, False),
         ("license", {"status": "RUNNING", "license_status": "registered"}, True, False),
-        ("licence", {"status": "RUNNING", "license_status": "failed"}, False, True),
+        ("licence", {"status": "RUNNING", "license_status": "failed"}, False, True),  # the other spelling
         ("Stopped", {"status": "STOPPED"}, True, False),
         ("terminated", {"status": "FAILED", "desired_status": "TERMINATED"}, False, False),
         ("failed", {"status": "FAILED"}, True, False),

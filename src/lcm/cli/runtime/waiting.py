@@ -63,7 +63,7 @@ def parse_goal(text: str) -> WorkerGoal:
     plain = text.strip().lower()
     if plain in (READY, LICENSE):
         return WorkerGoal(plain)
-    if plain in ("licence", "licensed", "licenced"):
+    if plain in ("licence", "licensed", "licenced"):  # other spellings of license
         return WorkerGoal(LICENSE)
     try:
         return WorkerGoal(WorkerStatus(plain).value)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lcm.cml.simulator.state.world import World
 
 FORMAT_VERSION: Final = 1
+LICENSE_KEY: Final = "licence"  # the spelling of format 1
 MAX_USER_EVENTS: Final = 200  # idle detection uses them: the server's own events must not displace them
 MAX_SYSTEM_EVENTS: Final = 100
 MAX_LAB_EVENTS: Final = 50
@@ -41,7 +42,7 @@ def snapshot(world: World) -> dict[str, Any]:
         "on_since": None if uptime is None else _to_wall_clock(world, -uptime),
         "accounts": [asdict(account) for account in world.sessions.accounts.values()],
         "logins": world.sessions.logins,
-        "licence": world.licensing.snapshot(),  # the spelling of format 1
+        LICENSE_KEY: world.licensing.snapshot(),
         "events": _latest_events(world.telemetry.events),
         "imported": world.labs.imported,
         "labs": [_lab_snapshot(world, lab) for lab in world.labs.all],
@@ -57,7 +58,7 @@ def restore(world: World, stored: Mapping[str, Any]) -> None:
     world.compute_id, world.opt_in = stored["compute_id"], stored["opt_in"]
     world.sessions.accounts.update({each["username"]: CMLAccount(**each) for each in stored["accounts"]})
     world.sessions.logins = stored["logins"]
-    world.licensing.restore(stored["licence"])
+    world.licensing.restore(stored[LICENSE_KEY])
     world.telemetry.restore(stored["events"])
     if stored["on_since"] is not None:
         world.boot.power_on(max(0.0, -_to_simulated_seconds(world, stored["on_since"])))

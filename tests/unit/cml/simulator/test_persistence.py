@@ -246,7 +246,7 @@ async def test_faults_and_sessions_are_not_stored() -> None:
         {"labs": None},
         {"events": [1]},
         {"events": [{"category": "x"}]},
-        {"licence": {}},
+        {persistence.LICENSE_KEY: {}},
         {"accounts": [{"username": "x", "unheard": "of"}]},
         {"on_since": "yesterday"},
     ],

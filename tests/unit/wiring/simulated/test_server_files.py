@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
+from lcm.cml.simulator import persistence
 from lcm.cml.simulator.state.license import SmartAccount
 from lcm.cml.simulator.state.world import SimulatorSettings, World
 from lcm.wiring.simulated import server_files
@@ -134,7 +135,7 @@ async def test_labs_that_are_too_large_are_skipped_and_logged_once(
             files.save({ONE: first}, account)
     assert len(logs) == 1
     stored = json.loads((folder / f"{ONE}.json").read_text())
-    assert (stored["labs"], stored["licence"]["status"]) == ([], "COMPLETED")
+    assert (stored["labs"], stored[persistence.LICENSE_KEY]["status"]) == ([], "COMPLETED")
 
 
 async def test_yaml_values_that_json_lacks_are_saved(folder: Path, account: SmartAccount) -> None:

@@ -42,7 +42,7 @@ def decide(lablet: Lablet, worker: Worker, observed: Observation, policy: Lablet
         return fail_lablet("instantiating.timeout", reason)
     if lab.visibility is Visibility.NOT_OBSERVED:
         message = f"the CML of worker {worker.name} cannot be queried: {lab.error}"
-        return retry("instantiating.no_look", lab.error, message=message)
+        return retry("instantiating.not_observed", lab.error, message=message)
     if lab.visibility is Visibility.ABSENT:
         return _decide_absent(lablet, observed, now)
     return _decide_present(lablet, worker, observed, now)
@@ -65,14 +65,17 @@ def _decide_absent(lablet: Lablet, observed: Observation, now: datetime) -> Deci
     if observed.import_may_complete:
         reason = "an import with a lost response may still complete; waiting instead of importing twice"
         return wait(
-            "instantiating.landing", reason, after=POLL_SECONDS, message="waiting for an import with a lost response"
+            "instantiating.import_pending",
+            reason,
+            after=POLL_SECONDS,
+            message="waiting for an import with a lost response",
         )
     topology = observed.topology
     if topology is None or topology.error:
         error = "its definition was not read" if topology is None else topology.error
         if topology is not None and topology.is_permanent:
-            return fail_lablet("instantiating.no_recipe", error)
-        return retry("instantiating.no_recipe", error, message=error)
+            return fail_lablet("instantiating.no_topology", error)
+        return retry("instantiating.no_topology", error, message=error)
     marker = lab_marker(lablet)
     reason = f"there is no lab {marker} yet"
     return then("instantiating.import", reason, ImportLab(topology.text, lablet.name, marker), message=None)
@@ -96,7 +99,7 @@ def _decide_present(lablet: Lablet, worker: Worker, observed: Observation, now: 
         )
     if lab.state == LAB_STOPPED:
         return wait(
-            "instantiating.stopped_by_somebody",
+            "instantiating.stopped_outside",
             STOPPED_BY_USER_MESSAGE,
             after=POLL_SECONDS,
             message=STOPPED_BY_USER_MESSAGE,

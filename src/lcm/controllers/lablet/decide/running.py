@@ -39,7 +39,7 @@ def decide(lablet: Lablet, worker: Worker, observed: Observation, _policy: Lable
     lab, pause = observed.lab, check_interval(lablet, now)
     if lab.visibility is Visibility.NOT_OBSERVED:
         message = f"the CML of worker {worker.name} cannot be queried: {lab.error}" if lab.error else None
-        return wait("running.no_look", lab.error or "it was checked recently", after=pause, message=message)
+        return wait("running.not_observed", lab.error or "it was checked recently", after=pause, message=message)
     if lab.visibility is Visibility.ABSENT:
         return release_lablet(lablet, "running.deleted", "its lab was deleted on CML", now, ActionKind.LOSS)
     if lab.state != LAB_STARTED and lab.nodes != 0:
@@ -57,9 +57,7 @@ def _decide_stopped(lablet: Lablet, worker: Worker, observed: Observation, pause
     lab = observed.lab
     if lab.state != LAB_STOPPED or not worker_restarted_since_lab(lablet, worker):
         # A user's action is not undone.
-        return wait(
-            "running.stopped_by_somebody", STOPPED_BY_USER_MESSAGE, after=pause, message=STOPPED_BY_USER_MESSAGE
-        )
+        return wait("running.stopped_outside", STOPPED_BY_USER_MESSAGE, after=pause, message=STOPPED_BY_USER_MESSAGE)
     assert lab.id is not None
     reason = f"worker {worker.name} was restarted, which stopped the lab"
     message = (

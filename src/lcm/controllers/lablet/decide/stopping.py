@@ -52,12 +52,15 @@ def _decide_step(lablet: Lablet, worker: Worker, observed: Observation, now: dat
     lab = observed.lab
     if lab.visibility is Visibility.NOT_OBSERVED:
         message = f"the CML of worker {worker.name} cannot be queried: {lab.error}"
-        return retry("stopping.no_look", lab.error, message=message)
+        return retry("stopping.not_observed", lab.error, message=message)
     if lab.visibility is Visibility.ABSENT:
         if lablet.lab_id is None and observed.import_may_complete:
             reason = "an import with a lost response may still complete, and its lab must not be left behind"
             return wait(
-                "stopping.landing", reason, after=POLL_SECONDS, message="waiting for an import with a lost response"
+                "stopping.import_pending",
+                reason,
+                after=POLL_SECONDS,
+                message="waiting for an import with a lost response",
             )
         becomes, why = find_ending(lablet, now) or (LabletStatus.TERMINATED, "termination was requested")
         return end("stopping.gone", why, ReleaseReservation(becomes, why))

@@ -149,7 +149,7 @@ def _adopt(instance: Instance) -> Decision:
 
 def _cannot_search(observed: Observation) -> Decision:
     error = observed.launched_instances.error if observed.launched_instances is not None else ""
-    return retry("pending.cannot_look", f"earlier launches cannot be searched in EC2 {error}".rstrip())
+    return retry("pending.not_observed", f"earlier launches cannot be searched in EC2 {error}".rstrip())
 
 
 def launched_fields(instance: Instance, account_id: str | None) -> dict[str, object]:

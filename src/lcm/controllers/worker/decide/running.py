@@ -104,7 +104,7 @@ def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -
     if observed.cml.ready:
         return success("running.steady", "the worker runs and CML responds", conditions=(*conditions, NOT_STUCK))
     if not conditions:
-        return wait("running.not_asked", "CML has not been queried yet", after=CML_POLL_SECONDS)
+        return wait("running.not_queried", "CML has not been queried yet", after=CML_POLL_SECONDS)
     (condition,) = conditions
     why = condition.message
     waited = _not_ready_for(worker, now)

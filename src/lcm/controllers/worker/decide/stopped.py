@@ -105,6 +105,6 @@ def _without_instance(worker: Worker) -> Decision:
         return success("stopped.rest", "the worker has no instance and needs none")
     if worker.template_name is None:
         message = "the worker has no instance and no template to launch one from; terminate it"
-        return wait("stopped.no_way", message, conditions=(stuck("NoInstance", message),))
+        return wait("stopped.not_startable", message, conditions=(stuck("NoInstance", message),))
     reason = "the worker has no instance and should run"
     return wait("stopped.launch", reason, WriteStatus(WorkerStatus.PENDING, reason, ActionKind.INTENT), after=0.0)

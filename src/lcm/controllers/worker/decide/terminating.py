@@ -88,14 +88,14 @@ def _deregister_first(worker: Worker, observed: Observation, policy: Policy, now
             else "deregistered before termination"
         )
         write = WriteLicenseStatus(LicenseStatus.DEREGISTERED, message, clear_pending=True, leaked=leaked)
-        return wait("terminating.licence_released", message, write, after=0.0)
+        return wait("terminating.license_released", message, write, after=0.0)
     left = policy.license_release_timeout - seconds_in_status(worker, now)
     if left <= 0:
         return None
     if task is LicenseTaskState.RUNNING:
-        return wait("terminating.licence_releasing", "the license is being deregistered", after=min(left, POLL_SECONDS))
+        return wait("terminating.license_releasing", "the license is being deregistered", after=min(left, POLL_SECONDS))
     return wait(
-        "terminating.licence_release",
+        "terminating.license_release",
         "the license is deregistered first",
         DeregisterLicense(),
         after=min(left, POLL_SECONDS),

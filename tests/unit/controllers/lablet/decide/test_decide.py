@@ -129,12 +129,12 @@ CASES = [
     # SCHEDULED
     Case("scheduled.begin", a_lablet("SCHEDULED"), an_observation(), ["record INSTANTIATING"]),
     # INSTANTIATING
-    Case("instantiating.no_look", begun(), an_observation(unobserved("HTTP 502"))),
-    Case("instantiating.landing", begun(), an_observation(ABSENT, topology=TOPOLOGY, import_may_complete=True)),
-    Case("instantiating.no_recipe", begun(), an_observation(ABSENT, topology=ResolvedTopology(error="not read"))),
-    Case("instantiating.no_recipe", begun(), an_observation(ABSENT)),
+    Case("instantiating.not_observed", begun(), an_observation(unobserved("HTTP 502"))),
+    Case("instantiating.import_pending", begun(), an_observation(ABSENT, topology=TOPOLOGY, import_may_complete=True)),
+    Case("instantiating.no_topology", begun(), an_observation(ABSENT, topology=ResolvedTopology(error="not read"))),
+    Case("instantiating.no_topology", begun(), an_observation(ABSENT)),
     Case(
-        "instantiating.no_recipe",
+        "instantiating.no_topology",
         begun(),
         an_observation(ABSENT, topology=ResolvedTopology(error="there is none", is_permanent=True)),
         ["record STOPPING"],
@@ -149,7 +149,7 @@ CASES = [
         begun(**KNOWN),
         an_observation(a_lab("DEFINED_ON_CORE"), recent_operations=frozenset({"start"})),
     ),
-    Case("instantiating.stopped_by_somebody", begun(**KNOWN), an_observation(a_lab("STOPPED"))),
+    Case("instantiating.stopped_outside", begun(**KNOWN), an_observation(a_lab("STOPPED"))),
     Case(
         "instantiating.restarted",
         begun(**KNOWN),
@@ -181,15 +181,15 @@ CASES = [
         ["record STOPPING"],
     ),
     # RUNNING
-    Case("running.no_look", running(), an_observation()),
-    Case("running.no_look", running(), an_observation(unobserved("HTTP 502"))),
+    Case("running.not_observed", running(), an_observation()),
+    Case("running.not_observed", running(), an_observation(unobserved("HTTP 502"))),
     Case("running.up", running(endpoints=ENDPOINTS), an_observation(UP)),
     Case("running.up", running(), an_observation(a_lab("DEFINED_ON_CORE", nodes=0))),
     Case("running.addresses", running(), an_observation(UP), ["record RUNNING"]),
     Case("running.deleted", running(), an_observation(ABSENT), MOVE_ON),
     Case("running.deleted", running(**FAILS), an_observation(ABSENT), FAIL),
-    Case("running.stopped_by_somebody", running(), an_observation(a_lab("STOPPED"))),
-    Case("running.stopped_by_somebody", running(), an_observation(a_lab("DEFINED_ON_CORE"), RESTARTED_WORKER)),
+    Case("running.stopped_outside", running(), an_observation(a_lab("STOPPED"))),
+    Case("running.stopped_outside", running(), an_observation(a_lab("DEFINED_ON_CORE"), RESTARTED_WORKER)),
     Case("running.start_again", running(), an_observation(a_lab("STOPPED"), RESTARTED_WORKER), ["start the lab"]),
     Case(
         "running.starting",
@@ -198,9 +198,9 @@ CASES = [
     ),
     Case("running.restarted", running(), an_observation(UP, RESTARTED_WORKER), ["record RUNNING"]),
     # STOPPING
-    Case("stopping.no_look", stopping(), an_observation(unobserved("HTTP 502"))),
+    Case("stopping.not_observed", stopping(), an_observation(unobserved("HTTP 502"))),
     Case("stopping.found", stopping(lab_id=None), an_observation(a_lab()), ["record STOPPING"]),
-    Case("stopping.landing", stopping(lab_id=None), an_observation(ABSENT, import_may_complete=True)),
+    Case("stopping.import_pending", stopping(lab_id=None), an_observation(ABSENT, import_may_complete=True)),
     Case("stopping.gone", stopping(lab_id=None), an_observation(ABSENT), ENDED),
     Case("stopping.gone", stopping(), an_observation(ABSENT, import_may_complete=True), ENDED),
     Case("stopping.gone", stopping(ending=LabletStatus.EXPIRED), an_observation(ABSENT), EXPIRED),

@@ -4,7 +4,7 @@ Each entry has the statuses that are written, in order, joined by `>`, then `+` 
 nothing is written or done: `wait` (it is looked at again), `rest` (it is as it should be), `skip` (there is nothing to
 do for anybody, ever). `rest/wait`: nothing is done, and when it is looked at again is left open.
 
-Not in the grids, because other tests look at them: conditions, the licence and idleness. No deadline is near, nothing
+Not in the grids, because other tests look at them: conditions, the license and idleness. No deadline is near, nothing
 is held, a lost instance is not replaced, and a stop from outside is undone.
 """
 

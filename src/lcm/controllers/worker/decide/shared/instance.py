@@ -162,8 +162,8 @@ def instance_not_visible(observed: Observation) -> Decision:
             if instance.error
             else "the instance has not been observed yet"
         )
-        return wait("look.none", reason)
-    return wait("look.not_visible", "EC2 does not list the instance, which alone does not prove that it is gone")
+        return wait("observation.none", reason)
+    return wait("observation.not_visible", "EC2 does not list the instance, which alone does not prove that it is gone")
 
 
 def unexpected_state(worker: Worker, observed: Observation, policy: Policy) -> Decision | None:

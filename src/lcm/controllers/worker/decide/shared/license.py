@@ -37,7 +37,7 @@ def license_step(worker: Worker, observed: Observation) -> Decision | None:
         return _registered(worker, progress.reason)
     if progress.phase is LicensePhase.UNKNOWN:
         condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.UNKNOWN, "Unknown", progress.reason)
-        return Decision("licence.unknown", progress.reason, conditions=(condition,))
+        return Decision("license.unknown", progress.reason, conditions=(condition,))
     if not worker.has_license_token:
         return _unlicensed(worker, progress.phase, progress.reason)
     return _register(worker, observed, progress.phase, progress.reason)
@@ -48,7 +48,7 @@ def _registered(worker: Worker, reason: str) -> Decision:
     actions: tuple[Action, ...] = ()
     if worker.license_status is not LicenseStatus.REGISTERED or worker.pending_license_operation is not None:
         actions = (WriteLicenseStatus(LicenseStatus.REGISTERED, reason, clear_pending=True),)
-    return Decision("licence.registered", "CML is registered", actions, conditions=(condition,))
+    return Decision("license.registered", "CML is registered", actions, conditions=(condition,))
 
 
 def _unlicensed(worker: Worker, phase: LicensePhase, reason: str) -> Decision:
@@ -56,7 +56,7 @@ def _unlicensed(worker: Worker, phase: LicensePhase, reason: str) -> Decision:
     under_way = phase is LicensePhase.REGISTERING
     stale = worker.license_status in (LicenseStatus.REGISTERED, LicenseStatus.REGISTERING) and not under_way
     actions = (WriteLicenseStatus(LicenseStatus.UNREGISTERED, reason),) if stale else ()
-    return Decision("licence.none", "the worker has no license token", actions, conditions=(condition,))
+    return Decision("license.none", "the worker has no license token", actions, conditions=(condition,))
 
 
 def _register(worker: Worker, observed: Observation, phase: LicensePhase, reason: str) -> Decision:
@@ -65,7 +65,7 @@ def _register(worker: Worker, observed: Observation, phase: LicensePhase, reason
         recorded = worker.license_status is LicenseStatus.REGISTERING
         actions: tuple[Action, ...] = () if recorded else (WriteLicenseStatus(LicenseStatus.REGISTERING),)
         return Decision(
-            "licence.registering", "CML is registering", actions, conditions=(condition,), after=LICENSE_POLL_SECONDS
+            "license.registering", "CML is registering", actions, conditions=(condition,), after=LICENSE_POLL_SECONDS
         )
     # Registration was requested since the record became REGISTERING: CML now reports its outcome.
     requested = worker.license_status is LicenseStatus.REGISTERING and observed.license_requested_at is not None
@@ -73,18 +73,18 @@ def _register(worker: Worker, observed: Observation, phase: LicensePhase, reason
         reason = reason if phase is LicensePhase.FAILED else observed.license_error
         condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
         write = WriteLicenseStatus(LicenseStatus.FAILED, reason, clear_pending=True)
-        return Decision("licence.failed", f"CML could not register: {reason}", (write,), conditions=(condition,))
+        return Decision("license.failed", f"CML could not register: {reason}", (write,), conditions=(condition,))
     if worker.license_status is LicenseStatus.FAILED and worker.license_failed_generation == worker.generation:
         condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Failed", reason)
         why = "registration failed and is not retried until the token or the worker is changed"
-        return Decision("licence.given_up", why, conditions=(condition,))
+        return Decision("license.given_up", why, conditions=(condition,))
     condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering")
     recorded = worker.license_status is LicenseStatus.REGISTERING
     before: tuple[Action, ...] = (
         () if recorded else (WriteLicenseStatus(LicenseStatus.REGISTERING, kind=ActionKind.INTENT),)
     )
     return Decision(
-        "licence.register",
+        "license.register",
         _with_last_error("the worker has a license token and is not registered", observed),
         (*before, RegisterLicense()),
         conditions=(condition,),
@@ -107,16 +107,16 @@ def deregistration_result(worker: Worker, observed: Observation) -> WriteLicense
 
 def _deregister(worker: Worker, observed: Observation, phase: LicensePhase) -> Decision:
     if observed.license_task is LicenseTaskState.RUNNING:
-        return Decision("licence.releasing", "the license is being deregistered", after=LICENSE_POLL_SECONDS)
+        return Decision("license.releasing", "the license is being deregistered", after=LICENSE_POLL_SECONDS)
     write = deregistration_result(worker, observed)
     if write is None and phase is LicensePhase.UNREGISTERED:
         write = WriteLicenseStatus(LicenseStatus.DEREGISTERED, "deregistered", clear_pending=True)
     if write is not None:
         condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "GivenBack")
-        return Decision("licence.released", write.message, (write,), conditions=(condition,))
+        return Decision("license.released", write.message, (write,), conditions=(condition,))
     # A failed attempt is retried. Until it succeeds, the record stays REGISTERED, as CML is.
     why = _with_last_error("deregistration was requested", observed)
-    return Decision("licence.release", why, (DeregisterLicense(),), after=LICENSE_POLL_SECONDS)
+    return Decision("license.release", why, (DeregisterLicense(),), after=LICENSE_POLL_SECONDS)
 
 
 def _with_last_error(why: str, observed: Observation) -> str:
