@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lcm.core import clock
-from tests.simulation.world.loop import Node, SeededLoop, Stalled
+from tests.simulation.world.loop import Node, SeededLoop, StalledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -123,7 +123,7 @@ def test_a_deadlock_is_detected() -> None:
     async def scene(_: SeededLoop) -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(Stalled):
+    with pytest.raises(StalledError):
         play(1, scene)
 
 

@@ -33,7 +33,7 @@ _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstanc
 """The desired status that justifies a call."""
 
 
-class Violation(AssertionError):
+class InvariantViolationError(AssertionError):
     """An invariant was violated."""
 
 

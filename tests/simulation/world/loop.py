@@ -28,7 +28,7 @@ _STEP = struct.Struct("<dH").pack
 _NODE: ContextVar[Node | None] = ContextVar("simulated_node", default=None)
 
 
-class Stalled(Exception):
+class StalledError(Exception):
     """Nothing is ready and no timer is set: the simulation would wait forever."""
 
 
@@ -247,7 +247,7 @@ class SeededLoop(base_events.BaseEventLoop):
         while self._timers and self._timers[0][2]._cancelled:
             heapq.heappop(self._timers)
         if not self._timers:
-            raise Stalled
+            raise StalledError
         self.now = max(self.now, self._timers[0][0])
 
     def _move_due(self) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 START = datetime(2026, 1, 17, 10, 30, tzinfo=UTC)
 
 
-class Stalled(Exception):
+class StalledError(Exception):
     """Nothing is ready, no timer is set and no socket is open: the test would wait forever."""
 
 
@@ -32,7 +32,7 @@ class _NoWait(selectors.BaseSelector):
         if ready or timeout == 0:
             return ready
         if timeout is None:
-            raise Stalled
+            raise StalledError
         assert self.loop is not None
         self.loop.pass_time(timeout)
         return ready
