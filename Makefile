@@ -1,4 +1,4 @@
-# Every target sets up what it needs in .venv; later runs reuse it.
+# Each target installs what it needs into .venv; later runs reuse it.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-up: $(VENV)/.ready-run ## set up and run everything with built-in defaults
+up: $(VENV)/.ready-run ## set up and run the whole platform with default settings
 	$(BIN)/lcm up
 
 test: $(VENV)/.ready-dev browser ## set up and run all tests
@@ -30,10 +30,10 @@ check: $(VENV)/.ready-dev ## check style, types and import contracts
 
 SEEDS ?= 100
 FIRST ?= 1
-sim: $(VENV)/.ready-dev ## simulate faults with seeds: SEEDS=100 FIRST=1, or SEED=17 for one with its log (SHRINK=1 minimizes it)
+sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, or SEED=17 for one run with its log (SHRINK=1 minimizes it)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed "$(SEED)" $(if $(SHRINK),--shrink),--scenarios --seeds $(SEEDS) --first $(FIRST) --coverage)
 
-mutations: $(VENV)/.ready-dev ## run mutations: the simulation must find each
+mutations: $(VENV)/.ready-dev ## check that the simulation detects every deliberate bug
 	$(BIN)/python -m tests.simulation.mutations
 
 docs: $(VENV)/.ready-dev ## generate docs/settings.md and docs/api.md from the code

@@ -1,15 +1,29 @@
-"""In CI nothing is skipped and nothing is expected to fail: what a test needs must be there."""
+"""What holds for every test run: nothing is skipped, nothing is left running, and the last line says how it went."""
 
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.run import watchdog
+
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+_started = time.monotonic()
+
+
+def pytest_configure() -> None:
+    # A background job of a shell starts with SIGINT ignored, and so would every process that a test starts: a test that
+    # sends Ctrl-C to one would wait for ever. A handler is not inherited; children get the default again.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    watchdog.start()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -31,3 +45,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if seen[item.nodeid] > 1:
             item._id = type(item.id).parse(f"{item.nodeid}[{seen[item.nodeid]}]")
     assert len({item.nodeid for item in items}) == len(items)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Print the outcome as the last line of the run."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return
+    passed = len(reporter.stats.get("passed", ()))
+    failed = len(reporter.stats.get("failed", ())) + len(reporter.stats.get("error", ()))
+    reporter.write_line(f"{passed} passed, {failed} failed, {time.monotonic() - _started:.0f} seconds")

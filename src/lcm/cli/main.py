@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -143,6 +144,9 @@ def version() -> None:
 
 def main() -> None:
     """The entry point of the `lcm` script."""
+    # A background job of a shell starts with SIGINT ignored; Ctrl-C and `kill -INT` must end `lcm` all the same.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app(prog_name="lcm")
     except KeyboardInterrupt:

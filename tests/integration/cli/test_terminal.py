@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+
+import pytest
 
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.servers.processes import ROOT, wait_until
@@ -238,3 +241,27 @@ def test_a_narrow_terminal_shows_what_matters_most(plane: ControlPlaneProcess, t
     plain = terminal("workers", "list", "-q", "narrow", NO_COLOR="1")
     assert plain.end() == 0
     assert "\x1b[3" not in plain.raw
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_ends_on_a_signal_although_it_was_started_with_interrupts_ignored(
+    plane: ControlPlaneProcess, number: signal.Signals
+) -> None:
+    plane.lcm("workers", "create", f"waits-for-{number.name.lower()}", "--template", "small", "--stopped")
+    waiting = ["workers", "wait", f"waits-for-{number.name.lower()}", "--for", "TERMINATED", "--timeout", "600"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lcm", *waiting],
+            cwd=ROOT,
+            env=plane.environment(),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        assert process.stderr is not None
+        assert process.stderr.readline()  # it waits, and says so
+        process.send_signal(number)
+        assert process.wait(60) in (130, -signal.SIGTERM)

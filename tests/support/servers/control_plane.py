@@ -15,6 +15,7 @@ from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionTyp
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.requests import MetricsBatch, WorkerStatusUpdate
 from lcm.model.worker.status import WorkerStatus
+from tests.support.run import watchdog
 from tests.support.servers.etcd import free_ports
 from tests.support.servers.processes import ROOT, LcmProcess, wait_until
 
@@ -58,7 +59,7 @@ class ControlPlaneProcess:
 
     def environment(self, **more: str) -> dict[str, str]:
         """The environment of `lcm`, without that of the test run."""
-        kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", watchdog.VARIABLE) if name in os.environ}
         plain = {"HOME": str(self.home), "LCM_URL": self.url, "LCM_TOKEN": ADMIN, "PYTHONUTF8": "1"}
         return {**kept, **plain, **more}
 

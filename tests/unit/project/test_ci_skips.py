@@ -8,6 +8,8 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+ROOT = Path(__file__).parents[3]
+
 SKIPPING = """
 import pytest
 
@@ -25,7 +27,7 @@ def test_skips_count_as_failures_in_ci(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, ci: str, failed: int, skipped: int, xfailed: int
 ) -> None:
     monkeypatch.setenv("CI", ci)
-    pytester.makeconftest((Path(__file__).parents[2] / "conftest.py").read_text())
+    pytester.makeconftest(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.conftest import *\n")
     pytester.makepyfile(SKIPPING)
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(failed=failed, skipped=skipped, xfailed=xfailed)

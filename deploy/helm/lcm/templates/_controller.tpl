@@ -1,4 +1,4 @@
-{{- /* A controller: `component` is its command, `own` its part of the values, `aws` whether it is told of regions. */ -}}
+{{- /* A controller: `component` is its command, `own` its part of the values, `aws` whether it gets the regions. */ -}}
 {{- define "lcm.controller" -}}
 apiVersion: apps/v1
 kind: Deployment
@@ -34,7 +34,7 @@ spec:
       {{- end }}
       securityContext:
         {{- include "lcm.podSecurity" .top | nindent 8 }}
-      # It finishes passes under way, hands leadership over and ends within ten seconds.
+      # On SIGTERM it finishes passes in progress, hands over leadership and exits within ten seconds.
       terminationGracePeriodSeconds: 30
       containers:
         - name: {{ .component }}

@@ -1,0 +1,103 @@
+"""A test run never hangs, leaves nothing behind, and says how it went: pytest in pytest, with our own conftest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.run import watchdog
+from tests.support.servers.processes import ROOT, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CONFTEST = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.conftest import *  # noqa: F403\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """Start pytest on a file of tests, as a run of its own."""
+
+    def start(source: str, *arguments: str, sigint_ignored: bool = False) -> subprocess.Popen[str]:
+        (tmp_path / "conftest.py").write_text(CONFTEST)
+        (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout_method = thread\n")
+        (tmp_path / "test_it.py").write_text(source)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:asyncio",
+            *arguments,
+            str(tmp_path),
+        ]
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if sigint_ignored else None
+        try:
+            return subprocess.Popen(
+                command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGINT, before)
+
+    return start
+
+
+def test_the_last_line_says_how_it_went(run: Callable[..., subprocess.Popen[str]]) -> None:
+    output, _ = run("def test_good(): pass\ndef test_bad(): assert False\n").communicate(timeout=120)
+    last = output.strip().splitlines()[-1]
+    assert last.startswith("1 passed, 1 failed, ")
+    assert last.endswith(" seconds")
+
+
+def test_children_hear_an_interrupt_although_the_run_was_started_with_it_ignored(
+    run: Callable[..., subprocess.Popen[str]],
+) -> None:
+    source = """
+import signal, subprocess, sys
+def test_interrupt():
+    child = subprocess.Popen([sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"], stdout=-1)
+    assert child.stdout.readline() == b"up\\n"
+    child.send_signal(signal.SIGINT)
+    assert child.wait(30) == -signal.SIGINT
+"""
+    output, _ = run(source, sigint_ignored=True).communicate(timeout=120)
+    assert "1 passed, 0 failed" in output
+
+
+def test_a_stuck_worker_ends_the_run_and_is_named(run: Callable[..., subprocess.Popen[str]]) -> None:
+    source = "import time\ndef test_stuck(): time.sleep(1000)\ndef test_good(): pass\n"
+    stuck = run(source, "-n", "2", "--dist", "loadfile", "--timeout", "3", "--max-worker-restart", "0")
+    output, _ = stuck.communicate(timeout=240)
+    assert "test_it.py::test_stuck" in output
+    assert stuck.returncode == 1
+
+
+def test_nothing_is_left_of_a_killed_run(run: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+    source = f"""
+import os, subprocess, time
+def test_long():
+    subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    with open({str(tmp_path / "marker")!r}, "w") as file:
+        file.write(os.environ["{watchdog.VARIABLE}"])
+    time.sleep(1000)
+"""
+    running = run(source, "-n", "1")
+    marker = tmp_path / "marker"
+    wait_until(lambda: marker.exists() and marker.read_text() != "", "the test runs")
+    assert len(watchdog.marked(marker.read_text())) >= 2
+    running.kill()
+    running.communicate()
+    started = time.monotonic()
+    wait_until(lambda: watchdog.marked(marker.read_text()) == [], "everything of the run has ended")
+    assert time.monotonic() - started < 60
