@@ -234,7 +234,7 @@ def scrape(started: Controller, count: int) -> None:
 async def without_cml(plane: Served, count: int) -> None:
     """Everything but CML, which is simulated inside the controller without a network."""
     async with controller(plane, count) as started:
-        report(_name(count, "start-up sweep"), await started.order("settle"), "s")
+        report(_name(count, "startup sweep"), await started.order("settle"), "s")
         await resyncs(started, count)
         await at_rest(plane, started, count)
         await people(plane, started, count)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from lcm.control_plane.records.unit_of_work import UnitOfWork
-    from lcm.control_plane.secrets.box import SecretBox
+    from lcm.control_plane.secrets.encryption import SecretBox
     from lcm.control_plane.store.port import Store
 
 

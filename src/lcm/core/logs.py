@@ -205,9 +205,9 @@ class FailureLog:
         if error is None:
             if before is not None:
                 del self._failing[what]
-                log.info("works again", what=what)
+                log.info("task works again", what=what)
             return
         # The text may differ each time, for example by a request id, so failures are compared by type.
         kind = self._failing[what] = type(error).__name__
         if kind != before:
-            log.warning("failed; retrying", what=what, kind=kind, error=str(error))
+            log.warning("task failed; retrying", what=what, kind=kind, error=str(error))

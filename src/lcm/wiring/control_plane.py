@@ -33,7 +33,7 @@ from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.records.idempotency import delete_expired_responses
 from lcm.control_plane.records.kinds import ALL_KINDS, backfill_fields
 from lcm.control_plane.records.unit_of_work import UnitOfWork
-from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import ensure_key_file, load_keys
 from lcm.control_plane.services import Services
 from lcm.control_plane.store.port import StoreError

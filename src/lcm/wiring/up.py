@@ -229,9 +229,9 @@ def _make_controllers(
     shared_cml = CmlConnection(cml.system, _close_nothing, cml.session)
     lablet = make_lablet_controller(runtime, settings, client(), shared_cml)
     servers = {
-        "worker control": http_server(worker.app, settings.worker_controller_port, "WORKER_CONTROLLER_PORT"),
-        "scheduler": http_server(scheduler.app, settings.resource_scheduler_port, "RESOURCE_SCHEDULER_PORT"),
-        "lablet control": http_server(lablet.app, settings.lablet_controller_port, "LABLET_CONTROLLER_PORT"),
+        "worker controller": http_server(worker.app, settings.worker_controller_port, "WORKER_CONTROLLER_PORT"),
+        "resource scheduler": http_server(scheduler.app, settings.resource_scheduler_port, "RESOURCE_SCHEDULER_PORT"),
+        "lablet controller": http_server(lablet.app, settings.lablet_controller_port, "LABLET_CONTROLLER_PORT"),
     }
     return _Controllers(worker, [*worker.services, *scheduler.services, *lablet.services], servers)
 

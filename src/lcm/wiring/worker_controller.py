@@ -119,11 +119,11 @@ def connect_aws(settings: WorkerControllerComponentSettings, registry: Collector
         own = {name: _with_endpoint(region, endpoint) for name, region in config.regions.items()}
         config = AwsConfig(own, config.tuning)
     provider = AwsProvider(config, registry)
-    sites = {name: launch_site(region) for name, region in config.regions.items()}
+    sites = {name: region_launch_settings(region) for name, region in config.regions.items()}
     return CloudConnection(provider, provider, sites, provider.close, provider.permissions)
 
 
-def launch_site(region: RegionConfig) -> RegionLaunchSettings:
+def region_launch_settings(region: RegionConfig) -> RegionLaunchSettings:
     """The launch parameters from the configuration of a region."""
     return RegionLaunchSettings(
         region=region.region,

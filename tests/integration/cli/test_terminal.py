@@ -73,7 +73,7 @@ def test_a_day_of_a_worker(plane: ControlPlaneProcess, controller: FakeWorkerCon
     assert started.end() == 0
 
     plan = terminal("plan")
-    plan.expect("1 worker is not at rest.")
+    plan.expect("Planned changes: ")
     plan.expect("day")
     assert plan.end() == 0
 

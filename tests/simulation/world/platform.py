@@ -24,7 +24,7 @@ from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.records.unit_of_work import UnitOfWork
-from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.services import Services
 from lcm.control_plane.store.memory.store import MemoryStore

@@ -13,7 +13,7 @@ from lcm.control_plane.lablets.definitions import add_definition
 from lcm.control_plane.lablets.service import LabletService
 from lcm.control_plane.records.kinds import ALL_KINDS, LABLETS, WORKERS
 from lcm.control_plane.records.unit_of_work import Leader, UnitOfWork
-from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryStore
 from lcm.control_plane.workers.controller_writes import WorkerControllerWrites

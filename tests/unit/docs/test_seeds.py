@@ -152,4 +152,4 @@ def test_the_parser_finds_what_does_not_exist() -> None:
     assert not exists("t.py::test_x")
     assert not exists("tests/unit/docs/test_seeds.py::test_not_there")
     assert exists("tests/unit/docs/test_seeds.py::test_every_test_exists")
-    assert exists("tests/unit/control_plane/secrets/test_box.py::TestBox::test_there_and_back")
+    assert exists("tests/unit/control_plane/secrets/test_encryption.py::TestBox::test_there_and_back")

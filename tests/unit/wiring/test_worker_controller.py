@@ -36,8 +36,8 @@ from lcm.wiring.worker_controller import (
     WorkerControllerProcessSettings,
     connect_aws,
     controller_config,
-    launch_site,
     make_worker_controller,
+    region_launch_settings,
 )
 from tests.support.virtual.control_plane import serving_plane
 from tests.support.virtual.fake_cml import FakeCml
@@ -131,7 +131,7 @@ async def test_regions_become_places_to_launch_in() -> None:
     assert tuple(cloud.provider.regions) == ("eu-west-1", "us-east-1")
     config = RegionConfig(region="eu-west-1", **regions["eu-west-1"])  # type: ignore[arg-type]
     site = cloud.sites["eu-west-1"]
-    assert site == launch_site(config)
+    assert site == region_launch_settings(config)
     assert (site.subnet_ids, site.key_name, site.instance_profile) == (("subnet-1", "subnet-2"), "ops", "cml")
     assert (site.security_group_ids, site.default_tags) == (("sg-1",), {"team": "labs"})
     await cloud.close()

@@ -147,7 +147,7 @@ def _show_activity(session: Session, activity: ActivitySummary) -> None:
     details = [
         ("period", f"{period}, {format_duration(activity.until - activity.since)}{cut}"),
         ("saved", f"${activity.saved_usd:.2f}: {by_policy} by policies, {by_people} by people"),
-        ("stopped", f"{activity.stopped_throughout} workers for the whole period"),
+        ("stopped", f"{activity.stopped_throughout} workers were stopped for the whole period"),
     ]
     printer.details(details, indent=0)
     printer.line()
@@ -168,7 +168,7 @@ def _activity_columns(title: str) -> list[Column[ActivityCount]]:
     return [
         Column("COUNT", lambda done: str(done.count), align_right=True),
         Column(title, lambda done: action_label(done.what)),
-        Column("TO", _subject_names, priority=1, min_width=24),
+        Column("SUBJECTS", _subject_names, priority=1, min_width=24),
     ]
 
 

@@ -11,7 +11,7 @@ from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lcm.model.fleet.state import PlannedWorker
 
@@ -24,7 +24,7 @@ _INSTANCE_ID = re.compile(r"(\binstance )?\bi-[0-9a-z]+\b")
 
 @command(app, watchable=True)
 async def plan(session: Session) -> None:
-    """Show planned actions and reasons for each worker that is in progress, grouped by action."""
+    """Show planned actions and reasons for each worker that is changing, grouped by action."""
     from lcm.cli.live.watch_loop import show_or_watch
     from lcm.cli.output.printer import to_json_data
 
@@ -36,7 +36,7 @@ async def plan(session: Session) -> None:
         if not items:
             session.printer.line("No changes planned: every worker is in its desired state.")
         for number, (heading, group) in enumerate(group_by_action(items)):
-            session.printer.line("" if number else f"{_count_phrase(len(items))} not at rest.\n")
+            session.printer.line("" if number else f"{_summary(items)}\n")
             session.printer.line(f"{heading} ({len(group)})", style="bold")
             session.printer.table(_columns(), group)
 
@@ -61,8 +61,13 @@ def group_heading(item: PlannedWorker) -> str:
     return words[0].upper() + words[1:]
 
 
-def _count_phrase(count: int) -> str:
-    return "1 worker is" if count == 1 else f"{count} workers are"
+def _summary(items: Sequence[PlannedWorker]) -> str:
+    changing = sum(1 for item in items if item.decision is not None and item.decision.actions)
+    evaluated = sum(1 for item in items if item.decision is not None)
+    parts = [f"Planned changes: {changing} {'worker' if changing == 1 else 'workers'}"]
+    parts += [f"no action required: {evaluated - changing}"] if evaluated > changing else []
+    parts += [f"not evaluated yet: {len(items) - evaluated}"] if len(items) > evaluated else []
+    return "; ".join(parts) + "."
 
 
 def _columns() -> list[Column[PlannedWorker]]:

@@ -100,7 +100,7 @@ async def stop_worker(session: Session, name: WorkerArgument, reason: ReasonOpti
 
 
 async def drain_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:
-    """Drain a worker: accept no new lablets, wait for the present ones, then stop."""
+    """Drain a worker: accept no new lablets, wait for the existing ones to end, then stop."""
     await _find_and_send(session, name, "drain", reason)
 
 

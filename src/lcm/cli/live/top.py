@@ -40,7 +40,7 @@ class WorkerLoad:
 async def top(
     session: Session,
     sort: Annotated[str, typer.Option(metavar="cpu|memory|disk|nodes|name", help="Sort key.")] = "cpu",
-    once: Annotated[bool, typer.Option("--once", help="Show once, also on a terminal.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and exit, even on a terminal.")] = False,
     interval: Annotated[str, typer.Option(metavar="SPAN", help="Refresh interval.")] = "5s",
 ) -> None:
     """Show CPU, memory, disk, labs and nodes of each running worker. Refreshes on a terminal until Ctrl-C."""

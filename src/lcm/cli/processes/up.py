@@ -114,13 +114,13 @@ def print_up_banner(info: UpInfo) -> None:
     fleet = "demo fleet" if info.demo else "no demo"
     sys.stdout.write(
         f"LCM {info.version} is up\n"
-        f"  dashboard       {info.sign_in}\n"
-        f"                  (sign-in link, valid once within ten minutes; for another: {lcm} dashboard)\n"
-        f"  API             {info.url}/api/workers   (document: {info.url}/openapi.json)\n"
-        + "".join(f"  {name:<14}  {url}/health\n" for name, url in info.controllers.items())
-        + f"  cloud           {info.cloud}: {', '.join(info.regions)} ({fleet})\n"
-        f"  data            {info.data_dir}\n"
-        f"  admin token     {info.token_source}\n"
+        f"  dashboard           {info.sign_in}\n"
+        f"                      (sign-in link, valid once within ten minutes; for another: {lcm} dashboard)\n"
+        f"  API                 {info.url}/api/workers   (reference: {info.url}/docs)\n"
+        + "".join(f"  {name:<18}  {url}/health\n" for name, url in info.controllers.items())
+        + f"  cloud               {info.cloud}: {', '.join(info.regions)} ({fleet})\n"
+        f"  data                {info.data_dir}\n"
+        f"  admin token         {info.token_source}\n"
         "Try, in another terminal:\n"
         f"  {lcm} workers list\n"
         f"  {lcm} workers explain alpha\n"

@@ -44,7 +44,7 @@ OutputOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show the request and its expected effect; change nothing.")
 ]
-WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again on every change, until Ctrl-C.")]
+WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Refresh on every change, until Ctrl-C.")]
 
 WorkerArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Name or id of a worker, or a unique prefix of either.")

@@ -120,7 +120,7 @@ class InternalApi(Resource):
         return self._pages("internal.templates", path, Page[WorkerTemplate], {}, page_size)
 
     async def leaders(self) -> tuple[LeadershipTerm, ...]:
-        """The newest term of each controller, and whether its start-up sweep is done."""
+        """The newest term of each controller, and whether its startup sweep is done."""
         return (await self._read("leaders", Page[LeadershipTerm], "leadership")).items
 
     async def settings(self) -> FleetSettings:
@@ -140,7 +140,7 @@ class InternalApi(Resource):
         return await self._read("cml-credentials", CmlCredentials, "workers", worker_id, "cml-credentials")
 
     async def announce_leadership(self, leader: Leader, *, startup_sweep_done: bool = False) -> LeadershipTerm:
-        """Announce a new term, or the end of its start-up sweep."""
+        """Announce a new term, or the end of its startup sweep."""
         body = LeadershipAnnouncement(term=leader.term, startup_sweep_done=startup_sweep_done)
         return await self._write("leadership", leader, body, LeadershipTerm, "leadership")
 

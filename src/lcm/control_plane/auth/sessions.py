@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
 from lcm.control_plane.records.kinds import find_all
-from lcm.control_plane.secrets.box import Secret
+from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Delete, Kind, Put, RevisionConflictError, Where
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role

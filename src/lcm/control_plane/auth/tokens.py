@@ -22,7 +22,7 @@ import structlog
 
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, UnauthenticatedError
-from lcm.control_plane.secrets.box import Secret
+from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Sort
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role, TokenInfo

@@ -213,7 +213,7 @@ async def fleet_state(request: Request, caller: Controller) -> FleetState:
 
 @router.post("/fleet/breaker", responses=WRITE_ERRORS)
 async def report_breaker(request: Request, leader: LeaderDep, body: BreakerReport) -> FleetState:
-    """Open the breaker of a region because too many workers would be marked lost, or close it."""
+    """Open the breaker of a region because too many workers would be marked as lost, or close it."""
     return await get_services(request).fleet.report_breaker(leader, body)
 
 

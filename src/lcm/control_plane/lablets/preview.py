@@ -101,9 +101,7 @@ class _PlacementPreview:
             definition=self._definition.id,
             requirements=self._requirements,
             outcome=PreviewOutcome.PLACE if best else PreviewOutcome.WAIT,
-            reason=f"it would be placed on {best[1].name}, by a score of {best[0]:.3f}"
-            if best
-            else "no matching worker",
+            reason=f"it would be placed on {best[1].name} (score {best[0]:.3f})" if best else "no matching worker",
             candidates=tuple(candidates[:MAX_REJECTIONS]),
             candidates_in_all=len(candidates),
             rejections=tuple(rejections[:MAX_REJECTIONS]),

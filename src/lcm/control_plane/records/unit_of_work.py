@@ -75,7 +75,7 @@ class Transaction:
         self._read[worker_id] = (worker, stored.revision)
         return worker
 
-    def act_as_policy(self, name: str) -> None:
+    def attribute_to_policy(self, name: str) -> None:
         """Record what follows as done by a policy, not by the caller who made the request."""
         self.actor = Actor(kind=ActorKind.POLICY, name=name)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKER_SECRETS
-from lcm.control_plane.secrets.box import DecryptionError, Secret, SecretBox, SecretLocation
+from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretBox, SecretLocation
 from lcm.control_plane.store.port import Put
 from lcm.model.access import SecretRotationResult
 from lcm.model.problems import ProblemCode

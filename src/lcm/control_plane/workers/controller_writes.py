@@ -157,7 +157,7 @@ class WorkerControllerWrites:
             if existing is not None:
                 return Worker.model_validate_json(existing.body), False
             worker = _imported_worker(request, worker_id, region, tx)
-            return tx.save_worker(worker, "imported", f"instance {request.instance_id} was found"), True
+            return tx.save_worker(worker, "imported", f"discovery found instance {request.instance_id}"), True
 
         try:
             return await self._run_fenced(leader, attempt)

@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lcm.control_plane.errors import ProblemError
-from lcm.control_plane.workers.scaling import count_running_workers, pause_idle_worker
+from lcm.control_plane.workers.lifecycle import pause_fields, updated_record
+from lcm.control_plane.workers.scaling import check_min_workers, check_not_held, count_running_workers
 from lcm.model.worker.idle import IdleDetectionResult, assess_idle, latest_activity
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
     from lcm.model.worker.requests import IdleDetectionRequest
 
+AUTO_PAUSE, IDLE_TIMEOUT = "auto-pause", "idle_timeout"
 NO_TELEMETRY = "no telemetry; a worker without telemetry is not considered idle"
 
 
@@ -59,6 +61,15 @@ async def detect_idle(
         _save_activity(tx, updated)
         return result.model_copy(update={"error": problem.detail, "eligible_for_pause": False})
     return result.model_copy(update={"auto_pause_triggered": True})
+
+
+async def pause_idle_worker(tx: Transaction, worker: Worker, settings: FleetSettings) -> Worker:
+    """Auto-pause: set the desired status to STOPPED because the worker is idle."""
+    await check_not_held(tx, worker)
+    await check_min_workers(tx, settings.scaling)
+    fields = pause_fields(worker, tx.now, IDLE_TIMEOUT, by_policy=True)
+    tx.attribute_to_policy(AUTO_PAUSE)
+    return tx.save_worker(updated_record(worker, tx.now, bump_generation=True, **fields), "auto_paused", IDLE_TIMEOUT)
 
 
 def _with_activity(worker: Worker, latest: datetime | None) -> Worker:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.store.port import Where
-from lcm.control_plane.workers.lifecycle import drain, pause_fields, resume_fields, updated_record
+from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record
 from lcm.model.formatting import count_with_verb
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from lcm.model.worker.requests import ScaleUpRequest
     from lcm.model.worker.template import WorkerTemplate
 
-IDLE_TIMEOUT = "idle_timeout"
-AUTO_PAUSE, SCALE_DOWN, SCALE_UP = "auto-pause", "scale-down", "scale-up"
+SCALE_DOWN, SCALE_UP = "scale-down", "scale-up"
 _INCOMING_STATUSES = (*LAUNCHING_STATUSES, WorkerStatus.STOPPED)
 
 
@@ -57,15 +56,6 @@ async def check_not_held(tx: Transaction, worker: Worker | None = None) -> None:
             raise ProblemError(ProblemCode.HELD, f"{what} is on hold by {hold.by}: {hold.reason}")
 
 
-async def pause_idle_worker(tx: Transaction, worker: Worker, settings: FleetSettings) -> Worker:
-    """Auto-pause: set the desired status to STOPPED because the worker is idle."""
-    await check_not_held(tx, worker)
-    await check_min_workers(tx, settings.scaling)
-    fields = pause_fields(worker, tx.now, IDLE_TIMEOUT, by_policy=True)
-    tx.act_as_policy(AUTO_PAUSE)
-    return tx.save_worker(updated_record(worker, tx.now, bump_generation=True, **fields), "auto_paused", IDLE_TIMEOUT)
-
-
 async def scale_down(tx: Transaction, worker_id: str, settings: FleetSettings, reason: str) -> Worker:
     """Drain a worker on behalf of scale-down: it is running, above the minimum, and the cooldown has passed."""
     worker = await tx.worker(worker_id)
@@ -90,7 +80,7 @@ async def scale_down(tx: Transaction, worker_id: str, settings: FleetSettings, r
         raise ProblemError(ProblemCode.COOLDOWN, detail, current={"until": until.isoformat()})
     drained = drain(worker, tx.now, reason, by_policy=True)
     tx.save_fleet(fleet.model_copy(update={"last_scale_down_at": tx.now}))
-    tx.act_as_policy(SCALE_DOWN)
+    tx.attribute_to_policy(SCALE_DOWN)
     return tx.save_worker(drained, "scale_down_initiated", reason)
 
 
@@ -112,7 +102,7 @@ async def scale_up(tx: Transaction, plan: ScaleUpPlan, settings: FleetSettings) 
     existing = await _existing_worker(tx, request, template, region)
     if existing is not None:
         return existing
-    tx.act_as_policy(SCALE_UP)
+    tx.attribute_to_policy(SCALE_UP)
     resumed = await _find_paused_by_policy(tx, template, region)
     if resumed is not None:
         fields = {**resume_fields(resumed, by_policy=True), "requested_for": request.requested_for}

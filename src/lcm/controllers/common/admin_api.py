@@ -177,7 +177,7 @@ def _trigger_body_schema(noun: str) -> dict[str, Any]:
 
 
 async def _read_resource_id(request: Request, field: str) -> str | None:
-    """Read the body by hand, after authentication: no other body is read at all, and none that is long."""
+    """Read the body after authentication, up to a size limit. Bodies of unauthenticated requests are not read."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -46,7 +46,7 @@ class Controller(WatchTriggeredHostedService[T]):
         await self.internal.announce_leadership(Leader(self.name, term))
 
     async def on_startup_sweep_done(self) -> None:
-        """Report to the control plane that the start-up sweep is done."""
+        """Report to the control plane that the startup sweep is done."""
         await self.internal.announce_leadership(self._leader(), startup_sweep_done=True)
 
     def _leader(self) -> Leader:

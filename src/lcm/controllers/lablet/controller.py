@@ -185,7 +185,7 @@ class LabletReconciler(Controller["Lablet"]):
             self.records.pop(lablet.id, None)
 
     def by_status(self) -> Mapping[LabletStatus, int]:
-        """The number of lablets in each status that has a worker."""
+        """The number of lablets that have a worker, by status."""
         return Counter(
             dict.fromkeys(sorted(ASSIGNED_LABLET_STATUSES), 0) | Counter(r.status for r in self.records.values())
         )

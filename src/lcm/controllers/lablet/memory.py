@@ -57,7 +57,7 @@ class LabletMemory:
         self.last_error = ""
 
     def update_unready_since(self, worker: Worker | None, now: datetime) -> datetime | None:
-        """Since when the worker is not ready. A worker that goes from one problem to the next stays not ready."""
+        """Update since when the worker has not been ready. Another problem does not restart it."""
         if worker is None or worker.ready:
             self.unready_since = None
         elif self.unready_since is None:

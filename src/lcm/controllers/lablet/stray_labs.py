@@ -110,11 +110,11 @@ class StrayLabSweeper:
         while True:
             await asyncio.sleep(SWEEP_POLL_SECONDS)
             try:
-                await self.round()
+                await self._sweep_due_workers()
             except ClientError as error:
                 log.info("cannot compare labs with lablets", error=str(error))
 
-    async def round(self) -> None:
+    async def _sweep_due_workers(self) -> None:
         """Sweep each worker that is due, a few at a time."""
         ready = {worker.id: worker for worker in await self._workers() if is_reachable(worker)}
         for gone in self._states.keys() - ready.keys():

@@ -91,7 +91,7 @@ class SchedulerHostedService(Controller[str]):
         return [PENDING_LABLETS]
 
     async def fetch_single_resource(self, resource_id: str) -> str | None:
-        """A cycle reads the pending lablets by itself."""
+        """Nothing to fetch: each cycle reads the pending lablets."""
         return resource_id
 
     def get_resource_id(self, resource: str) -> str:

@@ -185,7 +185,7 @@ class _Planner:
     # Order
 
     def in_order(self, due: Sequence[Lablet]) -> list[Lablet]:
-        """The largest first, which packs well; but before all, those whose scale-up worker is ready."""
+        """First lablets whose requested worker is ready, then the others by size, largest first, which packs well."""
 
         def key(lablet: Lablet) -> tuple[bool, float, datetime, str]:
             own_worker = self._candidates.workers.get(_scale_up_worker_id(lablet) or "")

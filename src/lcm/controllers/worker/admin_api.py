@@ -42,7 +42,7 @@ def make_worker_admin_app(
 
 
 def controller_stats(reconciler: WorkerReconciler) -> dict[str, Any]:
-    """The twelve counters, and the state of leadership, queue, regions, discovery and metrics."""
+    """The counters, and the state of leadership, queue, regions, discovery and metrics."""
     return {
         **reconciler.stats(),
         **leadership_and_queue_stats(reconciler),

@@ -204,7 +204,7 @@ class WorkerReconciler(Controller["Worker"]):
         drift = decision.drift or ("stopped" if worker.drifted else "")
         if drift and not memory.drift:
             self._worker_metrics.drifted(worker.id, drift)
-            log.warning("drift", worker=worker.id, name=worker.name, drift=drift, rule=decision.rule)
+            log.warning("drift detected", worker=worker.id, name=worker.name, drift=drift, rule=decision.rule)
         memory.drift = drift
 
     # Leading
@@ -281,7 +281,7 @@ class WorkerReconciler(Controller["Worker"]):
             self._enqueue(worker_id, worker.generation, priority)
 
     def _cml_changed(self, worker_id: str) -> None:
-        """A worker's CML has changed. To a new leader all of them change at once: requests of users go first."""
+        """Queue a worker whose CML changed, at low priority: a new leader sees all of them change at once."""
         if self.is_leader:
             self._wake_known(worker_id, Priority.LOW)
 
@@ -305,7 +305,7 @@ class WorkerReconciler(Controller["Worker"]):
         return {**super().health(), "workers_managed": managed, "workers_with_drift": drifting}
 
     def stats(self) -> dict[str, int]:
-        """The twelve counters."""
+        """The counters."""
         counters = self.counters.as_dict()
         counters["metrics_collected_count"] = self.metrics.collected
         if self.discovery is not None:

@@ -75,7 +75,7 @@ class WatchConfig:
 
 
 class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
-    """While it leads, it watches a prefix, reconciles every resource once (start-up sweep), and then polls."""
+    """While it leads, it watches a prefix, reconciles every resource once (startup sweep), and then polls."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         return generation if isinstance(generation, int) else None
 
     def start_leader_loops(self) -> None:
-        """Start the controller's own loops with `_spawn_loop`: after the watch, before the start-up sweep."""
+        """Start the controller's own loops with `_spawn_loop`: after the watch, before the startup sweep."""
 
     async def on_startup_sweep_done(self) -> None:
         """Called once every resource was verified in this term."""
@@ -127,7 +127,7 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
         """Whether the watch is connected; if not, polling finds changes."""
         return self._follower is not None and self._follower.connected
 
-    # The order when leadership is won: watch, own loops, start-up sweep, then polling
+    # The order when leadership is won: watch, own loops, startup sweep, then polling
 
     def _start_loops(self) -> None:
         self._sweep_remaining = None
@@ -177,7 +177,7 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
     def _changed(self, resource_id: str, generation: int | None) -> None:
         self._enqueue(resource_id, generation, Priority.HIGH)
 
-    # The start-up sweep
+    # The startup sweep
 
     async def _startup_reconcile_sweep(self) -> None:
         """Wait until each resource of the term's first list had a pass that did not fail."""
@@ -187,10 +187,10 @@ class WatchTriggeredHostedService(LeaderElectedHostedService[T]):
                 await self._sweep_passed.wait()
         except TimeoutError:
             left = sorted(self._sweep_remaining or ())
-            log.warning("start-up sweep timed out", controller=self.name, unverified=len(left), examples=left[:5])
+            log.warning("startup sweep timed out", controller=self.name, unverified=len(left), examples=left[:5])
         self._startup_sweep_active = False
         await self.on_startup_sweep_done()
-        log.info("start-up sweep done", controller=self.name, term=self.term)
+        log.info("startup sweep done", controller=self.name, term=self.term)
 
     def _process_listing(self, resources: Sequence[T]) -> None:
         super()._process_listing(resources)

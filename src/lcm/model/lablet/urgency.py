@@ -25,7 +25,7 @@ _NEVER, _ALWAYS = "0", "9999"  # sort before and after every timestamp
 
 
 class LabletUrgency(IntEnum):
-    """The smaller, the more urgent. The numbers are stored: changing one requires a backfill of the stored fields."""
+    """A lower number is more urgent. The numbers are stored: changing one requires a backfill of the stored fields."""
 
     FAILED = 0
     STUCK = 1

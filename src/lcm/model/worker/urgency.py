@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class WorkerUrgency(IntEnum):
-    """The smaller, the more urgent. The numbers are stored: changing one requires a backfill of the stored fields."""
+    """A lower number is more urgent. The numbers are stored: changing one requires a backfill of the stored fields."""
 
     FAILED = 0
     STUCK = 1

@@ -188,7 +188,7 @@ def test_a_second_one_stands_by_and_takes_over(platform: Platform, aws: AwsBed) 
     assert (refused.status_code, refused.json()["current"]) == (409, {"leader": "one"})
     assert stop(first) < STOP_SECONDS
     wait_until(lambda: second.is_leader, "two leads", patience=10)
-    wait_until(lambda: bool(second.logged("start-up sweep done")), "two has verified all")
+    wait_until(lambda: bool(second.logged("startup sweep done")), "two has verified all")
     stopped = platform.ask("POST", f"/api/workers/{worker_id}/stop")
     assert stopped.status_code < 300, stopped.text
     assert platform.until_status(worker_id, "STOPPED")["instance_id"] == instance_id

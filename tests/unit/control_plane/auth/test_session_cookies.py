@@ -9,7 +9,7 @@ import pytest
 
 from lcm.control_plane.auth.roles import Caller
 from lcm.control_plane.auth.sessions import BrowserSession, cookie_name, expired_cookie, session_cookie, session_id_from
-from lcm.control_plane.secrets.box import Secret
+from lcm.control_plane.secrets.encryption import Secret
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
 

@@ -15,7 +15,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.fleet import activity_summary as looking_back
 from lcm.control_plane.fleet.activity_summary import ActivitySummaryService
 from lcm.control_plane.records.kinds import ALL_KINDS
-from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.workers import lifecycle
 from lcm.control_plane.workers.lifecycle import on_enter, pause_fields, updated_record

@@ -9,7 +9,7 @@ from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.fleet.service import FleetService
 from lcm.control_plane.records.kinds import ALL_KINDS, WORKERS
 from lcm.control_plane.records.unit_of_work import UnitOfWork
-from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryStore
 from tests.support.records.workers import a_worker

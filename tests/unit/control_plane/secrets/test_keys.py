@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.control_plane.secrets.box import Secret, SecretBox, SecretLocation
+from lcm.control_plane.secrets.encryption import Secret, SecretBox, SecretLocation
 from lcm.control_plane.secrets.keys import (
     SecretKeyError,
     ensure_key_file,

@@ -10,7 +10,7 @@ import pytest
 from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.records.kinds import ALL_KINDS, AUDIT, WORKER_SECRETS
 from lcm.control_plane.records.unit_of_work import UnitOfWork
-from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.secrets.worker_secrets import (
     CML_PASSWORD,

@@ -12,7 +12,7 @@ from lcm.control_plane.context import ControlPlaneContext
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import ALL_KINDS
 from lcm.control_plane.records.unit_of_work import Leader, UnitOfWork
-from lcm.control_plane.secrets.box import SecretBox
+from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
 from lcm.control_plane.workers.controller_writes import WorkerControllerWrites

@@ -9,11 +9,11 @@ import pytest
 
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import AUDIT
+from lcm.control_plane.workers.idle import pause_idle_worker
 from lcm.control_plane.workers.lifecycle import stop
 from lcm.control_plane.workers.scaling import (
     ScaleUpPlan,
     count_running_workers,
-    pause_idle_worker,
     scale_down,
     scale_up,
 )

@@ -1,4 +1,4 @@
-"""Watching, the start-up sweep and polling together, in virtual time."""
+"""Watching, the startup sweep and polling together, in virtual time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Stage:
     async def settled(
         self, config: ReconciliationConfig = QUIET, watch: WatchConfig | None = None
     ) -> AsyncIterator[Watcher]:
-        """A watcher that has done its start-up sweep."""
+        """A watcher that has done its startup sweep."""
         async with self.watcher(config, watch) as watcher:
             await until(lambda: bool(watcher.sweeps_done))
             self.world.passes.clear()
@@ -189,7 +189,7 @@ async def test_without_watching_nothing_is_watched(stage: Stage) -> None:
 
 
 async def test_leadership_starts_in_the_documented_order(stage: Stage) -> None:
-    """Announce, watch, own loops, start-up sweep with the flag up, then polling with the flag down.
+    """Announce, watch, own loops, startup sweep with the flag up, then polling with the flag down.
 
     worker-lifecycle.md#startup-sweep.
     """
@@ -231,7 +231,7 @@ async def test_a_sweep_that_cannot_verify_all_ends_in_bounded_time_and_says_so(s
     with capture_logs() as logs:
         async with stage.watcher() as watcher:
             assert await until(lambda: bool(watcher.sweeps_done)) <= 1000 + 2 + 300 + 0.1
-    warning = next(entry for entry in logs if entry["event"] == "start-up sweep timed out")
+    warning = next(entry for entry in logs if entry["event"] == "startup sweep timed out")
     assert (warning["unverified"], warning["examples"]) == (1, ["a"])
 
 

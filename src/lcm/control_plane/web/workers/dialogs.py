@@ -147,7 +147,7 @@ async def _render_create_form(
 ) -> HTMLResponse:
     templates = await _enabled_templates(services)
     return render_fragment(
-        "workers/_create.html",
+        "workers/_create_dialog.html",
         status=status,
         form=form,
         problems=problems or {},
@@ -167,7 +167,7 @@ def _render_edit_form(
     status: int = 200,
 ) -> HTMLResponse:
     return render_fragment(
-        "workers/_edit.html",
+        "workers/_edit_dialog.html",
         status=status,
         worker=worker,
         form=form,
@@ -186,7 +186,7 @@ def _render_license_form(
     status: int = 200,
 ) -> HTMLResponse:
     return render_fragment(
-        "workers/_license.html",
+        "workers/_license_dialog.html",
         status=status,
         worker=worker,
         operation=operation,

@@ -89,7 +89,7 @@ wait, retry, skip = Decision.wait, Decision.retry, Decision.skip
 end = Decision.success  # the lablet no longer belongs to this controller
 
 
-def then(rule: str, reason: str, *actions: Action, message: str | None = "") -> Decision:
+def act_and_continue(rule: str, reason: str, *actions: Action, message: str | None = "") -> Decision:
     """Execute the actions and decide again at once."""
     return wait(rule, reason, *actions, after=0.0, again=True, message=message)
 

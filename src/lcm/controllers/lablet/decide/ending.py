@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.controllers.common.actions import ActionKind
-from lcm.controllers.lablet.decide.decision import ReleaseReservation, WriteStatus, end, then, wait
+from lcm.controllers.lablet.decide.decision import ReleaseReservation, WriteStatus, act_and_continue, end, wait
 from lcm.controllers.lablet.decide.predicates import POLL_SECONDS, not_ready_reason
 from lcm.model.lablet.status import LabletStatus, LostWorkerPolicy
 from lcm.model.worker.status import DesiredStatus
@@ -43,13 +43,13 @@ def begin_ending(lablet: Lablet, becomes: LabletStatus, reason: str) -> Decision
     if lablet.status is LabletStatus.SCHEDULED:
         return end("scheduled.end", reason, ReleaseReservation(becomes, reason))
     write = WriteStatus(LabletStatus.STOPPING, reason, ActionKind.INTENT, {"ending": becomes})
-    return then(f"{lablet.status.value.lower()}.end", reason, write)
+    return act_and_continue(f"{lablet.status.value.lower()}.end", reason, write)
 
 
 def fail_lablet(rule: str, reason: str) -> Decision:
     """Fail a lablet that cannot be started: its lab is removed first."""
     write = WriteStatus(LabletStatus.STOPPING, reason, ActionKind.INTENT, {"ending": LabletStatus.FAILED})
-    return then(rule, reason, write, message=reason)
+    return act_and_continue(rule, reason, write, message=reason)
 
 
 def release_lablet(

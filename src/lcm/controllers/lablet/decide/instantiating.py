@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lcm.controllers.lablet.decide.decision import ChangeLab, ImportLab, LabOperation, WriteStatus, retry, then, wait
+from lcm.controllers.lablet.decide.decision import (
+    ChangeLab,
+    ImportLab,
+    LabOperation,
+    WriteStatus,
+    act_and_continue,
+    retry,
+    wait,
+)
 from lcm.controllers.lablet.decide.ending import fail_lablet, release_lablet
 from lcm.controllers.lablet.decide.predicates import (
     POLL_SECONDS,
@@ -78,7 +86,7 @@ def _decide_absent(lablet: Lablet, observed: Observation, now: datetime) -> Deci
         return retry("instantiating.no_topology", error, message=error)
     marker = lab_marker(lablet)
     reason = f"there is no lab {marker} yet"
-    return then("instantiating.import", reason, ImportLab(topology.text, lablet.name, marker), message=None)
+    return act_and_continue("instantiating.import", reason, ImportLab(topology.text, lablet.name, marker), message=None)
 
 
 def _decide_present(lablet: Lablet, worker: Worker, observed: Observation, now: datetime) -> Decision:
@@ -115,12 +123,12 @@ def record_lab_restart(status: LabletStatus, worker: Worker, now: datetime) -> D
     """Record that the lab was started after a restart of its worker: if it stops from now on, a user stopped it."""
     reason = "its lab was started again after a restart of its worker"
     write = WriteStatus(status, reason, fields={"lab_started_at": _lab_start_time(worker, now)})
-    return then(f"{status.value.lower()}.restarted", reason, write)
+    return act_and_continue(f"{status.value.lower()}.restarted", reason, write)
 
 
 def _record_lab(lab_id: str, worker: Worker, rule: str, reason: str, now: datetime) -> Decision:
     fields: dict[str, Any] = {"lab_id": lab_id, "lab_started_at": _lab_start_time(worker, now)}
-    return then(rule, reason, WriteStatus(LabletStatus.INSTANTIATING, reason, fields=fields))
+    return act_and_continue(rule, reason, WriteStatus(LabletStatus.INSTANTIATING, reason, fields=fields))
 
 
 def _lab_start_time(worker: Worker, now: datetime) -> datetime:
@@ -131,4 +139,4 @@ def _lab_start_time(worker: Worker, now: datetime) -> datetime:
 def _become_running(lab: LabObservation) -> Decision:
     reason = "all nodes have booted" if lab.nodes else "its lab exists and has no nodes"
     fields: dict[str, Any] = {} if lab.endpoints is None else {"endpoints": lab.endpoints}
-    return then("instantiating.up", reason, WriteStatus(LabletStatus.RUNNING, reason, fields=fields))
+    return act_and_continue("instantiating.up", reason, WriteStatus(LabletStatus.RUNNING, reason, fields=fields))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.controllers.common.actions import ActionKind
-from lcm.controllers.lablet.decide.decision import WriteStatus, then
+from lcm.controllers.lablet.decide.decision import WriteStatus, act_and_continue
 from lcm.model.lablet.status import LabletStatus
 
 if TYPE_CHECKING:
@@ -22,4 +22,6 @@ def decide(_lablet: Lablet, worker: Worker, _seen: Observation, _policy: LabletP
     """Record that a lab is about to be created, and on which instance, before CML is called."""
     reason = f"creating its lab on worker {worker.name}"
     fields = {"instance_id": worker.instance_id}
-    return then("scheduled.begin", reason, WriteStatus(LabletStatus.INSTANTIATING, reason, ActionKind.INTENT, fields))
+    return act_and_continue(
+        "scheduled.begin", reason, WriteStatus(LabletStatus.INSTANTIATING, reason, ActionKind.INTENT, fields)
+    )

@@ -10,9 +10,9 @@ from lcm.controllers.lablet.decide.decision import (
     LabOperation,
     ReleaseReservation,
     WriteStatus,
+    act_and_continue,
     end,
     retry,
-    then,
     wait,
 )
 from lcm.controllers.lablet.decide.ending import find_ending
@@ -68,12 +68,14 @@ def _decide_step(lablet: Lablet, worker: Worker, observed: Observation, now: dat
     if lablet.lab_id is None:
         # Otherwise, once our lab is deleted, a user's copy of it would be taken for it.
         reason = f"lab {lab.id} has its marker"
-        return then("stopping.found", reason, WriteStatus(LabletStatus.STOPPING, reason, fields={"lab_id": lab.id}))
+        return act_and_continue(
+            "stopping.found", reason, WriteStatus(LabletStatus.STOPPING, reason, fields={"lab_id": lab.id})
+        )
     call = next_removal_operation(lab.state)
     if call.value in observed.recent_operations:
         return wait(f"stopping.{call.value}", f"requested: {call.value}; {lab.progress}", after=_REMOVAL_POLL_SECONDS)
     change = ChangeLab(call, lab.id)
     message = f"CML cannot {call.value} its lab: {observed.last_error}" if observed.last_error else ""
     if call is LabOperation.DELETE:
-        return then("stopping.delete", lab.progress, change, message=message)
+        return act_and_continue("stopping.delete", lab.progress, change, message=message)
     return wait(f"stopping.{call.value}", lab.progress, change, after=_REMOVAL_POLL_SECONDS, message=message)

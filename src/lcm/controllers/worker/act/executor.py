@@ -267,7 +267,9 @@ class ActionExecutor:
             return instance_call_failed(call, error)
         finally:
             self._calls.track(worker.aws_region, instance_id)
-        log.info("instance call made", worker=worker.id, name=worker.name, call=call.value, instance=instance_id)
+        log.info(
+            "instance operation requested", worker=worker.id, name=worker.name, call=call.value, instance=instance_id
+        )
         return None
 
     async def _launch(self, current: ReconcilePass, action: Launch) -> Decision:
@@ -299,7 +301,7 @@ class ActionExecutor:
         return await self._launched(current, instance)
 
     async def _launched(self, current: ReconcilePass, instance: Instance) -> Decision:
-        """Record the id of the launched instance, also if the record was changed meanwhile."""
+        """Record the id of the launched instance, even if the record changed in the meantime."""
         self._counters.provisioned_count += 1
         self._calls.track(current.worker.aws_region, instance.id)
         log.info("instance launched", worker=current.worker.id, name=current.worker.name, instance=instance.id)

@@ -37,7 +37,7 @@ _SKIP_LABELS = {
 
 
 class IdleChecker:
-    """The last two steps of a pass over a running worker."""
+    """Reports a worker's activity to the control plane, which may pause it, and drains it if scale-down applies."""
 
     def __init__(
         self, writer: ControlPlaneWriter, cml_monitor: CmlMonitor, cache: FleetCache, counters: Counters
@@ -113,5 +113,11 @@ def _idle_condition(result: IdleDetectionResult) -> tuple[ConditionUpdate, ...]:
 
 
 def _describe_idle(result: IdleDetectionResult) -> str:
-    minutes = f"no activity for {result.idle_minutes:.0f} minutes" if result.idle_minutes is not None else "not checked"
-    return f"{minutes}: {result.error}" if result.error else minutes
+    if result.idle_minutes is None:
+        text = "not checked"
+    elif result.idle_minutes < 1:
+        text = "last activity less than a minute ago"
+    else:
+        minutes = round(result.idle_minutes)
+        text = f"no activity for {minutes} {'minute' if minutes == 1 else 'minutes'}"
+    return f"{text}: {result.error}" if result.error else text

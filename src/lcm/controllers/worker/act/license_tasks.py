@@ -228,7 +228,7 @@ class LicenseTasks:
 
 
 def _is_settling(task: _LicenseTask) -> bool:
-    """Whether CML may not show yet a registration that it has accepted."""
+    """Whether CML may have accepted a registration that it does not report yet."""
     return task.requested_at is not None and clock.now() - task.requested_at < REGISTRATION_SETTLE_TIME
 
 

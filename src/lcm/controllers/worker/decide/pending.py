@@ -41,7 +41,7 @@ def decide(worker: Worker, observed: Observation, _policy: Policy, now: datetime
         reason = "the worker already has an instance"
         return wait("pending.has_instance", reason, WriteStatus(WorkerStatus.PROVISIONING, reason), after=0.0)
     if worker.launch_intent is not None:
-        return _settle(worker, worker.launch_intent, observed)
+        return _resolve_launch_attempt(worker, worker.launch_intent, observed)
     if worker.desired_status is DesiredStatus.TERMINATED:
         write = WriteStatus(
             WorkerStatus.TERMINATED, "the worker was never launched", ActionKind.RECORD, _NEVER_LAUNCHED
@@ -78,7 +78,7 @@ def _launch(worker: Worker, observed: Observation) -> Decision:
     return wait("pending.launch", reason, intent, Launch(attempt, resolved.parameters), after=POLL_SECONDS)
 
 
-def _settle(worker: Worker, intent: LaunchIntent, observed: Observation) -> Decision:
+def _resolve_launch_attempt(worker: Worker, intent: LaunchIntent, observed: Observation) -> Decision:
     """A launch intent is stored: find its instance, repeat the same call, or conclude that nothing was launched."""
     instance = _adoptable(observed, intent.attempt)
     if instance is not None:
@@ -149,7 +149,7 @@ def _adopt(instance: Instance) -> Decision:
 
 def _cannot_search(observed: Observation) -> Decision:
     error = observed.launched_instances.error if observed.launched_instances is not None else ""
-    return retry("pending.not_observed", f"earlier launches cannot be searched in EC2 {error}".rstrip())
+    return retry("pending.not_observed", f"cannot search EC2 for earlier launches: {error}".rstrip(": "))
 
 
 def launched_fields(instance: Instance, account_id: str | None) -> dict[str, object]:

@@ -59,14 +59,14 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
         return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
     if worker.desired_status is DesiredStatus.STOPPED:
         return begin_stop(f"the desired status is STOPPED{_pause_reason(worker)}")
-    return _steady(worker, observed, policy, now)
+    return _decide_running(worker, observed, policy, now)
 
 
 def _pause_reason(worker: Worker) -> str:
     return f" ({worker.pause_reason})" if worker.pause_reason else ""
 
 
-def _steady(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+def _decide_running(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
     decided = _cml(worker, observed, policy, now)
     changes, cml_fields = changed_instance_fields(worker, observed.instance), _cml_fields(worker, observed)
     if changes or cml_fields:
@@ -92,7 +92,7 @@ def _steady(worker: Worker, observed: Observation, policy: Policy, now: datetime
 
 
 def _cml_fields(worker: Worker, observed: Observation) -> dict[str, Any]:
-    """What placements depend on and differs from the record: the CML version and its node definitions."""
+    """The CML version and node definitions that differ from the record. Placement depends on them."""
     if observed.cml.ready is not True:
         return {}
     reported = {"cml_version": observed.cml.version, "node_definitions": observed.cml.definitions}

@@ -157,7 +157,7 @@ def _valid_version(version: str | None) -> str | None:
 
 
 class CmlProbe(Protocol):
-    """Queries a server of which nothing is known yet."""
+    """Queries an unknown server."""
 
     async def get_system_information(self, address: str) -> SystemInformation:
         """Version and readiness; needs no account and sends none."""

@@ -227,7 +227,7 @@ class LeakedInstances:
 
 
 def _with_history(leak: LeakedInstance, before: LeakedInstance | None) -> LeakedInstance:
-    """The leak with its history. If it has only now become terminable, it has not been seen as such for long."""
+    """The leak with its history. If it has just become terminable, the waiting time starts again."""
     if before is None:
         return leak
     seen_since = before.seen_since if before.terminable == leak.terminable else leak.seen_since

@@ -75,7 +75,7 @@ def diff_sweep(
 
 
 def loss_limit(workers: int) -> float:
-    """How many of the workers may be lost at once: three, or one in five."""
+    """How many of the workers may be lost at once: three or a fifth of them, whichever is more."""
     return max(MAX_LOST_AT_ONCE, workers / LOST_DIVISOR)
 
 

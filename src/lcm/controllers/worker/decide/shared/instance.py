@@ -167,7 +167,7 @@ def instance_not_visible(observed: Observation) -> Decision:
 
 
 def unexpected_state(worker: Worker, observed: Observation, policy: Policy) -> Decision | None:
-    """Handle what no status expects: a gone, invisible, terminating or unrecognized instance. None: anything else."""
+    """Handle what no status expects: a gone, invisible, terminating or unrecognized instance. Otherwise None."""
     state = observed.instance.state
     if observed.instance.gone:
         return instance_lost(worker, observed, policy)

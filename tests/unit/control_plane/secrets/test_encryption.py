@@ -17,7 +17,7 @@ import structlog
 from fastapi.encoders import jsonable_encoder
 from pydantic import BaseModel
 
-from lcm.control_plane.secrets.box import DecryptionError, Secret, SecretBox, SecretLocation
+from lcm.control_plane.secrets.encryption import DecryptionError, Secret, SecretBox, SecretLocation
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.core.logs import configure_logging
 
