@@ -93,4 +93,4 @@ class InvalidCloudRequestError(CloudRefusedError):
 
 def condition_reason(error: Exception) -> str:
     """Return the condition reason of an error of a cloud call."""
-    return error.condition_reason if isinstance(error, CloudError) else type(error).__name__
+    return str(getattr(error, "condition_reason", type(error).__name__))

@@ -47,6 +47,12 @@ LAB_DAYS: dict[str, Script] = {
     ),
     "a lab lands late": day(worker(), at(2.9, "lab-lands-late", seconds=100.0), lab(3)),
     "a lab is refused": day(worker(), at(2.9, "lab-refused", **FIRST), lab(3)),
+    "CML cannot be queried while a lab is created": day(
+        worker(),
+        lab(3, "slow"),
+        at(3.3, "cml-loses", share=1.0, seconds=25),
+        at(3.9, "cml-loses", share=1.0, seconds=25),
+    ),
     "a lab is stopped while it runs": day(worker(), lab(3), at(5, "lab-stopped", **FIRST)),
     "CML is silent while a lab is to end": day(
         worker(), lab(3), at(5, "cml-down", which=0.0, seconds=100), at(5.1, "end-lab", **FIRST)

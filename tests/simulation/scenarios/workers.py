@@ -23,6 +23,14 @@ WORKER_DAYS: dict[str, Script] = {
         at(12, "terminate-outside", **FIRST),
     ),
     "a stopped worker is to end": day(worker(), at(2, "stop", **FIRST), at(4, "terminate", **FIRST)),
+    "an instance is started outside LCM while no controller leads, and then by a user": day(
+        worker(),
+        at(2, "stop", **FIRST),
+        *leaderless(5, 20),
+        at(5.05, "freeze-ec2", region=HOME, seconds=90),
+        at(5.1, "start-outside", **FIRST),
+        at(5.15, "start", **FIRST),
+    ),
     "an instance is not seen at first": day(
         at(0.1, "hide-new", region=HOME, seconds=120, lasting=20), worker(0.2, lost="replace")
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lcm.cloud import errors
+from lcm.core.controller.effects import EffectTimeoutError
 
 REASONS = {
     errors.CloudThrottledError: "Throttled",
@@ -29,3 +30,4 @@ def test_condition_reasons_are_stable(kind: type[errors.CloudError], reason: str
 
 def test_other_errors_have_the_name_of_their_class() -> None:
     assert errors.condition_reason(TimeoutError()) == "TimeoutError"
+    assert errors.condition_reason(EffectTimeoutError()) == "EffectTimeout"

@@ -153,5 +153,5 @@ def _region_config(name: str, entry: Any, source: str) -> RegionConfig:
         first = error.errors(include_url=False)[0]
         place = ".".join([name, *(str(part) for part in first["loc"])])
         reason = first["msg"].removeprefix("Value error, ")
-        shown = "" if first["type"] in ("configerror", "extra_forbidden") else f", not {first['input']!r}"
+        shown = "" if first["type"] in ("value_error", "extra_forbidden") else f", not {first['input']!r}"
         raise AwsConfigError(f"{source}: {place}: {reason}{shown}") from error

@@ -131,9 +131,16 @@ class Machine:
                 **stored,
                 "state": InstanceState(stored["state"]),
                 "impaired": {HealthKind(kind) for kind in stored["impaired"]},
-                "events": [MaintenanceEvent(*event) for event in stored["events"]],
+                "events": [_event_from_json(*event) for event in stored["events"]],
             }
         )
+
+
+def _event_from_json(detail: str, not_before: float, completed: bool | None = None) -> MaintenanceEvent:
+    # Files of version 0.1.0 have no third value: there, a completed event begins with "[Completed]", as in EC2.
+    if completed is None:
+        completed, detail = detail.startswith("["), detail.removeprefix("[Completed] ")
+    return MaintenanceEvent(detail, not_before, completed)
 
 
 DurationRange = tuple[float, float]

@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 class EffectTimeoutError(TimeoutError):
     """The call did not end in time. It may still take effect: read the current state before retrying."""
 
+    condition_reason = "EffectTimeout"
+
 
 class EffectTracker:
     """The calls in flight, by key."""

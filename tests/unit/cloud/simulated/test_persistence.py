@@ -12,6 +12,7 @@ import pytest
 from lcm.cloud.errors import LaunchTokenSpentError
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing, persistence
 from lcm.cloud.simulated.faults import AnnounceMaintenance, FailStatusCheck
+from lcm.cloud.simulated.machine import MaintenanceEvent, _event_from_json
 from lcm.cloud.types import HealthKind, InstanceSelection, InstanceState
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
@@ -98,3 +99,9 @@ async def test_the_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 async def test_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match="format 99"):
         SimulatedCloud.from_json({"format": 99})
+
+
+def test_events_of_an_earlier_version_are_restored() -> None:
+    assert _event_from_json("[Completed] reboot", 5.0) == MaintenanceEvent("reboot", 5.0, completed=True)
+    assert _event_from_json("reboot", 5.0) == MaintenanceEvent("reboot", 5.0, completed=False)
+    assert _event_from_json("reboot", 5.0, completed=True) == MaintenanceEvent("reboot", 5.0, completed=True)
