@@ -17,6 +17,19 @@ if TYPE_CHECKING:
 
 _started = time.monotonic()
 
+# Real processes wait most of the time, and their files are few and long. Unit tests are many and short: they come last.
+LONGEST_FIRST = (
+    "tests/integration/up",
+    "tests/simulation",
+    "tests/integration/controllers",
+    "tests/integration/core",
+    "tests/integration/cli",
+    "tests/integration/browser",
+    "tests/integration",
+    "tests/platform",
+    "tests/contract",
+)
+
 
 def pytest_configure() -> None:
     # A background job of a shell starts with SIGINT ignored, and so would every process that a test starts: a test that
@@ -38,13 +51,21 @@ def pytest_runtest_makereport(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test a name of its own: of several that share one, only the first would be handed to a worker."""
+    """Run long files first, so that no worker is left with one at the end, and give every test a name of its own.
+
+    Of several tests that share a name, only the first would be handed to a worker.
+    """
+    items.sort(key=lambda item: _rank(item.nodeid))
     seen: Counter[str] = Counter()
     for item in items:
         seen[item.nodeid] += 1
         if seen[item.nodeid] > 1:
             item._id = type(item.id).parse(f"{item.nodeid}[{seen[item.nodeid]}]")
     assert len({item.nodeid for item in items}) == len(items)
+
+
+def _rank(nodeid: str) -> int:
+    return next((rank for rank, start in enumerate(LONGEST_FIRST) if nodeid.startswith(start)), len(LONGEST_FIRST))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

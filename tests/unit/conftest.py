@@ -25,6 +25,9 @@ async def virtual_clock() -> AsyncIterator[VirtualClock]:
     virtual = VirtualClock(asyncio.get_running_loop())
     with clock.use(virtual):
         yield virtual
+        await asyncio.sleep(0)  # what was cancelled last ends now
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert not left, f"tasks outlive the test: {left}"
 
 
 @pytest.fixture(autouse=True, scope="session")

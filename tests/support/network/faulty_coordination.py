@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from lcm.core.coordination import (
@@ -14,7 +14,7 @@ from lcm.core.coordination import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from lcm.core.coordination import Coordination, KeyValue, LeaseGrant, Listing, SwapResult, WatchBatch
 
@@ -103,10 +103,14 @@ class FaultyCoordination:
         self.calls["watch"] = self.calls.get("watch", 0) + 1
         if self.cut or self.fail_watches:
             raise WatchLostError(UNREACHABLE)
-        async with self.inner.watch(prefix, from_revision=max(1, from_revision - self.repeat_revisions)) as batches:
-            yield self._until_broken(batches)
+        start = max(1, from_revision - self.repeat_revisions)
+        async with (
+            self.inner.watch(prefix, from_revision=start) as batches,
+            aclosing(self._until_broken(batches)) as until_broken,
+        ):
+            yield until_broken
 
-    async def _until_broken(self, batches: AsyncIterator[WatchBatch]) -> AsyncIterator[WatchBatch]:
+    async def _until_broken(self, batches: AsyncIterator[WatchBatch]) -> AsyncGenerator[WatchBatch, None]:
         broken = asyncio.ensure_future(self._broken.wait())
         try:
             while True:

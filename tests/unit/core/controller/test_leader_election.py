@@ -454,6 +454,8 @@ async def test_an_effect_has_at_most_half_the_ttl(stage: Stage) -> None:
     one = await stage.enter("one", lease_ttl=15)
     await asyncio.sleep(10)
     assert limits == [7.5]
+    stage.world.behave = None
+    await asyncio.sleep(60)  # the call ends by itself
 
 
 async def test_an_effect_starts_only_while_the_lease_outlasts_its_deadline(stage: Stage) -> None:
