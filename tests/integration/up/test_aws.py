@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -77,6 +78,11 @@ class Terminal:
         os.close(self._terminal)
         return self._process.returncode
 
+    def kill(self) -> None:
+        """Whatever state it is in."""
+        self._process.kill()
+        self._process.wait()
+
     def _read(self) -> str:
         with contextlib.suppress(OSError):  # no new output, or the other end is closed
             self.shown += os.read(self._terminal, 65536).decode(errors="replace")
@@ -84,8 +90,9 @@ class Terminal:
 
 
 @pytest.fixture
-def command(tmp_path: Path, aws: AwsBed) -> Callable[..., Terminal]:
-    ports = free_ports(2)
+def command(tmp_path: Path, aws: AwsBed) -> Iterator[Callable[..., Terminal]]:
+    ports = free_ports(4)
+    started: list[Terminal] = []
     env = {
         **{key: value for key, value in os.environ.items() if not key.startswith(("ETCD_", "LCM_", "AWS_"))},
         **CREDENTIALS,
@@ -93,15 +100,20 @@ def command(tmp_path: Path, aws: AwsBed) -> Callable[..., Terminal]:
         "LCM_DATA_DIR": str(tmp_path / "data"),
         "CONTROL_PLANE_PORT": str(ports[0]),
         "WORKER_CONTROLLER_PORT": str(ports[1]),
+        "RESOURCE_SCHEDULER_PORT": str(ports[2]),
+        "LABLET_CONTROLLER_PORT": str(ports[3]),
         "LOG_LEVEL": "error",
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "RECONCILE_INTERVAL": "2",
     }
 
     def start(*more: str) -> Terminal:
-        return Terminal([sys.executable, "-m", "lcm", "up", "--cloud", "aws", "--region", REGION, *more], env)
+        started.append(Terminal([sys.executable, "-m", "lcm", "up", "--cloud", "aws", "--region", REGION, *more], env))
+        return started[-1]
 
-    return start
+    yield start
+    for terminal in started:
+        terminal.kill()
 
 
 def launches(aws: AwsBed) -> int:
@@ -129,7 +141,7 @@ def test_ctrl_c_at_the_question_changes_nothing_and_ends(command: Callable[..., 
 def test_after_a_yes_it_does_what_it_said(command: Callable[..., Terminal], aws: AwsBed, tmp_path: Path) -> None:
     first = command()
     first.wait_for("Continue? [y/N]")
-    port = first.shown.partition("API             http://127.0.0.1:")[2].partition("/")[0]
+    port = re.findall(r"API +http://127\.0\.0\.1:(\d+)", first.shown)[0]
     token = (tmp_path / "data" / "admin.token").read_text().strip()
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/api/workers",
