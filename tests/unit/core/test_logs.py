@@ -43,6 +43,11 @@ def _as_it_was() -> Iterator[None]:
 
 @pytest.fixture
 def out() -> io.StringIO:
+    # Other tests of this process may have served with uvicorn, which changes its loggers.
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.disabled, logger.propagate, logger.handlers = False, True, []
+        logger.setLevel(logging.NOTSET)
     return io.StringIO()
 
 
