@@ -16,7 +16,7 @@ up: $(VENV)/.ready-run ## set up and run the whole platform with default setting
 	$(BIN)/lcm up
 
 test: $(VENV)/.ready-dev browser ## set up and run all tests
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-unit: $(VENV)/.ready-dev ## run the fast tests only: virtual time, no sockets
 	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
