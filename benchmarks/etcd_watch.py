@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from benchmarks.support.output import percentile, report
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
-from lcm.core.controller.leader_election import LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
-from lcm.core.controller.watch import WatchConfig, WatchTriggeredHostedService
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
+from lcm.core.controller.reconciliation import ReconciliationResult
+from lcm.core.controller.watch import WatchTriggeredHostedService
 from tests.support.servers.etcd import EtcdServer
 
 CHANGES = 500

@@ -8,7 +8,8 @@ import time
 from prometheus_client import CollectorRegistry
 
 from benchmarks.support.output import report
-from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationHostedService, ReconciliationResult
+from lcm.core.controller.config import ReconciliationConfig
+from lcm.core.controller.reconciliation import ReconciliationHostedService, ReconciliationResult
 
 RESOURCES = 50_000
 

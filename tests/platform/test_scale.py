@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.config import ReconciliationConfig
 from tests.support.virtual.fleet import Fleet, a_fleet
 from tests.support.virtual.running_workers import standing_workers
 

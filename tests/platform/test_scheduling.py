@@ -18,9 +18,7 @@ from lcm.controllers.scheduler.controller import SchedulerHostedService
 from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core import clock
-from lcm.core.controller.leader_election import LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watch import WatchConfig
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.model.access import Role
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, Lablet, LabletRequirements
 from lcm.model.lablet.status import LabletStatus

@@ -21,8 +21,7 @@ from lcm.controllers.worker.admin_api import controller_stats
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.decide.shared.instance import INSTANCE_NOT_FOUND
 from lcm.core import clock
-from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watch import WatchConfig
+from lcm.core.controller.config import ReconciliationConfig, WatchConfig
 from lcm.model.access import Role
 from lcm.model.worker.conditions import ConditionType, find_condition
 from lcm.model.worker.requests import LicenseRequest

@@ -13,9 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, disable_created_metri
 from lcm.client.client import Client
 from lcm.client.errors import ClientError
 from lcm.core import clock
-from lcm.core.controller.leader_election import LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watch import WatchConfig
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.core.hosting import Host, HostedService, keep_running
 from lcm.http.server import HttpServer, make_process_app
 from lcm.model.access import Role

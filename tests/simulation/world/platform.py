@@ -36,9 +36,8 @@ from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.core import clock
-from lcm.core.controller.leader_election import LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watch import WatchConfig, WatchTriggeredHostedService
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
+from lcm.core.controller.watch import WatchTriggeredHostedService
 from lcm.model.access import Role
 from lcm.model.audit import Actor, ActorKind
 from tests.simulation.invariants.during import Ledger, WatchedDisk

@@ -25,9 +25,7 @@ from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
-from lcm.core.controller.leader_election import LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watch import WatchConfig
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.model.access import Role
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import CreateWorkerRequest

@@ -22,9 +22,7 @@ from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependenci
 from lcm.controllers.lablet.metrics import LabletGauges
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
-from lcm.core.controller.leader_election import LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watch import WatchConfig
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.model.access import Role
 from lcm.model.lablet.record import (
     CreateDefinitionRequest,

@@ -7,9 +7,10 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lcm.core.controller.leader_election import LeaderElectedHostedService, LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationHostedService, ReconciliationResult
-from lcm.core.controller.watch import WatchConfig, WatchTriggeredHostedService
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
+from lcm.core.controller.leader_election import LeaderElectedHostedService
+from lcm.core.controller.reconciliation import ReconciliationHostedService, ReconciliationResult
+from lcm.core.controller.watch import WatchTriggeredHostedService
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

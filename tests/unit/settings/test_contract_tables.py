@@ -8,10 +8,8 @@ import pytest
 
 from lcm import settings
 from lcm.coordination.memory.client import MemoryCoordination
-from lcm.core.controller.leader_election import LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.core.controller.resources import ResourceState, ResourceStatus
-from lcm.core.controller.watch import WatchConfig
 from lcm.settings import Settings, load
 from lcm.wiring.controllers import ControllerRuntime, StandaloneControllerSettings
 

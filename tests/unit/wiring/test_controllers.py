@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from lcm.coordination.memory.client import MemoryCoordination
-from lcm.core.controller.reconciliation import ReconciliationConfig
-from lcm.core.controller.watch import WatchConfig
+from lcm.core.controller.config import ReconciliationConfig, WatchConfig
 from lcm.wiring.connections import connect_coordination
 from lcm.wiring.control_plane import database_name
 from lcm.wiring.controllers import ControllerRuntime, ControllerRuntimeSettings, StandaloneControllerSettings

@@ -206,24 +206,33 @@ def build_worker(
         raise ProblemError(
             ProblemCode.NOT_POSSIBLE_NOW, f"template {template.name} is disabled; enable it or choose another"
         )
-    return Worker(
+    return worker_from_template(
+        template,
+        now,
         id=worker_id,
         name=request.name,
-        template_name=template.name,
         aws_region=aws_region,
-        status=WorkerStatus.PENDING,
-        status_since=now,
         desired_status=request.desired_status,
-        instance_type=template.instance_type,
         origin=WorkerOrigin.CREATED,
         tags=dict(request.tags),
         has_license_token=request.license_token is not None,
         lost_instance_policy=request.lost_instance_policy,
         idle_detection_enabled=request.idle_detection_enabled,
+    )
+
+
+def worker_from_template(template: WorkerTemplate, now: datetime, **fields: Any) -> Worker:
+    """A new PENDING worker. Later changes of the template leave it as it is."""
+    return Worker(
+        template_name=template.name,
+        instance_type=template.instance_type,
         capacity=template.capacity,
         cost_per_hour_usd=template.cost_per_hour_usd,
+        status=WorkerStatus.PENDING,
+        status_since=now,
         created_at=now,
         updated_at=now,
+        **fields,
     )
 
 

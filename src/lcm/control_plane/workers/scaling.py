@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS, find_all
 from lcm.control_plane.store.port import Where
-from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record
+from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record, worker_from_template
 from lcm.model.formatting import count_with_verb
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
@@ -160,19 +160,13 @@ async def _check_max_workers(tx: Transaction, region: str, settings: FleetSettin
 
 
 def _new_worker(plan: ScaleUpPlan, now: datetime) -> Worker:
-    template = plan.template
-    return Worker(
+    return worker_from_template(
+        plan.template,
+        now,
         id=plan.worker_id,
-        name=f"{template.name}-{plan.worker_id.rpartition('-')[2]}",
-        template_name=template.name,
+        name=f"{plan.template.name}-{plan.worker_id.rpartition('-')[2]}",
         aws_region=plan.region,
-        status_since=now,
-        instance_type=template.instance_type,
         origin=WorkerOrigin.SCALE_UP,
         requested_for=plan.request.requested_for,
         has_license_token=plan.licensed,
-        capacity=template.capacity,
-        cost_per_hour_usd=template.cost_per_hour_usd,
-        created_at=now,
-        updated_at=now,
     )

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from lcm.client.client import Client
-    from lcm.core.controller.leader_election import LeaderElectionConfig
-    from lcm.core.controller.resources import ReconciliationConfig
-    from lcm.core.controller.watch import WatchConfig
+    from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
     from lcm.core.coordination import Coordination
 
 R = TypeVar("R")

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lcm.controllers.lablet.deps import LabletControllerConfig, LabletDependencies, LabletPolicy
-    from lcm.core.controller.leader_election import LeaderElectionConfig
-    from lcm.core.controller.resources import ReconciliationConfig
-    from lcm.core.controller.watch import WatchConfig
+    from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
     from lcm.core.coordination import Coordination
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker

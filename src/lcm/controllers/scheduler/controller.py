@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
     from lcm.client.client import Client
     from lcm.controllers.scheduler.planner import SchedulerConfig
-    from lcm.core.controller.leader_election import LeaderElectionConfig
-    from lcm.core.controller.resources import ReconciliationConfig
-    from lcm.core.controller.watch import WatchConfig
+    from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
     from lcm.core.coordination import Coordination, WatchEvent
 
 

@@ -42,9 +42,7 @@ if TYPE_CHECKING:
     from lcm.cloud.types import Instance
     from lcm.controllers.worker.decision import Decision
     from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
-    from lcm.core.controller.leader_election import LeaderElectionConfig
-    from lcm.core.controller.resources import ReconciliationConfig
-    from lcm.core.controller.watch import WatchConfig
+    from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
     from lcm.core.coordination import Coordination
     from lcm.model.worker.metrics import BatchResult
     from lcm.model.worker.record import Worker

@@ -9,22 +9,15 @@ their deadline, and every write to the control plane carries the term, so that t
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from lcm.core import clock
 from lcm.core.backoff import Backoff
 from lcm.core.controller.lease import LeaseSession
-from lcm.core.controller.reconciliation import (
-    STOP_GRACE_SECONDS,
-    ReconciliationConfig,
-    ReconciliationHostedService,
-    ReconciliationResult,
-    T,
-)
+from lcm.core.controller.reconciliation import STOP_GRACE_SECONDS, ReconciliationHostedService, ReconciliationResult, T
 from lcm.core.coordination import (
     CompactedError,
     Coordination,
@@ -41,6 +34,8 @@ from lcm.core.hosting import cancel_and_wait, keep_running
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig
+
 log = structlog.get_logger(__name__)
 
 _REWATCH_DELAY = 1.0
@@ -53,27 +48,6 @@ class NotLeaderError(Exception):
 
 class StaleTermError(Exception):
     """The control plane has seen a newer term than ours; it changed nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderElectionConfig:
-    """How to campaign.
-
-    Nothing here connects to etcd: a service uses the `Coordination` that it is given. `etcd_endpoints` belongs to the
-    contract of this class and is meant for the code that makes that connection.
-    """
-
-    etcd_endpoints: list[str] = field(default_factory=lambda: ["localhost:2379"])
-    election_key_prefix: str = "/elections"
-    lease_ttl: int = 15
-    retry_interval: float = 5.0
-    instance_id: str = field(default_factory=lambda: clock.new_id("instance"))
-    service_name: str = "service"
-
-    @property
-    def election_key(self) -> str:
-        """The key whose holder is the leader."""
-        return f"{self.election_key_prefix}/{self.service_name}/leader"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,10 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from lcm.core import clock
+from lcm.core.controller.config import ReconciliationConfig
 from lcm.core.controller.effects import EffectTracker
 from lcm.core.controller.metrics import controller_metrics
-from lcm.core.controller.resources import (
-    Outcome,
-    ReconciliationConfig,
-    ReconciliationResult,
-    ResourceState,
-    ResourceStatus,
-)
+from lcm.core.controller.resources import Outcome, ReconciliationResult, ResourceState, ResourceStatus
 from lcm.core.hosting import HostedService, cancel_and_wait, keep_running, wait_for_event
 from lcm.core.workqueue import Priority, WorkQueue
 

@@ -1,4 +1,4 @@
-"""The result of a reconciliation pass, the state kept between passes, and the configuration of a controller."""
+"""The result of a reconciliation pass, and the state kept between passes."""
 
 from __future__ import annotations
 
@@ -6,33 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from lcm.core.backoff import Backoff
-
 if TYPE_CHECKING:
     from datetime import datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ReconciliationConfig:
-    """How a controller polls, retries and names its metrics."""
-
-    interval_seconds: float = 30.0
-    initial_delay: float = 5.0
-    polling_enabled: bool = True
-    max_concurrent: int = 10
-    backoff_base: float = 1.0
-    max_backoff: float = 60.0
-    backoff_multiplier: float = 2.0
-    metric_prefix: str = "reconciliation"
-    reconcile_timeout: float = 60.0
-    startup_reconcile_enabled: bool = True
-    startup_sweep_delay: float = 2.0
-    startup_sweep_timeout: float = 300.0
-
-    @property
-    def backoff(self) -> Backoff:
-        """The delays between retries."""
-        return Backoff(self.backoff_base, self.backoff_multiplier, self.max_backoff)
 
 
 class Outcome(Enum):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from lcm.core.controller.follower import Follower
-from lcm.core.controller.leader_election import LeaderElectedHostedService, LeaderElectionConfig
-from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult, T
+from lcm.core.controller.leader_election import LeaderElectedHostedService
+from lcm.core.controller.reconciliation import ReconciliationResult, T
 from lcm.core.coordination import Coordination, EventKind, Listing, WatchEvent
 from lcm.core.workqueue import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 
 
 V = TypeVar("V")
@@ -61,17 +62,6 @@ class Debouncer(Generic[V]):
 
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class WatchConfig:
-    """What to watch and how to reconnect when the stream is lost."""
-
-    enabled: bool = True
-    prefix: str = ""
-    reconnect_delay: float = 1.0
-    max_reconnect_attempts: int = 10
-    debounce_seconds: float = 0.5
 
 
 class WatchTriggeredHostedService(LeaderElectedHostedService[T]):

@@ -31,32 +31,86 @@ class DriftPolicy(CaseInsensitiveEnum):
 class IdleSettings(LenientModel):
     """When a worker is idle, and whether it is then paused."""
 
-    worker_idle_timeout_minutes: Minutes = 60
-    worker_auto_pause_enabled: StrictBool = True
-    worker_auto_pause_snooze_minutes: MinutesOrZero = 60
-    idle_detection_interval: Seconds = 300
-    idle_action: IdleAction = IdleAction.PAUSE
+    worker_idle_timeout_minutes: Minutes = Field(
+        default=60,
+        description="Minutes without activity after which a worker counts as idle.",
+    )
+    worker_auto_pause_enabled: StrictBool = Field(
+        default=True,
+        description="Whether idle workers are stopped.",
+    )
+    worker_auto_pause_snooze_minutes: MinutesOrZero = Field(
+        default=60,
+        title="Snooze after a resume",
+        description="Minutes after a resume during which a worker is not paused.",
+    )
+    idle_detection_interval: Seconds = Field(
+        default=300,
+        description="The minimum seconds between two idle checks of one worker.",
+    )
+    idle_action: IdleAction = Field(
+        default=IdleAction.PAUSE,
+        description="The action on an idle worker when both auto-pause and scale-down are enabled.",
+    )
 
 
 class DiscoverySettings(LenientModel):
     """How existing instances are discovered, and how lost and leaked ones are handled."""
 
-    worker_discovery_enabled: StrictBool = True
-    discovery_interval: Seconds = 300
-    worker_discovery_tag_filter: Annotated[SingleLineText, Field(max_length=256)] | None = None
-    worker_discovery_ami_filter: Annotated[SingleLineText, Field(max_length=128)] = ""
-    terminate_leaked_instances: StrictBool = False
-    breaker_enabled: StrictBool = True
-    drift_policy: DriftPolicy = DriftPolicy.RESTORE
+    worker_discovery_enabled: StrictBool = Field(
+        default=True,
+        description="Whether unmanaged instances are discovered, and lost ones marked.",
+    )
+    discovery_interval: Seconds = Field(
+        default=300,
+        description="Seconds between two discovery scans.",
+    )
+    worker_discovery_tag_filter: Annotated[SingleLineText, Field(max_length=256)] | None = Field(
+        default=None,
+        title="Discovery by tag",
+        description="The tag that selects instances to import; if unset, cml-managed=true.",
+    )
+    worker_discovery_ami_filter: Annotated[SingleLineText, Field(max_length=128)] = Field(
+        default="",
+        title="Discovery by image name",
+        description="A pattern of image names that selects instances to import, instead of the tag.",
+    )
+    terminate_leaked_instances: StrictBool = Field(
+        default=False,
+        description="Whether leaked instances are terminated.",
+    )
+    breaker_enabled: StrictBool = Field(
+        default=True,
+        description="Whether marking workers as lost is suspended when too many seem lost at once.",
+    )
+    drift_policy: DriftPolicy = Field(
+        default=DriftPolicy.RESTORE,
+        title="After a stop outside LCM",
+        description="Whether a worker that was stopped from outside is started again.",
+    )
 
 
 class ScalingSettings(LenientModel):
     """How the fleet scales down and up automatically."""
 
-    scale_down_enabled: StrictBool = False
-    min_workers: Annotated[int, Field(ge=0, le=100_000), WHOLE_NUMBER] = 0
-    scale_down_cooldown_seconds: SecondsOrZero = 600
-    max_workers_per_region: Annotated[int, Field(ge=0, le=100_000), WHOLE_NUMBER] = 10
+    scale_down_enabled: StrictBool = Field(
+        default=False,
+        description="Whether idle workers are drained.",
+    )
+    min_workers: Annotated[int, Field(ge=0, le=100_000), WHOLE_NUMBER] = Field(
+        default=0,
+        title="Minimum running workers",
+        description="The number of running workers that automation always keeps.",
+    )
+    scale_down_cooldown_seconds: SecondsOrZero = Field(
+        default=600,
+        description="The minimum seconds between two scale-downs.",
+    )
+    max_workers_per_region: Annotated[int, Field(ge=0, le=100_000), WHOLE_NUMBER] = Field(
+        default=10,
+        title="Maximum workers per region",
+        description="The number of workers in a region at which scale-up stops; stopped workers count.",
+    )
 
 
 class FleetSettings(LenientModel):
@@ -72,7 +126,7 @@ def _make_patch_model(group: type[LenientModel]) -> type[StrictModel]:
     fields: dict[str, Any] = {}
     for name, info in group.model_fields.items():
         kind: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-        fields[name] = (kind | None, None)
+        fields[name] = (kind | None, Field(default=None, description=info.description))
     made: type[StrictModel] = create_model(f"{group.__name__}Patch", __base__=StrictModel, **fields)
     return made
 

@@ -12,22 +12,26 @@ from lcm.model.base import WHOLE_NUMBER, LenientModel, ResourceName, SingleLineT
 class Capacity(LenientModel):
     """What a worker offers to lablets."""
 
-    cpu_cores: Annotated[int, Field(ge=1, le=1024), WHOLE_NUMBER]
-    memory_gb: Annotated[float, Field(gt=0, le=65536, strict=True)]
-    storage_gb: Annotated[float, Field(gt=0, le=1_000_000, strict=True)]
-    max_nodes: Annotated[int, Field(ge=1, le=10_000), WHOLE_NUMBER]
+    cpu_cores: Annotated[int, Field(ge=1, le=1024, title="CPU cores"), WHOLE_NUMBER]
+    memory_gb: Annotated[float, Field(gt=0, le=65536, strict=True, title="Memory, GB")]
+    storage_gb: Annotated[float, Field(gt=0, le=1_000_000, strict=True, title="Disk, GB")]
+    max_nodes: Annotated[int, Field(ge=1, le=10_000, title="Maximum nodes"), WHOLE_NUMBER]
 
 
 class WorkerTemplate(LenientModel):
-    """A template from which workers are created."""
+    """A template from which workers are created. The web form is generated from its fields."""
 
-    name: ResourceName
-    description: Annotated[SingleLineText, Field(max_length=500)] = ""
-    instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", max_length=64)]
-    ami_name_pattern: Annotated[SingleLineText, Field(max_length=128)] | None = None
+    name: ResourceName = Field(title="Name", description="Workers refer to it; cannot be changed later.")
+    description: Annotated[SingleLineText, Field(max_length=500)] = Field(default="", title="Description")
+    instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", max_length=64)] = Field(
+        title="Instance type", description="An EC2 instance type, such as t3.medium."
+    )
+    ami_name_pattern: Annotated[SingleLineText, Field(max_length=128)] | None = Field(
+        default=None, title="Image name pattern (optional)", description="If empty, the default pattern is used."
+    )
     capacity: Capacity
-    cost_per_hour_usd: Annotated[float, Field(ge=0, le=10_000, strict=True)]
-    enabled: StrictBool = True
+    cost_per_hour_usd: Annotated[float, Field(ge=0, le=10_000, strict=True)] = Field(title="Cost, $ an hour")
+    enabled: StrictBool = Field(default=True, title="Workers can be created from it")
 
 
 def _template(name: str, instance_type: str, capacity: tuple[int, float, float, int], cost: float) -> WorkerTemplate:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.settings.base import Settings, SettingsConflict
 from lcm.settings.describe import Allowed, env_variable
 from lcm.settings.types import (
@@ -24,6 +25,12 @@ from lcm.settings.types import (
     Seconds,
     SecondsOrZero,
 )
+
+_ELECTION, _RECONCILIATION, _WATCH = (
+    LeaderElectionConfig(instance_id=""),
+    ReconciliationConfig(),
+    WatchConfig(),
+)  # for their defaults
 
 
 class CoordinationSettings(Settings):
@@ -77,14 +84,14 @@ class ElectionSettings(Settings):
     """Leader election."""
 
     leader_lease_ttl: int = Field(
-        default=15,
+        default=_ELECTION.lease_ttl,
         ge=2,
         le=3600,
         description="Seconds after which a leader that no longer renews its lease loses the leadership.",
     )
     election_key_prefix: KeyPrefix = Field(default="/lcm", description="The prefix of leader election keys.")
     retry_interval: Seconds = Field(
-        default=5.0,
+        default=_ELECTION.retry_interval,
         description="Seconds between attempts to become leader, besides those when a leader resigns.",
     )
 
@@ -101,28 +108,42 @@ class InstanceIdSettings(Settings):
 class ReconcileSettings(Settings):
     """Reconciliation: interval, concurrency and backoff."""
 
-    reconcile_interval: Seconds = Field(default=30.0, description="Seconds between two polls of all resources.")
-    reconcile_polling_enabled: bool = Field(default=True, description="Whether all resources are polled regularly.")
+    reconcile_interval: Seconds = Field(
+        default=_RECONCILIATION.interval_seconds, description="Seconds between two polls of all resources."
+    )
+    reconcile_polling_enabled: bool = Field(
+        default=_RECONCILIATION.polling_enabled, description="Whether all resources are polled regularly."
+    )
     startup_reconcile_enabled: bool = Field(
-        default=True,
+        default=_RECONCILIATION.startup_reconcile_enabled,
         description="Whether all resources are reconciled once when leadership begins, even without polling.",
     )
     initial_delay: SecondsOrZero = Field(
-        default=5.0, description="Seconds from the start to the first poll of all resources."
+        default=_RECONCILIATION.initial_delay, description="Seconds from the start to the first poll of all resources."
     )
     max_concurrent_reconciles: int = Field(
-        default=10, ge=1, le=1000, description="How many resources are reconciled at the same time."
+        default=_RECONCILIATION.max_concurrent,
+        ge=1,
+        le=1000,
+        description="How many resources are reconciled at the same time.",
     )
-    reconcile_timeout: Seconds = Field(default=60.0, description="Seconds after which one reconcile times out.")
-    backoff_base: Seconds = Field(default=1.0, description="Seconds to wait after the first failure of a resource.")
+    reconcile_timeout: Seconds = Field(
+        default=_RECONCILIATION.reconcile_timeout, description="Seconds after which one reconcile times out."
+    )
+    backoff_base: Seconds = Field(
+        default=_RECONCILIATION.backoff_base, description="Seconds to wait after the first failure of a resource."
+    )
     max_backoff: Seconds = Field(
-        default=60.0, description="The longest wait, in seconds, however often a resource failed."
+        default=_RECONCILIATION.max_backoff,
+        description="The longest wait, in seconds, however often a resource failed.",
     )
     backoff_multiplier: float = Field(
-        default=2.0, ge=1, description="The factor by which the wait grows with each further failure."
+        default=_RECONCILIATION.backoff_multiplier,
+        ge=1,
+        description="The factor by which the wait grows with each further failure.",
     )
     metric_prefix: MetricName = Field(
-        default="reconciliation", description="The prefix of the names of reconcile metrics."
+        default=_RECONCILIATION.metric_prefix, description="The prefix of the names of reconcile metrics."
     )
 
     def conflicts(self) -> Iterator[SettingsConflict]:
@@ -135,21 +156,22 @@ class ReconcileSettings(Settings):
 class WatchSettings(Settings):
     """Watching for changes between polls."""
 
-    watch_enabled: bool = Field(default=True, description="Whether changes are watched as they happen.")
+    watch_enabled: bool = Field(default=_WATCH.enabled, description="Whether changes are watched as they happen.")
     watch_prefix: str = Field(
         default="", description="The prefix of the keys to watch; if empty, the controller's own."
     )
     watch_reconnect_delay: Seconds = Field(
-        default=1.0,
+        default=_WATCH.reconnect_delay,
         description="Seconds before the first reconnect of a broken watch; each further wait is longer by as much.",
     )
     watch_max_reconnect_attempts: int = Field(
-        default=10,
+        default=_WATCH.max_reconnect_attempts,
         ge=1,
         description="Failed reconnects after which a watch is reported as broken and its wait stops growing.",
     )
     watch_debounce_seconds: SecondsOrZero = Field(
-        default=0.5, description="Seconds for which further changes are combined with the first one."
+        default=_WATCH.debounce_seconds,
+        description="Seconds for which further changes are combined with the first one.",
     )
 
 

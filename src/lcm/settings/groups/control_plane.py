@@ -99,30 +99,11 @@ class AuthSettings(Settings):
             )
 
 
-# Types, limits and defaults of fleet settings are declared once, in the model; here is what the documentation says.
-_FLEET_DESCRIPTIONS = {
-    "worker_idle_timeout_minutes": "Minutes without activity after which a worker counts as idle.",
-    "worker_auto_pause_enabled": "Whether idle workers are stopped.",
-    "worker_auto_pause_snooze_minutes": "Minutes after a resume during which a worker is not paused.",
-    "idle_detection_interval": "The minimum seconds between two idle checks of one worker.",
-    "idle_action": "The action on an idle worker when both auto-pause and scale-down are enabled.",
-    "worker_discovery_enabled": "Whether unmanaged instances are discovered, and lost ones marked.",
-    "discovery_interval": "Seconds between two discovery scans.",
-    "worker_discovery_tag_filter": "The tag that selects instances to import; if unset, cml-managed=true.",
-    "worker_discovery_ami_filter": "A pattern of image names that selects instances to import, instead of the tag.",
-    "terminate_leaked_instances": "Whether leaked instances are terminated.",
-    "breaker_enabled": "Whether marking workers as lost is suspended when too many seem lost at once.",
-    "drift_policy": "Whether a worker that was stopped from outside is started again.",
-    "scale_down_enabled": "Whether idle workers are drained.",
-    "min_workers": "The number of running workers that automation always keeps.",
-    "scale_down_cooldown_seconds": "The minimum seconds between two scale-downs.",
-    "max_workers_per_region": "The number of workers in a region at which scale-up stops; stopped workers count.",
-}
 _FLEET_ALIASES = {"worker_discovery_enabled": SettingAlias("auto_import_enabled")}
 
 
 def _fleet_fields() -> dict[str, Any]:
-    """The fields of all groups of `FleetSettings`, without the checks for JSON types: the environment has only text."""
+    """All fields of `FleetSettings`, without the checks for JSON types: the environment has only text."""
     fields: dict[str, Any] = {}
     for group in (IdleSettings, DiscoverySettings, ScalingSettings):
         for name, info in group.model_fields.items():
@@ -130,7 +111,7 @@ def _fleet_fields() -> dict[str, Any]:
             if name in _FLEET_ALIASES:
                 marks.append(_FLEET_ALIASES[name])
             kind: Any = Annotated[info.annotation, *marks] if marks else info.annotation
-            fields[name] = (kind, Field(default=info.default, description=_FLEET_DESCRIPTIONS[name]))
+            fields[name] = (kind, Field(default=info.default, description=info.description))
     return fields
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from lcm.client.base import Leader
 from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.core import clock
+from lcm.core.controller.config import ReconciliationConfig
 from lcm.core.controller.leader_election import StaleTermError
-from lcm.core.controller.reconciliation import ReconciliationConfig
 from lcm.model.access import Role
 from lcm.model.lablet.record import Lablet, Placement, PlacementBatch, PlacementRequest
 from lcm.model.lablet.status import LabletStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from lcm.core.controller.reconciliation import ReconciliationConfig
+from lcm.core.controller.config import ReconciliationConfig
 from tests.support.virtual.fleet import a_fleet
 
 if TYPE_CHECKING:

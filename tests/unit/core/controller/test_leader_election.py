@@ -12,9 +12,10 @@ from structlog.testing import capture_logs
 
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
-from lcm.core.controller.leader_election import LeaderElectionConfig, NotLeaderError, StaleTermError
+from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig
+from lcm.core.controller.leader_election import NotLeaderError, StaleTermError
 from lcm.core.controller.lease import LeaseSession
-from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
+from lcm.core.controller.reconciliation import ReconciliationResult
 from lcm.core.coordination import CoordinationOutcomeUnknownError, SwapResult
 from tests.support.network.faulty_coordination import UNREACHABLE, FaultyCoordination
 from tests.support.virtual.toy_controllers import Elected, Thing, World, until

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
+from lcm.core.controller.config import ReconciliationConfig
 from lcm.core.controller.metrics import controller_metrics
-from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
+from lcm.core.controller.reconciliation import ReconciliationResult
 from tests.support.network.faulty_coordination import FaultyCoordination
 from tests.support.virtual.toy_controllers import Elected, Poller, Thing, Watcher, World, until
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
+from lcm.core.controller.config import ReconciliationConfig
 from lcm.core.controller.effects import EffectTimeoutError
-from lcm.core.controller.reconciliation import Outcome, ReconciliationConfig, ReconciliationResult, ResourceStatus
+from lcm.core.controller.reconciliation import Outcome, ReconciliationResult, ResourceStatus
 from lcm.core.workqueue import Priority
 from tests.support.virtual.toy_controllers import Poller, Thing, World, until
 

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
-from lcm.core.controller.reconciliation import ReconciliationConfig, ReconciliationResult
-from lcm.core.controller.watch import WatchConfig
+from lcm.core.controller.config import ReconciliationConfig, WatchConfig
+from lcm.core.controller.reconciliation import ReconciliationResult
 from lcm.core.coordination import EventKind, WatchEvent
 from tests.support.network.faulty_coordination import FaultyCoordination
 from tests.support.virtual.toy_controllers import PREFIX, Thing, Watcher, World, change, until

@@ -21,7 +21,6 @@ from lcm.control_plane.web.rendering import render_fragment, render_page, templa
 from lcm.core import clock
 from lcm.model.fleet.settings import FleetSettings, FleetSettingsPatch
 from lcm.model.problems import ProblemCode
-from lcm.settings import FleetDefaultSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,14 +42,6 @@ GROUP_TITLES = {
     "scaling": ("Scaling", "The limits of automatic scaling."),
 }
 ORIGINAL_PREFIX = "was."
-_SETTING_TITLES = {
-    "min_workers": "Minimum running workers",
-    "max_workers_per_region": "Maximum workers per region",
-    "worker_discovery_tag_filter": "Discovery by tag",
-    "worker_discovery_ami_filter": "Discovery by image name",
-    "drift_policy": "After a stop outside LCM",
-    "worker_auto_pause_snooze_minutes": "Snooze after a resume",
-}
 _ON, _OFF = "on", "off"
 
 
@@ -59,6 +50,7 @@ class SettingField:
     """One setting. `source` is stored, environment or default; `choices` are the allowed values of a selection."""
 
     name: str
+    title: str
     text: str
     value: str
     base: str
@@ -66,14 +58,6 @@ class SettingField:
     choices: tuple[str, ...]
     number: bool
     unit: str
-
-    @property
-    def title(self) -> str:
-        """The name of the setting as a title."""
-        if self.name in _SETTING_TITLES:
-            return _SETTING_TITLES[self.name]
-        title = self.name.removeprefix("worker_").removesuffix("_minutes").removesuffix("_seconds").replace("_", " ")
-        return title.removesuffix(" enabled").capitalize()
 
 
 def setting_fields(
@@ -89,7 +73,8 @@ def setting_fields(
         fields.append(
             SettingField(
                 name=name,
-                text=FleetDefaultSettings.model_fields[name].description or "",
+                title=info.title or _title_of(name),
+                text=info.description or "",
                 value=format_value(value),
                 base=format_value(startup_value),
                 source="stored" if name in stored else startup_source,
@@ -99,6 +84,11 @@ def setting_fields(
             )
         )
     return fields
+
+
+def _title_of(name: str) -> str:
+    title = name.removeprefix("worker_").removesuffix("_minutes").removesuffix("_seconds").replace("_", " ")
+    return title.removesuffix(" enabled").capitalize()
 
 
 def format_value(value: object) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import HTMLResponse
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from lcm.control_plane.fleet.templates import put_template, read_template, set_template_enabled
 from lcm.control_plane.records.kinds import TEMPLATES, WORKERS
@@ -28,7 +29,7 @@ from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import WorkerTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lcm.control_plane.records.unit_of_work import Transaction
     from lcm.control_plane.store.port import Store
@@ -39,44 +40,71 @@ router = APIRouter(include_in_schema=False)
 TemplateNamePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 _MAX_TEMPLATES = 500
 _EMPTY_FORM = {"enabled": "on"}
-_CAPACITY_FIELDS = ("cpu_cores", "memory_gb", "storage_gb", "max_nodes")
-_TEXT_FIELDS = ("name", "description", "instance_type", "ami_name_pattern")
 _FIELD_HINTS = {
     "name": NAME_HINT,
     "instance_type": "must be an instance type such as t3.medium",
 }
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateField:
+    """A field of the form, as the model declares it."""
+
+    name: str
+    title: str
+    hint: str
+    kind: Any
+    group: str  # the part of the template that it belongs to; empty: the template itself
+
+    @property
+    def form(self) -> str:
+        """How it is shown: text, number or check."""
+        return "check" if self.kind is bool else "number" if self.kind in (int, float) else "text"
+
+    def text(self, template: WorkerTemplate) -> str:
+        """What the form shows of a template."""
+        value = getattr(getattr(template, self.group) if self.group else template, self.name)
+        if isinstance(value, bool):
+            return "on" if value else ""
+        return f"{value:.15g}" if isinstance(value, float) else "" if value is None else str(value)
+
+    def value(self, text: str) -> Any:
+        """What was typed, for the model to check."""
+        if self.form == "check":
+            return text == "on"
+        if self.form == "number":
+            return parse_number(text)
+        return text or (None if self.kind is not str else "")
+
+
+def _model_fields(model: type[BaseModel], group: str = "") -> Iterator[TemplateField]:
+    for name, info in model.model_fields.items():
+        kind = info.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _model_fields(kind, name)
+        else:
+            yield TemplateField(name, info.title or name, info.description or "", kind, group)
+
+
+TEMPLATE_FIELDS = tuple(_model_fields(WorkerTemplate))
+
+
 def template_form_values(template: WorkerTemplate) -> dict[str, str]:
     """The text of each field of the form."""
-    size = template.capacity
-    return {
-        "name": template.name,
-        "description": template.description,
-        "instance_type": template.instance_type,
-        "ami_name_pattern": template.ami_name_pattern or "",
-        "cpu_cores": str(size.cpu_cores),
-        "memory_gb": f"{size.memory_gb:.15g}",
-        "storage_gb": f"{size.storage_gb:.15g}",
-        "max_nodes": str(size.max_nodes),
-        "cost_per_hour_usd": f"{template.cost_per_hour_usd:.15g}",
-        "enabled": "on" if template.enabled else "",
-    }
+    return {field.name: field.text(template) for field in TEMPLATE_FIELDS}
 
 
 def parse_template_form(submitted: Mapping[str, str]) -> tuple[WorkerTemplate | None, FormState]:
     """The template of a form, or None, and the form with its problems."""
-    template: dict[str, Any] = {name: submitted.get(name, "") for name in _TEXT_FIELDS}
-    template["ami_name_pattern"] = template["ami_name_pattern"] or None
-    template["capacity"] = {name: parse_number(submitted.get(name, "")) for name in _CAPACITY_FIELDS}
-    template["cost_per_hour_usd"] = parse_number(submitted.get("cost_per_hour_usd", ""))
-    template["enabled"] = submitted.get("enabled", "") == "on"
-    names = (*_TEXT_FIELDS, *_CAPACITY_FIELDS, "cost_per_hour_usd", "enabled")
-    values = {name: submitted.get(name, "") for name in names}
+    values = {field.name: submitted.get(field.name, "") for field in TEMPLATE_FIELDS}
+    template: dict[str, Any] = {}
+    for field in TEMPLATE_FIELDS:
+        part = template.setdefault(field.group, {}) if field.group else template
+        part[field.name] = field.value(values[field.name])
     try:
         return WorkerTemplate.model_validate(template), FormState(values)
     except ValidationError as error:
-        problems = {name.removeprefix("capacity."): text for name, text in field_problems(error, _FIELD_HINTS).items()}
+        problems = {name.rpartition(".")[2]: text for name, text in field_problems(error, _FIELD_HINTS).items()}
         empty = {name: "must not be empty" for name in problems if not values.get(name)}
         return None, FormState(values, problems | empty)
 
@@ -180,7 +208,8 @@ def _conflict_text(name: str, *, editing: bool) -> str:
 
 
 def _render_form(user: WebUser, form: FormState, *, old: str, expected: str, status: int = 200) -> HTMLResponse:
-    return render_fragment("admin/_template_form.html", status=status, form=form, old=old, mark=expected, user=user)
+    values: dict[str, Any] = {"form": form, "fields": TEMPLATE_FIELDS, "old": old, "mark": expected, "user": user}
+    return render_fragment("admin/_template_form.html", status=status, **values)
 
 
 async def _workers_per_template(store: Store) -> dict[str, int]:
