@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from lcm.cli.examples import add_examples
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -53,6 +55,7 @@ class LazyCommand(TyperCommand):
         module, _, name = self._module.partition(":")
         command = typer.main.get_command(getattr(import_module(f"lcm.cli.{module}"), name))
         command.name = self.name
+        add_examples(command, str(self.name))
         return command
 
 
@@ -62,6 +65,8 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         later = {name: LazyCommand(name, module, text) for name, (module, text) in LAZY_COMMANDS.items()}
+        for name, command in self.commands.items():
+            add_examples(command, name)
         self.commands = {**later, **self.commands}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -13,12 +13,12 @@ from lcm.cli.lazy_group import LazyGroup
 
 app = typer.Typer(
     name="lcm",
-    help="Lablet Cloud Manager: declare the workers and labs you want; controllers create, maintain and explain them.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
     cls=LazyGroup,  # daily commands are in modules of their own
     rich_markup_mode=None,  # plain help renders in half the time
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 ControllersOption = Annotated[
@@ -27,6 +27,21 @@ ControllersOption = Annotated[
 ]
 ConfigOption = Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file with settings.")]
 PortOption = Annotated[str | None, typer.Option("--port", help="Port for health, readiness and metrics.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def lcm(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Lablet Cloud Manager: declare the workers and labs you want; controllers create, maintain and explain them."""
 
 
 @app.command()

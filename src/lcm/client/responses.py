@@ -23,6 +23,7 @@ from lcm.client.errors import (
 from lcm.core.text import single_line
 from lcm.model.base import LenientModel
 from lcm.model.problems import FieldProblem, ProblemCode
+from lcm.model.validation import problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,10 +103,8 @@ def decode_response(call: ApiRequest, response: ApiResponse, model: type[M]) -> 
     try:
         return model.model_validate_json(response.body)
     except ValidationError as error:
-        # Only the location and the reason: the value may be a secret.
-        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "body"
-        message = f"{call.operation}: invalid response: {where}: {first['msg']}"
+        where, text = next(problems_of(error))
+        message = f"{call.operation}: invalid response: {'.'.join(where) or 'body'}: {text}"
     raise unreadable_response(call, message)
 
 

@@ -19,6 +19,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from lcm.model.validation import text_like
+
 
 class CaseInsensitiveEnum(StrEnum):
     """A string enum that accepts input in any case; output has the case of the definition."""
@@ -128,10 +130,18 @@ Reason = Annotated[
 ]
 """The reason for a command or change, as the person or controller gave it."""
 
-ResourceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
-"""A resource name: letters, digits, dots, dashes and underscores, at most 63 characters."""
+ResourceName = Annotated[
+    str,
+    text_like(
+        r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$",
+        "1 to 63 letters, digits, dots, dashes and underscores, with a letter or digit at both ends",
+    ),
+]
+"""The name of a resource."""
 
-RegionName = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]{1,2}$", max_length=32)]
+RegionName = Annotated[
+    str, text_like(r"^[a-z]{2}(-[a-z]+)+-[0-9]{1,2}$", "an AWS region such as eu-west-1", max_length=32)
+]
 """The name of a cloud region, such as eu-west-1."""
 
 

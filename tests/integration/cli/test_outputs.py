@@ -47,7 +47,7 @@ _MOMENT = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z$")
 _IDS = re.compile(r"\b(w|i|t)-[0-9a-z]{12}\b")
 _SPANS = re.compile(r"\b\d+ (second|minute)s?\b|a moment")
 _USE = re.compile(r"Used less than a minute ago|Idle for [^;]+")
-_CLOCKS = re.compile(r"\b\d\d:\d\d UTC\b")
+_CLOCKS = re.compile(r"\b\d\d:\d\d UTC\b( on \d+ [A-Z][a-z]+)?")  # with the date if that is another day
 _URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
@@ -129,6 +129,10 @@ def test_a_pipe_gets_whole_lines_and_no_colours(plane: ControlPlaneProcess) -> N
         (("workers", "create", "alpha", "-t", "small"), 1, "alpha"),
         (("workers", "create", "beta", "-t", "smla"), 1, "did you mean small"),
         (("workers", "create", "no good", "-t", "small"), 2, "name: "),
+        (("workers", "create", "b", "-t", "small", "--region", "Mars"), 2, "aws_region: must be an AWS region such as"),
+        (("workers", "edit", "alpha"), 2, "nothing to change: give at least one option"),
+        (("workers", "edit", "alpha", "--remove-tag", "x"), 2, "--remove-tag 'x': alpha has no such tag"),
+        (("workers", "edit", "alpha", "--if-lost", "cry"), 2, "lost_instance_policy: must be terminate or replace"),
         (("workers", "wait", "alpha", "--for", "tea"), 2, "must be ready, license, or one of pending"),
         (("workers", "wait", "alpha", "--timeout", "soon"), 2, "must be a duration such as 90s, 10m"),
         (("workers", "hold", "alpha"), 2, "--reason"),
@@ -161,6 +165,7 @@ def test_a_dry_run_changes_nothing(plane: ControlPlaneProcess) -> None:
         ("workers", "license", "alpha", "register"),
         ("workers", "create", "dry", "--template", "small"),
         ("workers", "retry", "broken"),
+        ("workers", "edit", "alpha", "--tag", "team=red"),
         ("templates", "disable", "small"),
         ("settings", "set", "min_workers", "3"),
         ("fleet", "hold", "--reason", "why"),
@@ -225,6 +230,49 @@ def test_the_rest_of_the_changes(plane: ControlPlaneProcess, controller: FakeWor
     assert "Sign in: lcm login" in turned_away.stderr
     assert "secrets re-encrypted" in plane.lcm("secrets", "rotate").stdout
     assert "was reset" in plane.lcm("leadership", "reset", "worker-controller", "--yes").stdout
+
+
+def test_a_worker_is_edited(plane: ControlPlaneProcess, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("hidden\n")
+    plane.lcm("workers", "create", "draft", "--template", "small", "--stopped", "--tag", "team=blue", "--tag", "old=1")
+    edited = plane.lcm("workers", "edit", "draft", "--tag", "team=red", "--remove-tag", "old", "--name", "final")
+    assert edited.stdout == "final updated.\n"
+    options = ("--no-idle-detection", "--if-lost", "replace", "--cml-username", "me", "--cml-password-file")
+    plane.lcm("workers", "edit", "final", *options, str(secret))
+    worker = plane.worker("final")
+    assert worker.tags == {"team": "red"}
+    assert (worker.idle_detection_enabled, worker.lost_instance_policy) == (False, "replace")
+    same = plane.lcm("workers", "edit", "final", "--no-idle-detection")
+    assert same.stdout == "final is up to date; no change needed.\n"
+    plane.lcm("workers", "terminate", "final", "--yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("lcm workers stop al", ["alpha"]),
+        ("lcm workers get gam", ["gamma-1", "gamma-2"]),
+        ("lcm templates get me", ["medium", "metal"]),
+        ("lcm workers create new --template sm", ["small"]),
+        ("lcm workers get nothing", []),
+    ],
+)
+def test_a_shell_completes_names(plane: ControlPlaneProcess, words: str, names: list[str]) -> None:
+    asked = {"_LCM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    assert sorted(plane.lcm(env=asked, check=False).stdout.split()) == names
+
+
+def test_completion_is_silent_without_a_control_plane(plane: ControlPlaneProcess) -> None:
+    nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
+    asked = {"_LCM_COMPLETE": "complete_bash", "COMP_WORDS": "lcm workers get a", "COMP_CWORD": "3"}
+    done = plane.lcm(env=asked | {"LCM_URL": nowhere}, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_version_and_short_help(plane: ControlPlaneProcess) -> None:
+    assert plane.lcm("--version").stdout == plane.lcm("version").stdout
+    assert plane.lcm("workers", "stop", "-h").stdout == plane.lcm("workers", "stop", "--help").stdout
 
 
 def test_an_unreachable_server_is_one_line_with_remedies(plane: ControlPlaneProcess) -> None:

@@ -10,6 +10,7 @@ import typer
 from lcm.cli.errors import CommandError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
+from lcm.cli.runtime.completion import complete_definitions, complete_versions
 from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
 
@@ -25,10 +26,15 @@ _MAX_TOPOLOGY_LINES = 40
 DefinitionArgument = Annotated[
     str,
     typer.Argument(
-        metavar="NAME[@VERSION]", help="Name of a definition, or a unique prefix. Default: the newest version."
+        metavar="NAME[@VERSION]",
+        help="Name of a definition, or a unique prefix. Default: the newest version.",
+        autocompletion=complete_definitions,
     ),
 ]
-VersionArgument = Annotated[str, typer.Argument(metavar="NAME@VERSION", help="Version of a definition.")]
+VersionArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME@VERSION", help="Version of a definition.", autocompletion=complete_versions),
+]
 
 
 def _columns() -> list[Column[LabletDefinitionSummary]]:

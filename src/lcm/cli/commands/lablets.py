@@ -8,6 +8,7 @@ import typer
 
 from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.runtime.command import command
+from lcm.cli.runtime.completion import complete_definitions, complete_lablets, complete_workers
 from lcm.cli.runtime.options import ReasonOption, YesOption, make_command_group
 from lcm.cli.runtime.session import Session, confirm, require_terminal
 
@@ -22,9 +23,19 @@ app = make_command_group("Create lablets, see where they run or why they wait, a
 _MAX_NAME_LOOKUPS = 25
 
 LabletArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name or id of a lablet, or a unique prefix of either.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name or id of a lablet, or a unique prefix of either.",
+        autocompletion=complete_lablets,
+    ),
 ]
-DefinitionArgument = Annotated[str, typer.Argument(metavar="DEFINITION", help="Definition: a name, or name@version.")]
+DefinitionArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DEFINITION", help="Definition: a name, or name@version.", autocompletion=complete_definitions
+    ),
+]
 StatusesOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -32,7 +43,10 @@ StatusesOption = Annotated[
     ),
 ]
 OwnersOption = Annotated[list[str] | None, typer.Option("--owner", metavar="NAME", help="Only these owners.")]
-WorkerOption = Annotated[str | None, typer.Option("--worker", metavar="NAME", help="Only lablets on this worker.")]
+WorkerOption = Annotated[
+    str | None,
+    typer.Option("--worker", metavar="NAME", help="Only lablets on this worker.", autocompletion=complete_workers),
+]
 DefinitionsOption = Annotated[
     list[str] | None,
     typer.Option("--definition", "-d", metavar="NAME", help="Only these; repeat or separate by commas."),

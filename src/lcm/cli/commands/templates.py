@@ -10,6 +10,7 @@ import typer
 from lcm.cli.errors import CommandError
 from lcm.cli.output.tables import Column
 from lcm.cli.runtime.command import command
+from lcm.cli.runtime.completion import complete_templates
 from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 app = make_command_group("Worker templates: instance type, capacity and cost.")
 
-TemplateArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a template, or a unique prefix.")]
+TemplateArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of a template, or a unique prefix.", autocompletion=complete_templates),
+]
 
 
 def _columns() -> list[Column[WorkerTemplate]]:

@@ -8,6 +8,7 @@ import typer
 
 from lcm.cli.errors import CommandError, UsageError
 from lcm.cli.runtime.command import command
+from lcm.cli.runtime.completion import complete_templates
 from lcm.cli.runtime.options import ReasonOption, RequiredReasonOption, UntilOption, WorkerArgument, YesOption, validate
 from lcm.cli.runtime.session import Session, confirm, require_terminal
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 _WAIT_GOALS = {"start": "ready", "stop": "stopped", "drain": "stopped", "terminate": "terminated", "retry": "ready"}
 
-TemplateOption = Annotated[str, typer.Option("--template", "-t", metavar="NAME", help="Template of the worker.")]
+TemplateOption = Annotated[
+    str,
+    typer.Option("--template", "-t", metavar="NAME", help="Template of the worker.", autocompletion=complete_templates),
+]
 RegionOption = Annotated[str | None, typer.Option("--region", help="Region. Default: the default region of the fleet.")]
 TagsOption = Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="Tag; repeatable.")]
 StoppedOption = Annotated[
@@ -32,12 +36,29 @@ NoIdleDetectionOption = Annotated[bool, typer.Option("--no-idle-detection", help
 LicenseTokenFileOption = Annotated[
     str | None, typer.Option("--license-token-file", metavar="FILE", help="File with the CML license token.")
 ]
+NewNameOption = Annotated[str | None, typer.Option("--name", metavar="NAME", help="New name.")]
+RemoveTagsOption = Annotated[
+    list[str] | None, typer.Option("--remove-tag", metavar="KEY", help="Tag to remove; repeatable.")
+]
+IdleDetectionOption = Annotated[
+    bool | None, typer.Option("--idle-detection/--no-idle-detection", help="Whether it is stopped when idle.")
+]
+NewIfLostOption = Annotated[
+    str | None, typer.Option("--if-lost", metavar="terminate|replace", help="What to do if its instance is lost.")
+]
+CmlUsernameOption = Annotated[
+    str | None, typer.Option("--cml-username", metavar="NAME", help="User name with which LCM signs in to its CML.")
+]
+CmlPasswordFileOption = Annotated[
+    str | None, typer.Option("--cml-password-file", metavar="FILE", help="File with the password of that user.")
+]
 OperationArgument = Annotated[str, typer.Argument(metavar="register|deregister", help="License operation.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `lcm workers`."""
     command(app, "create", mutates=True)(create_worker)
+    command(app, "edit", mutates=True)(edit_worker)
     command(app, "start", mutates=True)(start_worker)
     command(app, "stop", mutates=True)(stop_worker)
     command(app, "drain", mutates=True)(drain_worker)
@@ -87,6 +108,53 @@ async def create_worker(
         created,
         f"{created.name} created in {created.aws_region}; desired state {created.desired_status}.{hint}",
     )
+
+
+async def edit_worker(
+    session: Session,
+    name: WorkerArgument,
+    new_name: NewNameOption = None,
+    tag: TagsOption = None,
+    remove_tag: RemoveTagsOption = None,
+    idle_detection: IdleDetectionOption = None,
+    if_lost: NewIfLostOption = None,
+    license_token_file: LicenseTokenFileOption = None,
+    cml_username: CmlUsernameOption = None,
+    cml_password_file: CmlPasswordFileOption = None,
+) -> None:
+    """Change the name, the tags or the options of a worker. What is not given stays as it is."""
+    from lcm.cli.runtime.lookup import find_worker
+    from lcm.cli.runtime.target import read_secret_file
+    from lcm.model.worker.requests import UpdateWorkerRequest
+
+    worker = await find_worker(session.client, name)
+    given: dict[str, object | None] = {
+        "name": new_name,
+        "tags": _edited_tags(worker, tag or [], remove_tag or []) if tag or remove_tag else None,
+        "idle_detection_enabled": idle_detection,
+        "lost_instance_policy": if_lost,
+        "license_token": None if license_token_file is None else _read_license_token(license_token_file),
+        "cml_username": cml_username,
+        "cml_password": None
+        if cml_password_file is None
+        else read_secret_file("--cml-password-file", cml_password_file),
+    }
+    fields = {field: value for field, value in given.items() if value is not None}
+    if not fields:
+        raise UsageError("nothing to change: give at least one option; lcm workers edit --help lists them")
+    session.forecast = [(worker.name, f"changes: {', '.join(sorted(fields))}")]
+    changed = await session.client.workers.patch(
+        worker.id, validate(UpdateWorkerRequest, fields), version=worker.version
+    )
+    same = changed.version == worker.version
+    _print_result(session, changed, f"{changed.name} {'is up to date; no change needed' if same else 'updated'}.")
+
+
+def _edited_tags(worker: Worker, added: list[str], removed: list[str]) -> dict[str, str]:
+    missing = [key for key in removed if key not in worker.tags]
+    if missing:
+        raise UsageError(f"--remove-tag {missing[0]!r}: {worker.name} has no such tag")
+    return {key: value for key, value in worker.tags.items() if key not in removed} | _parse_tags(added)
 
 
 async def start_worker(session: Session, name: WorkerArgument, reason: ReasonOption = None) -> None:

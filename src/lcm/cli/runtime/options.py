@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lcm.cli.errors import UsageError
+from lcm.cli.runtime.completion import complete_workers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,12 @@ DryRunOption = Annotated[
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Refresh on every change, until Ctrl-C.")]
 
 WorkerArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Name or id of a worker, or a unique prefix of either.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name or id of a worker, or a unique prefix of either.",
+        autocompletion=complete_workers,
+    ),
 ]
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", "-r", metavar="TEXT", help="Reason, recorded with the change.")
@@ -83,25 +89,15 @@ def make_command_group(text: str, *, alone: bool = False) -> typer.Typer:
 
 M = TypeVar("M", bound="BaseModel")
 
-_EMPTY_VALUE_ERRORS = ("too_short", "string_too_short")
-
 
 def validate(model: type[M], fields: Mapping[str, object]) -> M:
     """The validated data. Raises an error with one line for each invalid field; secrets are never quoted."""
     from pydantic import ValidationError
 
+    from lcm.model.validation import problems_of
+
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:
-        errors = error.errors(include_input=False, include_url=False, include_context=False)
-        problems = [
-            f"{'.'.join(str(part) for part in each['loc'])}: {_error_message(each['type'], each['msg'])}"
-            for each in errors
-        ]
+        problems = [f"{'.'.join(path)}: {text}" for path, text in problems_of(error)]
         raise UsageError("\n".join(problems)) from None
-
-
-def _error_message(kind: str, message: str) -> str:
-    if kind in _EMPTY_VALUE_ERRORS:
-        return "must not be empty"
-    return message.removeprefix("Value error, ")

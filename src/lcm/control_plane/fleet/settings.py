@@ -12,6 +12,7 @@ from lcm.control_plane.records.kinds import SETTINGS
 from lcm.control_plane.store.port import Put
 from lcm.model.fleet.settings import FleetSettings
 from lcm.model.problems import ProblemCode
+from lcm.model.validation import problems_of
 
 if TYPE_CHECKING:
     from lcm.control_plane.records.unit_of_work import Transaction
@@ -52,6 +53,5 @@ def _merge_settings(base: FleetSettings, stored: dict[str, dict[str, Any]]) -> F
     try:
         return FleetSettings.model_validate(merged)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ProblemError(ProblemCode.INVALID, f"{where}: {first['msg']}") from None
+        where, text = next(problems_of(error))
+        raise ProblemError(ProblemCode.INVALID, f"{'.'.join(where)}: {text}") from None

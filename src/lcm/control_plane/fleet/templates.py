@@ -12,6 +12,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import TEMPLATES
 from lcm.control_plane.store.port import Put
 from lcm.model.problems import ProblemCode
+from lcm.model.validation import problems_of
 from lcm.model.worker.template import DEFAULT_TEMPLATES, WorkerTemplate
 
 if TYPE_CHECKING:
@@ -72,11 +73,10 @@ def _valid_templates(path: Path, entries: list[Any]) -> Iterable[WorkerTemplate]
         try:
             yield WorkerTemplate.model_validate(entry)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
+            where, text = next(problems_of(error))
             name = entry.get("name") if isinstance(entry, dict) else None
             log.error(
-                "invalid template skipped", path=str(path), entry=number, name=name, field=where, error=first["msg"]
+                "invalid template skipped", path=str(path), entry=number, name=name, field=".".join(where), error=text
             )
 
 

@@ -22,6 +22,7 @@ from lcm.model.problems import (
     Problem,
     ProblemCode,
 )
+from lcm.model.validation import problem_text
 from lcm.model.worker.status import IllegalWorkerTransitionError
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _handle_framework_errors(app: FastAPI, routers: Sequence[APIRouter]) -> None
 def _field_problem(error: Mapping[str, Any]) -> FieldProblem:
     """The field and the problem, but not the value: it may be a secret."""
     location = [str(part) for part in error["loc"] if part not in ("body", "query", "path", "header")]
-    return FieldProblem(field=".".join(location) or "body", message=str(error["msg"]).removeprefix("Value error, "))
+    return FieldProblem(field=".".join(location) or "body", message=problem_text(error))
 
 
 def _allowed_methods(routers: Sequence[APIRouter], request: Request) -> list[str]:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.http.query_params import split_values
 from lcm.model.problems import ProblemCode
+from lcm.model.validation import problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 WHOLE_FORM = "form"
 """Stands for the whole form among its problems by field."""
-NAME_HINT = "letters, digits, dots, dashes and underscores, 63 at most; the first and the last are a letter or a digit"
 MAX_IDS = 100
 _MAX_FORM_BYTES = 2_000_000
 
@@ -81,13 +81,10 @@ def field_problems(
 ) -> dict[str, str]:
     """The first problem of each field; a hint replaces its text. `below` is the path to the fields."""
     problems: dict[str, str] = {}
-    for each in error.errors(include_input=False, include_url=False):
-        path = [str(part) for part in each["loc"]]
-        if tuple(path[: len(below)]) == below:
-            path = path[len(below) :]
+    for full, text in problems_of(error):
+        path = full[len(below) :] if full[: len(below)] == below else full
         names = [part for part in path if not part.startswith(("function-", "constrained-", "literal", "nullable"))]
         name = ".".join(names) or WHOLE_FORM
-        text = _problem_text(each["type"], str(each["msg"]), each.get("ctx", {}))
         problems.setdefault(name, (hints or {}).get(name, text))
     return problems
 
@@ -96,15 +93,3 @@ def problem_by_field(error: ProblemError, fields: tuple[str, ...]) -> dict[str, 
     """The problem of the field that the message starts with, or else of the whole form."""
     name, separator, text = error.detail.partition(": ")
     return {name: text} if separator and name in fields else {WHOLE_FORM: error.detail}
-
-
-def _problem_text(kind: str, message: str, context: Mapping[str, Any]) -> str:
-    if kind in ("float_type", "float_parsing", "int_type", "int_parsing", "int_from_float"):
-        return "must be a number" if kind.startswith("float") else "must be a whole number"
-    if kind in ("string_too_short", "missing"):
-        return "must not be empty"
-    if kind in ("too_long", "string_too_long"):
-        return f"must have at most {context.get('max_length')} characters"
-    if kind == "string_pattern_mismatch":
-        return "has an invalid format"
-    return message.removeprefix("Value error, ").replace("Input should be", "must be").replace("String should", "must")

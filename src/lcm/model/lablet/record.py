@@ -22,6 +22,7 @@ from lcm.model.base import (
     UtcDatetime,
 )
 from lcm.model.lablet.status import ASSIGNED_LABLET_STATUSES, LabletStatus, LostWorkerPolicy
+from lcm.model.validation import text_like
 from lcm.model.worker.requests import InstanceId, RecordVersion
 
 MAX_TOPOLOGY_LENGTH = 1_000_000
@@ -32,12 +33,20 @@ MAX_PLACEMENTS = 1_000
 MAX_ABANDONED_LABS = 20
 _VERSION_COMPARISON = re.compile(r"(==|!=|>=|<=|>|<)\s*\d+(\.\d+){0,3}")
 
-PortName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
+PortName = Annotated[
+    str, text_like(r"^[A-Z][A-Z0-9_]{0,63}$", "capital letters, digits and underscores, such as SSH_PORT")
+]
 """The name of a port: `${NAME}` in a topology is replaced by the port number on the worker."""
 
 PortNumber = Annotated[int, Field(ge=1, le=65535), WHOLE_NUMBER]
-LabletId = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
-DefinitionVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z]([0-9A-Za-z.+-]{0,31})$")]
+LabletId = Annotated[str, text_like(r"^[a-z0-9-]{1,64}$", "an id of 1 to 64 small letters, digits and dashes")]
+DefinitionVersion = Annotated[
+    str,
+    text_like(
+        r"^[0-9A-Za-z]([0-9A-Za-z.+-]{0,31})$",
+        "1 to 32 letters, digits, dots, pluses and dashes, such as 1.2",
+    ),
+]
 
 
 def _check_version_range(text: str) -> str:
@@ -218,7 +227,13 @@ class CreateLabletRequest(StrictModel):
     """Create a lablet. Without a version, the newest enabled version of the definition is used."""
 
     name: ResourceName | None = None
-    definition: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}(@[0-9A-Za-z.+-]{1,32})?$")]
+    definition: Annotated[
+        str,
+        text_like(
+            r"^[A-Za-z0-9._-]{1,63}(@[0-9A-Za-z.+-]{1,32})?$",
+            "the name of a definition, with @ and its version if not the newest, such as bgp@1.2",
+        ),
+    ]
     owner: Annotated[SingleLineText, Field(min_length=1, max_length=128)] | None = None
     aws_region: str | None = None
     starts_at: UtcDatetime | None = None

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lcm.model.base import WHOLE_NUMBER, LenientModel, ResourceName, SingleLineText, StrictBool
+from lcm.model.validation import text_like
 
 
 class Capacity(LenientModel):
@@ -23,9 +24,9 @@ class WorkerTemplate(LenientModel):
 
     name: ResourceName = Field(title="Name", description="Workers refer to it; cannot be changed later.")
     description: Annotated[SingleLineText, Field(max_length=500)] = Field(default="", title="Description")
-    instance_type: Annotated[str, Field(pattern=r"^[a-z0-9-]+\.[a-z0-9-]+$", max_length=64)] = Field(
-        title="Instance type", description="An EC2 instance type, such as t3.medium."
-    )
+    instance_type: Annotated[
+        str, text_like(r"^[a-z0-9-]+\.[a-z0-9-]+$", "an instance type such as t3.medium", max_length=64)
+    ] = Field(title="Instance type", description="An EC2 instance type, such as t3.medium.")
     ami_name_pattern: Annotated[SingleLineText, Field(max_length=128)] | None = Field(
         default=None, title="Image name pattern (optional)", description="If empty, the default pattern is used."
     )

@@ -16,7 +16,6 @@ from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.web.auth import AdminUser, CurrentUser, is_fragment
 from lcm.control_plane.web.forms import (
-    NAME_HINT,
     WHOLE_FORM,
     FormState,
     field_problems,
@@ -40,10 +39,6 @@ router = APIRouter(include_in_schema=False)
 TemplateNamePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 _MAX_TEMPLATES = 500
 _EMPTY_FORM = {"enabled": "on"}
-_FIELD_HINTS = {
-    "name": NAME_HINT,
-    "instance_type": "must be an instance type such as t3.medium",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,7 @@ def parse_template_form(submitted: Mapping[str, str]) -> tuple[WorkerTemplate | 
     try:
         return WorkerTemplate.model_validate(template), FormState(values)
     except ValidationError as error:
-        problems = {name.rpartition(".")[2]: text for name, text in field_problems(error, _FIELD_HINTS).items()}
+        problems = {name.rpartition(".")[2]: text for name, text in field_problems(error).items()}
         empty = {name: "must not be empty" for name in problems if not values.get(name)}
         return None, FormState(values, problems | empty)
 

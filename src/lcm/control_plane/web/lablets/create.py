@@ -16,7 +16,6 @@ from lcm.control_plane.services import Services, get_services
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.web.auth import OperatorUser
 from lcm.control_plane.web.forms import (
-    NAME_HINT,
     WHOLE_FORM,
     FormState,
     field_problems,
@@ -48,7 +47,6 @@ _FORM_FIELDS: Final = (
     "lost_worker_policy",
 )
 _FIELD_HINTS: Final = {
-    "name": NAME_HINT,
     "definition": "select a definition",
     "starts_at": "is not a valid time; use a format such as 2030-01-31T09:00",
     "ends_at": "is not a valid time; use a format such as 2030-01-31T17:00",

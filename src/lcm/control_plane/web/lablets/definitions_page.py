@@ -17,7 +17,6 @@ from lcm.control_plane.services import get_services
 from lcm.control_plane.store.port import Sort, Where
 from lcm.control_plane.web.auth import AdminUser, CurrentUser, OperatorUser, is_fragment
 from lcm.control_plane.web.forms import (
-    NAME_HINT,
     FormState,
     field_problems,
     form_field,
@@ -57,8 +56,6 @@ _FORM_FIELDS: Final = (
 _NUMBER_FIELDS = ("cpu_cores", "memory_gb", "storage_gb", "nodes")
 _LIST_FIELDS = ("node_definitions", "ports")
 _FIELD_HINTS: Final = {
-    "name": NAME_HINT,
-    "version": "letters, digits, dots, pluses and dashes, 32 at most, such as 1.2",
     "ports": "capital letters, digits and underscores, each name once, such as SSH_PORT",
 }
 _SEPARATOR = re.compile(r"[\s,]+")

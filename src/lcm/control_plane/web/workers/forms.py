@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from lcm.control_plane.web.forms import NAME_HINT, WHOLE_FORM, form_field
+from lcm.control_plane.web.forms import WHOLE_FORM, form_field
+from lcm.model.validation import problems_of
 from lcm.model.worker.requests import CreateWorkerRequest, LicenseRequest, UpdateWorkerRequest
 from lcm.model.worker.status import DesiredStatus, LostInstancePolicy
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 EMPTY_TAG_ROWS: Final = 2
 _BOTH_OR_NEITHER = "enter both the user name and the password, or neither"
 _FIELD_HINTS: Final = {
-    "name": NAME_HINT,
     "template_name": "select a template",
     "aws_region": "select a region",
 }
@@ -161,7 +161,7 @@ def _parse_tags(form: WorkerForm) -> dict[str, str]:
 
 def _field_problems(error: ValidationError) -> dict[str, str]:
     problems: dict[str, str] = {}
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
-        name = str(each["loc"][0]) if each["loc"] else WHOLE_FORM
-        problems.setdefault(name, _FIELD_HINTS.get(name) or str(each["msg"]).removeprefix("Value error, "))
+    for path, text in problems_of(error):
+        name = path[0] if path else WHOLE_FORM
+        problems.setdefault(name, _FIELD_HINTS.get(name, text))
     return problems
