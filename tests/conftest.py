@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.run import watchdog
+from tests.support.run.shuffle import shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -29,6 +30,10 @@ LONGEST_FIRST = (
     "tests/platform",
     "tests/contract",
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in a random order")
 
 
 def pytest_configure() -> None:
@@ -50,12 +55,16 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run long files first, so that no worker is left with one at the end, and give every test a name of its own.
 
     Of several tests that share a name, only the first would be handed to a worker.
     """
-    items.sort(key=lambda item: _rank(item.nodeid))
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        items.sort(key=lambda item: _rank(item.nodeid))
+    else:
+        items[:] = shuffled(items, lambda item: item.path, seed)
     seen: Counter[str] = Counter()
     for item in items:
         seen[item.nodeid] += 1
@@ -73,6 +82,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
+    if (seed := config.getoption("--shuffle")) is not None:
+        reporter.write_line(f"the order was --shuffle {seed}")
     passed = len(reporter.stats.get("passed", ()))
     failed = len(reporter.stats.get("failed", ())) + len(reporter.stats.get("error", ()))
     reporter.write_line(f"{passed} passed, {failed} failed, {time.monotonic() - _started:.0f} seconds")
