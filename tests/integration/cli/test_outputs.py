@@ -274,7 +274,7 @@ def test_without_a_terminal_each_change_is_a_line(plane: ControlPlaneProcess) ->
         line = watching.stdout.readline()
         assert re.match(r"\d\d:\d\d:\d\d UTC  seen-\d+  new: PENDING  by bootstrap: created", line)
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(30) == 130
+        assert watching.wait(180) == 130
 
 
 def select_line(stream: Any, seconds: float) -> bool:

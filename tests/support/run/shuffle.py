@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 def shuffled(items: Sequence[T], file_of: Callable[[T], Hashable], seed: int) -> list[T]:
     """Shuffle files, and the tests of each file. The tests of a file stay together: they share servers."""
-    order = random.Random(seed)  # noqa: S311 - nothing secret
+    order = random.Random(seed)
     files: dict[Hashable, list[T]] = {}
     for item in items:
         files.setdefault(file_of(item), []).append(item)
