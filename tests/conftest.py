@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.run import watchdog
+from tests.support.run import sockets, watchdog
 from tests.support.run.shuffle import shuffled
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 _started = time.monotonic()
 
@@ -42,6 +42,15 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     watchdog.start()
+
+
+@pytest.fixture(autouse=True)
+def no_socket_is_left() -> Iterator[None]:
+    """A socket that outlives its test fails that test. Fixtures of a wider scope are set up before this one."""
+    before = sockets.open_sockets()
+    yield
+    left = sockets.left_open(before)
+    assert not left, f"sockets outlive the test: {left}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -144,10 +144,19 @@ async def test_progress_moves_a_quiet_watch_past_compaction(etcd: EtcdServer, co
     assert [event.key for event in batch.events] == [prefix + "here/b"]
 
 
+def watches(etcd: EtcdServer) -> int:
+    return int(etcd.metric("etcd_debugging_mvcc_watcher_total"))
+
+
+async def no_watches(etcd: EtcdServer) -> None:
+    """The server has forgotten all watches, also those of the test before."""
+    await eventually(lambda: watches(etcd) == 0, "the server has forgotten the watches")
+
+
 async def test_watches_leave_nothing_on_the_server(etcd: EtcdServer, connect: Connect, prefix: str) -> None:
     client = connect(etcd.endpoint)
     start = (await client.list_prefix(prefix)).revision + 1
-    before = etcd.metric("etcd_debugging_mvcc_watcher_total")
+    await no_watches(etcd)
     opened = 0
     leave = asyncio.Event()
 
@@ -161,22 +170,20 @@ async def test_watches_leave_nothing_on_the_server(etcd: EtcdServer, connect: Co
 
     tasks = [asyncio.create_task(watch(until_cancelled=number % 2 == 1)) for number in range(200)]
     await eventually(lambda: opened == 200, "all watches are open")
-    assert etcd.metric("etcd_debugging_mvcc_watcher_total") == before + 200
+    await eventually(lambda: watches(etcd) == 200, "the server counts them all")
     leave.set()
     await asyncio.gather(*tasks[::2])
     for task in tasks[1::2]:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await eventually(
-        lambda: etcd.metric("etcd_debugging_mvcc_watcher_total") == before, "the server has forgotten the watches"
-    )
+    await no_watches(etcd)
     await client.check()
 
 
 async def test_watches_cancelled_while_they_open_leave_nothing(etcd: EtcdServer, connect: Connect, prefix: str) -> None:
     client = connect(etcd.endpoint)
     start = (await client.list_prefix(prefix)).revision + 1
-    before = etcd.metric("etcd_debugging_mvcc_watcher_total")
+    await no_watches(etcd)
 
     async def watch() -> None:
         async with client.watch(prefix, from_revision=start) as batches:
@@ -190,9 +197,7 @@ async def test_watches_cancelled_while_they_open_leave_nothing(etcd: EtcdServer,
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await client.check()
-    await eventually(
-        lambda: etcd.metric("etcd_debugging_mvcc_watcher_total") == before, "the server has forgotten the watches"
-    )
+    await no_watches(etcd)
 
 
 async def test_a_request_etcd_refuses_is_neither_unavailable_nor_unknown(

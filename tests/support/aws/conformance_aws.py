@@ -48,7 +48,13 @@ def moto_server() -> AwsServer:
     moto_patches.apply()
     moto_api_backend.reset()
     RULES.reset()
-    return AwsServer(DomainDispatcherApplication(create_backend_app))
+    moto = DomainDispatcherApplication(create_backend_app)
+
+    def serve(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        with RULES.one_moment():
+            return list(moto(environ, start_response))
+
+    return AwsServer(serve)
 
 
 class AwsBed:

@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.run import sockets
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -63,6 +65,7 @@ class _PortShare:
             except OSError:
                 claim.close()
                 continue
+            sockets.keep(claim)
             self._claim = claim
             self._order = itertools.cycle(range(start + 1, start + _SHARE))
             return
