@@ -12,12 +12,12 @@ import pytest
 
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.servers.processes import ROOT, wait_until
+from tests.support.servers.pseudo_terminal import PseudoTerminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support.servers.control_plane import ControlPlaneProcess, FakeWorkerController
-    from tests.support.servers.pseudo_terminal import PseudoTerminal
 
     Terminal = Callable[..., PseudoTerminal]
 
@@ -25,11 +25,18 @@ if TYPE_CHECKING:
 AWAY = {"LCM_URL": "", "LCM_TOKEN": ""}
 
 
-def test_a_day_of_a_worker(plane: ControlPlaneProcess, controller: FakeWorkerController, terminal: Terminal) -> None:
-    empty = terminal("workers", "list")
-    empty.expect("No workers. Create one: lcm workers create NAME --template small")
-    assert empty.end() == 0
+@pytest.fixture(scope="module", autouse=True)
+def _first_list(plane: ControlPlaneProcess) -> None:
+    """Whichever test comes first: none has created a worker yet."""
+    empty = PseudoTerminal("workers", "list", env=plane.environment())
+    try:
+        empty.expect("No workers. Create one: lcm workers create NAME --template small")
+        assert empty.end() == 0
+    finally:
+        empty.close()
 
+
+def test_a_day_of_a_worker(plane: ControlPlaneProcess, controller: FakeWorkerController, terminal: Terminal) -> None:
     created = terminal("workers", "create", "day", "--template", "sma", "--tag", "team=blue")
     created.expect("day created in eu-west-1; desired state RUNNING.")
     assert created.end() == 0

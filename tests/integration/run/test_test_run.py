@@ -114,6 +114,18 @@ def test_after(): assert kept[0].fileno() >= 0
     assert "3 passed, 1 failed, " in output
 
 
+def test_a_slow_example_of_a_property_does_not_fail(run: Callable[..., subprocess.Popen[str]]) -> None:
+    source = """
+import time
+from hypothesis import given, settings, strategies
+@given(strategies.integers())
+@settings(max_examples=2)
+def test_slow(number): time.sleep(0.3)
+"""
+    output, _ = run(source).communicate(timeout=PATIENCE)
+    assert "1 passed, 0 failed, " in output
+
+
 def test_the_same_seed_shuffles_to_the_same_order(run: Callable[..., subprocess.Popen[str]]) -> None:
     source = "import pytest\n@pytest.mark.parametrize('number', range(40))\ndef test_it(number): pass\n"
 
