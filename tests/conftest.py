@@ -9,11 +9,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-from tests.support.run import watchdog
+from tests.support.run import sockets, watchdog
+from tests.support.run.shuffle import shuffled
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 _started = time.monotonic()
 
@@ -31,12 +33,28 @@ LONGEST_FIRST = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in a random order")
+
+
 def pytest_configure() -> None:
     # A background job of a shell starts with SIGINT ignored, and so would every process that a test starts: a test that
     # sends Ctrl-C to one would wait for ever. A handler is not inherited; children get the default again.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     watchdog.start()
+    # By default an example that takes 200 ms fails: a busy host needs that now and then.
+    settings.register_profile("any-speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any-speed")
+
+
+@pytest.fixture(autouse=True)
+def no_socket_is_left() -> Iterator[None]:
+    """A socket that outlives its test fails that test. Fixtures of a wider scope are set up before this one."""
+    before = sockets.open_sockets()
+    yield
+    left = sockets.left_open(before)
+    assert not left, f"sockets outlive the test: {left}"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -50,12 +68,16 @@ def pytest_runtest_makereport(
     return report
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run long files first, so that no worker is left with one at the end, and give every test a name of its own.
 
     Of several tests that share a name, only the first would be handed to a worker.
     """
-    items.sort(key=lambda item: _rank(item.nodeid))
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        items.sort(key=lambda item: _rank(item.nodeid))
+    else:
+        items[:] = shuffled(items, lambda item: item.path, seed)
     seen: Counter[str] = Counter()
     for item in items:
         seen[item.nodeid] += 1
@@ -73,6 +95,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or hasattr(config, "workerinput"):
         return
+    if (seed := config.getoption("--shuffle")) is not None:
+        reporter.write_line(f"the order was --shuffle {seed}")
     passed = len(reporter.stats.get("passed", ()))
     failed = len(reporter.stats.get("failed", ())) + len(reporter.stats.get("error", ()))
     reporter.write_line(f"{passed} passed, {failed} failed, {time.monotonic() - _started:.0f} seconds")

@@ -43,10 +43,15 @@ async def test_a_lease_lasts_a_second_at_least(client: Coordination) -> None:
 
 async def test_an_expired_lease_takes_its_keys_along(deployment: Deployment, prefix: str) -> None:
     holder, other = deployment.client(), deployment.client()
-    lease = await holder.grant_lease(1)
     await holder.put(prefix + "free", b"")
-    revision = await holder.put(prefix + "a", b"1", lease_id=lease.id)
-    await holder.put(prefix + "b", b"1", lease_id=lease.id)
+    while True:
+        lease = await holder.grant_lease(1)
+        try:
+            revision = await holder.put(prefix + "a", b"1", lease_id=lease.id)
+            await holder.put(prefix + "b", b"1", lease_id=lease.id)
+            break
+        except LeaseNotFoundError:
+            continue  # this host took longer than the lease lasts: once more
     async with other.watch(prefix, from_revision=revision + 2) as batches:
         events = await take(batches, 2)
     assert {(event.kind, event.key, event.value) for event in events} == {
@@ -61,15 +66,30 @@ async def test_an_expired_lease_takes_its_keys_along(deployment: Deployment, pre
 
 
 async def test_a_renewed_lease_outlives_its_ttl(client: Coordination, prefix: str) -> None:
+    """Renewals further apart than the lease lasts prove nothing: on a host that is so busy it begins again."""
+    while not await outlives_its_ttl(client, prefix):
+        pass
+
+
+async def outlives_its_ttl(client: Coordination, prefix: str) -> bool:
     loop = asyncio.get_running_loop()
+    renewed = loop.time()
     lease = await client.grant_lease(3)
-    await client.put(prefix + "a", b"1", lease_id=lease.id)
-    end = loop.time() + lease.ttl + 0.3
-    while loop.time() < end:
-        assert 0 < await client.keep_alive(lease.id) <= lease.ttl
-        await asyncio.sleep(0.2)
-    assert await client.get(prefix + "a") is not None
+    try:
+        await client.put(prefix + "a", b"1", lease_id=lease.id)
+        end = loop.time() + lease.ttl + 0.3
+        while loop.time() < end:
+            started = loop.time()
+            assert 0 < await client.keep_alive(lease.id) <= lease.ttl
+            renewed = started
+            await asyncio.sleep(0.2)
+        assert await client.get(prefix + "a") is not None
+    except (LeaseNotFoundError, AssertionError):
+        if loop.time() - renewed < lease.ttl:
+            raise
+        return False
     await client.revoke_lease(lease.id)
+    return True
 
 
 async def test_revoking_deletes_the_keys_at_once(client: Coordination, prefix: str) -> None:

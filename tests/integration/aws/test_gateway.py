@@ -130,7 +130,7 @@ async def test_reads_are_tried_five_times_and_changes_once() -> None:
 
 
 async def test_a_missing_response_times_out() -> None:
-    async with open_bed(replace(TUNING, read_attempts=1, read_timeout=0.5)) as bed:
+    async with open_bed(replace(TUNING, read_attempts=1, read_timeout=2.0)) as bed:
         bed.server.hold(STATUS)
         with pytest.raises(CloudUnreachableError):
             await bed.cloud.health(bed.region)
@@ -138,7 +138,11 @@ async def test_a_missing_response_times_out() -> None:
         bed.server.hold(RUN, after=True)
         with pytest.raises(CloudOutcomeUnknownError):
             await bed.cloud.launch_instance(bed.parameters("w1"))
-        assert len(await bed.live_instances()) == 1
+
+        async def launched() -> bool:
+            return len(await bed.live_instances()) == 1
+
+        await bed.eventually(launched, "it is executed")
 
 
 async def test_calls_go_out_no_faster_than_nine_tenths_of_the_documented_limits(bed: AwsBed) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=90_000)
 
 
 @pytest.fixture(scope="module")

@@ -124,11 +124,12 @@ def test_a_server_that_was_stopped_and_started_again(
 
 
 class DelayedResponse:
-    """Delays the next response to a script until the test releases it."""
+    """Delays the next response to a script, with this text, until the test releases it."""
 
-    def __init__(self, page: Page, path: str) -> None:
+    def __init__(self, page: Page, path: str, text: str = "") -> None:
         self._page = page
         self._path = path
+        self._text = text
         self._kept: list[tuple[Route, APIResponse]] = []
         page.route(lambda address: urlsplit(address).path == path, self._keep)
 
@@ -147,8 +148,12 @@ class DelayedResponse:
     def _keep(self, route: Route) -> None:
         if self._kept or route.request.resource_type == "document":
             route.fallback()
-        else:
-            self._kept.append((route, route.fetch()))
+            return
+        answer = route.fetch()
+        if self._text in answer.text():
+            self._kept.append((route, answer))
+        else:  # a refresh that was under way before
+            route.fulfill(response=answer)
 
 
 def record_versions(page: Page, worker: dict[str, Any]) -> None:
@@ -183,9 +188,11 @@ def test_an_outdated_response_changes_nothing(
     page, _ = visits.open(plane, "/")
     wait_until_live(page)
     record_versions(page, workers["delta"])
-    late = DelayedResponse(page, path)
+    version = plane.worker(workers["delta"])["version"] + 1
+    late = DelayedResponse(page, path, f'data-worker="{workers["delta"]["id"]}" data-version="{version}"')
     older = plane.command(workers["delta"], "hold", {"reason": "the older state"})
-    assert f'data-version="{older["version"]}"' in late.wait()
+    assert older["version"] == version
+    late.wait()
     newer = plane.command(workers["delta"], "release")
     delta = row(page, workers["delta"])
     expect(delta).to_have_attribute("data-version", str(newer["version"]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.support.web.pages import Visits
 
 NAMES = ("alpha", "bravo", "charlie", "delta", "echo")
-SLOW = 90_000.0  # milliseconds that a step of the simulated cloud may take on a busy machine
+SLOW = 180_000.0  # milliseconds that a step of the simulated cloud may take on a busy machine
 
 
 @pytest.fixture(scope="module")

@@ -140,7 +140,7 @@ async def test_findings_are_printed_one_per_line(bed: AwsBed, tmp_path: Path) ->
         "AMI_NAME_PATTERN": "lcm-bed",
     }
     command = [sys.executable, "-m", "lcm", "config", "check", "up"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     notes = [line for line in done.stdout.splitlines() if line.startswith("note")]
     assert len(notes) == 2

@@ -135,7 +135,8 @@ def test_one_lablet_and_its_history(plane: ControlPlaneProcess) -> None:
 
 
 def test_definitions(plane: ControlPlaneProcess) -> None:
-    assert plane.lcm("definitions", "list", "-o", "name").stdout.split() == ["ospf@1", "ospf@2"]
+    names = plane.lcm("definitions", "list", "-o", "name").stdout.split()
+    assert [name for name in names if name.startswith("ospf")] == ["ospf@1", "ospf@2"]
     assert "two areas" in plane.lcm("definitions", "list").stdout
     newest = json.loads(plane.lcm("definitions", "get", "os", "-o", "json").stdout)
     assert (newest["id"], newest["topology"]) == ("ospf@2", TOPOLOGY)
@@ -234,8 +235,9 @@ def test_a_list_is_shown_again_when_it_changes(plane: ControlPlaneProcess) -> No
         try:
             plane.lcm("lablets", "create", "ospf@1", "--name", "watched")
             assert watching.stdout is not None
-            assert select.select([watching.stdout], [], [], 60)[0]
+            assert select.select([watching.stdout], [], [], 180)[0]
             assert watching.stdout.readline() == "watched\n"
         finally:
             watching.send_signal(signal.SIGINT)
-        assert watching.wait(30) == 130
+        assert watching.wait(180) == 130
+    plane.lcm("lablets", "terminate", "watched", "--yes")  # lists in other tests are as before

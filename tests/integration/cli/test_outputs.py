@@ -89,9 +89,15 @@ def fleet(plane: ControlPlaneProcess, controller: FakeWorkerController) -> None:
     plane.lcm("tokens", "create", "anna", "--role", "operator")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def outputs(plane: ControlPlaneProcess, fleet: None) -> dict[str, str]:
+    """Whichever test comes first: none has changed anything yet."""
+    return {name: plane.lcm(*arguments, "-o", "json").stdout for name, arguments in OUTPUTS.items()}
+
+
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_golden_json(plane: ControlPlaneProcess, name: str) -> None:
-    output = steady(json.loads(plane.lcm(*OUTPUTS[name], "-o", "json").stdout))
+def test_golden_json(outputs: dict[str, str], name: str) -> None:
+    output = steady(json.loads(outputs[name]))
     path = GOLDEN / f"{name}.json"
     if os.environ.get("LCM_WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
@@ -105,7 +111,9 @@ def test_yaml_says_the_same_as_json(plane: ControlPlaneProcess) -> None:
 
 
 def test_names_for_scripts(plane: ControlPlaneProcess) -> None:
-    assert plane.lcm("workers", "list", "-o", "name").stdout.split() == ["alpha", "broken", "gamma-1", "gamma-2"]
+    names = plane.lcm("workers", "list", "-o", "name").stdout.split()
+    of_other_tests = ("busy", "seen-")
+    assert [name for name in names if not name.startswith(of_other_tests)] == ["alpha", "broken", "gamma-1", "gamma-2"]
     assert "ended" in plane.lcm("workers", "list", "--all", "-o", "name").stdout.split()
     assert plane.lcm("workers", "list", "-s", "terminated", "-o", "name").stdout == "ended\n"
 
@@ -156,7 +164,7 @@ def test_errors_say_what_to_do(plane: ControlPlaneProcess, arguments: Sequence[s
 
 
 def test_a_dry_run_changes_nothing(plane: ControlPlaneProcess) -> None:
-    before = plane.worker("alpha")
+    before, tokens = plane.worker("alpha"), plane.lcm("tokens", "list", "-o", "json").stdout
     for command in (
         ("workers", "stop", "alpha"),
         ("workers", "drain", "alpha"),
@@ -180,7 +188,9 @@ def test_a_dry_run_changes_nothing(plane: ControlPlaneProcess) -> None:
         assert "would send" in output
     assert plane.worker("alpha") == before
     assert plane.lcm("settings", "show", "-o", "json").stdout.count('"min_workers": 0') == 1
-    assert plane.lcm("tokens", "list", "-o", "name").stdout == "anna\n"
+    assert [token["name"] for token in json.loads(plane.lcm("tokens", "list", "-o", "json").stdout)] == [
+        token["name"] for token in json.loads(tokens)
+    ]
     assert json.loads(plane.lcm("fleet", "-o", "json").stdout)["hold"] is None
 
 
@@ -322,7 +332,7 @@ def test_without_a_terminal_each_change_is_a_line(plane: ControlPlaneProcess) ->
         line = watching.stdout.readline()
         assert re.match(r"\d\d:\d\d:\d\d UTC  seen-\d+  new: PENDING  by bootstrap: created", line)
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(30) == 130
+        assert watching.wait(180) == 130
 
 
 def select_line(stream: Any, seconds: float) -> bool:

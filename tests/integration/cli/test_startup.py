@@ -19,7 +19,7 @@ def imported_by(*arguments: str) -> tuple[set[str], str, int]:
     code = f"import atexit; atexit.register(lambda: exec({SAY!r})); from lcm.cli.main import main; main()"
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True, timeout=180, check=False
     )
     return set(done.stderr.splitlines()[-1].split(",")), done.stdout, done.returncode
 
@@ -53,7 +53,7 @@ def test_a_shell_completes_nouns_verbs_and_options() -> None:
             "COMP_CWORD": str(len(words.split()) - 1),
         }
         command = [sys.executable, "-c", "from lcm.cli.main import main; main()"]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
         assert expected in done.stdout.split(), (words, done.stdout, done.stderr)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ADMIN = Credentials("admin", "simulated")
 ADDRESS = "10.0.0.1"
 FAST = 500.0
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 Ready = Callable[[], Awaitable[bool]]
 

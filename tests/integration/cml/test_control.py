@@ -21,7 +21,7 @@ from tests.support.servers.processes import ROOT
 
 RUN = "import sys; from lcm.cli.processes.cml_simulator import run_simulator; sys.exit(run_simulator({}))"
 GOOD = '"2.10", "127.0.0.1", 0, 0, 100.0, 1.0, "admin", "simulated"'
-PATIENCE = 60.0
+PATIENCE = 180.0
 
 
 async def test_user_activity_is_visible(simulator: CmlSimulator, cml: Clients) -> None:

@@ -15,7 +15,7 @@ from lcm.cml.errors import CMLInvalidRequestError, CMLNotFoundError, CMLNotReady
 from lcm.cml.simulator.state.faults import Fault, FaultKind
 from lcm.cml.simulator.state.world import BootPhase
 from lcm.cml.types import LicensePhase, LicenseProgress
-from tests.integration.cml.conftest import ADDRESS, ADMIN, Clients, eventually
+from tests.integration.cml.conftest import ADDRESS, ADMIN, PATIENCE, Clients, eventually
 from tests.support.cml.virl2_session import LAB
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def listen(simulator: CmlSimulator) -> connect:
 
 async def messages(socket: ClientConnection, expected: str) -> dict[str, object]:
     """The first message of a kind."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE):
         async for text in socket:
             message: dict[str, object] = json.loads(text)
             if message["event_type"] == expected:
@@ -127,7 +127,7 @@ async def test_listeners_without_a_token_are_disconnected(simulator: CmlSimulato
         if first is not None:
             await socket.send(first)
         with pytest.raises(ConnectionClosed) as caught:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await socket.recv()
     assert caught.value.rcvd is not None
     assert caught.value.rcvd.code == 3000
@@ -144,7 +144,7 @@ async def test_listeners_are_disconnected_when_the_server_stops(simulator: CmlSi
     async with listen(simulator) as socket:
         await socket.send(json.dumps({"token": token, "client_uuid": "c"}))
         await messages(socket, "system_stats")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await simulator.power_off()
 
 

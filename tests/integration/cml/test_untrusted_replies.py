@@ -19,7 +19,7 @@ from tests.support.servers.certificates import CertificateAuthority
 if TYPE_CHECKING:
     from pathlib import Path
 
-BOUND_SECONDS = 20.0
+BOUND_SECONDS = 120.0
 
 
 def answering(kind: FaultKind, path: str = "/", *, method: str | None = None) -> Fault:

@@ -89,21 +89,27 @@ def make_plane(
 
 
 async def write_until_killed(plane: ControlPlane) -> dict[str, str]:
-    """32 writers create workers until the server is killed; returns the acknowledged workers, name to id."""
+    """32 writers create workers until the server is killed; returns the acknowledged workers, name to id.
+
+    A busy host may make the server too slow for a request: the writer repeats it.
+    """
     acknowledged: dict[str, str] = {}
 
     async def write(client: httpx.AsyncClient, writer: int) -> None:
         number = 0
-        while True:
+        while plane.process.running:
             name = f"w{writer}-{number}"
-            number += 1
             body = {"name": name, "template_name": "small"}
             try:
                 response = await client.post("/api/workers", json=body, headers={"Idempotency-Key": name})
             except httpx.TransportError:
-                return
+                continue
+            if response.status_code == 503:
+                await asyncio.sleep(0.1)
+                continue
             assert response.status_code == 201, response.text
             acknowledged[name] = response.json()["id"]
+            number += 1
 
     limits = httpx.Limits(max_connections=WRITERS)
     headers = {"Authorization": f"Bearer {ADMIN}"}
@@ -111,9 +117,11 @@ async def write_until_killed(plane: ControlPlane) -> dict[str, str]:
     async with httpx.AsyncClient(base_url=base, headers=headers, limits=limits, timeout=30) as client:
         writers = [asyncio.create_task(write(client, number)) for number in range(WRITERS)]
         while len(acknowledged) < 3 * WRITERS:
+            done = [writer for writer in writers if writer.done()]
+            assert not done, [writer.result() for writer in done]
             await asyncio.sleep(0.05)
         plane.process.signal(signal.SIGKILL)
-        await asyncio.wait_for(asyncio.gather(*writers), 60)
+        await asyncio.gather(*writers)
     plane.process.wait()
     return acknowledged
 
@@ -204,7 +212,15 @@ def test_a_secret_is_nowhere_in_plain_text(
     assert canary not in etcd_server.ctl("get", "--prefix", "/")
     files = [path for place in (tmp_path, etcd_server.folder) for path in place.rglob("*") if path.is_file()]
     assert any(path.name.endswith(".db") or ".db-" in path.name for path in files)
-    assert not [path for path in files if canary.encode() in path.read_bytes()]
+    assert not [path for path in files if canary.encode() in content_of(path)]
+
+
+def content_of(path: Path) -> bytes:
+    """The file's content; nothing if its server has removed it meanwhile."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 @pytest.mark.parametrize(

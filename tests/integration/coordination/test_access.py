@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.core.coordination import CoordinationDeniedError, CoordinationError, CoordinationUnavailableError
-from tests.support.network.coordination import eventually, following, until_served
+from tests.support.network.coordination import DEADLINE, eventually, following, until_served
 from tests.support.servers.certificates import CertificateAuthority
 from tests.support.servers.etcd import EtcdServer
 
@@ -58,7 +58,7 @@ async def test_tls_with_a_client_certificate(
     for endpoint in (mtls.endpoint, f"https://{mtls.endpoint}", f"https://localhost:{mtls.client_port}"):
         client = connect(endpoint, **settings)
         revision = await client.put("/a", b"1")
-        async with client.watch("/", from_revision=revision) as batches, asyncio.timeout(60):
+        async with client.watch("/", from_revision=revision) as batches, asyncio.timeout(DEADLINE):
             assert [event.key for event in (await anext(batches)).events] == ["/a"]
 
 
@@ -126,7 +126,7 @@ async def test_a_user_may_do_what_the_role_allows(
     assert (await client.put_if_absent("/lcm/b", b"1", lease_id=lease.id)).succeeded
     assert await client.keep_alive(lease.id) > 0
     await client.revoke_lease(lease.id)
-    async with client.watch("/lcm/", from_revision=revision) as batches, asyncio.timeout(60):
+    async with client.watch("/lcm/", from_revision=revision) as batches, asyncio.timeout(DEADLINE):
         assert (await anext(batches)).events[0].key == "/lcm/a"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.core.coordination import CoordinationOutcomeUnknownError, CoordinationUnavailableError
-from tests.support.network.coordination import eventually, following, until_served, write_once
+from tests.support.network.coordination import DEADLINE, eventually, following, until_served, write_once
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lcm.core.coordination import Coordination
     from tests.integration.coordination.conftest import Connect
     from tests.support.servers.etcd import EtcdCluster
-
-SLACK = 8.0
 
 
 async def write_all(client: Coordination, keys: list[str]) -> None:
@@ -81,15 +79,13 @@ async def test_without_a_quorum_calls_fail_in_time_and_it_comes_back(
     cluster: EtcdCluster, connect: Connect, prefix: str, how: str
 ) -> None:
     client = connect(*cluster.endpoints, call_timeout=0.5, liveness_interval=0.5)
-    loop = asyncio.get_running_loop()
     leader = cluster.leader_index()
     gone = [cluster.servers[leader], cluster.servers[(leader + 1) % 3]]
 
     async def bounded(call: Awaitable[object]) -> None:
-        started = loop.time()
-        with pytest.raises((CoordinationUnavailableError, CoordinationOutcomeUnknownError)):
-            await call
-        assert loop.time() - started < 2 * 0.5 + SLACK
+        async with asyncio.timeout(DEADLINE):
+            with pytest.raises((CoordinationUnavailableError, CoordinationOutcomeUnknownError)):
+                await call
 
     async with following(client, prefix) as follower:
         await write_once(client, prefix + "before", b"")
@@ -115,15 +111,14 @@ async def test_without_a_quorum_calls_fail_in_time_and_it_comes_back(
 
 
 async def test_calls_prefer_a_member_that_responds(cluster: EtcdCluster, connect: Connect, prefix: str) -> None:
-    """A hanging member costs one call its time, not every call."""
+    """A hanging member is tried by one call, not by every call."""
     victim = (cluster.leader_index() + 1) % 3
     endpoints = [cluster.servers[victim].endpoint, *cluster.endpoints[:victim], *cluster.endpoints[victim + 1 :]]
     client = connect(*endpoints, call_timeout=2.0)
     await write_once(client, prefix + "a", b"")
     cluster.servers[victim].pause()
-    assert await client.get(prefix + "a") is not None
-    loop = asyncio.get_running_loop()
-    started = loop.time()
+    assert await until_served(lambda: client.get(prefix + "a")) is not None
     for _ in range(20):
-        assert await client.get(prefix + "a") is not None
-    assert loop.time() - started < 20 * 2.0
+        first, *others = client._caller.endpoints.in_order()
+        assert first.address != endpoints[0] or all(one.down for one in others)
+        assert await until_served(lambda: client.get(prefix + "a")) is not None

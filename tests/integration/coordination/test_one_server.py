@@ -16,7 +16,7 @@ from lcm.core.coordination import (
     EventKind,
     WatchLostError,
 )
-from tests.support.network.coordination import eventually, following, until_served, write_once
+from tests.support.network.coordination import DEADLINE, eventually, following, until_served, write_once
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,7 +80,7 @@ async def test_a_server_killed_and_started_again_is_found_again(
 
 async def eventually_refused(client: Coordination, etcd: EtcdServer) -> None:
     """Until the next second begins, it may only be known that the server closed the connection."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE):
         while True:
             with pytest.raises(CoordinationUnavailableError) as caught:
                 await client.check()
@@ -109,7 +109,7 @@ async def test_compaction_under_a_lost_watch_is_reported_and_survived(
     assert [item.key for item in listing.items] == [prefix + "b"]
     async with watcher.watch(prefix, from_revision=listing.revision + 1) as batches:
         await writer.put(prefix + "b", b"4")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE):
             while not (batch := await anext(batches)).events:
                 pass
     assert [(event.kind, event.value) for event in batch.events] == [(EventKind.PUT, b"4")]
@@ -132,22 +132,31 @@ async def test_progress_moves_a_quiet_watch_past_compaction(etcd: EtcdServer, co
     async with client.watch(prefix + "here/", from_revision=start + 1) as batches:
         await client.put(prefix + "elsewhere", b"")
         newest = await client.put(prefix + "elsewhere", b"")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE):
             while (batch := await anext(batches)).revision < newest:
                 assert batch.events == ()
     etcd.compact(newest)
     async with client.watch(prefix + "here/", from_revision=batch.revision + 1) as batches:
         await client.put(prefix + "here/b", b"")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE):
             while not (batch := await anext(batches)).events:
                 pass
     assert [event.key for event in batch.events] == [prefix + "here/b"]
 
 
+def watches(etcd: EtcdServer) -> int:
+    return int(etcd.metric("etcd_debugging_mvcc_watcher_total"))
+
+
+async def no_watches(etcd: EtcdServer) -> None:
+    """The server has forgotten all watches, also those of the test before."""
+    await eventually(lambda: watches(etcd) == 0, "the server has forgotten the watches")
+
+
 async def test_watches_leave_nothing_on_the_server(etcd: EtcdServer, connect: Connect, prefix: str) -> None:
     client = connect(etcd.endpoint)
     start = (await client.list_prefix(prefix)).revision + 1
-    before = etcd.metric("etcd_debugging_mvcc_watcher_total")
+    await no_watches(etcd)
     opened = 0
     leave = asyncio.Event()
 
@@ -161,22 +170,20 @@ async def test_watches_leave_nothing_on_the_server(etcd: EtcdServer, connect: Co
 
     tasks = [asyncio.create_task(watch(until_cancelled=number % 2 == 1)) for number in range(200)]
     await eventually(lambda: opened == 200, "all watches are open")
-    assert etcd.metric("etcd_debugging_mvcc_watcher_total") == before + 200
+    await eventually(lambda: watches(etcd) == 200, "the server counts them all")
     leave.set()
     await asyncio.gather(*tasks[::2])
     for task in tasks[1::2]:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await eventually(
-        lambda: etcd.metric("etcd_debugging_mvcc_watcher_total") == before, "the server has forgotten the watches"
-    )
+    await no_watches(etcd)
     await client.check()
 
 
 async def test_watches_cancelled_while_they_open_leave_nothing(etcd: EtcdServer, connect: Connect, prefix: str) -> None:
     client = connect(etcd.endpoint)
     start = (await client.list_prefix(prefix)).revision + 1
-    before = etcd.metric("etcd_debugging_mvcc_watcher_total")
+    await no_watches(etcd)
 
     async def watch() -> None:
         async with client.watch(prefix, from_revision=start) as batches:
@@ -190,9 +197,7 @@ async def test_watches_cancelled_while_they_open_leave_nothing(etcd: EtcdServer,
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await client.check()
-    await eventually(
-        lambda: etcd.metric("etcd_debugging_mvcc_watcher_total") == before, "the server has forgotten the watches"
-    )
+    await no_watches(etcd)
 
 
 async def test_a_request_etcd_refuses_is_neither_unavailable_nor_unknown(
@@ -237,7 +242,7 @@ async def test_closing_at_any_moment_leaves_nothing_waiting(etcd: EtcdServer, co
         tasks += [asyncio.create_task(client.put(prefix + "a", b"")) for _ in range(3)]  # type: ignore[arg-type]
         for _ in range(turns):
             await asyncio.sleep(0 if turns < 30 else 0.001)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE):
             await client.close()
             ends = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(

@@ -75,16 +75,16 @@ def put_task(server: EtcdServer, namespace: str, name: str) -> None:
 def test_graceful_hand_over(
     etcd_server: EtcdServer, start: Start, candidates: list[LcmProcess], request: pytest.FixtureRequest
 ) -> None:
-    """SIGTERM: it hands over, exits with 0, and the other acts on at once."""
-    start("one", etcd_server.endpoint)
+    """SIGTERM: it hands over, exits with 0, and the other acts on, long before the lease would have ended."""
+    start("one", etcd_server.endpoint, LEADER_LEASE_TTL="600")
     first = the_leader(candidates)
-    second = start("two", etcd_server.endpoint)
+    second = start("two", etcd_server.endpoint, LEADER_LEASE_TTL="600")
     wait_until(lambda: second.get("/ready")[0] == 200, "the standby is ready")
     put_task(etcd_server, request.node.originalname, "a")
     wait_until(lambda: any(line["what"] == "acts" for line in first.diary()), "the leader acts")
     assert not any(line["what"] == "acts" for line in second.diary())
     first.signal(signal.SIGTERM)
-    assert first.wait(patience=20) == 0
+    assert first.wait() == 0
     wait_until(lambda: second.is_leader, "the standby leads")
     wait_until(lambda: any(line["what"] == "acts" for line in second.diary()), "the new leader acts")
     assert len(assert_never_two_leaders(candidates)) == 2
@@ -100,7 +100,7 @@ def test_crash_hand_over(etcd_server: EtcdServer, start: Start, candidates: list
     first.signal(signal.SIGKILL)
     first.wait()
     wait_until(lambda: bool(second.diary()), "the standby leads")
-    assert len(assert_never_two_leaders(candidates)) == 2
+    assert len(assert_never_two_leaders(candidates)) >= 2
 
 
 def test_a_process_stopped_past_its_ttl_does_not_act_before_it_has_won_again(
@@ -113,17 +113,17 @@ def test_a_process_stopped_past_its_ttl_does_not_act_before_it_has_won_again(
     first.signal(signal.SIGSTOP)
     old_term = first.diary()[-1]["term"]
     wait_until(lambda: any(line["term"] > old_term for line in second.diary()), "the standby leads")
+    new_term = second.diary()[-1]["term"]
     put_task(etcd_server, request.node.originalname, "b")
     wait_until(lambda: any(line["what"] == "acts" for line in second.diary()), "the new leader acts")
     continued_at = time.clock_gettime(time.CLOCK_BOOTTIME)
     first.signal(signal.SIGCONT)
-    wait_until(lambda: first.get("/health")[0] == 200 and not first.is_leader, "it knows that it does not lead")
-    wait_until(lambda: len(first.logged("leadership lost")) == 1, "it says so")
-    assert not [line for line in first.diary() if line["at"] > continued_at]
+    wait_until(lambda: bool(first.logged("leadership lost")), "it says that it does not lead")
     second.signal(signal.SIGTERM)
     wait_until(lambda: first.diary()[-1]["at"] > continued_at, "it leads again")
+    assert all(line["term"] > new_term for line in first.diary() if line["at"] > continued_at)
     terms = assert_never_two_leaders(candidates)
-    assert len(terms) == 3
+    assert len(terms) >= 3
     assert first.diary()[-1]["term"] == terms[-1]
 
 
@@ -165,16 +165,16 @@ def test_etcd_down_at_the_start_makes_no_leader_and_it_comes_back_by_itself(
     process = start("one", endpoint)
     wait_until(lambda: process.get("/ready")[0] == 503, "it says that it is not ready")
     wait_until(lambda: endpoint in str(process.get("/ready")[1]["reasons"]), "it says which endpoint is down")
+    wait_until(lambda: bool(process.logged("coordination unavailable: no election possible")), "it logs why")
     time.sleep(TTL + 1)  # longer than a lease: it must still not lead
     assert not process.is_leader
     assert process.diary() == []
-    said = process.logged("coordination unavailable: no election possible")
-    assert len(said) == 1
-    assert endpoint in said[0]["error"]
+    (said,) = process.logged("coordination unavailable: no election possible")
+    assert endpoint in said["error"]
     server.start()
     try:
         wait_until(lambda: process.is_leader, "it leads once etcd is there")
-        assert process.get("/ready")[0] == 200
+        wait_until(lambda: process.get("/ready")[0] == 200, "and it is ready")
     finally:
         process.end()
         server.stop()
@@ -235,7 +235,7 @@ def test_lcm_up_runs_the_example_stops_cleanly_and_goes_on(tmp_path: Path, numbe
             note.unlink()
             wait_until(note.exists, "the note comes back")
             process.signal(number)
-            assert process.wait(patience=20) == 0
+            assert process.wait() == 0
             assert "Press Ctrl-C to stop." in process.log_path.read_text()
             assert not process.logged("background task failed")
         finally:

@@ -66,7 +66,7 @@ class Plane:
 
 def back_up(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *COMMAND.split()[1:], str(source), str(target)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_a_backup_during_writes_is_consistent_and_a_control_plane_starts_from_it(

@@ -12,6 +12,7 @@ from pymongo import MongoClient
 from lcm.control_plane.store.mongo import database as mongo_schema
 from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.port import RevisionConflictError, StoreError, StoreUnavailableError, UniqueViolationError
+from tests.support.real.store_writer import until_available
 from tests.support.records.store_documents import KINDS, NOTES, body, entry, existing, ids, note, worker
 from tests.support.servers.etcd import free_ports
 from tests.support.servers.mongod import MongoServer
@@ -105,17 +106,17 @@ async def test_an_invalid_uri_is_not_repeated_in_the_error(uri: str, database: s
 
 async def test_a_lost_server_is_reported_and_its_return_is_noticed(mongod: MongoServer, database: str) -> None:
     store = MongoStore(mongod.uri, database, timeout=3.0)
-    await store.open(KINDS)
-    await store.commit([note("a")])
+    await until_available(lambda: store.open(KINDS))
+    await until_available(lambda: store.commit([note("a")]))
     mongod.kill()
     calls = [store.check(), store.get(NOTES, "a"), store.commit([note("b")]), store.read_journal()]
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         assert isinstance(outcome, StoreUnavailableError)
     mongod.launch()
     await asyncio.to_thread(mongod.wait_ready)
-    await store.check()
-    assert await ids(store, kind=NOTES) == ["a"]
-    await store.commit([note("b")])
+    await until_available(store.check)
+    assert await until_available(lambda: ids(store, kind=NOTES)) == ["a"]
+    await until_available(lambda: store.commit([note("c")]))
     await store.close()
 
 

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -173,12 +174,14 @@ async def test_a_disk_that_hangs_does_not_hang_the_caller(path: Path) -> None:
     await store.open(KINDS)
     writer = store._writer
     assert writer is not None
-    released = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    hanging = asyncio.create_task(
-        writer.run(lambda _: asyncio.run_coroutine_threadsafe(released.wait(), loop).result())
-    )
-    await asyncio.sleep(0)
+    hangs, released = threading.Event(), threading.Event()
+
+    def hang(_: sqlite3.Connection) -> None:
+        hangs.set()
+        released.wait()
+
+    hanging = asyncio.create_task(writer.run(hang))
+    await asyncio.to_thread(hangs.wait)
     with pytest.raises(StoreUnavailableError, match="did not respond"):
         await store.check()
     released.set()

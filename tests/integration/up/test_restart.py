@@ -80,11 +80,21 @@ def test_labs_licenses_and_activity_survive_a_restart(
     first.until(ready(*WHO), "the demo's workers are ready")
     first.until(lambda now: all(now[name]["license_status"] == "registered" for name in WHO[:2]), "two are licensed")
     before = first.until(lambda now: sum(bool(now[name]["last_activity_at"]) for name in WHO) >= 2, "people come")
+    ids = {name: before[name]["instance_id"] for name in WHO}
+
+    def on_disk() -> bool:
+        """A kill loses what is not written yet, which is up to half a second of the simulated world."""
+        try:
+            kept = Kept(tmp_path)
+            return len(kept.file("account")["holders"]) >= 2 and sum(len(kept.labs(ids[name])) for name in WHO) >= 2
+        except FileNotFoundError:
+            return False
+
+    wait_until(on_disk, "their licenses and labs are on disk")
     first.process.signal(end)
     first.process.wait()
     ended = datetime.now(UTC)
     kept = Kept(tmp_path)
-    ids = {name: before[name]["instance_id"] for name in WHO}
     account = kept.file("account")
     labs = {name: len(kept.labs(ids[name])) for name in WHO}
     up = {name: kept.nodes_up(ids[name]) for name in WHO}

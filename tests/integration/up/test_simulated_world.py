@@ -12,6 +12,7 @@ from lcm.cloud.types import InstanceState
 from lcm.cml.simulator.state.world import BootPhase
 from lcm.wiring.simulated.world import SERVERS_FOLDER, SimulatedWorld
 from tests.support.aws.conformance_simulated import launch_of
+from tests.support.servers.processes import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,11 +38,11 @@ async def running(path: Path) -> AsyncIterator[SimulatedWorld]:
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while not condition():
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        raise AssertionError(f"not within a minute: {what}") from None
+        raise AssertionError(f"not within {PATIENCE:g} s: {what}") from None
 
 
 async def launch(world: SimulatedWorld) -> str:

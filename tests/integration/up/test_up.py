@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.servers.etcd import free_ports
 from tests.support.servers.lcm_up import TOKEN, LcmUpProcess, ready
-from tests.support.servers.processes import LcmProcess
+from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,9 +75,14 @@ def test_a_kill_in_the_middle_loses_and_duplicates_nothing(start: Callable[..., 
     settled = {"stops": "STOPPED", "drains": "STOPPED", "ends": "TERMINATED"}
     after = again.until(lambda now: all(now[name]["status"] == at for name, at in settled.items()), "all has settled")
     live = {worker["instance_id"] for name, worker in after.items() if name != "ends"}
-    picture = json.loads((again.process.log_path.parent / "data" / "simulated-cloud.json").read_text())
-    machines = [machine for region in picture["regions"].values() for machine in region["machines"]]
-    assert {machine["id"] for machine in machines if machine["state"] not in ("shutting-down", "terminated")} == live
+    file = again.process.log_path.parent / "data" / "simulated-cloud.json"
+
+    def live_on_disk() -> set[str]:
+        regions = json.loads(file.read_text())["regions"].values()
+        machines = [machine for region in regions for machine in region["machines"]]
+        return {machine["id"] for machine in machines if machine["state"] not in ("shutting-down", "terminated")}
+
+    wait_until(lambda: live_on_disk() == live, f"the simulated cloud has these machines and no others: {live}")
 
 
 def test_a_second_process_on_the_same_folder_is_rejected_in_one_line(

@@ -39,7 +39,7 @@ PAGE = 5
 # Pages are small and read in threads; a failed read is retried once, soon.
 TUNING = Tuning(read_attempts=2, thread_page=PAGE, poller_above=1_000_000, gather_seconds=0.02, connect_timeout=2.0)
 
-_PATIENCE = 60.0
+_PATIENCE = 180.0
 _PERIOD = 300
 
 
@@ -48,7 +48,13 @@ def moto_server() -> AwsServer:
     moto_patches.apply()
     moto_api_backend.reset()
     RULES.reset()
-    return AwsServer(DomainDispatcherApplication(create_backend_app))
+    moto = DomainDispatcherApplication(create_backend_app)
+
+    def serve(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        with RULES.one_moment():
+            return list(moto(environ, start_response))
+
+    return AwsServer(serve)
 
 
 class AwsBed:

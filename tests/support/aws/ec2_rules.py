@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
-# Long enough for a response to be sent before the state that it reports is over.
 _TRANSITION_SECONDS = 0.25
 
 
@@ -37,6 +37,7 @@ class Rules:
 
     def reset(self) -> None:
         self.held = False
+        self._frozen: float | None = None
         self.hide_seconds = 0.0
         self.image_page = 1000
         self.ignore_owners = False
@@ -47,6 +48,19 @@ class Rules:
         self._transitions: dict[str, tuple[str, float]] = {}
         self._hidden: dict[str, float] = {}
         self._serials: dict[str, int] = {}
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Let no time pass while a request is served: its response shows the state that it began, however slow."""
+        with self.lock:
+            self._frozen = time.monotonic()
+            try:
+                yield
+            finally:
+                self._frozen = None
+
+    def _now(self) -> float:
+        return time.monotonic() if self._frozen is None else self._frozen
 
     # Instances
 
@@ -59,7 +73,7 @@ class Rules:
         """An instance was launched and is pending."""
         self.enter(instance.id, "pending")
         if self.hide_seconds > 0:
-            self._hidden[instance.id] = time.monotonic() + self.hide_seconds
+            self._hidden[instance.id] = self._now() + self.hide_seconds
 
     def serial(self, instance: Any) -> int:
         """Instances are listed in the order of their launch."""
@@ -67,7 +81,7 @@ class Rules:
 
     def visible(self, backend: Any) -> Iterator[Any]:
         """Return the visible instances of a region, in order."""
-        now = time.monotonic()
+        now = self._now()
         for instance in list(self.instances.values()):
             if instance.ec2_backend is backend and self._hidden.get(instance.id, 0.0) <= now:
                 yield instance
@@ -85,7 +99,7 @@ class Rules:
 
     def enter(self, instance_id: str, state: str) -> None:
         """Begin a transition to the state that moto has set already."""
-        self._transitions[instance_id] = (state, time.monotonic() + _TRANSITION_SECONDS)
+        self._transitions[instance_id] = (state, self._now() + _TRANSITION_SECONDS)
 
     def transition(self, instance_id: str) -> str | None:
         """Return the transitional state, while it lasts."""
@@ -93,7 +107,7 @@ class Rules:
         if under_way is None:
             return None
         state, until = under_way
-        if self.held or time.monotonic() < until:
+        if self.held or self._now() < until:
             return state
         del self._transitions[instance_id]
         return None

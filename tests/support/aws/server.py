@@ -70,7 +70,7 @@ class Hold:
 
     def wait(self) -> None:
         self.arrived += 1
-        self._released.wait(60)
+        self._released.wait(600)
 
     def release(self) -> None:
         self._left = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 _PAUSE = 0.02
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 _LONGEST_HOLD = 600.0
 _HEAD_ENDS = b"\r\n\r\n"
 

@@ -19,7 +19,7 @@ from tests.support.network.http_gate import LoopThread
 from tests.support.real.cml_on_moto import Machines
 from tests.support.real.worker_platform import ADMIN, CONTROLLER
 from tests.support.servers.etcd import EtcdServer, free_ports
-from tests.support.servers.processes import LcmProcess, wait_until
+from tests.support.servers.processes import ONE_REQUEST_EACH, LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,12 +40,11 @@ class RealWhole:
         loop.run(self.machines.open())
         port = free_ports(1)[0]
         url = f"http://127.0.0.1:{port}"
-        # Idle connections are closed before the server closes them.
         self._people = httpx.Client(
             base_url=url,
             headers={"Authorization": f"Bearer {ADMIN}"},
-            timeout=30.0,
-            limits=httpx.Limits(keepalive_expiry=1.0),
+            timeout=60.0,
+            limits=ONE_REQUEST_EACH,
         )
         env = {
             **CREDENTIALS,

@@ -19,7 +19,7 @@ from lcm.core import clock
 from tests.support.network.http_gate import HttpGate, LoopThread
 from tests.support.real.worker_platform import ADMIN, CONTROLLER, PATIENCE, TTL, terms
 from tests.support.servers.etcd import EtcdServer, free_ports
-from tests.support.servers.processes import LcmProcess, wait_until
+from tests.support.servers.processes import ONE_REQUEST_EACH, LcmProcess, wait_until
 from tests.support.virtual.lablet_platform import TOPOLOGY
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class RealLablets:
         self._number = 0
         self.gate = HttpGate(self._port)
         loop.run(self.gate.open())
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=30.0)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self._port}", timeout=60.0, limits=ONE_REQUEST_EACH)
         self._env = {
             "ETCD_ENDPOINTS": etcd.endpoint,
             "LCM_BOOTSTRAP_TOKEN": ADMIN,
@@ -109,7 +109,14 @@ class RealLablets:
         """SIGKILL the controller that has reached this step; what is held does not continue."""
         exchange = hold.wait()
         assert exchange is not None
-        killed = next(one for one in self.controllers.values() if exchange.term in terms(one))
+        found: list[LcmProcess] = []
+
+        def known() -> bool:
+            found[:] = [one for one in self.controllers.values() if exchange.term in terms(one)]
+            return bool(found)
+
+        wait_until(known, "the log says who leads in the term of the request", PATIENCE)
+        (killed,) = found
         killed.signal(signal.SIGKILL)
         killed.wait()
         hold.drop()

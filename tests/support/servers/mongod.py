@@ -19,7 +19,7 @@ from pymongo.errors import PyMongoError
 
 from tests.support.servers.etcd import free_ports
 
-START_DEADLINE = 60.0
+START_DEADLINE = 180.0
 _START_ATTEMPTS = 3
 _POLL = 0.05
 _SET = "lcm-test"
@@ -109,7 +109,7 @@ class MongoServer:
     def command(self, command: dict[str, Any]) -> dict[str, Any]:
         """Run a command on its `admin` database."""
         client: MongoClient[dict[str, Any]]
-        with MongoClient("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=2000) as client:
+        with MongoClient("127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=10_000) as client:
             return client.admin.command(command)
 
     def step_down(self) -> None:
@@ -144,7 +144,7 @@ class MongoServer:
             return
         process.send_signal(number)
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -14,13 +14,17 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from tests.support.servers.etcd import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+PATIENCE = 180.0
+# A kept connection may be closed by the server just when the client sends the next request on it.
+ONE_REQUEST_EACH = httpx.Limits(max_keepalive_connections=0)
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
@@ -91,7 +95,7 @@ class LcmProcess:
     def get(self, path: str) -> tuple[int, Any]:
         """Status and JSON of one of its HTTP routes; status 0 while it does not respond."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -110,7 +114,9 @@ class LcmProcess:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def logged(self, event: str) -> list[dict[str, Any]]:
-        entries = [json.loads(line) for line in self.log_path.read_text().splitlines() if line.startswith("{")]
+        # The last line may be half written.
+        lines = self.log_path.read_text().splitlines(keepends=True)
+        entries = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
         return [entry for entry in entries if entry["event"] == event]
 
 

@@ -19,7 +19,7 @@ from tests.support.servers.processes import ROOT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][A-Z0-9]|\x1b[=>]")
 _SCREEN_START = re.compile(r"\x1b\[H")
 

@@ -9,7 +9,7 @@ import httpx
 
 from lcm.core import clock
 from tests.support.servers.etcd import EtcdServer, free_ports
-from tests.support.servers.processes import LcmProcess, wait_until
+from tests.support.servers.processes import ONE_REQUEST_EACH, LcmProcess, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +38,7 @@ class ScriptedControlPlane:
             **env,
         }
         self.process: LcmProcess | None = None
-        self._http = httpx.Client(base_url=self.url, timeout=30)
+        self._http = httpx.Client(base_url=self.url, timeout=60, limits=ONE_REQUEST_EACH)
 
     @property
     def url(self) -> str:

@@ -183,7 +183,7 @@ sys.exit(run_worker_controller(None, None))
 def test_without_boto3_it_says_what_to_install() -> None:
     env = {"LCM_CONTROLLER_TOKEN": TOKEN, "PATH": ""}
     done = subprocess.run(
-        [sys.executable, "-c", NO_BOTO], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", NO_BOTO], env=env, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 1
     assert done.stderr == "lcm: CLOUD_PROVIDER is aws, whose library is missing: install lcm[aws]\n"

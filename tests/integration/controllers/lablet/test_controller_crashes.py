@@ -46,8 +46,13 @@ def test_the_whole_path(calm: RealLablets) -> None:
         }
     assert len(calm.labs()) == 3
     assert calm.imports() - before == 3
+
+    def managed() -> bool:
+        status, health = calm.until_led().get("/health")
+        return status == 200 and health["lablets_managed"] == 3
+
+    wait_until(managed, "the leader manages all three", PATIENCE)
     leader = calm.until_led()
-    assert leader.get("/health")[1]["lablets_managed"] == 3
     assert leader.get("/info")[1]["service"] == "lablet-controller"
     assert leader.get("/admin/stats")[0] == 401
     for lablet_id in made:

@@ -18,7 +18,7 @@ from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest
 from lcm.model.lablet.status import LabletStatus
 from tests.support.records.placement import a_ready_worker, needs
 from tests.support.servers.etcd import EtcdServer, free_ports
-from tests.support.servers.processes import ROOT, LcmProcess, wait_until
+from tests.support.servers.processes import PATIENCE, ROOT, LcmProcess, wait_until
 from tests.support.virtual.scheduling import TOPOLOGY
 
 if TYPE_CHECKING:
@@ -127,11 +127,12 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 
 async def until_placed(platform: Platform, count: int) -> None:
-    for _ in range(600):
-        if await platform.placed() >= count:
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"{await platform.placed()} of {count} were placed")
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while await platform.placed() < count:
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"{await platform.placed()} of {count} were placed") from None
 
 
 async def test_two_schedulers_one_of_them_frozen_and_stale(platform: Platform) -> None:
@@ -152,7 +153,7 @@ async def test_two_schedulers_one_of_them_frozen_and_stale(platform: Platform) -
     await making
     await until_placed(platform, 80)
     await platform.make(5)  # more than fit: 10 workers of 8 cores, and 80 lablets of one
-    await asyncio.sleep(3)
+    await asyncio.sleep(3)  # a slow host sees less of what must not happen, never a failure
     lablets, workers = await platform.books()
     fleet = [each for each in workers if each.id.startswith("w-00")]
     assert [each.allocation.cpu_cores for each in fleet] == [8.0] * FLEET
@@ -162,7 +163,8 @@ async def test_two_schedulers_one_of_them_frozen_and_stale(platform: Platform) -
         mine = [lablet for lablet in lablets if lablet.worker_id == worker.id]
         assert len(mine) == worker.allocation.lablets == 8
     assert len([each for each in workers if each.id not in {known.id for known in fleet}]) <= 3
-    assert not (first.is_leader and second.is_leader)
+    # Read one after the other, both may have led in turn: in the end exactly one leads.
+    await until(lambda: first.is_leader != second.is_leader, "exactly one leads")
 
 
 async def test_a_signal_stops_the_process(platform: Platform) -> None:
@@ -184,7 +186,7 @@ def test_a_token_is_required(tmp_path: Path) -> None:
         env={"HOME": str(tmp_path), "PATH": "/usr/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 2
