@@ -88,7 +88,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = shuffled(items, lambda item: item.path, seed)
     for item in items:
         if pytest_asyncio.is_async_test(item):
-            item.fixturenames.insert(0, "no_task_is_left")  # set up first, so it looks after all others
+            # Set up before all others, so that it looks after them; sockets are looked at when the loop is closed too.
+            item.fixturenames.insert(item.fixturenames.index("no_socket_is_left") + 1, "no_task_is_left")
     seen: Counter[str] = Counter()
     for item in items:
         seen[item.nodeid] += 1
