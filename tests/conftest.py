@@ -9,13 +9,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
-from tests.support.run import sockets, watchdog
+from tests.support.run import sockets, tasks, watchdog
 from tests.support.run.shuffle import shuffled
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import AsyncIterator, Generator, Iterator
 
 _started = time.monotonic()
 
@@ -57,6 +58,13 @@ def no_socket_is_left() -> Iterator[None]:
     assert not left, f"sockets outlive the test: {left}"
 
 
+@pytest_asyncio.fixture
+async def no_task_is_left() -> AsyncIterator[None]:
+    """A task that outlives its test fails that test."""
+    yield
+    await tasks.assert_none_is_left()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -78,6 +86,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: _rank(item.nodeid))
     else:
         items[:] = shuffled(items, lambda item: item.path, seed)
+    for item in items:
+        if pytest_asyncio.is_async_test(item):
+            # Set up before all others, so that it looks after them; sockets are looked at when the loop is closed too.
+            item.fixturenames.insert(item.fixturenames.index("no_socket_is_left") + 1, "no_task_is_left")
     seen: Counter[str] = Counter()
     for item in items:
         seen[item.nodeid] += 1

@@ -10,6 +10,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from lcm.core import clock
+from tests.support.run import tasks
 from tests.support.virtual.time import VirtualClock, VirtualTimeLoop
 
 if TYPE_CHECKING:
@@ -25,10 +26,7 @@ async def virtual_clock() -> AsyncIterator[VirtualClock]:
     virtual = VirtualClock(asyncio.get_running_loop())
     with clock.use(virtual):
         yield virtual
-        left = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
-        if left:  # a virtual minute costs nothing, and a call under way may end by itself
-            _, left = await asyncio.wait(left, timeout=60)
-    assert not left, f"tasks outlive the test: {left}"
+        await tasks.assert_none_is_left()  # while the clock is virtual
 
 
 @pytest.fixture(autouse=True, scope="session")

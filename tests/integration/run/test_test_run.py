@@ -36,8 +36,6 @@ def run(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
             "pytest",
             "-p",
             "no:cacheprovider",
-            "-p",
-            "no:asyncio",
             *arguments,
             str(tmp_path),
         ]
@@ -112,6 +110,19 @@ def test_after(): assert kept[0].fileno() >= 0
     output, _ = run(source).communicate(timeout=PATIENCE)
     assert "ERROR test_it.py::test_leaves_one - AssertionError: sockets outlive the test" in output
     assert "3 passed, 1 failed, " in output
+
+
+def test_a_task_that_outlives_its_test_fails_that_test(run: Callable[..., subprocess.Popen[str]]) -> None:
+    source = """
+import asyncio
+kept = []
+async def forever(): await asyncio.Event().wait()
+async def test_leaves_one(): kept.append(asyncio.create_task(forever()))
+async def test_after(): await asyncio.sleep(0)
+"""
+    output, _ = run(source, "--asyncio-mode", "auto").communicate(timeout=PATIENCE)
+    assert "ERROR test_it.py::test_leaves_one - AssertionError: tasks outlive" in output
+    assert "2 passed, 1 failed, " in output
 
 
 def test_a_slow_example_of_a_property_does_not_fail(run: Callable[..., subprocess.Popen[str]]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 VERSIONS = ("2.8", "2.9", "2.10")
 _SESSION = Path(__file__).with_name("virl2_session.py")
-_PATIENCE = 110.0
+_PATIENCE = 400.0
 
 
 def interpreter(version: str) -> Path:

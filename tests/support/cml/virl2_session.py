@@ -40,7 +40,7 @@ def main(url: str, username: str, password: str) -> dict[str, object]:
     seen["labs_before"] = client.get_lab_list(show_all=True)
     lab = client.import_lab(LAB, title="Small lab")
     lab.auto_sync_interval = 0  # otherwise the library uses its cache for a second
-    lab.wait_max_iterations, lab.wait_time = 600, 0.1
+    lab.wait_max_iterations, lab.wait_time = 3000, 0.1
     seen["listed"] = client.get_lab_list(show_all=True) == [lab.id]
     seen["title"] = lab.title
     seen["new"] = states(lab)

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DAY = timedelta(days=1)
+# Python 3.13 and newer reject a CA without these.
+_CA_USAGE = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,8 @@ class CertificateAuthority:
         certificate = (
             _builder(self._name, self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_CA_USAGE, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         self.ca_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -51,6 +65,7 @@ class CertificateAuthority:
             _builder(subject, self._name, key.public_key())
             .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
             .add_extension(usage, critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         identity = Identity(self._folder / f"{name}.pem", self._folder / f"{name}.key")
