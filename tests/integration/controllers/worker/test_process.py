@@ -28,13 +28,6 @@ HEALTH = {"status", "is_leader", "instance_id", "last_reconciliation", "workers_
 STOP_SECONDS = 10.0
 
 
-@pytest.fixture(scope="module")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def aws() -> Iterator[AwsBed]:
     """AWS with an image to launch from."""
