@@ -13,11 +13,11 @@ import pytest
 from tests.support.run import watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from tests.support.servers.etcd import EtcdServer
+    from collections.abc import Generator
 
 _started = time.monotonic()
+
+pytest_plugins = ("tests.support.run.shared_servers",)
 
 # Real processes wait most of the time, and their files are few and long. Unit tests are many and short: they come last.
 LONGEST_FIRST = (
@@ -68,29 +68,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _rank(nodeid: str) -> int:
     return next((rank for rank, start in enumerate(LONGEST_FIRST) if nodeid.startswith(start)), len(LONGEST_FIRST))
-
-
-@pytest.fixture(scope="session")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """One etcd for all tests of this pytest worker, each below a prefix of its own; no test may stop it."""
-    from tests.support.servers.etcd import EtcdServer  # unit tests start without it
-
-    server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def mongodb_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One mongod for all tests of this pytest worker, each in a database of its own; no test may stop it."""
-    if uri := os.environ.get("MONGODB_URI"):
-        yield uri
-        return
-    from tests.support.servers.mongod import MongoServer  # unit tests start without it
-
-    server = MongoServer(tmp_path_factory.mktemp("mongod")).start()
-    yield server.uri
-    server.kill()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
