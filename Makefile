@@ -6,7 +6,10 @@ UV := $(BIN)/uv
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help up test test-unit check sim mutations docs screenshots bench browser lock clean
+# Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help up test test-unit coverage check sim mutations docs screenshots bench browser lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -15,11 +18,16 @@ help: ## show this list
 up: $(VENV)/.ready-run ## set up and run the whole platform with default settings
 	$(BIN)/lcm up
 
-test: $(VENV)/.ready-dev browser ## set up and run all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Most tests wait for processes: three at a time keep two cores busy.
+WORKERS ?= 3
+test: $(VENV)/.ready-dev browser ## set up and run all tests, WORKERS=3 at a time
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-unit: $(VENV)/.ready-dev ## run the fast tests only: virtual time, no sockets
 	$(BIN)/python -m pytest tests/unit -n 2 --dist loadfile
+
+coverage: $(VENV)/.ready-dev ## print the branch coverage per package, and branches of rules and stores that no test takes; TESTS=tests/unit
+	$(BIN)/python -m tools.coverage_map $(TESTS)
 
 check: $(VENV)/.ready-dev ## check style, types and import contracts
 	$(BIN)/ruff check .

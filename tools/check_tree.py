@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +29,7 @@ OTHER_SPELLING = {
 _WRONG_SPELLING = re.compile("licence", re.IGNORECASE)
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """Every module below `src/`, parsed, by its path from there."""
     paths = sorted(SOURCE.rglob("*.py"))

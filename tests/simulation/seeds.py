@@ -5,6 +5,7 @@ Every child starts from the same state, so a seed gives the same trace whatever 
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import selectors
@@ -30,6 +31,7 @@ def warm_up() -> None:
         _WARM.append(True)
         script = write("warm")
         run("warm", replace(script, faults=(), people=script.people[:3], span=_WARMING_MINUTES * 60), settle=0.0)
+        gc.freeze()  # children need not look through what is here already
 
 
 def run_all(seeds: Iterable[int | str], *, jobs: int, keep_log: bool = False) -> Iterator[Result]:

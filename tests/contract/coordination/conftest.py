@@ -11,21 +11,14 @@ import pytest
 from lcm.coordination.etcd import EtcdConfig, EtcdCoordination
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.coordination.namespaced import NamespacedCoordination
-from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from lcm.core.coordination import Coordination
+    from tests.support.servers.etcd import EtcdServer
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    yield server
-    server.stop()
 
 
 class Deployment:
@@ -62,7 +55,7 @@ class Deployment:
 
 @pytest.fixture(params=["memory", "etcd", "namespaced-memory", "namespaced-etcd"])
 async def deployment(request: pytest.FixtureRequest) -> AsyncIterator[Deployment]:
-    server = request.getfixturevalue("etcd") if request.param.endswith("etcd") else MemoryServer()
+    server = request.getfixturevalue("etcd_server") if request.param.endswith("etcd") else MemoryServer()
     namespace = f"/space{next(_numbers)}" if request.param.startswith("namespaced") else ""
     async with AsyncExitStack() as stack:
         yield Deployment(stack, server, namespace)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +11,7 @@ from lcm.control_plane.store.memory.store import MemoryDisk, MemoryStore
 from lcm.control_plane.store.mongo.store import MongoStore
 from lcm.control_plane.store.sqlite.store import SqliteStore
 from tests.support.records.store_documents import KINDS
-from tests.support.servers.mongod import MongoServer, database_name
+from tests.support.servers.mongod import database_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -20,16 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lcm.control_plane.store.port import Kind, Store
-
-
-@pytest.fixture(scope="session")
-def mongodb_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if uri := os.environ.get("MONGODB_URI"):
-        yield uri
-        return
-    server = MongoServer(tmp_path_factory.mktemp("mongod")).start()
-    yield server.uri
-    server.kill()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real browser and the control planes that it visits: one of each per module, and a new browser context per test."""
+"""A real browser for all these tests, control planes for the tests of a file, and a browser context for each test."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 expect.set_options(timeout=90_000)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    # Per module: the event loop of Playwright would disturb the tests of other modules.
+    # It ends with this folder: the event loop of Playwright would disturb the tests of other folders.
     with sync_playwright() as playwright:
         chromium = launch(playwright)
         yield chromium

@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.servers.control_plane import ControlPlaneProcess, FakeWorkerController
-from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.pseudo_terminal import PseudoTerminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.support.servers.etcd import EtcdServer
+
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlaneProcess]:
-    etcd = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    made = ControlPlaneProcess(tmp_path_factory.mktemp("plane"), etcd, "cli")
+def plane(
+    tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer, request: pytest.FixtureRequest
+) -> Iterator[ControlPlaneProcess]:
+    made = ControlPlaneProcess(tmp_path_factory.mktemp("plane"), etcd_server, f"cli-{request.path.stem}")
     try:
         yield made.start()
     finally:
         made.process.end()
-        etcd.stop()
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from tests.support.aws.conformance_aws import ACCOUNT, AwsBed, open_bed
 from tests.support.aws.credentials import REGION
 from tests.support.servers.control_plane import CONTROLLER
 from tests.support.servers.etcd import EtcdServer, free_ports
-from tests.support.servers.mongod import MongoServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,7 +60,7 @@ async def test_denied_calls_are_reported_with_the_policy(bed: AwsBed) -> None:
     assert "iam-policy.json" in wrong[0].remedy
 
 
-def test_a_control_plane_and_its_etcd(plane: ControlPlaneProcess, tmp_path: Path) -> None:
+def test_a_control_plane_and_its_etcd(plane: ControlPlaneProcess, etcd_server: EtcdServer, tmp_path: Path) -> None:
     """As a command: one line per part, a remedy for each problem, and the exit code."""
     folder = {"LCM_DATA_DIR": str(tmp_path / "data")}
     nowhere = {**folder, "ETCD_ENDPOINTS": f"127.0.0.1:{free_ports(1)[0]}"}
@@ -71,12 +70,8 @@ def test_a_control_plane_and_its_etcd(plane: ControlPlaneProcess, tmp_path: Path
     assert "start it, or name the right members: ETCD_ENDPOINTS=" in wrong.stdout
     assert not (tmp_path / "data").exists(), "nothing was made"
 
-    server = EtcdServer(tmp_path / "etcd").start()
-    try:
-        here = {**folder, "ETCD_ENDPOINTS": server.endpoint}
-        findings = json.loads(plane.lcm("config", "check", "control-plane", "-o", "json", env=here).stdout)
-    finally:
-        server.stop()
+    here = {**folder, "ETCD_ENDPOINTS": etcd_server.endpoint}
+    findings = json.loads(plane.lcm("config", "check", "control-plane", "-o", "json", env=here).stdout)
     assert [finding["part"] for finding in findings] == [
         "settings",
         "etcd",
@@ -88,17 +83,13 @@ def test_a_control_plane_and_its_etcd(plane: ControlPlaneProcess, tmp_path: Path
     assert all(finding["ok"] for finding in findings)
 
 
-async def test_mongodb(tmp_path: Path) -> None:
+async def test_mongodb(mongodb_uri: str, tmp_path: Path) -> None:
     unreachable = f"mongodb://me:s3cret@127.0.0.1:{free_ports(1)[0]}/?serverSelectionTimeoutMS=200"
     wrong = await check_store(ControlPlaneComponentSettings(store_url=unreachable, lcm_data_dir=tmp_path))
     assert not wrong.ok
     assert "s3cret" not in repr(wrong)
-    server = MongoServer(tmp_path).start()
-    try:
-        right = await check_store(ControlPlaneComponentSettings(store_url=server.uri, lcm_data_dir=tmp_path))
-        assert (right.ok, "replica set" in right.says) == (True, True)
-    finally:
-        server.stop()
+    right = await check_store(ControlPlaneComponentSettings(store_url=mongodb_uri, lcm_data_dir=tmp_path))
+    assert (right.ok, "replica set" in right.says) == (True, True)
 
 
 async def test_the_controllers_token_and_cml(plane: ControlPlaneProcess, controller: FakeWorkerController) -> None:

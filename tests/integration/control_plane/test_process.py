@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.servers.etcd import EtcdServer, free_ports
-from tests.support.servers.mongod import MongoServer
+from tests.support.servers.mongod import database_name
 from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 ADMIN = "bootstrap-token-for-tests-0123456789"
 CONTROLLER = "controller-token-for-tests-0123456789"
 WRITERS = 32
-
-
-@pytest.fixture(scope="module")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    yield server
-    server.stop()
 
 
 class ControlPlane:
@@ -175,15 +168,10 @@ def test_kill_9_under_writers_on_mongod(
     make_plane: Callable[..., ControlPlane],
     etcd_server: EtcdServer,
     request: pytest.FixtureRequest,
-    tmp_path: Path,
+    mongodb_uri: str,
 ) -> None:
-    mongod = MongoServer(tmp_path / "mongod").start()
-    try:
-        plane = make_plane(STORE_URL=mongod.uri)
-        again = partial(make_plane, STORE_URL=mongod.uri)
-        killed_and_started_again(plane, etcd_server, request.node.originalname, again)
-    finally:
-        mongod.stop()
+    again = partial(make_plane, STORE_URL=mongodb_uri.replace("/?", f"/{database_name()}?"))
+    killed_and_started_again(again(), etcd_server, request.node.originalname, again)
 
 
 def test_a_secret_is_nowhere_in_plain_text(

@@ -25,19 +25,19 @@ class Connect(Protocol):
 
 
 @pytest.fixture(scope="session")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+def breakable_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
     server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def etcd(etcd_server: EtcdServer) -> EtcdServer:
+def etcd(breakable_etcd: EtcdServer) -> EtcdServer:
     """One server, running whatever the test before did to it."""
-    if not etcd_server.running:
-        etcd_server.launch()
-    etcd_server.wait_ready()
-    return etcd_server
+    if not breakable_etcd.running:
+        breakable_etcd.launch()
+    breakable_etcd.wait_ready()
+    return breakable_etcd
 
 
 @pytest.fixture(scope="session")

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 TTL = 3
 
 
-@pytest.fixture(scope="module")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def candidates() -> Iterator[list[LcmProcess]]:
     """Every process of the test, ended at its end."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,16 +12,6 @@ from tests.support.servers.mongod import MongoServer, database_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture(scope="session")
-def mongodb_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if uri := os.environ.get("MONGODB_URI"):
-        yield uri
-        return
-    server = MongoServer(tmp_path_factory.mktemp("mongod")).start()
-    yield server.uri
-    server.kill()
 
 
 @pytest.fixture

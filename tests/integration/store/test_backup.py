@@ -10,24 +10,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 
 from tests.support.servers.etcd import EtcdServer, free_ports
 from tests.support.servers.processes import ROOT, LcmProcess, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 ADMIN = "bootstrap-token-for-tests-0123456789"
 COMMAND = "python -m lcm.control_plane.store.sqlite.backup"
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    yield server
-    server.stop()
 
 
 class Plane:
@@ -70,10 +61,10 @@ def back_up(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_backup_during_writes_is_consistent_and_a_control_plane_starts_from_it(
-    tmp_path: Path, etcd: EtcdServer
+    tmp_path: Path, etcd_server: EtcdServer
 ) -> None:
-    plane = Plane(tmp_path, "first", etcd).start()
-    restored = Plane(tmp_path, "second", etcd)
+    plane = Plane(tmp_path, "first", etcd_server).start()
+    restored = Plane(tmp_path, "second", etcd_server)
     written: list[str] = []
     enough = threading.Event()
 
@@ -110,9 +101,9 @@ def test_a_backup_during_writes_is_consistent_and_a_control_plane_starts_from_it
         restored.process.end()
 
 
-def test_a_plain_copy_lacks_the_newest_changes(tmp_path: Path, etcd: EtcdServer) -> None:
+def test_a_plain_copy_lacks_the_newest_changes(tmp_path: Path, etcd_server: EtcdServer) -> None:
     """The reason for the command: a plain copy of lcm.db lacks the write-ahead log."""
-    plane = Plane(tmp_path, "third", etcd).start()
+    plane = Plane(tmp_path, "third", etcd_server).start()
     try:
         plane.create("alpha")
         shutil.copy(plane.data / "lcm.db", tmp_path / "plain.db")

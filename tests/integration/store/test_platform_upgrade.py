@@ -12,10 +12,11 @@ import pytest
 
 from tests.support.records.make_store_data import load_mongo
 from tests.support.servers.control_plane import CONTROLLER, ControlPlaneProcess
-from tests.support.servers.etcd import EtcdServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.support.servers.etcd import EtcdServer
 
 DATA = Path(__file__).parents[2] / "data" / "platform-0.1.0"
 SECRET_KEY = "0" * 43 + "="
@@ -25,13 +26,6 @@ TOKENS = {
     "mongo": "lcm_t-p7rmgannwvtr_54f5e5e029537d3f290b5c0befa03f09e3112ebb73abc948be73c8ffddc2ec57",
 }
 LICENSE_TOKEN = "a-license-token-0123456789"
-
-
-@pytest.fixture(scope="module")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["sqlite", "mongo"])

@@ -103,6 +103,7 @@ def command(tmp_path: Path, aws: AwsBed) -> Iterator[Callable[..., Terminal]]:
         "LOG_LEVEL": "error",
         "XDG_CONFIG_HOME": str(tmp_path / "config"),
         "RECONCILE_INTERVAL": "2",
+        "INITIAL_DELAY": "0.1",
     }
 
     def start(*more: str) -> Terminal:

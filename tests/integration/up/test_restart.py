@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BRISK = {
+    "RECONCILE_INTERVAL": "2",
     "METRICS_COLLECT_INTERVAL": "1",
     "IDLE_DETECTION_INTERVAL": "1",
     "WORKER_IDLE_TIMEOUT_MINUTES": "60",
@@ -34,7 +35,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., LcmUpProcess]]:
     made: list[LcmUpProcess] = []
 
     def start(name: str, *arguments: str) -> LcmUpProcess:
-        made.append(LcmUpProcess(tmp_path, name, *arguments, "--speed", "5", **BRISK))
+        made.append(LcmUpProcess(tmp_path, name, *arguments, "--speed", "10", **BRISK))
         return made[-1].start()
 
     yield start

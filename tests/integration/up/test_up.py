@@ -27,7 +27,7 @@ def start(folder: Path) -> Iterator[Callable[..., LcmUpProcess]]:
     made: list[LcmUpProcess] = []
 
     def start(name: str = "up", *arguments: str, **env: str) -> LcmUpProcess:
-        made.append(LcmUpProcess(folder, name, *arguments, **env))
+        made.append(LcmUpProcess(folder, name, *arguments, RECONCILE_INTERVAL="2", **env))
         return made[-1].start()
 
     yield start
@@ -57,7 +57,7 @@ def test_a_fleet_comes_up_by_itself_and_is_the_same_after_a_restart(start: Calla
 
 
 def test_a_kill_in_the_middle_loses_and_duplicates_nothing(start: Callable[..., LcmUpProcess]) -> None:
-    up = start("first", "--empty", "--speed", "5")
+    up = start("first", "--empty", "--speed", "20")
     for name in ("stops", "drains", "ends"):
         up.ask("POST", "/api/workers", {"name": name, "template_name": "small"})
     workers = up.until(ready("stops", "drains", "ends"), "three are ready")
@@ -69,7 +69,7 @@ def test_a_kill_in_the_middle_loses_and_duplicates_nothing(start: Callable[..., 
     up.process.signal(signal.SIGKILL)
     up.process.wait()
 
-    again = start("second", "--empty", "--speed", "5")
+    again = start("second", "--empty", "--speed", "20")
     launched = [f"launched-{number}" for number in range(3)]
     after = again.until(ready(*launched), "the launches have come to their end")
     settled = {"stops": "STOPPED", "drains": "STOPPED", "ends": "TERMINATED"}

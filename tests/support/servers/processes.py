@@ -55,6 +55,7 @@ class LcmProcess:
             "LOG_FORMAT": "json",
             "XDG_CONFIG_HOME": str(folder / f"{name}.config"),
             "DIARY": str(self.diary_path),
+            "INITIAL_DELAY": "0.1",
             **env,
         }
         self._process: subprocess.Popen[bytes] | None = None

@@ -36,11 +36,12 @@ FLEET = 10
 class Platform:
     """A control plane with ten ready workers, and schedulers."""
 
-    def __init__(self, folder: Path, etcd: EtcdServer) -> None:
+    def __init__(self, folder: Path, etcd: EtcdServer, namespace: str) -> None:
         self.folder = folder
         self.port = free_ports(1)[0]
         self.env = {
             "ETCD_ENDPOINTS": etcd.endpoint,
+            "ETCD_NAMESPACE": f"/{namespace}",
             "CONTROL_PLANE_PORT": str(self.port),
             "CONTROL_PLANE_API_URL": f"http://127.0.0.1:{self.port}",
             "LCM_BOOTSTRAP_TOKEN": ADMIN,
@@ -117,13 +118,11 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    etcd = EtcdServer(tmp_path / "etcd").start()
-    made = Platform(tmp_path, etcd)
+def platform(tmp_path: Path, etcd_server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[Platform]:
+    made = Platform(tmp_path, etcd_server, request.node.name)
     yield made
     for process in (*made.schedulers, made.plane):
         process.end()
-    etcd.stop()
 
 
 async def until_placed(platform: Platform, count: int) -> None:

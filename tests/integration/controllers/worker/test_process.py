@@ -26,13 +26,6 @@ CONTROLLER = "controller-token-for-tests-0123456789"
 HEALTH = {"status", "is_leader", "instance_id", "last_reconciliation", "workers_managed", "workers_with_drift"}
 
 
-@pytest.fixture(scope="module")
-def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd")).start()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def aws() -> Iterator[AwsBed]:
     """AWS with an image to launch from."""
