@@ -59,6 +59,7 @@ class Ledger:
         self.leaked_in_doubt: set[str] = set()  # instances that ended before their license state was known
         self.leaks_told: set[str] = set()
         self.breakers: set[str] = set()
+        self.ec2: Ec2 | None = None
         self.covered: Counter[str] = Counter()
         self.lablets = LabletBooks(self.violated, self.note, self.covered)
 
@@ -126,6 +127,8 @@ class Ledger:
         ]
         if before is None:
             return
+        if before["instance_id"] is not None and _gives_up_instance(before, after):
+            self._given_up(after, before["instance_id"])
         if before["license_status"] == "registering" and any(actor["action"] == "license_leaked" for actor in actors):
             self.leaked_in_doubt.add(before["instance_id"])
         self._transition(before, after, entries)
@@ -154,6 +157,16 @@ class Ledger:
         lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"
         if lost_by_scan and after["aws_region"] in self.breakers:
             self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")
+
+    def _given_up(self, after: dict[str, Any], instance_id: str) -> None:
+        """A worker ends or gives up its instance: EC2 must not run it any more."""
+        assert self.ec2 is not None
+        region = self.ec2.regions[after["aws_region"]]
+        machine = region.machines.get(instance_id)
+        if machine is not None and region.settle(machine, self.ec2.time()).state in _LIVE:
+            self.violated(
+                f"{after['id']}: {after['status']} without {instance_id}, which EC2 still runs ({machine.state.value})"
+            )
 
     def _wish(self, before: dict[str, Any], after: dict[str, Any], actors: Sequence[dict[str, Any]]) -> None:
         worker_id, desired = after["id"], after["desired_status"]
@@ -269,6 +282,11 @@ class Ledger:
     def _name(self, worker_id: str | None) -> str:
         record = self.records.get(worker_id or "")
         return record["name"] if record else (worker_id or "unknown")
+
+
+def _gives_up_instance(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    ended = after["status"] == "TERMINATED" and before["status"] != "TERMINATED"
+    return ended or bool(after["instance_id"] != before["instance_id"])
 
 
 class WatchedDisk(MemoryDisk):

@@ -155,6 +155,12 @@ class People:
             if worker.hold is not None:
                 await self._client.workers.release(worker.id)
 
+    async def confirm_losses(self) -> None:
+        """Reset breakers that are open: by now EC2 shows what is there."""
+        with suppress(ClientError):
+            if (await self._client.fleet.summary()).breakers:
+                await self._client.fleet.reset_breakers()
+
     async def leaks_end(self) -> bool:
         """Whether leaked instances are to be terminated, by the final settings."""
         while True:
