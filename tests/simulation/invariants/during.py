@@ -27,6 +27,7 @@ _SWITCHES = {
     "scale_down_initiated": ("scaling", "scale_down_enabled"),
 }
 CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
+_LOSS_WINDOW = 1790.0  # half an hour, by clocks that may run two percent fast and be seconds off
 HELD_GRACE = 15.0
 """How long a call that was decided before a hold may still start: the maximum duration of a pass."""
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
@@ -60,6 +61,8 @@ class Ledger:
         self.leaks_told: set[str] = set()
         self.breakers: set[str] = set()
         self.ec2: Ec2 | None = None
+        self._accepted: dict[str, set[str]] = {}  # by region: workers whose loss a closed breaker has accepted
+        self._losses: dict[str, dict[str, float]] = defaultdict(dict)  # by region: when a worker was last lost
         self.covered: Counter[str] = Counter()
         self.lablets = LabletBooks(self.violated, self.note, self.covered)
 
@@ -109,7 +112,7 @@ class Ledger:
             elif write.kind is LEADERSHIPS:
                 self._leadership(json.loads(write.body), entries)
             elif write.kind is FLEET:
-                self.breakers = {name for name, each in json.loads(write.body)["breakers"].items() if each["open"]}
+                self._fleet(json.loads(write.body))
         for topic, entry in entries:
             if topic == AUDIT:
                 self._audited(entry)
@@ -129,6 +132,8 @@ class Ledger:
             return
         if before["instance_id"] is not None and _gives_up_instance(before, after):
             self._given_up(after, before["instance_id"])
+            if before["desired_status"] != "TERMINATED":
+                self._lost(after)
         if before["license_status"] == "registering" and any(actor["action"] == "license_leaked" for actor in actors):
             self.leaked_in_doubt.add(before["instance_id"])
         self._transition(before, after, entries)
@@ -167,6 +172,24 @@ class Ledger:
             self.violated(
                 f"{after['id']}: {after['status']} without {instance_id}, which EC2 still runs ({machine.state.value})"
             )
+
+    def _lost(self, after: dict[str, Any]) -> None:
+        """Of the live workers and those lost within half an hour, no more than one or a fifth may be lost."""
+        region, worker_id = after["aws_region"], after["id"]
+        if worker_id in self._accepted.get(region, ()):
+            return
+        recent = {each: at for each, at in self._losses[region].items() if self._now - at < _LOSS_WINDOW}
+        recent[worker_id] = self._now
+        self._losses[region] = recent
+        live = {each["id"] for each in self.records.values() if _is_live(each, region)}
+        if len(recent) > max(1, len(live | recent.keys()) / 5):
+            self.violated(f"{worker_id}: the {len(recent)}th loss of {region} within half an hour, of {len(live)} live")
+
+    def _fleet(self, state: dict[str, Any]) -> None:
+        was_open, self.breakers = self.breakers, {name for name, each in state["breakers"].items() if each["open"]}
+        self._accepted = {name: set(each["accepted"]) for name, each in state["losses"].items()}
+        for region in was_open - self.breakers:
+            self._losses[region].clear()
 
     def _wish(self, before: dict[str, Any], after: dict[str, Any], actors: Sequence[dict[str, Any]]) -> None:
         worker_id, desired = after["id"], after["desired_status"]
@@ -282,6 +305,10 @@ class Ledger:
     def _name(self, worker_id: str | None) -> str:
         record = self.records.get(worker_id or "")
         return record["name"] if record else (worker_id or "unknown")
+
+
+def _is_live(record: dict[str, Any], region: str) -> bool:
+    return bool(record["aws_region"] == region and record["status"] != "TERMINATED")
 
 
 def _gives_up_instance(before: dict[str, Any], after: dict[str, Any]) -> bool:

@@ -43,11 +43,16 @@ WORKER_DAYS: dict[str, Script] = {
         at(25, "breaker", **FIRST),
         polls=60.0,
     ),
-    "EC2 hides two of three for one look": day(
+    "EC2 hides four of six for ten minutes": day(
+        *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(6)),
+        at(9, "hide-old", which=0.0, count=4, seconds=600, region=HOME),
+        at(25, "breaker", **FIRST),
+    ),
+    "EC2 hides one of three for one look": day(
         worker(lost="replace"),
         worker(0.3, "w1"),
         worker(0.4, "w2"),
-        at(9, "hide-old", which=0.0, count=2, seconds=20, region=HOME),
+        at(9, "hide-old", which=0.0, count=1, seconds=20, region=HOME),
     ),
     "EC2 hides the only worker of a region": day(
         worker(), at(9, "hide-region", region=HOME, seconds=1200), at(32, "breaker", **FIRST)

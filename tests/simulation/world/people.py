@@ -209,6 +209,13 @@ class People:
         return f"lablet {ended.name} is to end"
 
     async def _breaker(self, which: float) -> str:
+        now = self._platform.ec2.time()
+        if any(
+            now < until
+            for region in self._platform.ec2.regions.values()
+            for until in region.faults.hidden_until.values()
+        ):
+            return "the instances run, as the EC2 console shows: not reset"
         await self._client.fleet.reset_breakers()
         return "breakers reset"
 

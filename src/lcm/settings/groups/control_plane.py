@@ -111,7 +111,7 @@ _FLEET_DESCRIPTIONS = {
     "worker_discovery_tag_filter": "The tag that selects instances to import; if unset, cml-managed=true.",
     "worker_discovery_ami_filter": "A pattern of image names that selects instances to import, instead of the tag.",
     "terminate_leaked_instances": "Whether leaked instances are terminated.",
-    "breaker_enabled": "Whether marking workers as lost is suspended when too many seem lost at once.",
+    "breaker_enabled": "Whether marking workers as lost is suspended when too many were lost within 30 minutes.",
     "drift_policy": "Whether a worker that was stopped from outside is started again.",
     "scale_down_enabled": "Whether idle workers are drained.",
     "min_workers": "The number of running workers that automation always keeps.",
