@@ -183,7 +183,7 @@ class Ledger:
         self._losses[region] = recent
         live = {each["id"] for each in self.records.values() if _is_live(each, region)}
         if len(recent) > max(1, len(live | recent.keys()) / 5):
-            self.violated(f"{worker_id}: the {len(recent)}th loss of {region} within half an hour, of {len(live)} live")
+            self.violated(f"{worker_id}: loss number {len(recent)} of {region} within half an hour, {len(live)} live")
 
     def _fleet(self, state: dict[str, Any]) -> None:
         was_open, self.breakers = self.breakers, {name for name, each in state["breakers"].items() if each["open"]}

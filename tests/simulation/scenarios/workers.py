@@ -217,6 +217,7 @@ WORKER_DAYS: dict[str, Script] = {
     ),
     "EC2 forgets an instance, and orphans are not looked for": day(
         worker(),
+        worker(0.3, "w1"),
         at(10, "vanish", **FIRST),
         at(25, "terminate", **FIRST),
         discovery={"worker_discovery_enabled": False},

@@ -537,5 +537,5 @@ def test_an_instance_that_is_not_visible() -> None:
 @pytest.mark.parametrize(("price", "words"), [(0.0208, "costs $0.0208 an hour"), (None, "costs money")])
 def test_a_failed_worker_whose_instance_runs(price: float | None, words: str) -> None:
     """worker-lifecycle.md#failed."""
-    facts = {"conditions": (condition("InstanceReady"),), "cost_per_hour_usd": price}
-    assert f" Its instance {INSTANCE} is running and {words}. " in summary(seen("FAILED", **facts))
+    failed = seen("FAILED", conditions=(condition("InstanceReady"),), cost_per_hour_usd=price)
+    assert f" Its instance {INSTANCE} is running and {words}. " in summary(failed)
