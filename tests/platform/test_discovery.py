@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lcm.cloud.simulated.faults import FailPage, Outage
+from lcm.cloud.simulated.faults import DropFromReads, ExternalAction, ExternalChange, FailPage, HideInstances, Outage
+from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition, is_condition_true
 from lcm.model.worker.status import WorkerStatus
 from tests.support.virtual.fleet import Fleet, a_fleet
 from tests.support.virtual.running_workers import standing_workers
@@ -73,7 +74,7 @@ async def test_an_empty_scan_of_fifty_marks_none_and_opens_the_breaker(fleet: Fl
     [breaker] = await breakers(fleet)
     assert (breaker["region"], breaker["open"], breaker["affected"]) == (REGION, True, 50)
     assert breaker["only_a_person_closes"]
-    assert "none of the recorded instances is visible" in breaker["reason"]
+    assert "none of 50 recorded instances is visible" in breaker["reason"]
     assert "breaker_opened" in await fleet.audits("fleet")
     await until_scans(fleet, 3)
     assert await lost(fleet, workers) == []
@@ -111,9 +112,31 @@ async def test_a_failing_scan_of_fifty_marks_none(fleet: Fleet) -> None:
     assert discovery.errors == {}
 
 
-async def test_ten_ghosts_among_thirteen_are_cleaned_at_the_second_agreeing_discovery(fleet: Fleet) -> None:
-    """worker-lifecycle.md#hold: more than max(3, 20 %) at once: none, until a second complete scan agrees."""
+async def test_ten_ghosts_among_thirteen_are_cleaned_after_a_person_has_confirmed_it(fleet: Fleet) -> None:
+    """worker-lifecycle.md#breaker: more than max(1, 20 %): none, and absence is confirmed only by a person."""
     workers = await standing_workers(fleet, 13, ghosts=10)
+    await fleet.start()
+    await until_scans(fleet, 4)
+    assert await lost(fleet, workers) == []
+    [breaker] = await breakers(fleet)
+    assert (breaker["affected"], breaker["only_a_person_closes"]) == (10, True)
+    await fleet.people.fleet.reset_breakers()
+    await until_scans(fleet, scans(fleet) + 1)
+    assert await lost(fleet, workers) == [worker.id for worker in workers[3:]]
+    assert await breakers(fleet) == []
+    gone = [await fleet.worker(worker.id) for worker in workers[3:]]
+    assert {(worker.status, worker.desired_status, worker.terminated_by) for worker in gone} == {
+        ("TERMINATED", "RUNNING", "discovery-gc")
+    }
+    assert fleet.controllers["one"].stats()["orphans_terminated_count"] == 10
+
+
+async def test_ten_terminated_among_thirteen_are_cleaned_at_the_second_agreeing_scan(fleet: Fleet) -> None:
+    """worker-lifecycle.md#breaker: EC2 shows them as terminated, so a second scan is enough."""
+    workers = await standing_workers(fleet, 13)
+    for worker in workers[3:]:
+        fleet.world.inject_fault(REGION, ExternalChange(ExternalAction.TERMINATE, worker.instance_id))
+    await asyncio.sleep(120)
     await fleet.start()
     await until_scans(fleet, 1)
     assert await lost(fleet, workers) == []
@@ -125,23 +148,63 @@ async def test_ten_ghosts_among_thirteen_are_cleaned_at_the_second_agreeing_disc
     await until_scans(fleet, 2)
     assert await lost(fleet, workers) == [worker.id for worker in workers[3:]]
     assert await breakers(fleet) == []
-    gone = [await fleet.worker(worker.id) for worker in workers[3:]]
-    assert {(worker.status, worker.desired_status, worker.terminated_by) for worker in gone} == {
-        ("TERMINATED", "RUNNING", "discovery-gc")
-    }
-    assert fleet.controllers["one"].stats()["orphans_terminated_count"] == 10
 
 
-async def test_three_ghosts_among_thirteen_are_cleaned_at_the_first_discovery(fleet: Fleet) -> None:
-    """discovery.md: orphans are marked TERMINATED; so few need no second scan."""
-    workers = await standing_workers(fleet, 13, ghosts=3)
+async def test_two_ghosts_among_thirteen_are_cleaned_once_they_are_certainly_gone(fleet: Fleet) -> None:
+    """worker-lifecycle.md#gone: three complete sweeps over five minutes; so few need no confirmation."""
+    workers = await standing_workers(fleet, 13, ghosts=2)
+    await fleet.start()
+    await asyncio.sleep(290)
+    assert await lost(fleet, workers) == []
+    for worker in workers[11:]:
+        condition = find_condition((await fleet.worker(worker.id)).conditions, ConditionType.INSTANCE_READY)
+        assert condition is not None
+        assert (condition.status, condition.reason) == (ConditionStatus.UNKNOWN, "NotVisible")
+        explained = (await fleet.plane.ask("GET", f"/api/workers/{worker.id}/explain")).json()["summary"]
+        assert "Its instance has not been visible for" in explained
+    await until_scans(fleet, 3)
+    assert await lost(fleet, workers) == [worker.id for worker in workers[11:]]
+    assert await breakers(fleet) == []
+    gone = [await fleet.worker(worker.id) for worker in workers[11:]]
+    assert {(worker.status, worker.terminated_by) for worker in gone} == {("TERMINATED", "discovery-gc")}
+    assert fleet.controllers["one"].stats()["orphans_terminated_count"] == 2
+
+
+async def test_ten_workers_hidden_three_more_with_each_sweep_for_four_minutes_are_kept(fleet: Fleet) -> None:
+    """worker-lifecycle.md#gone: EC2's index loses all workers of a region step by step, and finds them again."""
+    workers = await standing_workers(fleet, 10)
     await fleet.start()
     await until_scans(fleet, 1)
-    assert await lost(fleet, workers) == [worker.id for worker in workers[10:]]
+    for first in range(0, 10, 3):
+        hidden = tuple(worker.instance_id or "" for worker in workers[first : first + 3])
+        fleet.world.inject_fault(REGION, HideInstances(240, hidden))
+        await asyncio.sleep(60)
+    assert await lost(fleet, workers) == []
+    [breaker] = await breakers(fleet)
+    assert breaker["only_a_person_closes"]
+    await asyncio.sleep(600)
+    assert await lost(fleet, workers) == []
+    for worker in workers:
+        seen = await fleet.worker(worker.id)
+        assert seen.ready
+        assert seen.instance_id == worker.instance_id
+        assert is_condition_true(seen.conditions, ConditionType.INSTANCE_READY)
+    await fleet.people.fleet.reset_breakers()
+    await asyncio.sleep(2400)
+    assert await lost(fleet, workers) == []
     assert await breakers(fleet) == []
-    gone = [await fleet.worker(worker.id) for worker in workers[10:]]
-    assert {(worker.status, worker.terminated_by) for worker in gone} == {("TERMINATED", "discovery-gc")}
-    assert fleet.controllers["one"].stats()["orphans_terminated_count"] == 3
+    assert fleet.calls("TerminateInstances") == fleet.calls("RunInstances") == fleet.calls("StopInstances") == 0
+
+
+async def test_reads_that_each_miss_a_third_end_nothing(fleet: Fleet) -> None:
+    """worker-lifecycle.md#gone: also look-ups by id miss them, each time other ones."""
+    workers = await standing_workers(fleet, 60)
+    await fleet.start()
+    await until_scans(fleet, 1)
+    fleet.world.inject_fault(REGION, DropFromReads(0.3, 280.0))
+    await asyncio.sleep(900)
+    assert await lost(fleet, workers) == []
+    assert fleet.calls("TerminateInstances") == fleet.calls("RunInstances") == 0
 
 
 async def test_a_wrong_aws_account_never_marks_a_worker(fleet: Fleet) -> None:

@@ -428,7 +428,7 @@ async def test_what_ec2_does_not_know_any_more_is_terminated(platform: Fleet) ->
     worker, ghost = await standing_workers(platform, 2, ghosts=1)
     await platform.people.workers.terminate(ghost.id)
     await platform.start()
-    ended = await platform.until_status(ghost.id, WorkerStatus.TERMINATED, within=120)
+    ended = await platform.until_status(ghost.id, WorkerStatus.TERMINATED, within=420)
     assert ended.terminated_by == "worker-controller"
     assert platform.calls("TerminateInstances") == 0
     assert (await platform.worker(worker.id)).status is WorkerStatus.RUNNING
@@ -530,7 +530,7 @@ async def test_every_counter_counts_what_its_name_says(fleet: Fleet) -> None:
     await fleet.people.workers.terminate(paused.id)
     await fleet.until_status(paused.id, WorkerStatus.TERMINATED, within=300)
     vanish(fleet, ghost)
-    await fleet.until_status(ghost.id, WorkerStatus.TERMINATED, within=600)
+    await fleet.until_status(ghost.id, WorkerStatus.TERMINATED, within=2400)  # the only instance of its region
     await asyncio.sleep(60)
     stats = counted(fleet)
     kept = stats.pop("metrics_collected_count"), stats.pop("idle_detection_count")
@@ -820,7 +820,7 @@ async def test_a_worker_whose_instance_ended_elsewhere_is_terminated(platform: F
     else:
         force(platform, lost, InstanceState.TERMINATED)
     await platform.start()
-    ended = await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=60)
+    ended = await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=420)
     assert (ended.ready, ended.desired_status) == (False, "RUNNING")
     assert (await platform.steps(lost.id))[-1] == "TERMINATED"
     if how == "vanished":
@@ -831,16 +831,16 @@ async def test_a_worker_whose_instance_ended_elsewhere_is_terminated(platform: F
 
 
 async def test_a_new_instance_that_cannot_be_seen_is_not_given_up_for_five_minutes(fleet: Fleet) -> None:
-    """discovery.md#orphans: immediately, but not before EC2 must list it."""
+    """worker-lifecycle.md#gone: as soon as it has been absent for five minutes, and EC2 must list it."""
+    await standing_workers(fleet, 1)
     worker = await fleet.running()
+    vanished = clock.now()
     vanish(fleet, worker)
-    launched = worker.instance_since
-    assert launched is not None
-    await asyncio.sleep(150)
+    await asyncio.sleep(290)
     assert (await fleet.worker(worker.id)).status is WorkerStatus.RUNNING
     await fleet.until_status(worker.id, WorkerStatus.TERMINATED, within=600)
-    waited = (clock.now() - launched).total_seconds()
-    assert 300 < waited <= 300 + 60
+    waited = (clock.now() - vanished).total_seconds()
+    assert 300 < waited <= 300 + 120
 
 
 async def test_an_instance_that_comes_back_is_a_new_worker_that_knows_the_old_one(platform: Fleet) -> None:
@@ -849,7 +849,7 @@ async def test_an_instance_that_comes_back_is_a_new_worker_that_knows_the_old_on
     machine = vanish(platform, worker)
     await platform.change_settings(discovery={"breaker_enabled": False})
     await platform.start()
-    await platform.until_status(worker.id, WorkerStatus.TERMINATED, within=120)
+    await platform.until_status(worker.id, WorkerStatus.TERMINATED, within=2400)
     platform.world.regions[HERE].add(machine)
 
     async def back() -> bool:
@@ -870,8 +870,8 @@ async def test_each_region_is_judged_by_its_own_scan(platform: Fleet) -> None:
     vanish(platform, there)
     platform.world.inject_fault(THERE, Outage(10_000))
     await platform.start()
-    await platform.until_status(here.id, WorkerStatus.TERMINATED, within=120)
-    await asyncio.sleep(700)
+    await platform.until_status(here.id, WorkerStatus.TERMINATED, within=420)
+    await asyncio.sleep(2400)
     assert (await platform.worker(there.id)).status is WorkerStatus.RUNNING
     reconciler = platform.controllers["one"]
     assert reconciler.discovery is not None
@@ -888,7 +888,7 @@ async def test_when_disabled_none_is_marked_and_when_enabled_again_they_are(plat
     vanish(platform, lost)
     await platform.change_settings(discovery={"worker_discovery_enabled": False, "discovery_interval": 60})
     await platform.start()
-    await asyncio.sleep(300)
+    await asyncio.sleep(900)
     assert (await platform.worker(lost.id)).status is WorkerStatus.RUNNING
     await platform.change_settings(discovery={"worker_discovery_enabled": True})
     await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=120)
@@ -912,7 +912,7 @@ async def test_orphans_are_counted_and_logged(platform: Fleet) -> None:
     vanish(platform, lost)
     with capture_logs() as logs:
         await platform.start()
-        await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=60)
+        await platform.until_status(lost.id, WorkerStatus.TERMINATED, within=420)
     stats: dict[str, Any] = counted(platform)
     assert (stats["orphans_terminated_count"], stats["terminated_count"]) == (1, 0)
     logged = [entry for entry in logs if entry.get("worker") == lost.id]

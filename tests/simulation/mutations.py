@@ -64,10 +64,40 @@ MUTATIONS = (
         "if False:",
     ),
     Mutation(
-        "an instance that is missing from a sweep is gone at once",
+        "an instance that is missing from one sweep is gone at once",
+        "cloud/instance_cache.py",
+        "        return self.sweeps >= GONE_AFTER_SWEEPS and self.seconds >= seconds\n",
+        "        return True\n",
+    ),
+    Mutation(
+        "an instance that is seen in between is gone nevertheless",
+        "cloud/instance_cache.py",
+        "            if absence is not None and absence.first_sweep_at <= result.began_at:\n",
+        "            if False:\n",
+    ),
+    Mutation(
+        "the only instance of a region is gone as soon as one of many",
         "controllers/worker/discovery/region_monitor.py",
-        "return self.region_cache.is_gone(worker.instance_id, now - age, now)",
-        "return True",
+        "GONE_AFTER_SECONDS if others else ONLY_INSTANCE_GONE_AFTER_SECONDS",
+        "GONE_AFTER_SECONDS",
+    ),
+    Mutation(
+        "a sweep that finds too many lost is not counted before they are marked",
+        "controllers/worker/discovery/sweep_diff.py",
+        "        too_many=len(lost - accepted) > loss_limit(len(ours)),\n",
+        "        too_many=False,\n",
+    ),
+    Mutation(
+        "the control plane does not count losses",
+        "control_plane/fleet/breaker.py",
+        "    if len(after.counted) <= loss_limit(workers):\n",
+        "    if True:\n",
+    ),
+    Mutation(
+        "the breaker forgets losses at once",
+        "model/fleet/losses.py",
+        "if now - loss.at < LOSS_WINDOW",
+        "if False",
     ),
     Mutation(
         "a failed read counts as a complete one without instances",
@@ -106,12 +136,6 @@ MUTATIONS = (
         f"{_DECIDE}/__init__.py",
         "return decided if hold is None else apply_hold(decided, hold, now)",
         "return decided",
-    ),
-    Mutation(
-        "an open breaker does not keep workers from being marked as lost",
-        "controllers/worker/discovery/region_monitor.py",
-        "        verdict = self.breaker.verdict(worker.id)\n",
-        "        verdict = (LossVerdict.ALLOWED, '')\n",
     ),
     Mutation(
         "leaked instances are not reported",

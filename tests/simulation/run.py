@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from tests.simulation.script import Event, Script
 
-SETTLE = 25 * MINUTE
-"""The time to converge after the last fault: a drain of ten minutes, an instance that stays invisible for five, and a
-timeout of fifteen that expired just before."""
+SETTLE = 50 * MINUTE
+"""Time to converge after the last fault: the only instance of a region is gone after thirty minutes without it; then
+there may be a drain of ten, and a timeout that expired just before."""
 
 
 @dataclass
@@ -97,6 +97,7 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
     said = ["it has just begun"]
     while (said and loop.now < since + settle) or loop.now < since + script.patience:
         await asyncio.sleep(MINUTE)
+        await people.confirm_losses()
         said = complaints(platform, ledger, leaks_end=leaks_end)
     for each in said:
         ledger.violated(each)

@@ -150,6 +150,10 @@ class HeldError(NotPossibleNowError):
     """An operator has placed a hold on it."""
 
 
+class BreakerOpenError(NotPossibleNowError):
+    """Too many workers of the region were lost: no more are marked as lost until the breaker is closed."""
+
+
 class TooManyAttemptsError(ApiError):
     """Too many failed sign-ins from this address."""
 
@@ -185,6 +189,7 @@ ERRORS_BY_CODE: dict[ProblemCode, type[ApiError]] = {
     ProblemCode.COOLDOWN: NotPossibleNowError,
     ProblemCode.MAX_WORKERS: NotPossibleNowError,
     ProblemCode.HELD: HeldError,
+    ProblemCode.BREAKER_OPEN: BreakerOpenError,
     ProblemCode.IDEMPOTENCY_MISMATCH: IdempotencyKeyReusedError,
     ProblemCode.CSRF: PermissionDeniedError,
     ProblemCode.TOO_MANY_ATTEMPTS: TooManyAttemptsError,

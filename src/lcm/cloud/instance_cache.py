@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 # For so long after a launch or import, a provider may not list an instance that exists.
 VISIBILITY_GRACE_SECONDS: Final = 300.0
+# An index of the provider may lose an instance for a moment: only an absence from so many sweeps, over so long, counts.
+GONE_AFTER_SWEEPS: Final = 3
+GONE_AFTER_SECONDS: Final = 300.0
 _GONE_RETENTION_SECONDS: Final = 86400.0
 
 
@@ -21,11 +24,25 @@ class _CachedInstance(NamedTuple):
     began_at: float
 
 
-class _Absence(NamedTuple):
-    """A complete sweep without the instance, and a later lookup by id that did not find it either."""
+class Absence(NamedTuple):
+    """Complete sweeps without the instance, each followed by a lookup by id that did not find it either.
 
-    sweep_began_at: float
+    `sweeps` are counted from `first_sweep_at`; the last one began at `last_sweep_at`, its lookup at `asked_at`.
+    """
+
+    first_sweep_at: float
+    last_sweep_at: float
     asked_at: float
+    sweeps: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """The time from the first sweep without the instance to the last."""
+        return self.last_sweep_at - self.first_sweep_at
+
+    def proves_gone(self, seconds: float) -> bool:
+        """Whether the instance was missing often enough, for at least this long."""
+        return self.sweeps >= GONE_AFTER_SWEEPS and self.seconds >= seconds
 
 
 class InstanceLookup(NamedTuple):
@@ -43,7 +60,8 @@ class InstanceCache:
         self.latest_complete: Sweep | None = None
         self._complete_since = 0.0
         self._seen: dict[str, _CachedInstance] = {}
-        self._absent: dict[str, _Absence] = {}
+        self._absent: dict[str, Absence] = {}
+        self._absences_since = float("-inf")  # earlier sweeps prove no absence
         self._ended: dict[str, float] = {}
         self._lookups: dict[str, InstanceLookup] = {}
 
@@ -102,18 +120,29 @@ class InstanceCache:
                     self._miss(instance_id, result)
         return changed
 
-    def is_gone(self, instance_id: str, since: float, now: float) -> bool:
+    def is_gone(self, instance_id: str, since: float, now: float, seconds: float = GONE_AFTER_SECONDS) -> bool:
         """Whether the instance is certainly gone; anything less is only "not visible".
 
-        An instance is gone if the provider reported it as terminated, or if it was missing in a complete sweep and then
-        in a lookup by id, both begun later after `since` (the launch call or import) than a provider may lag.
+        An instance is gone if the provider reported it as terminated, or if at least three complete sweeps over this
+        many seconds did not contain it, nor a lookup by id after each, the last one later after `since` (the launch
+        call or import) than a provider may lag.
         """
         if instance_id in self._ended:
             return True
+        absence = self.absence(instance_id, since, now)
+        return absence is not None and absence.proves_gone(seconds)
+
+    def absence(self, instance_id: str, since: float, now: float) -> Absence | None:
+        """How long the instance has been missing; None if it is not, or so new that it may not be listed yet."""
         absence = self._absent.get(instance_id)
         if absence is None or now - since <= VISIBILITY_GRACE_SECONDS:
-            return False
-        return absence.sweep_began_at - since > VISIBILITY_GRACE_SECONDS
+            return None
+        return absence if absence.last_sweep_at - since > VISIBILITY_GRACE_SECONDS else None
+
+    def restart_absences(self, now: float) -> None:
+        """Count absences anew, from sweeps that begin now or later."""
+        self._absent.clear()
+        self._absences_since = now
 
     def _see(self, result: Sweep) -> list[Instance]:
         changed = []
@@ -123,7 +152,7 @@ class InstanceCache:
                 continue
             self._seen[instance_id] = _CachedInstance(instance, result.began_at)
             absence = self._absent.get(instance_id)
-            if absence is not None and absence.sweep_began_at <= result.began_at:
+            if absence is not None and absence.first_sweep_at <= result.began_at:
                 del self._absent[instance_id]
             if instance.state is InstanceState.TERMINATED:
                 self._ended.setdefault(instance_id, result.began_at)
@@ -142,8 +171,18 @@ class InstanceCache:
             del self._seen[instance_id]
         sweep = self.latest_complete
         # The lookup must begin after the sweep: two reads of the same moment of a lagging provider are one read.
-        if sweep is not None and result.began_at >= self._complete_since and instance_id not in sweep.instances:
-            self._absent[instance_id] = _Absence(sweep.began_at, result.began_at)
+        if sweep is None or result.began_at < self._complete_since or instance_id in sweep.instances:
+            return
+        if sweep.began_at < self._absences_since:
+            return
+        before = self._absent.get(instance_id)
+        if before is None:
+            self._absent[instance_id] = Absence(sweep.began_at, sweep.began_at, result.began_at)
+        else:
+            more = sweep.began_at > before.last_sweep_at
+            self._absent[instance_id] = Absence(
+                before.first_sweep_at, sweep.began_at, result.began_at, before.sweeps + more
+            )
 
     def _forget(self, sweep: Sweep, now: float) -> None:
         """Drop terminated instances that are no longer listed, so that the cache does not grow without bound."""

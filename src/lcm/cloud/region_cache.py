@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from lcm.cloud.instance_cache import InstanceCache
+from lcm.cloud.instance_cache import GONE_AFTER_SECONDS, InstanceCache
 from lcm.cloud.types import InstanceSelection, Sweep
 from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
-    from lcm.cloud.instance_cache import InstanceLookup
+    from lcm.cloud.instance_cache import Absence, InstanceLookup
     from lcm.cloud.spi import CloudProviderSPI
     from lcm.cloud.types import Instance
 
@@ -130,9 +130,17 @@ class RegionCache:
         """The last sweep, complete or not."""
         return self._cache.latest
 
-    def is_gone(self, instance_id: str, since: float, now: float) -> bool:
+    def is_gone(self, instance_id: str, since: float, now: float, seconds: float = GONE_AFTER_SECONDS) -> bool:
         """Whether the instance is certainly gone. See `InstanceCache.is_gone`."""
-        return self._cache.is_gone(instance_id, since, now)
+        return self._cache.is_gone(instance_id, since, now, seconds)
+
+    def absence(self, instance_id: str, since: float, now: float) -> Absence | None:
+        """How long the instance has been missing. See `InstanceCache.absence`."""
+        return self._cache.absence(instance_id, since, now)
+
+    def restart_absences(self) -> None:
+        """Count absences anew: what an earlier leader missed proves nothing to this one."""
+        self._cache.restart_absences(clock.boottime())
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Register a callback for new and changed instances; call the returned function to unsubscribe."""

@@ -28,6 +28,7 @@ class ProblemCode(CaseInsensitiveEnum):
     COOLDOWN = "cooldown"
     MAX_WORKERS = "max_workers"
     HELD = "held"
+    BREAKER_OPEN = "breaker_open"
     IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
     CSRF = "csrf"
     TOO_MANY_ATTEMPTS = "too_many_attempts"

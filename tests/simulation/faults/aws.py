@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from lcm.cloud.errors import CloudError
 from lcm.cloud.simulated.faults import (
     ActiveFaults,
+    DropFromReads,
     ExternalAction,
     ExternalChange,
     FailPage,
     FailStatusCheck,
+    HalvePages,
+    HideInstances,
     HideNewInstances,
     LagReads,
     LoseResponses,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.platform import Platform
 
 _SETTLED = 400.0  # a younger instance may be invisible for other reasons
+_VISIBLE_FOR = 600.0  # between two times at which instances are hidden: only a longer absence proves anything
 
 
 class HarmToAws:
@@ -35,6 +39,7 @@ class HarmToAws:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
+        self._hidden_until: dict[str, float] = {}
 
     def heal(self) -> None:
         """End all faults."""
@@ -75,6 +80,47 @@ class HarmToAws:
         self._strike(region, LagReads(seconds))
         await asyncio.sleep(lasting)
         self._strike(region, LagReads(0))
+
+    async def _mix_states(self, seconds: float, lasting: float, region: str) -> None:
+        """Some pages show the state of a while ago, others the present one."""
+        self._strike(region, LagReads(seconds, share=0.5))
+        await asyncio.sleep(lasting)
+        self._strike(region, LagReads(0))
+
+    async def _hide_old(self, which: float, count: int, seconds: float, region: str) -> str:
+        """EC2's index loses some instances for a while, however old they are. Too short to call them gone."""
+        fit = self._not_hidden_lately(region)
+        if not fit:
+            return "none fits"
+        first = int(which * len(fit))
+        chosen = (fit + fit)[first : first + min(count, len(fit))]
+        self._hide(region, seconds, chosen)
+        return ", ".join(chosen)
+
+    async def _hide_region(self, seconds: float, region: str) -> str:
+        """EC2 answers for the region, and shows nothing."""
+        live = self._platform.ec2.regions[region].live(self._platform.ec2.time())
+        if len(self._not_hidden_lately(region)) < len(live):
+            return "some were hidden a moment ago"
+        self._hide(region, seconds, [machine.id for machine in live])
+        self._strike(region, HideInstances(seconds))
+        return "done"
+
+    def _hide(self, region: str, seconds: float, instance_ids: list[str]) -> None:
+        self._hidden_until |= dict.fromkeys(instance_ids, self._platform.ec2.time() + seconds)
+        if instance_ids:
+            self._strike(region, HideInstances(seconds, tuple(instance_ids)))
+
+    def _not_hidden_lately(self, region: str) -> list[str]:
+        now = self._platform.ec2.time()
+        live = [machine.id for machine in self._platform.ec2.regions[region].live(now)]
+        return [each for each in live if now >= self._hidden_until.get(each, float("-inf")) + _VISIBLE_FOR]
+
+    async def _drop_from_reads(self, share: float, seconds: float, region: str) -> None:
+        self._strike(region, DropFromReads(share, seconds))
+
+    async def _halve_pages(self, times: int, region: str) -> None:
+        self._strike(region, HalvePages(times))
 
     async def _fail_page(self, times: int, region: str) -> None:
         self._strike(region, FailPage(1, times))

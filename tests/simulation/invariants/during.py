@@ -27,6 +27,7 @@ _SWITCHES = {
     "scale_down_initiated": ("scaling", "scale_down_enabled"),
 }
 CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
+_LOSS_WINDOW = 1790.0  # half an hour, by clocks that may run two percent fast and be seconds off
 HELD_GRACE = 15.0
 """How long a call that was decided before a hold may still start: the maximum duration of a pass."""
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
@@ -59,6 +60,9 @@ class Ledger:
         self.leaked_in_doubt: set[str] = set()  # instances that ended before their license state was known
         self.leaks_told: set[str] = set()
         self.breakers: set[str] = set()
+        self.ec2: Ec2 | None = None
+        self._accepted: dict[str, set[str]] = {}  # by region: workers whose loss a closed breaker has accepted
+        self._losses: dict[str, dict[str, float]] = defaultdict(dict)  # by region: when a worker was last lost
         self.covered: Counter[str] = Counter()
         self.lablets = LabletBooks(self.violated, self.note, self.covered)
 
@@ -108,7 +112,7 @@ class Ledger:
             elif write.kind is LEADERSHIPS:
                 self._leadership(json.loads(write.body), entries)
             elif write.kind is FLEET:
-                self.breakers = {name for name, each in json.loads(write.body)["breakers"].items() if each["open"]}
+                self._fleet(json.loads(write.body))
         for topic, entry in entries:
             if topic == AUDIT:
                 self._audited(entry)
@@ -126,6 +130,10 @@ class Ledger:
         ]
         if before is None:
             return
+        if before["instance_id"] is not None and _gives_up_instance(before, after):
+            self._given_up(after, before["instance_id"])
+            if before["desired_status"] != "TERMINATED":
+                self._lost(after)
         if before["license_status"] == "registering" and any(actor["action"] == "license_leaked" for actor in actors):
             self.leaked_in_doubt.add(before["instance_id"])
         self._transition(before, after, entries)
@@ -154,6 +162,34 @@ class Ledger:
         lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"
         if lost_by_scan and after["aws_region"] in self.breakers:
             self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")
+
+    def _given_up(self, after: dict[str, Any], instance_id: str) -> None:
+        """A worker ends or gives up its instance: EC2 must not run it any more."""
+        assert self.ec2 is not None
+        region = self.ec2.regions[after["aws_region"]]
+        machine = region.machines.get(instance_id)
+        if machine is not None and region.settle(machine, self.ec2.time()).state in _LIVE:
+            self.violated(
+                f"{after['id']}: {after['status']} without {instance_id}, which EC2 still runs ({machine.state.value})"
+            )
+
+    def _lost(self, after: dict[str, Any]) -> None:
+        """Of the live workers and those lost within half an hour, no more than one or a fifth may be lost."""
+        region, worker_id = after["aws_region"], after["id"]
+        if worker_id in self._accepted.get(region, ()):
+            return
+        recent = {each: at for each, at in self._losses[region].items() if self._now - at < _LOSS_WINDOW}
+        recent[worker_id] = self._now
+        self._losses[region] = recent
+        live = {each["id"] for each in self.records.values() if _is_live(each, region)}
+        if len(recent) > max(1, len(live | recent.keys()) / 5):
+            self.violated(f"{worker_id}: loss number {len(recent)} of {region} within half an hour, {len(live)} live")
+
+    def _fleet(self, state: dict[str, Any]) -> None:
+        was_open, self.breakers = self.breakers, {name for name, each in state["breakers"].items() if each["open"]}
+        self._accepted = {name: set(each["accepted"]) for name, each in state["losses"].items()}
+        for region in was_open - self.breakers:
+            self._losses[region].clear()
 
     def _wish(self, before: dict[str, Any], after: dict[str, Any], actors: Sequence[dict[str, Any]]) -> None:
         worker_id, desired = after["id"], after["desired_status"]
@@ -269,6 +305,15 @@ class Ledger:
     def _name(self, worker_id: str | None) -> str:
         record = self.records.get(worker_id or "")
         return record["name"] if record else (worker_id or "unknown")
+
+
+def _is_live(record: dict[str, Any], region: str) -> bool:
+    return bool(record["aws_region"] == region and record["status"] != "TERMINATED")
+
+
+def _gives_up_instance(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    ended = after["status"] == "TERMINATED" and before["status"] != "TERMINATED"
+    return ended or bool(after["instance_id"] != before["instance_id"])
 
 
 class WatchedDisk(MemoryDisk):

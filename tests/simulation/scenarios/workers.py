@@ -37,6 +37,43 @@ WORKER_DAYS: dict[str, Script] = {
     "EC2 cannot be seen for a long time": day(
         worker(lost="replace"), worker(0.3, "w1"), at(8, "aws-outage", region=HOME, seconds=900)
     ),
+    "EC2 hides running workers, three more with each sweep": day(
+        *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(10)),
+        *(at(9 + number, "hide-old", which=0.0, count=3, seconds=240, region=HOME) for number in range(4)),
+        at(25, "breaker", **FIRST),
+        polls=60.0,
+    ),
+    "EC2 hides four of six for ten minutes": day(
+        *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(6)),
+        at(9, "hide-old", which=0.0, count=4, seconds=600, region=HOME),
+        at(25, "breaker", **FIRST),
+    ),
+    "EC2 hides one of three for one look": day(
+        worker(lost="replace"),
+        worker(0.3, "w1"),
+        worker(0.4, "w2"),
+        at(9, "hide-old", which=0.0, count=1, seconds=20, region=HOME),
+    ),
+    "EC2 hides the only worker of a region": day(
+        worker(), at(9, "hide-region", region=HOME, seconds=1200), at(32, "breaker", **FIRST)
+    ),
+    "EC2 hides a region of two": day(
+        worker(), worker(0.3, "w1"), at(9, "hide-region", region=HOME, seconds=900), at(28, "breaker", **FIRST)
+    ),
+    "each read leaves out a third": day(
+        *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(9)),
+        at(9, "drop-from-reads", region=HOME, share=0.3, seconds=300),
+        at(25, "breaker", **FIRST),
+    ),
+    "EC2 answers half a page, and mixes old and new states": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(6)),
+        at(9, "halve-pages", region=HOME, times=4),
+        at(12, "mix-states", region=HOME, seconds=40, lasting=200),
+        at(12.1, "stop", **FIRST),
+        at(13, "start", **FIRST),
+        at(13.1, "terminate-outside", which=0.9),
+        at(15, "halve-pages", region=HOME, times=1),
+    ),
     "many are lost at once": day(
         *(worker(0.1 + number / 20, f"w{number}", lost=("terminate", "replace")[number % 2]) for number in range(6)),
         *leaderless(8, 20),
@@ -180,6 +217,7 @@ WORKER_DAYS: dict[str, Script] = {
     ),
     "EC2 forgets an instance, and orphans are not looked for": day(
         worker(),
+        worker(0.3, "w1"),
         at(10, "vanish", **FIRST),
         at(25, "terminate", **FIRST),
         discovery={"worker_discovery_enabled": False},

@@ -107,6 +107,7 @@ class Platform:
         self.etcd = Etcd()
         self.network = Network(loop, ledger)
         self.ec2 = Ec2(loop, ledger, seed=loop.stream("ec2").randrange(2**32))
+        ledger.ec2 = self.ec2
         self.cml = Cml(self.ec2, loop, ledger)
         self.config = ReconciliationConfig(interval_seconds=polls or 60.0, polling_enabled=polls is not None)
         self.lease = lease

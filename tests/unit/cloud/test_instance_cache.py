@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from lcm.cloud.instance_cache import VISIBILITY_GRACE_SECONDS, InstanceCache
+from lcm.cloud.instance_cache import VISIBILITY_GRACE_SECONDS, Absence, InstanceCache
 from lcm.cloud.types import Instance, InstanceState, Sweep
 
 ID = "i-1"
@@ -14,6 +14,13 @@ BASE = Instance(ID, InstanceState.RUNNING, "t3.large", "ami-1", datetime(2026, 1
 
 def sweep(at: float, *instances: Instance, complete: bool = True) -> Sweep:
     return Sweep("r", {each.id: each for each in instances}, complete, at, "1")
+
+
+def missed(sightings: InstanceCache, *moments: float) -> None:
+    """Complete sweeps at these times without the instance, each followed by a lookup by id that fails to find it."""
+    for at in moments:
+        sightings.record_sweep(sweep(at), at + 1)
+        sightings.record_description([ID], sweep(at + 2))
 
 
 def gone(sightings: InstanceCache, since: float = 0.0, now: float = 10_000.0) -> bool:
@@ -48,57 +55,111 @@ def test_other_states_are_not_gone() -> None:
             assert not gone(sightings)
 
 
-def test_absent_from_a_complete_sweep_and_then_by_id_is_gone() -> None:
+def test_absent_from_three_complete_sweeps_over_five_minutes_and_then_by_id_is_gone() -> None:
+    """worker-lifecycle.md#gone."""
     sightings = InstanceCache()
-    sightings.record_sweep(sweep(1000), 1001)
+    missed(sightings, 1000, 1150)
+    sightings.record_sweep(sweep(1300), 1301)
     assert not gone(sightings)
-    sightings.record_description([ID], sweep(1002))
+    sightings.record_description([ID], sweep(1302))
     assert gone(sightings)
+
+
+def test_one_blip_of_the_index_proves_nothing() -> None:
+    sightings = InstanceCache()
+    missed(sightings, 1000)
+    assert not gone(sightings)
+    assert sightings.absence(ID, 0.0, 1003.0) == Absence(1000, 1000, 1002, 1)
+
+
+def test_many_sweeps_within_five_minutes_and_two_over_hours_are_not_enough() -> None:
+    sightings = InstanceCache()
+    missed(sightings, *range(1000, 1300, 10))
+    assert not gone(sightings)
+    other = InstanceCache()
+    missed(other, 1000, 9000)
+    assert not gone(other)
+
+
+def test_a_sweep_counts_once_however_often_the_id_is_looked_up() -> None:
+    sightings = InstanceCache()
+    missed(sightings, 1000, 1400)
+    for at in (1403, 1500, 1700):
+        sightings.record_description([ID], sweep(at))
+    assert not gone(sightings)
+
+
+def test_more_seconds_can_be_demanded() -> None:
+    sightings = InstanceCache()
+    missed(sightings, *range(1000, 2800, 60))
+    assert gone(sightings)
+    assert not sightings.is_gone(ID, 0.0, 10_000.0, 1800.0)
+    missed(sightings, 2800)
+    assert sightings.is_gone(ID, 0.0, 10_000.0, 1800.0)
 
 
 def test_only_longer_after_the_launch_than_a_provider_may_lag() -> None:
     sightings = InstanceCache()
-    sightings.record_sweep(sweep(1000), 1001)
-    sightings.record_description([ID], sweep(1002))
-    assert not gone(sightings, since=1000 - VISIBILITY_GRACE_SECONDS)
-    assert gone(sightings, since=1000 - VISIBILITY_GRACE_SECONDS - 0.1)
-    assert not gone(sightings, since=700, now=999)
+    missed(sightings, 1000, 1150, 1300)
+    assert not gone(sightings, since=1300 - VISIBILITY_GRACE_SECONDS)
+    assert gone(sightings, since=1300 - VISIBILITY_GRACE_SECONDS - 0.1)
+    assert not gone(sightings, since=1010, now=1309)
 
 
 def test_an_incomplete_sweep_or_lookup_proves_nothing() -> None:
     sightings = InstanceCache()
-    sightings.record_sweep(sweep(1000, complete=False), 1001)
-    sightings.record_description([ID], sweep(1002))
+    missed(sightings, 1000, 1200)
+    sightings.record_sweep(sweep(1400, complete=False), 1401)
+    sightings.record_description([ID], sweep(1402))
     assert not gone(sightings)
-    sightings.record_sweep(sweep(1100), 1101)
-    sightings.record_description([ID], sweep(1102, complete=False))
+    sightings.record_sweep(sweep(1500), 1501)
+    sightings.record_description([ID], sweep(1502, complete=False))
     assert not gone(sightings)
 
 
 def test_a_partial_sweep_does_not_replace_a_complete_one() -> None:
     sightings = InstanceCache()
-    sightings.record_sweep(sweep(1000, BASE), 1001)
-    sightings.record_sweep(sweep(1100, complete=False), 1101)
-    sightings.record_description([ID], sweep(1102))
+    missed(sightings, 1000, 1200)
+    sightings.record_sweep(sweep(1400, BASE), 1401)
+    sightings.record_sweep(sweep(1500, complete=False), 1501)
+    sightings.record_description([ID], sweep(1502))
     assert not gone(sightings)
 
 
 def test_a_lookup_before_the_end_of_the_sweep_does_not_count() -> None:
     sightings = InstanceCache()
-    sightings.record_sweep(sweep(1000), 1010)
-    sightings.record_description([ID], sweep(1005))
+    missed(sightings, 1000, 1200)
+    sightings.record_sweep(sweep(1400), 1410)
+    sightings.record_description([ID], sweep(1405))
     assert not gone(sightings)
-    sightings.record_description([ID], sweep(1010))
+    sightings.record_description([ID], sweep(1410))
     assert gone(sightings)
 
 
-def test_seen_again_is_not_gone() -> None:
+def test_one_sighting_restarts_the_count() -> None:
     sightings = InstanceCache()
-    sightings.record_sweep(sweep(1000), 1001)
-    sightings.record_description([ID], sweep(1002))
-    sightings.record_sweep(sweep(1100, BASE, complete=False), 1101)
+    missed(sightings, 1000, 1200)
+    sightings.record_description([ID], sweep(1300, BASE))
+    missed(sightings, 1400, 1500, 1600)
     assert not gone(sightings)
-    sightings.record_description([ID], sweep(1102))
+    missed(sightings, 1700)
+    assert gone(sightings)
+    sightings.record_sweep(sweep(1800, BASE, complete=False), 1801)
+    assert not gone(sightings)
+    missed(sightings, 1900)
+    assert not gone(sightings)
+
+
+def test_a_change_of_leader_restarts_the_count() -> None:
+    sightings = InstanceCache()
+    missed(sightings, 1000, 1200)
+    sightings.record_sweep(sweep(1400), 1401)
+    sightings.restart_absences(1402)
+    # The lookup follows a sweep of the former leader: that sweep does not count.
+    sightings.record_description([ID], sweep(1403))
+    missed(sightings, 1500, 1600)
+    assert not gone(sightings)
+    missed(sightings, 1800)
     assert gone(sightings)
 
 

@@ -151,6 +151,10 @@ async def test_gone_by_the_rule_on_a_real_history(scene: Observed) -> None:
     scene.world.inject_fault(REGION, ExternalChange(ExternalAction.TERMINATE, instance_id))
     assert not scene.cache.is_gone(instance_id, launched_at, clock.boottime())
     await asyncio.sleep(5000)
+    for _ in range(2):
+        await scene.find([instance_id])
+        assert not scene.cache.is_gone(instance_id, launched_at, clock.boottime())
+        await asyncio.sleep(200)
     await scene.cache.sweep()
     assert not scene.cache.is_gone(instance_id, launched_at, clock.boottime())
     await scene.find([instance_id], max_age=60)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lcm.cli.runtime.command import command
 from lcm.cli.runtime.options import make_command_group
 from lcm.cli.runtime.session import Session
+from lcm.model.worker.cost import is_billed
 
 if TYPE_CHECKING:
     from lcm.cli.live.board import Board, BoardAction
@@ -148,7 +149,7 @@ def _draw(session: Session, board: Board, terminal: Terminal) -> None:
 def _headline(session: Session, board: Board) -> str:
     active = [worker for worker in board.workers.values() if worker.status != "TERMINATED"]
     ready = sum(worker.ready for worker in active)
-    cost = sum(worker.cost_per_hour_usd or 0 for worker in active if worker.status in ("RUNNING", "DRAINING"))
+    cost = sum(worker.cost_per_hour_usd or 0 for worker in active if is_billed(worker))
     filter_text = f"   filter: {board.filter}" if board.filter and not board.editing_filter else ""
     return f"{session.target.url}   {len(active)} workers, {ready} ready, ${cost:.2f} per hour{filter_text}"
 

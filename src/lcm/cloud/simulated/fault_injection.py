@@ -10,10 +10,13 @@ from lcm.cloud.simulated import error_codes
 from lcm.cloud.simulated.faults import (
     ActiveFaults,
     AnnounceMaintenance,
+    DropFromReads,
     ExternalAction,
     ExternalChange,
     FailPage,
     FailStatusCheck,
+    HalvePages,
+    HideInstances,
     HideNewInstances,
     LagReads,
     LoseResponses,
@@ -41,6 +44,8 @@ def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
     match fault:
         case ExternalChange() | FailStatusCheck() | AnnounceMaintenance():
             _inject_into_machine(region, fault, now)
+        case LagReads() | HideInstances() | DropFromReads() | HalvePages() | FailPage():
+            _inject_into_reads(region.faults, fault, now)
         case ThrottleCalls(operation, times):
             region.faults.refuse(operation, error_codes.THROTTLED, times)
         case RefuseCalls(operation, code, times):
@@ -50,10 +55,6 @@ def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
             region.faults.silent = silent
         case HideNewInstances(seconds):
             region.faults.hide_seconds = seconds
-        case LagReads(seconds):
-            region.faults.read_lag = seconds
-        case FailPage(number, times):
-            region.faults.failing_pages[number] = times
         case Outage(seconds):
             region.faults.outage_until = now + seconds
 
@@ -87,6 +88,24 @@ def complete_maintenance(region: SimulatedRegion, instance_id: str) -> None:
     """Mark scheduled maintenance as completed; it is still listed."""
     for event in region.machines[instance_id].events:
         event.completed = True
+
+
+def _inject_into_reads(
+    faults: ActiveFaults, fault: LagReads | HideInstances | DropFromReads | HalvePages | FailPage, now: float
+) -> None:
+    match fault:
+        case LagReads(seconds, share):
+            faults.read_lag = seconds
+            faults.lagging_share = share
+        case HideInstances(seconds, instance_ids):
+            faults.hidden_until |= dict.fromkeys(instance_ids or ("",), now + seconds)
+        case DropFromReads(share, seconds):
+            faults.dropped_share = share
+            faults.drops_until = now + seconds
+        case HalvePages(times):
+            faults.halved_pages = times
+        case FailPage(number, times):
+            faults.failing_pages[number] = times
 
 
 def _inject_into_machine(

@@ -98,9 +98,36 @@ class AnnounceMaintenance:
 
 @dataclass(frozen=True, slots=True)
 class LagReads:
-    """DescribeInstances returns the state of so many seconds ago; 0 ends that."""
+    """DescribeInstances returns the state of so many seconds ago; 0 ends that.
+
+    With a `share` below 1 only so many of the pages do, so that one sweep mixes old and new states.
+    """
 
     seconds: float
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HideInstances:
+    """DescribeInstances does not return these instances, however old, for so long; without ids, none of the region."""
+
+    seconds: float
+    instance_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropFromReads:
+    """Each DescribeInstances leaves out a random share of the instances, also of those that it is asked for by id."""
+
+    share: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HalvePages:
+    """The next pages of DescribeInstances contain only half of their instances, and nothing says so."""
+
+    times: int = 1
 
 
 Fault = (
@@ -109,6 +136,9 @@ Fault = (
     | LoseResponses
     | HideNewInstances
     | LagReads
+    | HideInstances
+    | DropFromReads
+    | HalvePages
     | FailPage
     | Outage
     | ExternalChange
@@ -174,6 +204,11 @@ class ActiveFaults:
     silent: bool = False
     hide_seconds: float | None = None
     read_lag: float = 0.0
+    lagging_share: float = 1.0
+    hidden_until: dict[str, float] = field(default_factory=dict)  # by instance id; "" is the whole region
+    dropped_share: float = 0.0
+    drops_until: float = float("-inf")
+    halved_pages: int = 0
     failing_pages: dict[int, int] = field(default_factory=dict)
     outage_until: float = float("-inf")
     hold_transitions: bool = False
@@ -198,6 +233,17 @@ class ActiveFaults:
         if times:
             self.failing_pages[number] = times - 1
         return times > 0
+
+    def hides(self, instance_id: str, now: float) -> bool:
+        """Whether reads do not return this instance now."""
+        return any(now < self.hidden_until.get(hidden, float("-inf")) for hidden in ("", instance_id))
+
+    def halves_page(self) -> bool:
+        """Whether this page contains only half of its instances."""
+        if self.halved_pages:
+            self.halved_pages -= 1
+            return True
+        return False
 
     def loses_response(self) -> bool:
         """Whether the response to this call is lost."""

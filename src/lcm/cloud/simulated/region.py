@@ -188,15 +188,18 @@ class SimulatedRegion:
                 "FilterLimitExceeded", "DescribeInstances", f"more than {MAX_FILTER_VALUES} filter values"
             )
         found: list[Instance] = []
-        last = after
-        seen_at = now - self.faults.read_lag
+        last, following = after, None
+        seen_at = now - self._page_lag()
         for machine in self._candidates(filters, after):
-            if filters.allow(machine) and self.shown(machine, now):
+            if filters.allow(machine) and self.shown(machine, now) and not self._left_out(machine, now):
                 if len(found) == self.page_size:
-                    return DescribePage(found, last, self.account_id)
+                    following = last
+                    break
                 found.append(machine.show_as_of(seen_at))
                 last = machine.serial
-        return DescribePage(found, None, self.account_id)
+        if found and self.faults.halves_page():
+            del found[len(found) // 2 :]
+        return DescribePage(found, following, self.account_id)
 
     def find_images(self, name_pattern: str, owners: Sequence[str]) -> list[Image]:
         """DescribeImages by name and owner, available images only, in no particular order."""
@@ -217,6 +220,15 @@ class SimulatedRegion:
 
     def _past(self, machine: Machine, now: float) -> bool:
         return machine.ended_at is not None and now >= machine.ended_at + self.timing.terminated_shown
+
+    def _page_lag(self) -> float:
+        lag, share = self.faults.read_lag, self.faults.lagging_share
+        return lag if not lag or share >= 1 or self.rng.random() < share else 0.0
+
+    def _left_out(self, machine: Machine, now: float) -> bool:
+        if self.faults.hides(machine.id, now):
+            return True
+        return now < self.faults.drops_until and self.rng.random() < self.faults.dropped_share
 
     def _candidates(self, filters: InstanceFilter, after: int) -> Iterable[Machine]:
         if filters.instance_ids:

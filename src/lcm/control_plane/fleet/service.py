@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.fleet.breaker import apply_report, close_breakers
 from lcm.control_plane.records.kinds import FLEET, LABLETS, LEADERSHIPS, WORKERS
 from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.decisions import read_decisions
@@ -11,7 +12,6 @@ from lcm.control_plane.workers.lifecycle import make_hold
 from lcm.core import clock
 from lcm.core.singleflight import FreshSingleflight
 from lcm.model.fleet.state import (
-    Breaker,
     FleetCapacity,
     FleetPlan,
     FleetState,
@@ -21,7 +21,7 @@ from lcm.model.fleet.state import (
 )
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Worker
-from lcm.model.worker.status import BILLED_STATUSES, WorkerStatus
+from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _SUMMED_FIELDS = (
     "memory_gb",
     "storage_gb",
     "max_nodes",
+    "billed_usd",
 )
 
 
@@ -119,12 +120,10 @@ class FleetService:
 
         async def attempt(tx: Transaction) -> FleetState:
             state = await tx.fleet()
-            remaining = {name: breaker for name, breaker in state.breakers.items() if region not in (None, name)}
-            if remaining == state.breakers:
+            regions = [name for name in state.breakers if region in (None, name)]
+            if not regions:
                 return state
-            return _save_state(
-                tx, state.model_copy(update={"breakers": remaining}), "breaker_reset", region or "all regions"
-            )
+            return close_breakers(tx, state, regions, "breaker_reset", region or "all regions")
 
         return await self._context.unit_of_work.run(caller.actor, attempt)
 
@@ -132,26 +131,7 @@ class FleetService:
         """Open or close a breaker on behalf of a controller. Some breakers only a person may close."""
 
         async def attempt(tx: Transaction) -> FleetState:
-            state = await tx.fleet()
-            current = state.breakers.get(report.region)
-            if not report.open and (current is None or current.only_a_person_closes):
-                return state
-            others = {name: breaker for name, breaker in state.breakers.items() if name != report.region}
-            if not report.open:
-                return _save_state(tx, state.model_copy(update={"breakers": others}), "breaker_closed", report.reason)
-            breaker = Breaker(
-                region=report.region,
-                open=True,
-                reason=report.reason,
-                since=current.since if current is not None else tx.now,
-                affected=len(report.affected),
-                only_a_person_closes=report.only_a_person_closes
-                or (current is not None and current.only_a_person_closes),
-            )
-            if breaker == current:
-                return state
-            after = state.model_copy(update={"breakers": {**others, report.region: breaker}})
-            return _save_state(tx, after, "breaker_opened", report.reason)
+            return apply_report(tx, await tx.fleet(), report)
 
         return await self._context.unit_of_work.run_fenced(leader, attempt)
 
@@ -216,13 +196,12 @@ class _FleetTotals:
             return
         self.workers += count
         self.held += count if held else 0
-        if status in BILLED_STATUSES:
-            self.cost += sums[0]
+        self.cost += sums[7]
         if status is WorkerStatus.STOPPED:
             self.saved += sums[0]
         if ready:
             self.ready += count
-            self.capacity = [one + more for one, more in zip(self.capacity, sums[3:], strict=True)]
+            self.capacity = [one + more for one, more in zip(self.capacity, sums[3:7], strict=True)]
 
     def total_saved(self, now: datetime) -> float:
         """The savings of all stops until now, finished and current."""

@@ -14,6 +14,7 @@ from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Where
 from lcm.model.lablet.record import Lablet
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES
 from lcm.model.lablet.urgency import lablet_urgency, shown_until
+from lcm.model.worker.cost import is_billed
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.urgency import worker_urgency
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_NEWEST_FIELD = "urgency"
 _PAGE = 100
 
 WORKERS = Kind(
@@ -44,6 +44,7 @@ WORKERS = Kind(
         "created_at",
         "updated_at",
         "cost_per_hour_usd",
+        "billed_usd",
         "cpu_cores",
         "memory_gb",
         "storage_gb",
@@ -61,6 +62,7 @@ WORKERS = Kind(
         "ready",
         "held",
         "cost_per_hour_usd",
+        "billed_usd",
         "cpu_cores",
         "memory_gb",
         "storage_gb",
@@ -144,6 +146,7 @@ def worker_fields(worker: Worker) -> dict[str, FieldValue]:
         "created_at": worker.created_at.isoformat(),
         "updated_at": worker.updated_at.isoformat(),
         "cost_per_hour_usd": worker.cost_per_hour_usd,
+        "billed_usd": cost if is_billed(worker) else 0.0,  # what it costs an hour now
         "cpu_cores": size.cpu_cores if size else None,
         "memory_gb": size.memory_gb if size else None,
         "storage_gb": size.storage_gb if size else None,
@@ -217,16 +220,16 @@ async def find_all(store: Store, kind: Kind, where: Where | None = None) -> Asyn
 
 async def backfill_fields(store: Store) -> int:
     """Write the fields of records that lack the newest field; returns the number. Bodies and versions do not change."""
-    workers = await _backfill_kind(store, WORKERS, _worker_put)
-    lablets = await _backfill_kind(store, LABLETS, _lablet_put)
+    workers = await _backfill_kind(store, WORKERS, "billed_usd", _worker_put)
+    lablets = await _backfill_kind(store, LABLETS, "urgency", _lablet_put)
     if workers or lablets:
         log.info("backfilled new query fields", workers=workers, lablets=lablets)
     return workers + lablets
 
 
-async def _backfill_kind(store: Store, kind: Kind, rebuild: Callable[[StoredDocument], Put]) -> int:
+async def _backfill_kind(store: Store, kind: Kind, newest_field: str, rebuild: Callable[[StoredDocument], Put]) -> int:
     written = 0
-    missing = Where(any_of={_NEWEST_FIELD: [None]})
+    missing = Where(any_of={newest_field: [None]})
     while True:
         page = await store.find(kind, missing, limit=_PAGE)
         if not page.items:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import Counter
 
 from lcm.control_plane.errors import ProblemError
+from lcm.control_plane.fleet.breaker import count_loss, forget_loss, is_loss
 from lcm.control_plane.fleet.templates import read_template
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.secrets.worker_secrets import LICENSE_TOKEN, store_secrets
@@ -61,13 +62,22 @@ class WorkerControllerWrites:
         return await self._context.unit_of_work.run(leader.actor, attempt)
 
     async def status(self, leader: Leader, worker_id: str, write: WorkerStatusUpdate) -> Worker:
-        """Store what the controller observed or did, with the decision behind it."""
+        """Store what the controller observed or did, with the decision behind it.
+
+        A loss that is one too many is not stored: the same commit opens the breaker of the region instead.
+        """
         settings = await self._context.settings()
         leak = _LicenseLeak()
 
-        async def attempt(tx: Transaction) -> Worker:
+        async def attempt(tx: Transaction) -> Worker | ProblemError:
             worker = await tx.worker(worker_id)
             after = status_writes.apply_status(worker, write, settings.discovery.drift_policy, tx.now)
+            if is_loss(worker, write):
+                refusal = await count_loss(tx, worker, write) if settings.discovery.breaker_enabled else None
+                if refusal is not None:
+                    return refusal
+            elif after.status is WorkerStatus.TERMINATED or status_writes.is_seen_again(worker, after):
+                await forget_loss(tx, worker)
             if write.decision is not None:
                 await store_decision(tx, worker_id, write.decision)
             leak.audit(tx, worker, write.reason, leaked=status_writes.leaks_license(worker, write))
@@ -78,7 +88,10 @@ class WorkerControllerWrites:
             details = {"status": write.status.value} | ({} if event is None else {"event": event.value})
             return tx.save_worker(after, "status_reported", write.reason, **details)
 
-        return leak.count(await self._run_fenced(leader, attempt))
+        result = await self._run_fenced(leader, attempt)
+        if isinstance(result, ProblemError):
+            raise result
+        return leak.count(result)
 
     async def decisions(self, leader: Leader, batch: DecisionBatch) -> BatchResult:
         """Store the decisions for many workers, in one commit."""

@@ -10,7 +10,7 @@ from lcm.control_plane.workers.lifecycle import on_enter, updated_record
 from lcm.model.fleet.activity_summary import StatusEvent
 from lcm.model.fleet.settings import DriftPolicy
 from lcm.model.problems import ProblemCode
-from lcm.model.worker.conditions import ConditionType, is_condition_true
+from lcm.model.worker.conditions import ConditionType, is_condition_true, is_instance_missing
 from lcm.model.worker.record import LaunchIntent
 from lcm.model.worker.status import NO_ADDRESS_STATUSES, STOP_STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
 
@@ -72,6 +72,11 @@ def leaks_license(worker: Worker, write: WorkerStatusUpdate) -> bool:
         return False
     given_up = "instance_id" in write.model_fields_set and write.instance_id != worker.instance_id
     return worker.instance_id is not None and (write.status is WorkerStatus.TERMINATED or given_up)
+
+
+def is_seen_again(before: Worker, after: Worker) -> bool:
+    """Whether EC2 lists the instance of a worker again that it did not list before."""
+    return is_instance_missing(before.conditions) and not is_instance_missing(after.conditions)
 
 
 def audit_label(worker: Worker, write: WorkerStatusUpdate) -> str:

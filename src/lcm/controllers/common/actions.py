@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from lcm.client.errors import VersionConflictError
+from lcm.client.errors import BreakerOpenError, VersionConflictError
 from lcm.core.controller.resources import ReconciliationResult
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 REQUEUE_SOON_SECONDS: Final = 0.2
 """Seconds until the next pass after an interruption."""
+
+BREAKER_RECHECK_SECONDS: Final = 10.0
+"""Seconds until the next pass after the control plane has opened the breaker instead of recording a loss."""
 
 
 class ActionKind(Enum):
@@ -42,5 +45,7 @@ async def requeue_if_interrupted(steps: Awaitable[R]) -> R | ReconciliationResul
         return await steps
     except VersionConflictError:
         return ReconciliationResult.requeue("the record changed meanwhile", after=REQUEUE_SOON_SECONDS)
+    except BreakerOpenError as refusal:
+        return ReconciliationResult.requeue(str(refusal), after=BREAKER_RECHECK_SECONDS)
     except PassInterruptedError as interruption:
         return ReconciliationResult.requeue(str(interruption), after=REQUEUE_SOON_SECONDS)

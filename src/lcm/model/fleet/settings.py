@@ -81,7 +81,7 @@ class DiscoverySettings(LenientModel):
     )
     breaker_enabled: StrictBool = Field(
         default=True,
-        description="Whether marking workers as lost is suspended when too many seem lost at once.",
+        description="Whether marking workers as lost is suspended when too many were lost within 30 minutes.",
     )
     drift_policy: DriftPolicy = Field(
         default=DriftPolicy.RESTORE,

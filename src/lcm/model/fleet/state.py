@@ -8,6 +8,7 @@ from pydantic import Field
 
 from lcm.model.audit import DecisionReport
 from lcm.model.base import LenientModel, UtcDatetime
+from lcm.model.fleet.losses import RegionLosses
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -51,8 +52,16 @@ class FleetState(LenientModel):
 
     hold: Hold | None = None
     breakers: dict[str, Breaker] = Field(default_factory=dict)
+    losses: dict[str, RegionLosses] = Field(
+        default_factory=dict, description="What the breaker of each region remembers of lost workers."
+    )
     last_scale_down_at: UtcDatetime | None = None
     departures: int = 0
+
+    def accepted_losses(self, region: str) -> frozenset[str]:
+        """The workers of a region whose loss does not count again."""
+        losses = self.losses.get(region)
+        return frozenset() if losses is None else frozenset(losses.accepted)
 
 
 class LeadershipTerm(LenientModel):

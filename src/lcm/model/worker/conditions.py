@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+NOT_VISIBLE = "NotVisible"
+"""The reason of InstanceReady while EC2 does not list the instance, which alone proves nothing."""
+INSTANCE_MISSING = "InstanceMissing"
+"""The reason of InstanceReady while the instance is gone and the worker is not marked as lost."""
+STOPPED = "Stopped"
+"""The reason of InstanceReady while the instance is stopped."""
+
+
 class ConditionType(CaseInsensitiveEnum):
     """The type of a condition."""
 
@@ -67,6 +75,12 @@ def without_condition(conditions: Iterable[Condition], kind: ConditionType) -> t
 def find_condition(conditions: Iterable[Condition], kind: ConditionType) -> Condition | None:
     """Return the condition of this type, if there is one."""
     return next((condition for condition in conditions if condition.type is kind), None)
+
+
+def is_instance_missing(conditions: Iterable[Condition]) -> bool:
+    """Whether EC2 did not list the instance when it was last observed."""
+    found = find_condition(conditions, ConditionType.INSTANCE_READY)
+    return found is not None and found.reason in (NOT_VISIBLE, INSTANCE_MISSING)
 
 
 def is_condition_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from lcm.model.worker.status import CML_STATUSES, LicenseStatus, WorkerStatus
+from lcm.model.worker.conditions import STOPPED, ConditionType, find_condition
+from lcm.model.worker.status import CML_STATUSES, STATUSES, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 METRICS_MAX_AGE = timedelta(minutes=30)
 """The maximum age of CML's metrics for statements about the present."""
+
+
+def is_billed(worker: Worker) -> bool:
+    """Whether its instance costs money now. The instance of a FAILED worker does, unless it was seen stopped."""
+    if worker.status is not WorkerStatus.FAILED:
+        return STATUSES[worker.status].billed
+    observed = find_condition(worker.conditions, ConditionType.INSTANCE_READY)
+    return worker.instance_id is not None and (observed is None or observed.reason != STOPPED)
 
 
 def cost_so_far(worker: Worker, now: datetime) -> float | None:

@@ -17,7 +17,14 @@ from lcm.model.formatting import (
     humanize_duration,
     humanize_until,
 )
-from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType, find_condition
+from lcm.model.worker.conditions import (
+    NOT_VISIBLE,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    find_condition,
+    is_condition_true,
+)
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import STATUSES, DesiredStatus, LicenseStatus, WorkerStatus
@@ -177,7 +184,8 @@ def _ready_clause(inputs: ExplainInput) -> str:
         (ConditionType.CML_READY, "CML has not responded"),
     ):
         condition = find_condition(conditions, kind)
-        if condition is not None and condition.status is not ConditionStatus.TRUE:
+        not_visible = condition is not None and condition.reason == NOT_VISIBLE  # has a sentence of its own
+        if condition is not None and condition.status is not ConditionStatus.TRUE and not not_visible:
             detail = as_clause(condition.message or condition.reason)
             suffix = f" ({detail})" if detail else ""
             return f" but is not ready: {words} for {humanize_duration(now - condition.since)}{suffix}"
@@ -192,6 +200,7 @@ def _detail_sentences(inputs: ExplainInput) -> Iterator[str]:
     if worker.status is WorkerStatus.TERMINATED:
         return
     yield from _hold_sentences(inputs)
+    yield from _instance_sentences(inputs)
     breaker = inputs.fleet.breakers.get(worker.aws_region)
     if breaker is not None and breaker.open:
         by_scan = "it closes when another scan confirms the result, or with lcm breaker reset"
@@ -209,6 +218,18 @@ def _detail_sentences(inputs: ExplainInput) -> Iterator[str]:
         yield f"{count_with_verb(worker.allocation.lablets, 'lablet')} assigned to it."
     yield from _license_sentences(inputs)
     yield from _decision_sentences(inputs)
+
+
+def _instance_sentences(inputs: ExplainInput) -> Iterator[str]:
+    worker = inputs.worker
+    instance = find_condition(worker.conditions, ConditionType.INSTANCE_READY)
+    if instance is not None and instance.reason == NOT_VISIBLE:
+        since, detail = humanize_duration(inputs.now - instance.since), as_clause(instance.message)
+        yield f"Its instance has not been visible for {since}: {detail}; until then nothing is done."
+    if worker.status is WorkerStatus.FAILED and is_condition_true(worker.conditions, ConditionType.INSTANCE_READY):
+        price = worker.cost_per_hour_usd
+        cost = "costs money" if price is None else f"costs ${price:g} an hour"
+        yield f"Its instance {worker.instance_id} is running and {cost}."
 
 
 def _hold_sentences(inputs: ExplainInput) -> list[str]:

@@ -164,6 +164,10 @@ class WorkerStatusUpdate(StrictModel):
     drift: StrictBool = Field(
         default=False, description="Whether the instance was stopped outside LCM; such stops are counted."
     )
+    instance_absent: StrictBool = Field(
+        default=False,
+        description="Whether the instance is given up because EC2 no longer lists it; false if EC2 shows it as ended.",
+    )
     launch_intent: None = Field(
         default=None,
         description="Null if the launch attempt was resolved and launched nothing. The next attempt has a new number.",

@@ -99,7 +99,7 @@ class StatusInfo:
     instance_state: str | None = None  # the EC2 state in which it needs no action; None: none or any
     has_address: bool = True  # whether its instance may have a public address
     runs_cml: bool = False
-    billed: bool = False
+    billed: bool = False  # whether its instance costs money; use `is_billed`, which knows FAILED workers too
     tone: Tone = Tone.IN_PROGRESS
 
 
@@ -161,6 +161,7 @@ STATUSES: Mapping[WorkerStatus, StatusInfo] = {
         leads_to=DesiredStatus.TERMINATED,
         in_progress=True,
         instance_state="shutting-down",
+        billed=True,  # until EC2 has accepted the termination, which waits for the license
         tone=Tone.ENDING,
     ),
     _FAILED: StatusInfo(
@@ -191,7 +192,6 @@ def _statuses(condition: Callable[[StatusInfo], bool]) -> tuple[WorkerStatus, ..
 LAUNCHING_STATUSES = _statuses(lambda info: info.in_progress and info.leads_to is DesiredStatus.RUNNING)
 CML_STATUSES = _statuses(lambda info: info.runs_cml)
 """CML runs: labs can be counted, and lablets may be on the worker."""
-BILLED_STATUSES = _statuses(lambda info: info.billed)
 NO_ADDRESS_STATUSES = _statuses(lambda info: not info.has_address)
 STOP_STATUSES = (_STOPPING, _STOPPED)
 

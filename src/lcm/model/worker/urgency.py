@@ -6,7 +6,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from lcm.model.formatting import as_clause
-from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType, find_condition, is_condition_true
+from lcm.model.worker.conditions import (
+    NOT_VISIBLE,
+    Condition,
+    ConditionStatus,
+    ConditionType,
+    find_condition,
+    is_condition_true,
+)
 from lcm.model.worker.status import STATUSES, LicenseStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -55,7 +62,9 @@ def worker_problem(worker: Worker) -> str | None:
 
 def _problem(worker: Worker) -> tuple[WorkerUrgency, str] | None:
     if worker.status is WorkerStatus.FAILED:
-        return WorkerUrgency.FAILED, "Failed; action required"
+        running = is_condition_true(worker.conditions, ConditionType.INSTANCE_READY)
+        cost = "; its instance runs and costs money" if running else ""
+        return WorkerUrgency.FAILED, f"Failed; action required{cost}"
     stuck = find_condition(worker.conditions, ConditionType.STUCK)
     if stuck is not None and stuck.status is ConditionStatus.TRUE:
         return WorkerUrgency.STUCK, _condition_text(stuck, "It is stuck")
@@ -72,6 +81,8 @@ def _degraded_reason(worker: Worker) -> tuple[WorkerUrgency, str] | None:
     instance = find_condition(worker.conditions, ConditionType.INSTANCE_READY)
     if instance is not None and instance.status is ConditionStatus.FALSE and worker.status is WorkerStatus.RUNNING:
         return WorkerUrgency.DEGRADED, _condition_text(instance, "Its instance is impaired")
+    if instance is not None and instance.reason == NOT_VISIBLE:
+        return WorkerUrgency.DEGRADED, _condition_text(instance, "EC2 does not list its instance")
     cml = find_condition(worker.conditions, ConditionType.CML_READY)
     silent = cml is not None and cml.status is not ConditionStatus.TRUE and _was_ready(worker)
     if silent and cml is not None:

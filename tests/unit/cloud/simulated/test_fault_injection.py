@@ -16,10 +16,13 @@ from lcm.cloud.errors import (
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing
 from lcm.cloud.simulated.faults import (
     AnnounceMaintenance,
+    DropFromReads,
     ExternalAction,
     ExternalChange,
     FailPage,
     FailStatusCheck,
+    HalvePages,
+    HideInstances,
     HideNewInstances,
     LagReads,
     LoseResponses,
@@ -28,7 +31,7 @@ from lcm.cloud.simulated.faults import (
     ScriptedFault,
     ThrottleCalls,
 )
-from lcm.cloud.types import HealthKind, InstanceSelection, InstanceState
+from lcm.cloud.types import WORKER_TAG, HealthKind, InstanceSelection, InstanceState
 from lcm.core import clock
 from tests.support.aws.conformance_simulated import launch_of
 
@@ -155,3 +158,59 @@ def test_a_step_needs_one_time_to_strike() -> None:
         ScriptedFault(Outage(1), REGION)
     with pytest.raises(ValueError, match="either"):
         ScriptedFault(Outage(1), REGION, at=1, operation="RunInstances")
+
+
+async def seen(scene: Scene, *asked: str) -> set[str]:
+    """What a complete read returns: of the region, or of these ids."""
+    selection = InstanceSelection((WORKER_TAG,))
+    read = scene.provider.describe(REGION, asked) if asked else scene.provider.sweep(REGION, selection)
+    result = await read
+    assert result.complete
+    return set(result.instances)
+
+
+async def test_old_instances_are_hidden_for_a_while_from_all_reads() -> None:
+    scene = Scene()
+    hidden, other = await scene.launch("w1"), await scene.launch("w2")
+    await asyncio.sleep(3600)
+    scene.world.inject_fault(REGION, HideInstances(60, (hidden,)))
+    assert await seen(scene) == await seen(scene, hidden, other) == {other}
+    scene.world.inject_fault(REGION, HideInstances(120))
+    assert await seen(scene) == await seen(scene, hidden, other) == set()
+    assert hidden in scene.world.live_instances()
+    await asyncio.sleep(121)
+    assert await seen(scene) == {hidden, other}
+
+
+async def test_each_read_leaves_out_some_other_instances() -> None:
+    scene = Scene()
+    launched = {await scene.launch(f"w{number}") for number in range(30)}
+    scene.world.inject_fault(REGION, DropFromReads(0.3, 600))
+    reads = [await seen(scene) for _ in range(5)] + [await seen(scene, *launched) for _ in range(5)]
+    assert all(10 < len(read) < 30 for read in reads)
+    assert len({frozenset(read) for read in reads}) == 10
+    await asyncio.sleep(601)
+    assert await seen(scene) == launched
+
+
+async def test_half_a_page_looks_complete() -> None:
+    scene = Scene()
+    launched = {await scene.launch(f"w{number}") for number in range(10)}
+    scene.world.regions[REGION].page_size = 4
+    scene.world.inject_fault(REGION, HalvePages(2))
+    read = await seen(scene)
+    assert read < launched
+    assert len(read) == 2 + 2 + 2
+    assert await seen(scene) == launched
+
+
+async def test_pages_mix_old_and_new_states() -> None:
+    scene = Scene()
+    launched = [await scene.launch(f"w{number}") for number in range(20)]
+    await asyncio.sleep(300)
+    scene.world.regions[REGION].page_size = 1
+    for instance_id in launched:
+        await scene.provider.stop_instance(REGION, instance_id)
+    scene.world.inject_fault(REGION, LagReads(200, share=0.5))
+    states = {instance.state for instance in (await scene.provider.describe(REGION, launched)).instances.values()}
+    assert states == {InstanceState.RUNNING, InstanceState.STOPPING}

@@ -231,6 +231,7 @@ async def night(plane: TestPlane, query: str = "") -> ActivitySummary:
 async def test_a_summary_of_automation_and_people(plane: TestPlane) -> None:
     idle, lost, failed = await plane.running("idle"), await plane.running("lost"), await plane.running("failed")
     drifting = await plane.running("drifting")
+    await plane.ask("PATCH", "/api/settings", role=Role.ADMIN, json={"discovery": {"breaker_enabled": False}})
     await asyncio.sleep(3600 * 24)
     found = {"events": [{"category": "start_lab", "at": "2026-01-17T10:30:00Z"}], "observed_at": text(clock.now())}
     path = f"/api/internal/workers/{idle['id']}/detect-idle"

@@ -12,6 +12,7 @@ from lcm.control_plane.records.unit_of_work import UnitOfWork
 from lcm.control_plane.secrets.encryption import SecretBox
 from lcm.control_plane.secrets.keys import generate_key, parse_key
 from lcm.control_plane.store.memory.store import MemoryStore
+from lcm.model.worker.status import WorkerStatus
 from tests.support.records.workers import a_worker
 from tests.support.virtual.control_plane import SYSTEM
 
@@ -69,3 +70,13 @@ async def test_a_request_after_a_change_sees_it_while_an_older_read_is_in_progre
     assert (await before).workers == 0
     assert [(await summary).workers for summary in after] == [1] * 5
     assert store.counts == 2 * COUNTS_A_LOOK
+
+
+async def test_the_instance_of_a_failed_or_terminating_worker_is_in_the_cost() -> None:
+    """worker-lifecycle.md#failed: every instance that costs money counts."""
+    _, unit_of_work, fleet = await a_fleet()
+    for number, status in enumerate((WorkerStatus.FAILED, WorkerStatus.TERMINATING, WorkerStatus.STOPPED)):
+        facts = {"id": f"w-{number}", "name": f"n{number}", "instance_id": f"i-{number}", "cost_per_hour_usd": 0.5}
+        await add(unit_of_work, a_worker(status=status, **facts))
+    await add(unit_of_work, a_worker(id="w-9", status=WorkerStatus.FAILED, instance_id=None, cost_per_hour_usd=0.5))
+    assert (await fleet.summary()).cost_per_hour_usd == 1.0

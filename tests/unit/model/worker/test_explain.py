@@ -515,3 +515,27 @@ def test_a_worker_stopped_externally_too_often_is_not_restarted() -> None:
         "It is not restarted automatically for now; to restart it: lcm workers stop lab-042, then lcm workers "
         "start lab-042."
     )
+
+
+def test_an_instance_that_is_not_visible() -> None:
+    """worker-lifecycle.md#gone: shown, and nothing else."""
+    hidden = Condition(
+        type=ConditionType.INSTANCE_READY,
+        status=ConditionStatus.UNKNOWN,
+        reason="NotVisible",
+        message=f"EC2 does not list {INSTANCE}; it counts as gone only after 3 sweeps over 5 minutes without it",
+        since=NOW - minutes(3),
+    )
+    words = summary(seen("RUNNING", conditions=(hidden, condition("CmlReady"))))
+    assert words.startswith(
+        f"lab-042 has been RUNNING for 12 minutes and is ready. Its instance has not been visible for 3 minutes: EC2 "
+        f"does not list {INSTANCE}; it counts as gone only after 3 sweeps over 5 minutes without it; until then "
+        f"nothing is done. "
+    )
+
+
+@pytest.mark.parametrize(("price", "words"), [(0.0208, "costs $0.0208 an hour"), (None, "costs money")])
+def test_a_failed_worker_whose_instance_runs(price: float | None, words: str) -> None:
+    """worker-lifecycle.md#failed."""
+    failed = seen("FAILED", conditions=(condition("InstanceReady"),), cost_per_hour_usd=price)
+    assert f" Its instance {INSTANCE} is running and {words}. " in summary(failed)

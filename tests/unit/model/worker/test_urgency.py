@@ -21,6 +21,9 @@ def condition(kind: str, status: str, message: str = "", minutes: float = 0) -> 
 READY = condition("CmlReady", "True")
 WELL = condition("InstanceReady", "True")
 IMPAIRED = condition("InstanceReady", "False", "impaired")
+HIDDEN = Condition.model_validate(
+    {"type": "InstanceReady", "status": "Unknown", "reason": "NotVisible", "message": "not listed", "since": NOW}
+)
 SILENT = condition("CmlReady", "False", "502", minutes=5)
 BOOTS = condition("CmlReady", "False", "boots")
 
@@ -37,6 +40,8 @@ BOOTS = condition("CmlReady", "False", "boots")
             {"status": "RUNNING", "conditions": (IMPAIRED, READY)},
             WorkerUrgency.DEGRADED,
         ),
+        ({"status": "STOPPED", "desired_status": "STOPPED", "conditions": (HIDDEN,)}, WorkerUrgency.DEGRADED),
+        ({"status": "RUNNING", "conditions": (HIDDEN, READY)}, WorkerUrgency.DEGRADED),
         (
             {
                 "status": "RUNNING",
@@ -76,3 +81,11 @@ def test_a_problem_has_the_message_of_its_condition() -> None:
         worker_problem(a_worker(status="STOPPING", conditions=(condition("Stuck", "True", "for an hour."),)))
         == "for an hour"
     )
+
+
+def test_a_failed_worker_whose_instance_runs_says_that_it_costs_money() -> None:
+    """worker-lifecycle.md#failed."""
+    quiet = a_worker(status="FAILED", instance_id="i-1", conditions=(IMPAIRED,))
+    costly = a_worker(status="FAILED", instance_id="i-1", conditions=(WELL,))
+    assert worker_problem(quiet) == "Failed; action required"
+    assert worker_problem(costly) == "Failed; action required; its instance runs and costs money"

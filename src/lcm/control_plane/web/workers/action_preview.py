@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.web.rendering import usd
 from lcm.control_plane.workers import lifecycle
-from lcm.model.worker.cost import cost_so_far, describe_license_release, describe_running_nodes
+from lcm.model.worker.cost import cost_so_far, describe_license_release, describe_running_nodes, is_billed
 from lcm.model.worker.next_step import next_step_of
 from lcm.model.worker.requests import HoldRequest
 from lcm.model.worker.status import (
-    BILLED_STATUSES,
     CML_STATUSES,
     DesiredStatus,
     IllegalWorkerTransitionError,
@@ -110,7 +109,7 @@ def _cost(worker: Worker, after: Worker, action: str) -> tuple[str, float]:
     price = worker.cost_per_hour_usd
     if price is None or action in ("hold", "release"):
         return "", 0.0
-    billed = worker.status in BILLED_STATUSES
+    billed = is_billed(worker)
     will_be_billed = after.desired_status is DesiredStatus.RUNNING
     if will_be_billed and not billed:
         return f"It will cost {usd(price)} an hour.", price

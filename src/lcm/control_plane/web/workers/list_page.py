@@ -24,9 +24,10 @@ from lcm.control_plane.workers.metrics import METRICS_SERIES
 from lcm.core import clock
 from lcm.model.audit import WorkerHistoryEntry
 from lcm.model.worker.conditions import ConditionType, find_condition, is_condition_true
+from lcm.model.worker.cost import is_billed
 from lcm.model.worker.metrics import MetricsSample
 from lcm.model.worker.record import Worker
-from lcm.model.worker.status import BILLED_STATUSES, CML_STATUSES, WorkerStatus
+from lcm.model.worker.status import CML_STATUSES, WorkerStatus
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM, WorkerUrgency, worker_problem, worker_urgency
 
 if TYPE_CHECKING:
@@ -258,5 +259,5 @@ def _worker_row(worker: Worker, why: str) -> WorkerRow:
         why,
         used if running else None,
         idle=running and idle is not None and is_condition_true(worker.conditions, ConditionType.IDLE),
-        billed=worker.status in BILLED_STATUSES,
+        billed=is_billed(worker),
     )

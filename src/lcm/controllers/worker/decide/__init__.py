@@ -17,7 +17,7 @@ from lcm.controllers.worker.decide import (
     terminating,
     unknown,
 )
-from lcm.controllers.worker.decide.shared.conditions import decision_inputs
+from lcm.controllers.worker.decide.shared.conditions import decision_inputs, instance_visibility
 from lcm.controllers.worker.decide.shared.hold import apply_hold
 from lcm.controllers.worker.decide.shared.license import deregistration_result
 from lcm.controllers.worker.decision import WriteLicenseStatus, skip
@@ -62,6 +62,9 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     license_write = deregistration_result(worker, observed)
     if license_write is not None and not any(isinstance(action, WriteLicenseStatus) for action in decided.actions):
         decided = replace(decided, actions=(license_write, *decided.actions))
+    visibility = instance_visibility(worker, observed.instance)
+    if visibility is not None and not any(each.type is visibility.type for each in decided.conditions):
+        decided = decided.with_added(conditions=(visibility,))
     decided = replace(decided, inputs={**decision_inputs(worker, observed), **decided.inputs})
     hold = policy.hold_on(worker, now)
     return decided if hold is None else apply_hold(decided, hold, now)

@@ -1,7 +1,8 @@
-"""The circuit breaker of a region: it keeps too many workers from being marked as lost at once.
+"""The circuit breaker of a region: it keeps too many workers from being marked as lost.
 
-Any sweep can open it. Only scans close it, which are minutes apart: two sweeps during the same outage would agree with
-each other. A scan that sees no instance at all, or another AWS account, never counts as agreement.
+Any sweep can open it, and so can the control plane, which counts the losses of the last 30 minutes. Only scans close
+it, which are minutes apart, and only if EC2 shows all lost instances as terminated. Absence is never confirmed by more
+absence: that takes a person, and so does another AWS account.
 """
 
 from __future__ import annotations
@@ -34,12 +35,10 @@ class RegionBreaker:
         self.is_open = False
         self.manual_reset_only = False
         self.reason = ""
-        self.accepted = _NO_WORKERS  # lost workers that were confirmed: they do not open it again
+        self.accepted = _NO_WORKERS  # workers whose loss was confirmed: they do not open it again
         self.pending_report: BreakerReport | None = None  # what has to be reported to the control plane
-        self._accepted_foreign = _NO_WORKERS  # workers of another account that a person has accepted
         self._enabled = True
         self._evaluated: SweepDiff | None = None  # None: nothing can be concluded now
-        self._last: SweepDiff | None = None
         self._previous_scan: frozenset[str] | None = None  # the workers that the last scan found lost
         self._affected = 0
         self._announced = False  # whether the control plane has accepted that it is open
@@ -52,17 +51,13 @@ class RegionBreaker:
             self.sweep_failed(scan=scan)
             return
         self._enabled = enabled
-        self._evaluated = self._last = diff
-        # A worker that came back and is lost once more counts again.
-        self.accepted &= diff.lost
-        self._accepted_foreign &= diff.foreign
+        self._evaluated = diff
         if not enabled:
             self._disable()
             return
-        if diff.too_many or diff.foreign - self._accepted_foreign:
+        if diff.too_many or diff.unseen or diff.foreign - self.accepted:
             self._open(diff, scan=scan)
         if scan and self.is_open and self._agrees(diff):
-            self.accepted = diff.lost
             self._close(f"{self.region}: two scans in a row agree on {_count_of_workers(len(diff.lost))} lost")
         if scan:
             self._previous_scan = diff.lost
@@ -77,31 +72,38 @@ class RegionBreaker:
 
     # Reports
 
-    def restore(self, reported: Breaker | None) -> None:
-        """Take over the state that an earlier leader reported."""
+    def restore(self, reported: Breaker | None, accepted: frozenset[str] = _NO_WORKERS) -> None:
+        """Take over the state in the control plane."""
+        self.accepted = accepted
         if reported is None or not reported.open:
             return
         self.is_open, self.manual_reset_only, self._announced = True, reported.only_a_person_closes, True
         self.reason, self._affected, self.pending_report = reported.reason, reported.affected, None
 
-    def update_reported(self, reported: Breaker | None) -> None:
-        """Compare with the state in the control plane. If it was reported open and is no longer, a person closed it."""
+    def update_reported(self, reported: Breaker | None, accepted: frozenset[str] = _NO_WORKERS) -> None:
+        """Compare with the state in the control plane, which may have opened it, and whose memory is longer.
+
+        If it was reported open and is no longer, a person closed it.
+        """
+        self.accepted = accepted
         if reported is not None and reported.open:
             if not self.is_open and self.pending_report is None:
-                self.restore(reported)
+                self.restore(reported, accepted)
             self.manual_reset_only = self.manual_reset_only or (self.is_open and reported.only_a_person_closes)
         elif self.is_open and self._announced:
             self._reset_by_person()
 
-    def report_accepted(self, report: BreakerReport, reported: Breaker | None) -> None:
+    def report_accepted(
+        self, report: BreakerReport, reported: Breaker | None, accepted: frozenset[str] = _NO_WORKERS
+    ) -> None:
         """The control plane has accepted the report and returned its state."""
         if self.pending_report is report:
             self.pending_report = None
         self._announced = report.open
+        self.accepted = accepted
         if not report.open and reported is not None and reported.open:
             # It stays open for a reason that only a person can resolve.
-            self.accepted = _NO_WORKERS
-            self.restore(reported)
+            self.restore(reported, accepted)
 
     # Verdicts
 
@@ -122,8 +124,8 @@ class RegionBreaker:
         )
 
     def _open(self, diff: SweepDiff, *, scan: bool) -> None:
-        manual_reset_only = diff.none_visible or bool(diff.foreign)
-        affected = diff.lost | diff.foreign
+        manual_reset_only = bool(diff.unseen or diff.foreign or diff.absent - self.accepted)
+        affected = diff.lost | diff.foreign | diff.unseen
         is_new = not self.is_open or (manual_reset_only and not self.manual_reset_only)
         if not self.is_open:
             self._announced = False
@@ -142,7 +144,9 @@ class RegionBreaker:
             )
 
     def _agrees(self, diff: SweepDiff) -> bool:
-        if self.manual_reset_only or diff.none_visible or diff.foreign:
+        if not self._announced:
+            return False  # the control plane accepts only losses that it has heard of
+        if self.manual_reset_only or diff.unseen or diff.foreign or diff.absent - self.accepted:
             return False
         return self._previous_scan == diff.lost
 
@@ -158,8 +162,6 @@ class RegionBreaker:
     def _reset_by_person(self) -> None:
         self.is_open = self.manual_reset_only = False
         self.reason, self._affected, self._previous_scan, self.pending_report = "", 0, None, None
-        if self._last is not None:
-            self.accepted, self._accepted_foreign = self._last.lost, self._last.foreign
 
 
 def _open_reason(diff: SweepDiff, *, manual_reset_only: bool) -> str:
@@ -170,8 +172,8 @@ def _open_reason(diff: SweepDiff, *, manual_reset_only: bool) -> str:
         parts.append(
             f"{_count_of_workers(len(diff.foreign))} recorded under another AWS account than the current one, {account}"
         )
-    if diff.none_visible:
-        parts.append("none of the recorded instances is visible")
+    if diff.unseen:
+        parts.append(f"none of {len(diff.unseen)} recorded instances is visible")
     if diff.lost:
         parts.append(f"{len(diff.lost)} of {diff.workers} workers would be marked as lost at once")
     closes = (

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from lcm.client.errors import ClientError
+from lcm.cloud.instance_cache import GONE_AFTER_SECONDS
 from lcm.cloud.types import Sweep
 from lcm.controllers.worker.discovery.breaker import NOT_LOST, OTHER_ACCOUNT, RegionBreaker
 from lcm.controllers.worker.discovery.sweep_diff import diff_sweep, is_foreign
 from lcm.controllers.worker.observe.observation import InstanceObservation, LossVerdict, Visibility
 from lcm.core import clock
 from lcm.core.hosting import wait_for_event
+from lcm.model.worker.status import DesiredStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +35,8 @@ log = structlog.get_logger(__name__)
 _NO_INSTANCE = "the worker has no instance"
 _BREAKER_NOT_READ = "the control plane has not reported yet whether the breaker is open"
 _ACCOUNT_CHANGED = "the AWS account changed during the sweep"
+# Without another instance in the region, nothing shows whether EC2 lists what is there.
+ONLY_INSTANCE_GONE_AFTER_SECONDS = 1800.0
 
 
 class RegionMonitor:
@@ -58,6 +62,7 @@ class RegionMonitor:
         self._breaker_read = False
         self._scanned_at = float("-inf")
         self._lost_instances: dict[str, str] = {}  # by worker: the instance that the last sweep found lost
+        self._with_instance: frozenset[str] = frozenset()  # workers whose instance should be there
 
     @property
     def region(self) -> str:
@@ -65,7 +70,8 @@ class RegionMonitor:
         return self.region_cache.region
 
     def begin_term(self) -> None:
-        """Drop the conclusions of an earlier leader, but not what the cloud returned."""
+        """Drop the conclusions of an earlier leader, and its absences, but not what the cloud returned."""
+        self.region_cache.restart_absences()
         self.breaker = RegionBreaker(self.region)
         self._breaker_read = False
         self._scanned_at = float("-inf")
@@ -86,7 +92,10 @@ class RegionMonitor:
                 self._lost_instances = {}
                 self.breaker.sweep_failed(scan=scan)
                 return None
-            diff = diff_sweep(self.region, workers, sweep, self._is_gone, self.breaker.accepted)
+            self._with_instance = frozenset(
+                w.id for w in workers if w.instance_id and w.desired_status is not DesiredStatus.TERMINATED
+            )
+            diff = diff_sweep(self.region, workers, sweep, self._is_gone, self.breaker.accepted, now=clock.now())
             settings = self._settings()
             enabled = None if settings is None else settings.discovery.breaker_enabled
             scan = scan and sweep.began_at > self._scanned_at
@@ -120,18 +129,17 @@ class RegionMonitor:
         return self.breaker.is_open or not self._breaker_read
 
     async def _read_breaker(self) -> None:
-        """Read the reported breaker at first, and while it is open: a person may have closed it."""
-        if self._breaker_read and not self.breaker.is_open:
-            return
+        """Read the breaker before each sweep: a person may have closed it, or the control plane opened it."""
         try:
-            reported = (await self._internal.fleet()).breakers.get(self.region)
+            state = await self._internal.fleet()
         except ClientError as error:
             log.warning("cannot read the breaker", region=self.region, error=str(error))
             return
+        reported, accepted = state.breakers.get(self.region), state.accepted_losses(self.region)
         if self._breaker_read:
-            self.breaker.update_reported(reported)
+            self.breaker.update_reported(reported, accepted)
         else:
-            self.breaker.restore(reported)
+            self.breaker.restore(reported, accepted)
             self._breaker_read = True
 
     async def _report(self) -> None:
@@ -144,7 +152,7 @@ class RegionMonitor:
             log.warning("cannot report the breaker; trying again", region=self.region, error=str(error))
             return
         log.warning("breaker opened" if report.open else "breaker closed", region=self.region, reason=report.reason)
-        self.breaker.report_accepted(report, state.breakers.get(self.region))
+        self.breaker.report_accepted(report, state.breakers.get(self.region), state.accepted_losses(self.region))
 
     def loss_verdict(self, worker: Worker) -> tuple[LossVerdict, str]:
         """Whether the worker may be marked as lost now; if not, why."""
@@ -187,8 +195,17 @@ class RegionMonitor:
             return InstanceObservation.of(instance, began_at=began_at, account_id=account_id or None)
         if self._in_other_account(worker):
             return InstanceObservation(Visibility.NOT_VISIBLE, error=OTHER_ACCOUNT, began_at=began_at)
-        visibility = Visibility.GONE if self._is_gone(worker) else Visibility.NOT_VISIBLE
-        return InstanceObservation(visibility, account_id=account_id or None, began_at=began_at)
+        if self._is_gone(worker):
+            return InstanceObservation(Visibility.GONE, account_id=account_id or None, began_at=began_at)
+        now = clock.boottime()
+        absence = self.region_cache.absence(worker.instance_id or "", now - _instance_age(worker), now)
+        return InstanceObservation(
+            Visibility.NOT_VISIBLE,
+            account_id=account_id or None,
+            began_at=began_at,
+            absent_sweeps=0 if absence is None else absence.sweeps,
+            gone_after=self._gone_after(worker),
+        )
 
     def _in_other_account(self, worker: Worker) -> bool:
         """Whether the worker belongs to another account than the one in use, where its instance may be healthy."""
@@ -198,9 +215,18 @@ class RegionMonitor:
     def _is_gone(self, worker: Worker) -> bool:
         if worker.instance_id is None:
             return False
-        age = (clock.now() - (worker.instance_since or worker.created_at)).total_seconds()
         now = clock.boottime()
-        return self.region_cache.is_gone(worker.instance_id, now - age, now)
+        return self.region_cache.is_gone(worker.instance_id, now - _instance_age(worker), now, self._gone_after(worker))
+
+    def _gone_after(self, worker: Worker) -> float:
+        """Seconds for which the instance must be absent. The only one of a region must be absent for longer."""
+        others = self._with_instance - {worker.id}
+        return GONE_AFTER_SECONDS if others else ONLY_INSTANCE_GONE_AFTER_SECONDS
+
+
+def _instance_age(worker: Worker) -> float:
+    """Seconds since the launch call or import."""
+    return (clock.now() - (worker.instance_since or worker.created_at)).total_seconds()
 
 
 class RegionSweeper:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from lcm.client.errors import ApiError, ClientError
+from lcm.client.errors import ApiError, BreakerOpenError, ClientError
 from lcm.cloud.errors import CloudError
 from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, INSTANCE_NOT_FOUND
 from lcm.controllers.worker.discovery.importer import DiscoveryCriteria, Importer, ImportResult
@@ -203,9 +203,13 @@ class Discovery:
                 reason=INSTANCE_NOT_FOUND,
                 terminated_by=BY_DISCOVERY,
                 terminated_reason=INSTANCE_NOT_FOUND,
+                instance_absent=True,
             )
             try:
                 await self._deps.internal.write_status(self._deps.leader(), worker.id, write)
+            except BreakerOpenError as error:
+                log.warning("breaker opened by the control plane", region=monitor.region, reason=str(error))
+                break
             except ApiError as error:
                 # The worker was changed meanwhile: the next scan reads it again.
                 log.info("orphan left for the next scan", worker=worker.id, error=str(error))

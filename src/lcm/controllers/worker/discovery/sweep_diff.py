@@ -7,19 +7,25 @@ of the sweep.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from lcm.cloud.instance_cache import VISIBILITY_GRACE_SECONDS
 from lcm.cloud.types import InstanceState
+from lcm.controllers.worker.decide.shared.conditions import reason_of_state
+from lcm.model.fleet.losses import loss_limit
+from lcm.model.worker.conditions import NOT_VISIBLE, ConditionType, find_condition
 from lcm.model.worker.status import STATUSES, DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from lcm.cloud.types import Sweep
     from lcm.model.worker.record import Worker
 
-MAX_LOST_AT_ONCE: Final = 3
-LOST_DIVISOR: Final = 5
+MIN_UNSEEN: Final = 2
+"""So many recorded instances must be missing before a sweep that shows none of them is taken for an error."""
 
 _NEVER_LOST: Final = (WorkerStatus.PENDING, WorkerStatus.TERMINATED)
 
@@ -35,13 +41,8 @@ class SweepDiff:
     lost: frozenset[str]
     absent: frozenset[str]  # the lost workers whose instance EC2 no longer lists, not even as terminated
     foreign: frozenset[str]
-    none_visible: bool
+    unseen: frozenset[str]  # all workers whose instance should be visible, if the sweep shows none of them
     too_many: bool
-
-    @property
-    def loss_limit(self) -> float:
-        """How many may be lost at once without confirmation."""
-        return loss_limit(self.workers)
 
 
 def diff_sweep(
@@ -50,8 +51,13 @@ def diff_sweep(
     sweep: Sweep,
     gone: Callable[[Worker], bool],
     accepted: frozenset[str] = frozenset(),
+    *,
+    now: datetime,
 ) -> SweepDiff:
-    """Compare all workers of a region that are not TERMINATED with a complete sweep."""
+    """Compare all workers of a region that are not TERMINATED with a complete sweep.
+
+    `accepted` are workers whose loss was confirmed before: they are not counted again.
+    """
     if not sweep.complete:
         raise ValueError("an incomplete sweep proves nothing about what is missing from it")
     ours = [
@@ -61,6 +67,11 @@ def diff_sweep(
     foreign = frozenset(worker.id for worker in recorded if is_foreign(worker, sweep.account_id))
     lost = frozenset(w.id for w in recorded if w.id not in foreign and _is_lost(w, sweep, gone))
     shown = {worker.id for worker in recorded if worker.instance_id in sweep.instances}
+    expected = frozenset(
+        worker.id
+        for worker in recorded
+        if worker.id not in accepted and worker.id not in foreign and _should_be_visible(worker, now)
+    )
     return SweepDiff(
         region=region,
         sweep=sweep,
@@ -69,19 +80,21 @@ def diff_sweep(
         lost=lost,
         absent=lost - shown,
         foreign=foreign,
-        none_visible=bool(recorded) and not shown,
+        unseen=expected if len(expected) >= MIN_UNSEEN and not expected & shown else frozenset(),
         too_many=len(lost - accepted) > loss_limit(len(ours)),
     )
-
-
-def loss_limit(workers: int) -> float:
-    """How many of the workers may be lost at once: three or a fifth of them, whichever is more."""
-    return max(MAX_LOST_AT_ONCE, workers / LOST_DIVISOR)
 
 
 def is_foreign(worker: Worker, account_id: str) -> bool:
     """Whether the worker is recorded under another account, so that its absence from this one proves nothing."""
     return worker.aws_account_id is not None and worker.aws_account_id != account_id
+
+
+def _should_be_visible(worker: Worker, now: datetime) -> bool:
+    """Whether EC2 must list the instance: it is not too new, and it is not being terminated on request."""
+    if worker.status in _NEVER_LOST or worker.desired_status is DesiredStatus.TERMINATED:
+        return False
+    return now - (worker.instance_since or worker.created_at) >= timedelta(seconds=VISIBILITY_GRACE_SECONDS)
 
 
 def _is_lost(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> bool:
@@ -96,9 +109,11 @@ def _has_ended(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> 
 
 
 def _matches_record(worker: Worker, sweep: Sweep, gone: Callable[[Worker], bool]) -> bool:
-    if worker.status is WorkerStatus.FAILED:
-        # It waits for a person, whatever its instance does; only the end of the instance is recorded.
-        return not _has_ended(worker, sweep, gone)
-    expected = STATUSES[worker.status].instance_state
     instance = sweep.instances.get(worker.instance_id or "")
+    if worker.status is WorkerStatus.FAILED:
+        # It waits for a person. What its instance does is recorded, because a running one costs money.
+        recorded = find_condition(worker.conditions, ConditionType.INSTANCE_READY)
+        observed = NOT_VISIBLE if instance is None else reason_of_state(instance.state)
+        return recorded is not None and recorded.reason == observed and not _has_ended(worker, sweep, gone)
+    expected = STATUSES[worker.status].instance_state
     return expected is None or (instance is not None and instance.state.value == expected)

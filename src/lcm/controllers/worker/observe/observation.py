@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from lcm.cloud.instance_cache import GONE_AFTER_SECONDS
 from lcm.cloud.types import InstanceState
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Visibility(Enum):
     NOT_OBSERVED = "no look"  # not read since the last change to the worker: nothing is known
     NOT_VISIBLE = "not visible"  # a read did not return it; it may be too new, or hidden
     SEEN = "seen"
-    GONE = "gone"  # neither a complete sweep nor a later read by id, both long after its launch, returned it
+    GONE = "gone"  # several complete sweeps over minutes, long after its launch, and reads by id did not return it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class InstanceObservation:
     state_reason: str = ""
     error: str = ""
     began_at: float = 0.0
+    absent_sweeps: int = 0  # how many sweeps in a row did not return it, unless it is too new to say
+    gone_after: float = GONE_AFTER_SECONDS  # seconds of absence after which it counts as gone
 
     @classmethod
     def of(cls, instance: Instance, *, began_at: float = 0.0, account_id: str | None = None) -> InstanceObservation:

@@ -161,7 +161,12 @@ async def test_records_of_an_older_version_get_the_fields_that_are_new(plane: Te
     store = plane.services.context.store
     stored = await store.get(WORKERS, worker["id"])
     assert stored is not None
-    fields = {**worker_fields(Worker.model_validate_json(stored.body)), "urgency": None, "attention": None}
+    fields = {
+        **worker_fields(Worker.model_validate_json(stored.body)),
+        "urgency": None,
+        "attention": None,
+        "billed_usd": None,
+    }
     await store.commit([Put(WORKERS, stored.id, stored.body, stored.revision, fields, {"name": "old"})])
     visitor = await signed_in(plane, Role.VIEWER)
     assert names(await visitor.page("/?view=moving")) == []

@@ -16,13 +16,20 @@ from lcm.control_plane.workers.status_writes import apply_status
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decision import WriteLicenseStatus, WriteStatus
 from lcm.controllers.worker.deps import Policy
-from lcm.controllers.worker.observe.observation import CmlObservation, LicenseTaskState, LossVerdict
+from lcm.controllers.worker.observe.observation import (
+    CmlObservation,
+    InstanceObservation,
+    LicenseTaskState,
+    LossVerdict,
+    Visibility,
+)
 from lcm.core.controller.resources import Outcome
 from lcm.model.fleet.settings import DiscoverySettings, DriftPolicy, FleetSettings
-from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType, with_condition
 from lcm.model.worker.record import Hold, PendingLicenseOperation
 from lcm.model.worker.requests import WorkerStatusUpdate
 from lcm.model.worker.status import (
+    STATUSES,
     DesiredStatus,
     IllegalWorkerTransitionError,
     LicenseOperation,
@@ -383,6 +390,51 @@ def test_an_orphan_says_who_marked_it() -> None:
     fields = only_write(cell("RUNNING", "RUNNING", "absent").decided()).fields
     assert fields["terminated_by"] == "discovery-gc"
     assert fields["terminated_reason"] == "EC2 instance not found during discovery"
+
+
+@pytest.mark.parametrize(
+    ("column", "ready", "reason"),
+    [("running", "True", "Running"), ("stopped", "False", "Stopped"), ("shutting-down", "False", "ShuttingDown")],
+)
+@pytest.mark.parametrize("desired", ["RUNNING", "STOPPED"])
+def test_what_the_instance_of_a_failed_worker_does_is_recorded(
+    desired: str, column: str, ready: str, reason: str
+) -> None:
+    """worker-lifecycle.md#failed: a running one costs money."""
+    decision = cell("FAILED", desired, column).decided()
+    assert not decision.actions
+    (condition,) = decision.conditions
+    assert (condition.type, condition.status, condition.reason) == ("InstanceReady", ready, reason)
+    assert decision.rule == ("failed.instance_running" if column == "running" else "failed.rest")
+
+
+@pytest.mark.parametrize("status", [status for status in WorkerStatus if status not in ("PENDING", "TERMINATED")])
+def test_not_visible_is_a_condition_and_nothing_else(status: WorkerStatus) -> None:
+    """worker-lifecycle.md#gone."""
+    desired = STATUSES[status].leads_to or DesiredStatus.RUNNING
+    worker = worker_in(status, desired)
+    hidden = InstanceObservation(Visibility.NOT_VISIBLE, absent_sweeps=2, gone_after=1800.0)
+    decision = decided(worker, observing("not-visible", instance=hidden))
+    assert not decision.actions
+    (condition,) = [each for each in decision.conditions if each.type is ConditionType.INSTANCE_READY]
+    assert (condition.status, condition.reason) == ("Unknown", "NotVisible")
+    assert "30 minutes" in condition.message
+    new = decided(worker, observing("not-visible", instance=replace(hidden, absent_sweeps=0)))
+    assert not [each for each in new.conditions if each.type is ConditionType.INSTANCE_READY]
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "STOPPED", "STOPPING", "DRAINING", "TERMINATING", "FAILED"])
+@pytest.mark.parametrize("reason", ["NotVisible", "InstanceMissing"])
+def test_an_instance_that_is_visible_again_ends_the_condition(status: str, reason: str) -> None:
+    """worker-lifecycle.md#gone."""
+    column = STATUSES[WorkerStatus(status)].instance_state or "running"
+    kind, unknown = ConditionType.INSTANCE_READY, ConditionStatus.UNKNOWN
+    missing = with_condition((), kind, unknown, now=NOW, reason=reason)
+    desired = STATUSES[WorkerStatus(status)].leads_to or DesiredStatus.RUNNING
+    decision = decided(worker_in(status, desired, conditions=missing), observing(column))
+    (condition,) = [each for each in decision.conditions if each.type is kind]
+    assert condition.status is not unknown
+    assert condition.reason not in ("NotVisible", "InstanceMissing")
 
 
 @pytest.mark.parametrize("column", ["absent", "terminated"])

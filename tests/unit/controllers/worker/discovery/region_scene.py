@@ -14,6 +14,7 @@ from lcm.client import Client
 from lcm.client.base import Leader
 from lcm.cloud.region_cache import RegionCache
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider, Timing
+from lcm.cloud.simulated.faults import ExternalAction, ExternalChange
 from lcm.cloud.types import (
     ATTEMPT_TAG,
     INSTALLATION_TAG,
@@ -154,6 +155,26 @@ class RegionScene:
     def hide(self, *instance_ids: str) -> None:
         for instance_id in instance_ids:
             self.machine(instance_id).visible_at = _NEVER
+
+    async def outlast(self, monitor: RegionMonitor, workers: list[Worker], *, minutes: float = 5, **more: Any) -> None:
+        """Sweeps for so long, a minute apart: what is missing from all of them is gone if nothing else speaks."""
+        ends = clock.boottime() + minutes * 60
+        while clock.boottime() < ends:
+            await monitor.sweep(workers, **more)
+            await asyncio.sleep(60)
+        await monitor.sweep(workers, **more)
+
+    async def scan_for(self, discovery: Discovery, *, minutes: float = 10) -> None:
+        """Scans for so long, five minutes apart."""
+        for _ in range(int(minutes // 5)):
+            await discovery.scan()
+            await asyncio.sleep(300)
+        await discovery.scan()
+
+    def terminate(self, *instance_ids: str) -> None:
+        """They are terminated outside LCM; EC2 shows them so."""
+        for instance_id in instance_ids:
+            self.world.inject_fault(REGION, ExternalChange(ExternalAction.TERMINATE, instance_id))
 
     def reveal(self, *instance_ids: str) -> None:
         for instance_id in instance_ids:

@@ -174,7 +174,7 @@ async def test_an_instance_of_a_lost_worker_that_comes_back_is_imported_with_its
     [lost, *_] = await scene.fleet_of(3)
     scene.hide(lost.instance_id or "")
     discovery = scene.discovery()
-    await discovery.scan()
+    await scene.scan_for(discovery, minutes=10)
     assert (await scene.now(lost)).status is WorkerStatus.TERMINATED
     scene.reveal(lost.instance_id or "")
     await discovery.scan()

@@ -14,6 +14,7 @@ from lcm.cloud.types import InstanceState
 from lcm.controllers.worker.observe.observation import LossVerdict, Visibility
 from lcm.core import clock
 from lcm.core.controller.leader_election import StaleTermError
+from lcm.model.worker.status import DesiredStatus
 from tests.unit.controllers.worker.discovery.region_scene import (
     BEYOND_DOUBT,
     OTHER_ACCOUNT,
@@ -81,10 +82,12 @@ async def test_a_new_instance_younger_than_five_minutes_that_is_not_visible_is_n
     [instance_id] = await scene.up(scene.launch())
     scene.hide(instance_id)
     worker = await scene.record(instance_id)
+    [other] = await scene.fleet_of(1)
+    worker = worker.model_copy(update={"instance_since": clock.now()})
     monitor = scene.monitor()
     recorded = clock.boottime()
     while clock.boottime() - recorded < 290:
-        diff = await monitor.sweep([worker])
+        diff = await monitor.sweep([worker, other])
         assert diff is not None
         assert not diff.lost
         observation = monitor.last_observation(worker, 0.0)
@@ -93,7 +96,7 @@ async def test_a_new_instance_younger_than_five_minutes_that_is_not_visible_is_n
         assert monitor.loss_verdict(worker)[0] is LossVerdict.UNJUDGED
         await asyncio.sleep(30)
     await asyncio.sleep(60)
-    diff = await monitor.sweep([worker])
+    diff = await monitor.sweep([worker, other])
     assert diff is not None
     assert diff.lost == diff.absent == {worker.id}
     assert (await monitor.observe(worker, 0.0)).visibility is Visibility.GONE
@@ -119,7 +122,7 @@ async def test_one_that_only_lacks_its_tags_is_found_by_its_id(scene: RegionScen
     diff = await monitor.sweep([worker])
     assert diff is not None
     assert not diff.mismatched
-    assert not diff.none_visible
+    assert not diff.unseen
 
 
 async def test_terminated_outside_is_lost_at_once_by_the_next_sweep(scene: RegionScene) -> None:
@@ -142,7 +145,7 @@ async def test_a_verdict_is_about_the_instance_that_was_found_lost(scene: Region
     workers = await scene.fleet_of(2)
     monitor = scene.monitor()
     scene.hide(workers[0].instance_id or "")
-    await monitor.sweep(workers)
+    await scene.outlast(monitor, workers)
     assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
     replaced = workers[0].model_copy(update={"instance_id": "i-new"})
     assert monitor.loss_verdict(replaced)[0] is LossVerdict.UNJUDGED
@@ -155,7 +158,7 @@ async def test_failed_and_partial_sweeps_give_no_verdict(scene: RegionScene) -> 
     workers = await scene.fleet_of(50)
     monitor = scene.monitor()
     scene.hide(workers[0].instance_id or "")
-    await monitor.sweep(workers)
+    await scene.outlast(monitor, workers)
     assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
     scene.world.inject_fault(REGION, FailPage(2, times=1))
     assert await monitor.sweep(workers, scan=True) is None
@@ -171,6 +174,9 @@ async def test_an_empty_sweep_at_fifty_workers_opens_the_breaker_and_only_a_pers
     workers = await scene.fleet_of(50)
     monitor = scene.monitor()
     scene.hide(*(worker.instance_id or "" for worker in workers))
+    await monitor.sweep(workers)
+    assert await scene.breaker_known()
+    await scene.outlast(monitor, workers)
     for _ in range(4):
         await monitor.sweep(workers, scan=True)
         assert {monitor.loss_verdict(worker)[0] for worker in workers} == {LossVerdict.BLOCKED}
@@ -204,7 +210,8 @@ async def test_the_wrong_account_marks_none_also_after_a_reset(scene: RegionScen
 async def test_the_breaker_is_reported_once_and_closed_by_the_second_scan(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
     monitor = scene.monitor()
-    scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
+    scene.terminate(*(worker.instance_id or "" for worker in workers[:10]))
+    await asyncio.sleep(30)
     await monitor.sweep(workers, scan=True)
     for _ in range(9):
         await asyncio.sleep(30)
@@ -223,7 +230,8 @@ async def test_the_breaker_is_reported_once_and_closed_by_the_second_scan(scene:
 async def test_two_scans_do_not_share_a_sweep(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
     monitor = scene.monitor()
-    scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
+    scene.terminate(*(worker.instance_id or "" for worker in workers[:10]))
+    await asyncio.sleep(30)
     for _ in range(3):
         await monitor.sweep(workers, scan=True, max_age=60)
     assert monitor.breaker_open
@@ -231,10 +239,9 @@ async def test_two_scans_do_not_share_a_sweep(scene: RegionScene) -> None:
 
 async def test_a_breaker_that_was_open_is_taken_over_by_the_next_leader(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
-    hidden = [worker.instance_id or "" for worker in workers[:10]]
-    scene.hide(*hidden)
+    scene.terminate(*(worker.instance_id or "" for worker in workers[:10]))
+    await asyncio.sleep(30)
     await scene.monitor().sweep(workers, scan=True)
-    scene.reveal(*hidden[1:])
     monitor = scene.monitor(term=6)
     assert monitor.loss_verdict(workers[0])[0] is LossVerdict.UNJUDGED
     await monitor.sweep(workers, scan=True)
@@ -246,10 +253,47 @@ async def test_a_breaker_that_was_open_is_taken_over_by_the_next_leader(scene: R
     assert monitor.loss_verdict(workers[0])[0] is LossVerdict.UNJUDGED
 
 
+async def test_a_change_of_leader_restarts_the_count_of_absences(scene: RegionScene) -> None:
+    """worker-lifecycle.md#gone."""
+    workers = await scene.fleet_of(2)
+    monitor = scene.monitor()
+    scene.hide(workers[0].instance_id or "")
+    await scene.outlast(monitor, workers, minutes=4)
+    monitor.begin_term()
+    await scene.outlast(monitor, workers, minutes=4)
+    assert (await monitor.observe(workers[0], 0.0)).visibility is Visibility.NOT_VISIBLE
+    await scene.outlast(monitor, workers, minutes=2)
+    assert (await monitor.observe(workers[0], 0.0)).visibility is Visibility.GONE
+
+
+async def test_the_only_instance_of_a_region_must_be_absent_for_thirty_minutes(scene: RegionScene) -> None:
+    """worker-lifecycle.md#gone."""
+    [worker] = await scene.fleet_of(1)
+    monitor = scene.monitor()
+    scene.hide(worker.instance_id or "")
+    await scene.outlast(monitor, [worker], minutes=29)
+    observation = await monitor.observe(worker, 0.0)
+    assert observation.visibility is Visibility.NOT_VISIBLE
+    assert (observation.absent_sweeps, observation.gone_after) == (30, 1800.0)
+    await scene.outlast(monitor, [worker], minutes=2)
+    assert (await monitor.observe(worker, 0.0)).visibility is Visibility.GONE
+    assert monitor.loss_verdict(worker)[0] is LossVerdict.ALLOWED
+
+
+async def test_one_that_is_to_be_terminated_says_nothing_about_the_region(scene: RegionScene) -> None:
+    worker, other = await scene.fleet_of(2)
+    leaving = other.model_copy(update={"desired_status": DesiredStatus.TERMINATED})
+    monitor = scene.monitor()
+    scene.hide(worker.instance_id or "", other.instance_id or "")
+    await scene.outlast(monitor, [worker, leaving], minutes=20)
+    assert (await monitor.observe(worker, 0.0)).visibility is Visibility.NOT_VISIBLE
+
+
 async def test_a_report_that_fails_is_made_again(scene: RegionScene, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = await scene.fleet_of(13)
     monitor = scene.monitor()
-    scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
+    scene.terminate(*(worker.instance_id or "" for worker in workers[:10]))
+    await asyncio.sleep(30)
     really = scene.internal.report_breaker
 
     async def fail(leader: Leader, body: BreakerReport) -> FleetState:
@@ -262,6 +306,9 @@ async def test_a_report_that_fails_is_made_again(scene: RegionScene, monkeypatch
     assert monitor.loss_verdict(workers[0])[0] is LossVerdict.BLOCKED
     monkeypatch.setattr(scene.internal, "report_breaker", really)
     await monitor.sweep(workers)
+    assert await scene.breaker_known()
+    await asyncio.sleep(300)
+    await monitor.sweep(workers, scan=True)
     assert monitor.loss_verdict(workers[0])[0] is LossVerdict.ALLOWED
 
 
@@ -270,7 +317,8 @@ async def test_until_the_breaker_was_read_there_is_no_verdict(
 ) -> None:
     workers = await scene.fleet_of(2)
     monitor = scene.monitor()
-    scene.hide(workers[0].instance_id or "")
+    scene.terminate(workers[0].instance_id or "")
+    await asyncio.sleep(30)
 
     async def fail() -> FleetState:
         raise UnreachableError("no route")
@@ -285,7 +333,7 @@ async def test_until_the_breaker_was_read_there_is_no_verdict(
 
 async def test_an_outdated_leader_gets_an_error(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
-    scene.hide(*(worker.instance_id or "" for worker in workers[:10]))
+    scene.hide(*(worker.instance_id or "" for worker in workers))
     await scene.internal.announce_leadership(Leader("worker-controller", 9))
     with pytest.raises(StaleTermError):
         await scene.monitor().sweep(workers)

@@ -39,15 +39,15 @@ def instances(workers: list[Worker]) -> list[str]:
 # Orphans
 
 
-async def test_ten_ghosts_among_thirteen_are_marked_after_the_second_agreeing_scan(scene: RegionScene) -> None:
+async def test_ten_ghosts_among_thirteen_are_marked_after_a_person_has_confirmed_it(scene: RegionScene) -> None:
     """discovery.md#orphans: the ten of thirteen that its log shows."""
     workers = await scene.fleet_of(13)
     scene.hide(*instances(workers[:10]))
     discovery = scene.discovery()
-    await discovery.scan()
+    await scene.scan_for(discovery, minutes=60)
     assert await scene.marked() == []
-    assert await scene.breaker_known()
-    await asyncio.sleep(300)
+    assert (await scene.internal.fleet()).breakers[REGION].only_a_person_closes
+    await scene.reset_breaker()
     await discovery.scan()
     marked = await scene.marked()
     assert {worker.id for worker in marked} == {worker.id for worker in workers[:10]}
@@ -58,14 +58,48 @@ async def test_ten_ghosts_among_thirteen_are_marked_after_the_second_agreeing_sc
     assert not await scene.breaker_known()
 
 
-async def test_three_ghosts_among_thirteen_are_marked_at_once(scene: RegionScene) -> None:
+async def test_two_ghosts_among_thirteen_are_marked_once_they_are_certainly_gone(scene: RegionScene) -> None:
     """discovery.md#orphans: marked."""
     workers = await scene.fleet_of(13)
-    scene.hide(*instances(workers[:3]))
+    scene.hide(*instances(workers[:2]))
     discovery = scene.discovery()
+    await scene.scan_for(discovery, minutes=5)
+    assert await scene.marked() == []
+    assert set(scene.woken) == {worker.id for worker in workers[:2]}
+    scene.woken.clear()
+    await asyncio.sleep(300)
     await discovery.scan()
-    assert {worker.id for worker in await scene.marked()} == {worker.id for worker in workers[:3]}
+    assert {worker.id for worker in await scene.marked()} == {worker.id for worker in workers[:2]}
     assert scene.woken == []
+    assert not await scene.breaker_known()
+
+
+async def test_losses_of_the_last_half_hour_count_together(scene: RegionScene) -> None:
+    """worker-lifecycle.md#breaker: the control plane counts in the commit that writes each loss."""
+    workers = await scene.fleet_of(13)
+    discovery = scene.discovery()
+    for count in (1, 2, 3):
+        scene.hide(workers[count - 1].instance_id or "")
+        await scene.scan_for(discovery, minutes=10)
+    assert len(await scene.marked()) == 2
+    known = (await scene.internal.fleet()).breakers[REGION]
+    assert known.only_a_person_closes
+    assert known.reason.startswith("eu-west-1: 3 of 13 workers lost within 30 minutes")
+    # Another leader does not forget it.
+    await scene.scan_for(scene.discovery(term=6), minutes=60)
+    assert len(await scene.marked()) == 2
+    await scene.reset_breaker()
+    await scene.scan_for(scene.discovery(term=7), minutes=10)
+    assert len(await scene.marked()) == 3
+
+
+async def test_losses_more_than_half_an_hour_apart_do_not_count_together(scene: RegionScene) -> None:
+    workers = await scene.fleet_of(5)
+    discovery = scene.discovery()
+    for count in (1, 2, 3):
+        scene.hide(workers[count - 1].instance_id or "")
+        await scene.scan_for(discovery, minutes=40)
+        assert len(await scene.marked()) == count
     assert not await scene.breaker_known()
 
 
@@ -73,11 +107,10 @@ async def test_an_empty_scan_at_fifty_workers_marks_none_and_opens_the_breaker(s
     workers = await scene.fleet_of(50)
     scene.hide(*instances(workers))
     discovery = scene.discovery()
-    for _ in range(4):
-        await discovery.scan()
-        await asyncio.sleep(300)
-    assert await scene.marked() == []
+    await discovery.scan()
     assert (await scene.internal.fleet()).breakers[REGION].only_a_person_closes
+    await scene.scan_for(discovery, minutes=20)
+    assert await scene.marked() == []
     await scene.reset_breaker()
     await discovery.scan()
     assert len(await scene.marked()) == 50
@@ -126,6 +159,9 @@ async def test_a_scan_whose_read_by_id_fails_marks_none(scene: RegionScene) -> N
     assert scene.world.calls()["DescribeInstances"] == calls + 2
     assert await scene.marked() == []
     assert REGION in discovery.errors
+    await scene.scan_for(discovery, minutes=5)
+    assert await scene.marked() == []
+    await asyncio.sleep(300)
     await discovery.scan()
     assert len(await scene.marked()) == 1
 
@@ -148,11 +184,12 @@ async def test_the_wrong_account_never_marks_a_worker_also_after_a_reset(scene: 
 
 
 async def test_a_new_instance_younger_than_five_minutes_that_is_not_visible_is_not_lost(scene: RegionScene) -> None:
+    await scene.fleet_of(2)
     [instance_id] = await scene.up(scene.launch())
     scene.hide(instance_id)
     await scene.record(instance_id)
     discovery = scene.discovery()
-    for _ in range(4):
+    for _ in range(5):
         await discovery.scan()
         await asyncio.sleep(60)
     assert await scene.marked() == []
@@ -163,7 +200,7 @@ async def test_a_new_instance_younger_than_five_minutes_that_is_not_visible_is_n
 
 async def test_when_disabled_nothing_is_marked_or_imported_but_scans_continue(scene: RegionScene) -> None:
     workers = await scene.fleet_of(13)
-    scene.hide(*instances(workers[:10]))
+    scene.terminate(*instances(workers[:10]))
     await scene.up(scene.launch())
     scene.set(worker_discovery_enabled=False)
     discovery = scene.discovery()
@@ -194,9 +231,9 @@ async def test_a_hold_keeps_a_lost_worker(scene: RegionScene, whose: str) -> Non
     scene.hide(worker.instance_id or "")
     await scene.hold("/api/fleet/hold" if whose == "fleet" else f"/api/workers/{worker.id}/hold")
     discovery = scene.discovery()
-    await discovery.scan()
+    await scene.scan_for(discovery, minutes=10)
     assert await scene.marked() == []
-    assert scene.woken == [worker.id]
+    assert scene.woken == [worker.id] * 3
 
 
 async def test_replace_provisioning_and_terminated_ones_are_only_woken(scene: RegionScene) -> None:
@@ -227,7 +264,7 @@ async def test_a_worker_changed_meanwhile_is_left_for_the_next_scan(scene: Regio
 
     monitor.sweep = sweep  # type: ignore[method-assign,assignment]
     discovery = scene.discovery(monitor)
-    await discovery.scan()
+    await scene.scan_for(discovery, minutes=10)
     assert (await scene.now(worker)).status is WorkerStatus.RUNNING
     assert discovery.orphans_terminated_count == 0
     monitor.sweep = really  # type: ignore[method-assign]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lcm.cloud.types import Instance, InstanceState, Sweep
 from lcm.controllers.worker.discovery.sweep_diff import SweepDiff, diff_sweep
+from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 from tests.support.records.workers import a_worker
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
+NOW = a_worker().created_at + timedelta(hours=1)
 RUNNING, STOPPED, TERMINATED = InstanceState.RUNNING, InstanceState.STOPPED, InstanceState.TERMINATED
 
 
@@ -35,7 +37,7 @@ def worker(number: int, status: WorkerStatus = WorkerStatus.RUNNING, **changes: 
 
 def diff_of(workers: list[Worker], seen: Sweep, *gone: int, accepted: frozenset[str] = frozenset()) -> SweepDiff:
     ids = {f"w-{number}" for number in gone}
-    return diff_sweep(REGION, workers, seen, lambda each: each.id in ids, accepted)
+    return diff_sweep(REGION, workers, seen, lambda each: each.id in ids, accepted, now=NOW)
 
 
 FITTING = {
@@ -63,18 +65,26 @@ def test_whoever_is_not_to_be_seen_is_a_mismatch(status: WorkerStatus) -> None:
     assert diff_of([worker(1, status)], sweep()).mismatched == {"w-1"}
 
 
-def test_a_failed_worker_is_woken_only_when_its_instance_has_ended() -> None:
-    failed = worker(1, WorkerStatus.FAILED)
-    assert not diff_of([failed], sweep(w1=RUNNING)).mismatched
-    assert not diff_of([failed], sweep()).mismatched
-    assert diff_of([failed], sweep(w1=TERMINATED)).mismatched == {"w-1"}
-    assert diff_of([failed], sweep(), 1).mismatched == {"w-1"}
+def test_a_failed_worker_is_woken_whenever_its_instance_is_not_as_recorded() -> None:
+    """worker-lifecycle.md#failed: a running instance costs money, so what it does is recorded."""
+
+    def failed(reason: str | None) -> Worker:
+        kind, unknown = ConditionType.INSTANCE_READY, ConditionStatus.UNKNOWN
+        known = () if reason is None else with_condition((), kind, unknown, now=NOW, reason=reason)
+        return worker(1, WorkerStatus.FAILED, conditions=known)
+
+    for seen, reason in ((sweep(w1=RUNNING), "Running"), (sweep(w1=STOPPED), "Stopped"), (sweep(), "NotVisible")):
+        assert diff_of([failed(None)], seen).mismatched == {"w-1"}
+        assert diff_of([failed("Pending")], seen).mismatched == {"w-1"}
+        assert not diff_of([failed(reason)], seen).mismatched
+    assert diff_of([failed("Terminated")], sweep(w1=TERMINATED)).mismatched == {"w-1"}
+    assert diff_of([failed("NotVisible")], sweep(), 1).mismatched == {"w-1"}
 
 
 def test_a_pending_worker_is_left_alone() -> None:
     found = diff_of([worker(1, WorkerStatus.PENDING, instance_id=None)], sweep())
     assert not found.mismatched | found.lost
-    assert not found.none_visible
+    assert not found.unseen
 
 
 def test_terminated_or_gone_is_lost_and_not_visible_is_not() -> None:
@@ -107,17 +117,24 @@ def test_a_worker_of_another_account_is_foreign_and_never_lost() -> None:
     assert found.lost == {"w-2", "w-3"}
 
 
-def test_seeing_none_of_the_recorded_instances() -> None:
-    assert diff_of([worker(1), worker(2)], sweep(w9=RUNNING)).none_visible
-    assert not diff_of([worker(1), worker(2)], sweep(w2=TERMINATED)).none_visible
-    assert not diff_of([], sweep()).none_visible
+def test_seeing_none_of_two_or_more_recorded_instances() -> None:
+    """worker-lifecycle.md#breaker: instances that are new or to be terminated do not count."""
+    new = NOW - timedelta(seconds=299)
+    assert diff_of([worker(1), worker(2)], sweep(w9=RUNNING)).unseen == {"w-1", "w-2"}
+    assert not diff_of([worker(1), worker(2)], sweep(w2=TERMINATED)).unseen
+    assert not diff_of([worker(1)], sweep()).unseen
+    assert not diff_of([worker(1), worker(2, instance_since=new)], sweep()).unseen
+    assert not diff_of([worker(1), worker(2, desired_status=DesiredStatus.TERMINATED)], sweep()).unseen
+    assert diff_of([worker(1), worker(2), worker(3, instance_since=new)], sweep(w3=RUNNING)).unseen == {"w-1", "w-2"}
+    assert not diff_of([worker(1), worker(2)], sweep(), accepted=frozenset({"w-1"})).unseen
+    assert not diff_of([], sweep()).unseen
 
 
 @pytest.mark.parametrize(
     ("workers", "lost", "too_many"),
-    [(3, 3, False), (4, 4, True), (13, 3, False), (13, 4, True), (20, 4, False), (20, 5, True), (50, 10, False)],
+    [(1, 1, False), (2, 1, False), (2, 2, True), (13, 2, False), (13, 3, True), (20, 4, False), (20, 5, True)],
 )
-def test_too_many_is_more_than_three_and_more_than_a_fifth(workers: int, lost: int, too_many: bool) -> None:
+def test_too_many_is_more_than_one_and_more_than_a_fifth(workers: int, lost: int, too_many: bool) -> None:
     everybody = [worker(number) for number in range(workers)]
     states = {f"w{number}": RUNNING for number in range(lost, workers)}
     found = diff_of(everybody, sweep(**states), *range(lost))
@@ -127,7 +144,7 @@ def test_too_many_is_more_than_three_and_more_than_a_fifth(workers: int, lost: i
 
 def test_accepted_workers_are_not_counted_again() -> None:
     everybody = [worker(number) for number in range(13)]
-    accepted = frozenset(f"w-{number}" for number in range(10))
+    accepted = frozenset(f"w-{number}" for number in range(11))
     assert not diff_of(everybody, sweep(), *range(13), accepted=accepted).too_many
     assert diff_of(everybody, sweep(), *range(13), accepted=accepted - {"w-1"}).too_many
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from lcm.cloud.instance_cache import GONE_AFTER_SWEEPS
 from lcm.cloud.types import InstanceState
 from lcm.controllers.worker.decision import ConditionUpdate
-from lcm.model.worker.conditions import ConditionStatus, ConditionType
+from lcm.controllers.worker.observe.observation import Visibility
+from lcm.model.worker.conditions import NOT_VISIBLE, ConditionStatus, ConditionType, is_instance_missing
 from lcm.model.worker.status import CML_STATUSES, WorkerStatus
 
 if TYPE_CHECKING:
@@ -71,6 +73,24 @@ def instance_ready(ready: bool, reason: str, message: str = "") -> ConditionUpda
     """The condition that says whether the instance is usable."""
     status = ConditionStatus.TRUE if ready else ConditionStatus.FALSE
     return ConditionUpdate(ConditionType.INSTANCE_READY, status, reason, message)
+
+
+def reason_of_state(state: InstanceState) -> str:
+    """The reason of InstanceReady for a state of EC2, such as ShuttingDown."""
+    return "".join(part.capitalize() for part in state.value.split("-"))
+
+
+def instance_visibility(worker: Worker, instance: InstanceObservation) -> ConditionUpdate | None:
+    """The condition of an instance that EC2 does not list, or lists again; None if neither is new."""
+    if instance.visibility is Visibility.NOT_VISIBLE and instance.absent_sweeps:
+        message = (
+            f"EC2 does not list {worker.instance_id}; it counts as gone only after {GONE_AFTER_SWEEPS} sweeps "
+            f"over {instance.gone_after / 60:.0f} minutes without it"
+        )
+        return ConditionUpdate(ConditionType.INSTANCE_READY, ConditionStatus.UNKNOWN, NOT_VISIBLE, message)
+    if instance.state is not None and is_instance_missing(worker.conditions):
+        return instance_ready(instance.state is InstanceState.RUNNING, reason_of_state(instance.state))
+    return None
 
 
 def stuck(reason: str, message: str) -> ConditionUpdate:

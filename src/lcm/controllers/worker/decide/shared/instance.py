@@ -25,6 +25,7 @@ from lcm.controllers.worker.decide.shared.conditions import (
 )
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, retry, success, wait
 from lcm.controllers.worker.observe.observation import LossVerdict, Visibility
+from lcm.model.worker.conditions import INSTANCE_MISSING
 from lcm.model.worker.status import STOP_STATUSES, DesiredStatus, LostInstancePolicy, WorkerStatus
 
 if TYPE_CHECKING:
@@ -72,13 +73,14 @@ def instance_lost(worker: Worker, observed: Observation, policy: Policy) -> Deci
     if observed.loss_verdict is not LossVerdict.ALLOWED:
         why = observed.loss_reason or observed.loss_verdict.value
         message = f"the instance is gone, but the worker is not marked as lost: {why}"
-        missing = instance_ready(False, "InstanceMissing", message)
+        missing = instance_ready(False, INSTANCE_MISSING, message)
         return wait("gone.withheld", message, after=_RECHECK_SECONDS, conditions=(missing,), drift=drift)
     if will_be_replaced(worker):
-        return _replace(worker, drift)
+        return _replace(worker, observed, drift)
     if worker.status is WorkerStatus.PROVISIONING:
         reason = f"instance {worker.instance_id} was lost before it was running"
-        failed = WriteStatus(WorkerStatus.FAILED, reason, ActionKind.LOSS, {"instance_id": None, "public_ip": None})
+        fields = {"instance_id": None, "public_ip": None, **absence_fields(observed)}
+        failed = WriteStatus(WorkerStatus.FAILED, reason, ActionKind.LOSS, fields)
         return success("gone.failed", reason, failed, drift=drift)
     return success(
         "gone.lost", f"the instance is gone ({drift})", _terminated(worker, observed, ActionKind.LOSS), drift=drift
@@ -112,9 +114,14 @@ def _may_mark_orphan(worker: Worker, observed: Observation, policy: Policy) -> b
     return policy.settings is not None and policy.settings.discovery.worker_discovery_enabled
 
 
-def _replace(worker: Worker, drift: str) -> Decision:
+def absence_fields(observed: Observation) -> dict[str, bool]:
+    """The field of a loss that says whether EC2 no longer lists the instance, or shows it as terminated."""
+    return {"instance_absent": True} if observed.instance.visibility is Visibility.GONE else {}
+
+
+def _replace(worker: Worker, observed: Observation, drift: str) -> Decision:
     reason = f"instance {worker.instance_id} is gone and is replaced"
-    fields = {"instance_id": None, "public_ip": None, "private_ip": None}
+    fields = {"instance_id": None, "public_ip": None, "private_ip": None, **absence_fields(observed)}
     write = WriteStatus(WorkerStatus.PENDING, reason, ActionKind.LOSS, fields)
     conditions = (instance_ready(False, "Replacing", reason), *CML_NOT_RUNNING)
     return wait("replace.begin", reason, write, after=0.0, conditions=conditions, drift=drift)
@@ -131,7 +138,12 @@ def _terminated(worker: Worker, observed: Observation, kind: ActionKind) -> Writ
         )
     else:
         by, reason = BY_CONTROLLER, "terminated on request"
-    fields = {"terminated_by": worker.terminated_by or by, "terminated_reason": worker.terminated_reason or reason}
+    fields: dict[str, object] = {
+        "terminated_by": worker.terminated_by or by,
+        "terminated_reason": worker.terminated_reason or reason,
+    }
+    if kind is ActionKind.LOSS:
+        fields |= absence_fields(observed)
     return WriteStatus(WorkerStatus.TERMINATED, reason, kind, fields)
 
 
