@@ -116,11 +116,11 @@ def process_routes(
 
     @router.get("/ready", responses={503: {"description": "Not ready; see `reasons`"}})
     async def ready(response: Response) -> dict[str, object]:
-        """Whether the process is ready, and if not, why."""
+        """Whether the process is ready, if not, why, and what is degraded although it is ready."""
         reasons = _unready_reasons(services)
         if reasons:
             response.status_code = 503
-        return {"ready": not reasons, "reasons": reasons}
+        return {"ready": not reasons, "reasons": reasons, "degraded": _degradations(services)}
 
     @router.get("/info")
     async def about() -> dict[str, object]:
@@ -143,10 +143,16 @@ class _ReadinessCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("lcm_ready", "1 while /ready says yes", value=not _unready_reasons(self._services))
+        degraded = bool(_degradations(self._services))
+        yield GaugeMetricFamily("lcm_degraded", "1 while /ready names something degraded", value=degraded)
 
 
 def _unready_reasons(services: Sequence[HostedService]) -> list[str]:
     return [reason for service in services for reason in service.readiness()]
+
+
+def _degradations(services: Sequence[HostedService]) -> list[str]:
+    return list(dict.fromkeys(text for service in services for text in service.degradation()))
 
 
 def make_process_app(

@@ -20,7 +20,7 @@ from lcm.core.coordination import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from lcm.core.coordination import KeyValue, LeaseGrant, WatchBatch
+    from lcm.core.coordination import KeyValue, LeaseGrant, PrefixState, WatchBatch
     from tests.simulation.world.network import Line
 
 R = TypeVar("R")
@@ -57,6 +57,9 @@ class EtcdClient:
     async def list_prefix(self, prefix: str) -> Listing:
         state = self._server.state
         return await self._read(lambda: Listing(tuple(state.items(prefix)), state.revision))
+
+    async def probe(self, prefix: str) -> PrefixState:
+        return await self._read(self._server.state.state_of, prefix)
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         return (await self._write(self._server.state.put, key, value, lease_id)).mod_revision
