@@ -80,6 +80,7 @@ FAULTS: dict[str, float] = {
     "cut": 4,
     "flaky": 4,
     "etcd-outage": 1,
+    "replace-etcd": 0.5,
     "break-watches": 2,
     "compact": 0.7,
     "aws-outage": 1,
@@ -229,7 +230,12 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "back": chance.choice([0.0, 0.1, 0.4]),
         "slowest": chance.choice([0.02, 0.5, 4.0, 25.0]),
     },
-    "etcd-outage": lambda chance: {"seconds": chance.choice([3, 10, 40])},
+    "etcd-outage": lambda chance: {"seconds": chance.choice([3, 10, 40, 150])},
+    "replace-etcd": lambda chance: {
+        "down": chance.uniform(0.5, 60),
+        "revision": chance.choice([1, 1, 100_000]),
+        "same_id": chance.random() < 0.5,
+    },
     "break-watches": lambda chance: {"node": chance.choice((*NODES, "plane"))},
     "slow-aws": lambda chance: {
         "node": chance.choice(_DIALLING_AWS),
