@@ -104,7 +104,7 @@ def process_routes(
     router = APIRouter(tags=["process"])
     # Only for this server: where several share a process and a registry, each reports its own readiness.
     own = CollectorRegistry()
-    own.register(_ReadinessCollector(services))
+    own.register(_ProcessCollector(services))
 
     @router.get("/health")
     async def health() -> dict[str, object]:
@@ -135,8 +135,8 @@ def process_routes(
     return router
 
 
-class _ReadinessCollector(Collector):
-    """The result of `/ready`, evaluated at scrape time."""
+class _ProcessCollector(Collector):
+    """The result of `/ready` and the tasks of the process, evaluated at scrape time."""
 
     def __init__(self, services: Sequence[HostedService]) -> None:
         self._services = services
@@ -145,6 +145,14 @@ class _ReadinessCollector(Collector):
         yield GaugeMetricFamily("lcm_ready", "1 while /ready says yes", value=not _unready_reasons(self._services))
         degraded = bool(_degradations(self._services))
         yield GaugeMetricFamily("lcm_degraded", "1 while /ready names something degraded", value=degraded)
+        yield GaugeMetricFamily("lcm_asyncio_tasks", "Tasks of the event loop", value=_count_tasks())
+
+
+def _count_tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0  # registered or collected outside the event loop
 
 
 def _unready_reasons(services: Sequence[HostedService]) -> list[str]:

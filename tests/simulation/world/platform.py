@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from lcm.cml.client.session import CMLSession
+    from lcm.control_plane.store.port import Store
     from lcm.core.hosting import HostedService
 
 Controller = WatchTriggeredHostedService[Any]
@@ -103,8 +104,18 @@ def quiet() -> None:
 class Platform:
     """Everything that runs, and what it runs on."""
 
-    def __init__(self, loop: SeededLoop, ledger: Ledger, *, polls: float | None, lease: int) -> None:
+    def __init__(
+        self,
+        loop: SeededLoop,
+        ledger: Ledger,
+        *,
+        polls: float | None,
+        lease: int,
+        upkeep: Callable[[Store, Services], HostedService] | None = None,
+    ) -> None:
+        """`upkeep` makes the service that deletes expired records; short runs need none."""
         self.loop = loop
+        self._upkeep = upkeep
         self.ledger = ledger
         self.disk = WatchedDisk(ledger)
         self.etcd = Etcd()
@@ -160,6 +171,8 @@ class Platform:
         for mirror in mirrors:
             await mirror.start()
         self.plane_services = (feed, *mirrors, stream)
+        if self._upkeep is not None:
+            await self._upkeep(store, parts).start()
         self.network.server = (node, _app_with(parts))
 
     # Controllers
