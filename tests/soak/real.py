@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lcm.control_plane.records.kinds import IDEMPOTENT_RESPONSES
 from tests.soak.growth import Series
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.lcm_up import LcmUpProcess
@@ -53,15 +54,16 @@ class ProcessMeasurements:
 
 
 class StoreMeasurements:
-    """Rows of the store. Ended lablets, journal and samples stay as long as the settings say: hours at least."""
+    """Rows of the store. Ended lablets, journal, samples and stored responses stay for hours at least."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._rows = Series("rows but lablets", slack=20)
+        self._responses = Series("stored responses", slack=0, judged=False)
         self._lablets = Series("rows of lablets", slack=0, judged=False)
         self._journal = Series("journal entries", slack=0, judged=False)
         self._samples = Series("metric samples", slack=0, judged=False)
-        self.all = [self._rows, self._lablets, self._journal, self._samples]
+        self.all = [self._rows, self._responses, self._lablets, self._journal, self._samples]
 
     def take(self, seconds: float) -> None:
         """Measure now."""
@@ -75,8 +77,8 @@ class StoreMeasurements:
         self._journal.add(seconds, counts.pop("journal"))
         self._samples.add(seconds, counts.pop("samples"))
         self._lablets.add(seconds, counts.pop("d_lablets"))
-        # Responses to idempotent requests are kept for a day, and tokens and sessions have their own periods.
-        self._rows.add(seconds, sum(counts.values()) - counts.get("d_responses", 0))
+        self._responses.add(seconds, counts.pop(f"d_{IDEMPOTENT_RESPONSES.name}"))
+        self._rows.add(seconds, sum(counts.values()))
 
 
 def soak(minutes: float, folder: Path, report: Callable[[str], None]) -> tuple[list[Series], list[str]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lcm.control_plane.records.kinds import LABLETS
+from lcm.control_plane.records.kinds import IDEMPOTENT_RESPONSES, LABLETS
 from lcm.settings import StoreSettings
 from lcm.wiring.control_plane import make_maintenance
 from tests.simulation.faults.injector import Adversary
@@ -19,7 +19,7 @@ from tests.simulation.script import NODES, Event, facts_of, write
 from tests.simulation.world.loop import Node, SeededLoop
 from tests.simulation.world.people import People
 from tests.simulation.world.platform import Platform, quiet
-from tests.soak.growth import Series
+from tests.soak.growth import WARM_UP, Series
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -59,13 +59,15 @@ class SoakLedger(Ledger):
 class Measurements:
     """What is measured in the simulation. Everything runs in this process, the simulated world too."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, days: float) -> None:
         self._platform = platform
         self._rss = Series("memory, MiB", slack=20)
         self._objects = Series("objects", slack=20_000)
         self._tasks = Series("tasks", slack=20)
         self._timers = Series("timers", slack=50)
         self._rows = Series("rows but lablets", slack=20)
+        # They are kept for a day. A shorter warm-up shows them growing.
+        self._responses = Series("stored responses", slack=20, judged=days * WARM_UP > 1)
         self._lablets = Series("rows of lablets", slack=0, judged=False)
         self._journal = Series("journal entries", slack=200)
         self._samples = Series("metric samples", slack=500)
@@ -82,6 +84,7 @@ class Measurements:
         self._tasks.add(seconds, len(asyncio.all_tasks()))
         self._timers.add(seconds, len(platform.loop._timers))
         self._lablets.add(seconds, rows.pop(LABLETS.name, 0))
+        self._responses.add(seconds, rows.pop(IDEMPOTENT_RESPONSES.name, 0))
         self._rows.add(seconds, sum(rows.values()))
         self._journal.add(seconds, len(disk._journal))
         self._samples.add(seconds, sum(map(len, disk._samples.values())))
@@ -114,7 +117,7 @@ async def _live(loop: SeededLoop, ledger: SoakLedger, days: float, report: Calla
         await platform.start_controller(name)
     people, adversary = People(platform, ledger), Adversary(platform, script)
     await people.prepare({"idle": {"worker_auto_pause_enabled": True}})
-    chance, began, measured = random.Random(f"{loop.seed}/days"), loop.now, Measurements(platform)
+    chance, began, measured = random.Random(f"{loop.seed}/days"), loop.now, Measurements(platform, days)
     for number in range(_WORKERS):
         facts = {**facts_of("create", chance), "name": f"w{number}", "desired": "RUNNING", "token": "good-token"}
         await people.do(Event(0.0, "create", facts))
