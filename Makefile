@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generat
 # Container images often forbid bytecode. Every `lcm` process would then compile all it imports, in twice the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help up test test-unit coverage check sim mutations docs screenshots bench browser lock clean
+.PHONY: help up test test-unit coverage check sim mutations soak docs screenshots bench browser lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -43,6 +43,11 @@ sim: $(VENV)/.ready-dev ## simulate faults from seeds: SEEDS=100 FIRST=1, or SEE
 
 mutations: $(VENV)/.ready-dev ## check that the simulation detects every deliberate bug
 	$(BIN)/python -m tests.simulation.mutations
+
+SOAK_DAYS ?= 30
+SOAK_MINUTES ?= 30
+soak: $(VENV)/.ready-dev ## before a release: long runs in which nothing may grow without bound: SOAK_DAYS=30 SOAK_MINUTES=30
+	$(BIN)/python -m tests.soak --days $(SOAK_DAYS) --minutes $(SOAK_MINUTES)
 
 docs: $(VENV)/.ready-dev ## generate docs/settings.md and docs/api.md from the code
 	$(BIN)/python -m docs.settings_page

@@ -229,6 +229,27 @@ MUTATIONS = (
         "",
     ),
     Mutation(
+        "without etcd the control plane is not ready",
+        "control_plane/journal/mirror.py",
+        "    def degradation(self) -> list[str]:\n",
+        "    def readiness(self) -> list[str]:\n",
+    ),
+    Mutation(
+        "an etcd that was replaced is not noticed",
+        "control_plane/journal/mirror.py",
+        "                if self._is_replaced(state):\n",
+        "                self._record_reachable()\n"
+        "                await self._pause(self._settings.check_every)\n"
+        "                continue\n"
+        "                if False:\n",
+    ),
+    Mutation(
+        "a cluster that was set up again as before is not noticed",
+        "control_plane/journal/mirror.py",
+        "                if self._lacks_keys(state) and ",
+        "                if False and ",
+    ),
+    Mutation(
         "a version that another process has written is overwritten",
         "control_plane/errors.py",
         "    if version != current:\n",

@@ -80,6 +80,7 @@ FAULTS: dict[str, float] = {
     "cut": 4,
     "flaky": 4,
     "etcd-outage": 1,
+    "replace-etcd": 0.5,
     "break-watches": 2,
     "compact": 0.7,
     "aws-outage": 1,
@@ -128,7 +129,7 @@ def write(seed: int | str) -> Script:
     """The script of a seed."""
     chance = random.Random(f"{seed}/script")
     most = chance.choices(list(_BUSY), list(_BUSY.values()))[0]
-    first = [Event(chance.uniform(5, 60), "create", _facts("create", chance)) for _ in range(chance.randint(1, most))]
+    first = [Event(chance.uniform(5, 60), "create", facts_of("create", chance)) for _ in range(chance.randint(1, most))]
     people = first + _events(PEOPLE, chance.randint(most, 6 * most), chance)
     quiet = chance.random() < 0.1
     faults = [] if quiet else _events(FAULTS, chance.randint(most // 2 + 1, 3 * most), chance)
@@ -147,7 +148,7 @@ def write(seed: int | str) -> Script:
 
 def _events(kinds: dict[str, float], count: int, chance: random.Random) -> list[Event]:
     chosen = chance.choices(list(kinds), list(kinds.values()), k=count)
-    return [Event(chance.uniform(20, SPAN), kind, _facts(kind, chance)) for kind in chosen]
+    return [Event(chance.uniform(20, SPAN), kind, facts_of(kind, chance)) for kind in chosen]
 
 
 def _settings(chance: random.Random) -> dict[str, dict[str, Any]]:
@@ -173,7 +174,8 @@ def _settings(chance: random.Random) -> dict[str, dict[str, Any]]:
     }
 
 
-def _facts(kind: str, chance: random.Random) -> dict[str, Any]:
+def facts_of(kind: str, chance: random.Random) -> dict[str, Any]:
+    """The details of an event, by chance."""
     if kind in _BY_KIND:
         return _BY_KIND[kind](chance)
     return {"which": chance.random()}
@@ -234,7 +236,12 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "back": chance.choice([0.0, 0.1, 0.4]),
         "slowest": chance.choice([0.02, 0.5, 4.0, 25.0]),
     },
-    "etcd-outage": lambda chance: {"seconds": chance.choice([3, 10, 40])},
+    "etcd-outage": lambda chance: {"seconds": chance.choice([3, 10, 40, 150])},
+    "replace-etcd": lambda chance: {
+        "down": chance.uniform(0.5, 60),
+        "revision": chance.choice([1, 1, 100_000]),
+        "same_id": chance.random() < 0.5,
+    },
     "break-watches": lambda chance: {"node": chance.choice((*NODES, "plane"))},
     "slow-aws": lambda chance: {
         "node": chance.choice(_DIALLING_AWS),

@@ -12,6 +12,7 @@ from lcm.core.coordination import (
     KeyValue,
     LeaseGrant,
     Listing,
+    PrefixState,
     SwapResult,
     WatchBatch,
     WatchEvent,
@@ -41,6 +42,9 @@ class NamespacedCoordination:
     async def list_prefix(self, prefix: str) -> Listing:
         listing = await self._inner.list_prefix(self._namespace + prefix)
         return Listing(tuple(map(self._stripped, listing.items)), listing.revision)
+
+    async def probe(self, prefix: str) -> PrefixState:
+        return await self._inner.probe(self._namespace + prefix)
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         return await self._inner.put(self._full_key(key), value, lease_id=lease_id)

@@ -79,6 +79,19 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixState:
+    """The number of keys under a prefix, and the cluster that has them. A new id or a lower revision: another cluster.
+
+    A cluster that lost its data and was set up again as before may also have the same id and a higher revision. Then
+    only the number of keys differs.
+    """
+
+    cluster_id: int
+    revision: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
 class SwapResult:
     """The result of a conditional write. `current` is the key afterwards: as written, or what conflicted."""
 
@@ -131,6 +144,9 @@ class Coordination(Protocol):
 
     async def list_prefix(self, prefix: str) -> Listing:
         """All keys that start with `prefix`, sorted, at one revision, however many pages are read."""
+
+    async def probe(self, prefix: str) -> PrefixState:
+        """Count the keys that start with `prefix`, as a quorum sees them now."""
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         """Write the key; returns the revision of the write."""

@@ -41,6 +41,10 @@ class HostedService(ABC):
         """Why this service is not ready; empty when it is."""
         return []
 
+    def degradation(self) -> list[str]:
+        """What this service cannot do at present although it is ready; empty when all is well."""
+        return []
+
     def health(self) -> dict[str, object]:
         """What this service adds to the response of `/health`."""
         return {}

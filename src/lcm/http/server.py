@@ -104,7 +104,7 @@ def process_routes(
     router = APIRouter(tags=["process"])
     # Only for this server: where several share a process and a registry, each reports its own readiness.
     own = CollectorRegistry()
-    own.register(_ReadinessCollector(services))
+    own.register(_ProcessCollector(services))
 
     @router.get("/health")
     async def health() -> dict[str, object]:
@@ -116,11 +116,11 @@ def process_routes(
 
     @router.get("/ready", responses={503: {"description": "Not ready; see `reasons`"}})
     async def ready(response: Response) -> dict[str, object]:
-        """Whether the process is ready, and if not, why."""
+        """Whether the process is ready, if not, why, and what is degraded although it is ready."""
         reasons = _unready_reasons(services)
         if reasons:
             response.status_code = 503
-        return {"ready": not reasons, "reasons": reasons}
+        return {"ready": not reasons, "reasons": reasons, "degraded": _degradations(services)}
 
     @router.get("/info")
     async def about() -> dict[str, object]:
@@ -135,18 +135,32 @@ def process_routes(
     return router
 
 
-class _ReadinessCollector(Collector):
-    """The result of `/ready`, evaluated at scrape time."""
+class _ProcessCollector(Collector):
+    """The result of `/ready` and the tasks of the process, evaluated at scrape time."""
 
     def __init__(self, services: Sequence[HostedService]) -> None:
         self._services = services
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("lcm_ready", "1 while /ready says yes", value=not _unready_reasons(self._services))
+        degraded = bool(_degradations(self._services))
+        yield GaugeMetricFamily("lcm_degraded", "1 while /ready names something degraded", value=degraded)
+        yield GaugeMetricFamily("lcm_asyncio_tasks", "Tasks of the event loop", value=_count_tasks())
+
+
+def _count_tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return 0  # registered or collected outside the event loop
 
 
 def _unready_reasons(services: Sequence[HostedService]) -> list[str]:
     return [reason for service in services for reason in service.readiness()]
+
+
+def _degradations(services: Sequence[HostedService]) -> list[str]:
+    return list(dict.fromkeys(text for service in services for text in service.degradation()))
 
 
 def make_process_app(

@@ -142,6 +142,7 @@ class MirrorHealth(LenientModel):
     mended: int = 0
     failed: int = 0
     comparisons: int = 0
+    replacements: int = 0
     trouble: str = ""
 
 

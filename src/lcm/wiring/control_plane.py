@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
@@ -38,8 +37,9 @@ from lcm.control_plane.secrets.keys import ensure_key_file, load_keys
 from lcm.control_plane.services import Services
 from lcm.control_plane.store.port import StoreError
 from lcm.control_plane.store.sqlite.store import SqliteStore
+from lcm.control_plane.store.write_probe import WriteProbe
 from lcm.core import clock
-from lcm.core.hosting import Host, HostedService, cancel_and_wait, keep_running
+from lcm.core.hosting import Host, HostedService, cancel_and_wait
 from lcm.http.server import HttpServer, process_routes
 from lcm.model.audit import Actor, ActorKind
 from lcm.model.fleet.settings import FleetSettings
@@ -166,7 +166,7 @@ def make_secret_box(settings: ControlPlaneComponentSettings) -> SecretBox:
 
 
 class _StoreService(HostedService):
-    """Opens the store first and closes it last; ready while the store responds."""
+    """Opens the store first and closes it last; ready while the store takes writes."""
 
     def __init__(
         self, store: Store, parts: Services, settings: ControlPlaneComponentSettings, about: dict[str, object]
@@ -177,7 +177,7 @@ class _StoreService(HostedService):
         self._parts = parts
         self._settings = settings
         self._about = about
-        self._problem = ""
+        self._probe = WriteProbe(store.check)
 
     async def start(self) -> None:
         """Open the store, upgrade the schema, determine the installation id, and import templates."""
@@ -187,7 +187,7 @@ class _StoreService(HostedService):
         except BaseException:
             await self._store.close()
             raise
-        self._spawn(keep_running("store check", self._check), "check")
+        self._spawn(self._probe.run(), "probe")
 
     async def _settle(self) -> None:
         """Check the installation first: a start that is rejected for it has changed nothing."""
@@ -205,17 +205,9 @@ class _StoreService(HostedService):
         await self._store.close()
 
     def readiness(self) -> list[str]:
-        """Whether the last check of the store succeeded."""
-        return [self._problem] if self._problem else []
-
-    async def _check(self) -> None:
-        while True:
-            try:
-                await self._store.check()
-                self._problem = ""
-            except Exception as error:  # noqa: BLE001 - any error makes the process unready, with the reason
-                self._problem = f"store: {error}"
-            await asyncio.sleep(2.0)
+        """Why the store takes no writes."""
+        problem = self._probe.problem()
+        return [f"store: {problem}"] if problem else []
 
 
 def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> MaintenanceService:

@@ -190,6 +190,21 @@ async def test_check_returns_while_all_is_well(client: Coordination) -> None:
     await client.check()
 
 
+async def test_a_probe_counts_the_keys_of_its_prefix_and_names_the_cluster(deployment: Deployment, prefix: str) -> None:
+    client, other = deployment.client(), deployment.client()
+    empty = await client.probe(prefix)
+    assert empty.keys == 0
+    await client.put(prefix + "a", b"1")
+    revision = await client.put(prefix + "b", b"1")
+    await client.put(prefix[:-1] + "0", b"of another prefix")
+    for each in (client, other):
+        probed = await each.probe(prefix)
+        assert (probed.keys, probed.cluster_id) == (2, empty.cluster_id)
+        assert probed.revision >= revision > empty.revision
+    await client.delete(prefix + "a")
+    assert (await client.probe(prefix)).keys == 1
+
+
 async def test_after_close_every_call_is_unavailable(client: Coordination, prefix: str) -> None:
     await client.put(prefix + "a", b"1")
     await client.close()
@@ -200,6 +215,7 @@ async def test_after_close_every_call_is_unavailable(client: Coordination, prefi
         client.grant_lease(5),
         client.keep_alive(1),
         client.check(),
+        client.probe(prefix),
     ):
         with pytest.raises(CoordinationUnavailableError, match="closed"):
             await call

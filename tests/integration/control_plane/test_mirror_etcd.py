@@ -20,6 +20,7 @@ from tests.support.virtual.mirror_world import PREFIX, Plane, expected_keys, rea
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from lcm.core.coordination import WatchEvent
     from lcm.model.worker.record import Worker
@@ -91,12 +92,34 @@ async def test_changes_across_restarts_of_the_server_arrive(site: Site) -> None:
         site.server.stop()
         await plane.edit(f"w-{number}", desired_status="STOPPED")
         await plane.edit(f"w-{number + 10}", status="TERMINATED")
-        await eventually(lambda: plane.mirror.pending >= 2 and bool(plane.mirror.readiness()), "it is noticed")
+        await eventually(lambda: plane.mirror.pending >= 2 and bool(plane.mirror.degradation()), "it is noticed")
         site.server.launch()
         site.server.wait_ready()
         await plane.edit(f"w-{number + 2}", desired_status="STOPPED")
         await site.agree()
-    await eventually(lambda: plane.mirror.readiness() == [] and plane.mirror.pending == 0, "it is ready again")
+    await eventually(lambda: plane.mirror.degradation() == [] and plane.mirror.pending == 0, "it is ready again")
+
+
+@pytest.mark.parametrize("writes", [0, 50])
+async def test_an_etcd_that_was_replaced_is_filled_again(tmp_path: Path, writes: int) -> None:
+    """Also when the new one has a higher revision than the old one by the time the mirror probes it."""
+    server = EtcdServer(tmp_path / "etcd").start()
+    try:
+        async with AsyncExitStack() as stack:
+            site = Site(server, stack)
+            plane = await site.plane(MirrorSettings(compare_every=3600.0, check_every=0.5))
+            await plane.add(*fleet(20))
+            await site.agree()
+            await eventually(lambda: plane.mirror.pending == 0 and plane.mirror.lag == 0.0, "nothing waits")
+            server.replace()
+            for number in range(writes):
+                server.ctl("put", f"/of/others/{number}", "x")
+            await site.agree()
+            await plane.edit("w-3", desired_status="STOPPED")
+            await site.agree()
+            await eventually(lambda: plane.mirror.pending == 0 and plane.mirror.lag == 0.0, "nothing waits again")
+    finally:
+        server.stop()
 
 
 async def test_compaction_and_tampering_are_mended(site: Site) -> None:

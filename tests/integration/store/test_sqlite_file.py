@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import sqlite3
@@ -162,11 +163,38 @@ async def test_a_full_disk_is_reported_and_survived(store: SqliteStore) -> None:
     big = note("big", body="x" * 100_000)
     with pytest.raises(StoreUnavailableError, match="disk is full"):
         await store.commit([note("a", await revision(store, NOTES, "a"), body=2), big])
+    with pytest.raises(StoreUnavailableError, match="disk is full"):
+        await store.check()  # a page that exists can still be written, but no record that needs another page
     assert await body(store, NOTES, "a") == 1
     await writer.run(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchone())
     await store.commit([big])
     assert await ids(store, kind=NOTES) == ["a", "big"]
     await store.check()
+
+
+async def test_a_check_needs_room_beside_the_file(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full file system or quota: the log may have room for a small write, and none for the next record."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(StoreUnavailableError, match="disk is full"):
+            await store.check()
+    await store.check()
+
+
+async def test_checks_leave_nothing_behind(store: SqliteStore, path: Path) -> None:
+    await store.check()
+    files, writer = sorted(path.parent.iterdir()), store._writer
+    assert writer is not None
+    pages = await writer.run(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
+    for _ in range(50):
+        await store.check()
+    assert sorted(path.parent.iterdir()) == files
+    assert await writer.run(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0]) == pages
+    assert await writer.run(lambda connection: connection.execute("SELECT COUNT(*) FROM samples").fetchone()[0]) == 0
 
 
 async def test_a_disk_that_hangs_does_not_hang_the_caller(path: Path) -> None:

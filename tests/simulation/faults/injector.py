@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tests.simulation.faults.aws import HarmToAws
 from tests.simulation.faults.cml import HarmToCml
+from tests.simulation.faults.etcd import HarmToEtcd
 from tests.simulation.script import NODES
 from tests.simulation.world.network import LinkQuality
 
@@ -28,11 +28,12 @@ class Adversary:
         self._script = script
         self._aws = HarmToAws(platform)
         self._cml = HarmToCml(platform)
+        self._etcd = HarmToEtcd(platform, self._start)
 
     async def do(self, event: Event) -> str:
         """Inject a fault; returns when it is reverted, or at once if there is nothing to revert."""
         name = "_" + event.kind.replace("-", "_")
-        harm = next(each for each in (self, self._aws, self._cml) if hasattr(each, name))
+        harm = next(each for each in (self, self._aws, self._cml, self._etcd) if hasattr(each, name))
         method: Callable[..., Awaitable[str | None]] = getattr(harm, name)
         return await method(**event.facts) or "done"
 
@@ -52,6 +53,7 @@ class Adversary:
         for name in NODES:
             if platform.nodes[name].dead:
                 await self._start(name)
+        await self._etcd.heal()
 
     # Processes
 
@@ -111,24 +113,8 @@ class Adversary:
         await asyncio.sleep(seconds)
         bad.quality = _NO_FAULT
 
-    async def _etcd_outage(self, seconds: float) -> None:
-        lines = [self._platform.network.line(node, "etcd") for node in (*NODES, "plane")]
-        for line in lines:
-            line.cut = True
-        await asyncio.sleep(seconds)
-        for line in lines:
-            line.cut = False
-            line.break_watches()
-
     async def _break_watches(self, node: str) -> None:
         self._platform.network.line(node, "etcd").break_watches()
-
-    async def _compact(self, which: float) -> str | None:
-        state = self._platform.etcd.state
-        with suppress(ValueError):
-            self._platform.etcd.do(state.compact, state.revision)
-            return None
-        return "nothing to compact"
 
     async def _deaf(self, part: str, seconds: float) -> None:
         self._platform.network.deaf_to = part

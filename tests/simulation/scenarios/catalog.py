@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.scenarios.coordination import COORDINATION_DAYS
 from tests.simulation.scenarios.lablets import LAB_DAYS
 from tests.simulation.scenarios.workers import WORKER_DAYS
 from tests.simulation.script import write
@@ -14,7 +15,7 @@ from tests.simulation.script import write
 if TYPE_CHECKING:
     from tests.simulation.script import Script
 
-SCENARIOS: dict[str, Script] = {**WORKER_DAYS, **LAB_DAYS}
+SCENARIOS: dict[str, Script] = {**WORKER_DAYS, **LAB_DAYS, **COORDINATION_DAYS}
 
 OUT_OF_REACH = {
     "worker pending.has_instance": "a write that gives a worker its instance also moves it on",

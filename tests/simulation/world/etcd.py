@@ -20,7 +20,7 @@ from lcm.core.coordination import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from lcm.core.coordination import KeyValue, LeaseGrant, WatchBatch
+    from lcm.core.coordination import KeyValue, LeaseGrant, PrefixState, WatchBatch
     from tests.simulation.world.network import Line
 
 R = TypeVar("R")
@@ -33,6 +33,14 @@ class Etcd:
     def __init__(self) -> None:
         self.state = MemoryServer()
         self._context = copy_context()
+
+    def replace(self, *, revision: int, same_id: bool) -> None:
+        """Another etcd takes its place: without its keys and leases, and with a history of its own."""
+        lost = self.state
+        self.state = self.do(lambda: MemoryServer(revision=revision))
+        self.state._next_lease = lost._next_lease  # real ids are never used twice
+        if same_id:
+            self.state.cluster_id = lost.cluster_id
 
     def do(self, work: Callable[..., R], *args: Any) -> R:
         """Run it as the server, so that its timers are the server's."""
@@ -52,14 +60,16 @@ class EtcdClient:
         return "simulated etcd"
 
     async def get(self, key: str) -> KeyValue | None:
-        return await self._read(self._server.state.get, key)
+        return await self._read(lambda state: state.get(key))
 
     async def list_prefix(self, prefix: str) -> Listing:
-        state = self._server.state
-        return await self._read(lambda: Listing(tuple(state.items(prefix)), state.revision))
+        return await self._read(lambda state: Listing(tuple(state.items(prefix)), state.revision))
+
+    async def probe(self, prefix: str) -> PrefixState:
+        return await self._read(lambda state: state.state_of(prefix))
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
-        return (await self._write(self._server.state.put, key, value, lease_id)).mod_revision
+        return (await self._write(lambda state: state.put(key, value, lease_id))).mod_revision
 
     async def put_if_absent(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> SwapResult:
         return await self.compare_and_swap(key, value, mod_revision=0, lease_id=lease_id)
@@ -67,9 +77,7 @@ class EtcdClient:
     async def compare_and_swap(
         self, key: str, value: bytes, *, mod_revision: int, lease_id: int = NO_LEASE
     ) -> SwapResult:
-        state = self._server.state
-
-        def swap() -> SwapResult:
+        def swap(state: MemoryServer) -> SwapResult:
             current = state.get(key)
             if (current.mod_revision if current else 0) != mod_revision:
                 return SwapResult(False, current)
@@ -78,9 +86,7 @@ class EtcdClient:
         return await self._write(swap)
 
     async def delete(self, key: str, *, mod_revision: int | None = None) -> bool:
-        state = self._server.state
-
-        def delete() -> bool:
+        def delete(state: MemoryServer) -> bool:
             current = state.get(key)
             if current is None or mod_revision not in (None, current.mod_revision):
                 return False
@@ -90,17 +96,17 @@ class EtcdClient:
         return await self._write(delete)
 
     async def grant_lease(self, ttl: int) -> LeaseGrant:
-        return await self._read(self._server.state.grant, ttl)
+        return await self._read(lambda state: state.grant(ttl))
 
     async def keep_alive(self, lease_id: int) -> float:
-        return await self._read(self._server.state.keep_alive, lease_id)
+        return await self._read(lambda state: state.keep_alive(lease_id))
 
     async def revoke_lease(self, lease_id: int) -> None:
-        await self._write(self._server.state.revoke, lease_id)
+        await self._write(lambda state: state.revoke(lease_id))
 
     @asynccontextmanager
     async def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[AsyncIterator[WatchBatch]]:
-        await self._read(lambda: None)
+        await self._read(lambda _: None)
         watch = _Watch(self._server, self._line, prefix, from_revision)
         self._server.state.attach(watch)
         try:
@@ -109,18 +115,18 @@ class EtcdClient:
             self._server.state.detach(watch)
 
     async def check(self) -> None:
-        await self._read(lambda: None)
+        await self._read(lambda _: None)
 
     async def close(self) -> None:
         self._closed = True
 
-    async def _read(self, work: Callable[..., R], *args: Any) -> R:
+    async def _read(self, work: Callable[[MemoryServer], R]) -> R:
         await self._there()
-        return self._server.do(work, *args)
+        return self._server.do(work, self._server.state)
 
-    async def _write(self, work: Callable[..., R], *args: Any) -> R:
+    async def _write(self, work: Callable[[MemoryServer], R]) -> R:
         await self._there()
-        response = self._server.do(work, *args)
+        response = self._server.do(work, self._server.state)
         if self._line.loses_reply():
             raise CoordinationOutcomeUnknownError("simulated etcd: the response was lost")
         return response

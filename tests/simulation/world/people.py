@@ -20,6 +20,7 @@ from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LostWorkerPolicy
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest
 from lcm.model.worker.status import LicenseOperation, WorkerStatus
+from tests.simulation.invariants.control_plane import is_refusal, refusal
 from tests.support.virtual.full_platform import topology
 
 if TYPE_CHECKING:
@@ -51,11 +52,15 @@ class People:
     async def do(self, event: Event) -> str:
         """Send a request and return its result."""
         method: Callable[..., Awaitable[Any]] = getattr(self, "_" + event.kind.replace("-", "_"))
+        if (why := refusal(self._platform)) is not None:
+            self._ledger.violated(why)
         try:
             result = await method(**event.facts)
         except (OutcomeUnknownError, UnreachableError) as error:
             return f"no response: {error}"
         except ClientError as error:
+            if is_refusal(error):
+                self._ledger.violated(f"{event.kind} was refused although the store works: {error}")
             return f"refused: {error}"
         if isinstance(result, Worker):
             self._ledger.acknowledged(result)

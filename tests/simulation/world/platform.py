@@ -19,7 +19,7 @@ from lcm.control_plane.fleet.system import ensure_installation
 from lcm.control_plane.fleet.templates import seed_templates
 from lcm.control_plane.http.deps import Authenticator
 from lcm.control_plane.journal.feed import JournalFeed
-from lcm.control_plane.journal.mirror import Mirror
+from lcm.control_plane.journal.mirror import Mirror, MirrorSettings
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.journal.sse import EventStream
 from lcm.control_plane.records.kinds import ALL_KINDS
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from lcm.cml.client.session import CMLSession
+    from lcm.control_plane.store.port import Store
+    from lcm.core.hosting import HostedService
 
 Controller = WatchTriggeredHostedService[Any]
 REGIONS = ("eu-west-1", "us-east-1")
@@ -78,6 +80,7 @@ POLICY = Policy(
 LABLET_POLICY = LabletPolicy(start_timeout=140.0, stop_timeout=120.0, worker_timeout=240.0)
 """Timeouts that expire within a run."""
 _LABLETS = WatchConfig(prefix="/instances/")
+_MIRROR = MirrorSettings(check_every=10.0)  # with the default, probes would take most of the time
 _FEED_SECONDS = 60.0  # the control plane is one process and wakes its feed with each commit
 _REPORT_SECONDS = 300.0  # no decision depends on the status reports of controllers
 _SHORTLY = 1.0
@@ -100,8 +103,18 @@ def quiet() -> None:
 class Platform:
     """Everything that runs, and what it runs on."""
 
-    def __init__(self, loop: SeededLoop, ledger: Ledger, *, polls: float | None, lease: int) -> None:
+    def __init__(
+        self,
+        loop: SeededLoop,
+        ledger: Ledger,
+        *,
+        polls: float | None,
+        lease: int,
+        upkeep: Callable[[Store, Services], HostedService] | None = None,
+    ) -> None:
+        """`upkeep` makes the service that deletes expired records; short runs need none."""
         self.loop = loop
+        self._upkeep = upkeep
         self.ledger = ledger
         self.disk = WatchedDisk(ledger)
         self.etcd = Etcd()
@@ -111,6 +124,7 @@ class Platform:
         self.cml = Cml(self.ec2, loop, ledger)
         self.config = ReconciliationConfig(interval_seconds=polls or 60.0, polling_enabled=polls is not None)
         self.lease = lease
+        self.plane_services: tuple[HostedService, ...] = ()  # of the control plane that was started last
         self.tokens: dict[Role, str] = {}
         self.nodes: dict[str, Node] = {}
         self.lives: dict[str, int] = {}
@@ -150,8 +164,15 @@ class Platform:
                 self.tokens[role] = (await tokens.create(role.value, role, created_by="test"))[1].reveal()
         await feed.start()
         await stream.start()
-        for what in (WORKER_MIRROR, LABLET_MIRROR):
-            await Mirror(store, EtcdClient(self.etcd, self.network.line("plane", "etcd")), feed, what).start()
+        mirrors = [
+            Mirror(store, EtcdClient(self.etcd, self.network.line("plane", "etcd")), feed, what, _MIRROR)
+            for what in (WORKER_MIRROR, LABLET_MIRROR)
+        ]
+        for mirror in mirrors:
+            await mirror.start()
+        self.plane_services = (feed, *mirrors, stream)
+        if self._upkeep is not None:
+            await self._upkeep(store, parts).start()
         self.network.server = (node, _app_with(parts))
 
     # Controllers

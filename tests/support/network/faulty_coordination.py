@@ -16,7 +16,7 @@ from lcm.core.coordination import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-    from lcm.core.coordination import Coordination, KeyValue, LeaseGrant, Listing, SwapResult, WatchBatch
+    from lcm.core.coordination import Coordination, KeyValue, LeaseGrant, Listing, PrefixState, SwapResult, WatchBatch
 
 R = TypeVar("R")
 UNREACHABLE = "etcd 127.0.0.1:2379: connection refused"
@@ -71,6 +71,9 @@ class FaultyCoordination:
         if self.fail_watches:
             raise CoordinationUnavailableError(UNREACHABLE)
         return await self._send("list", lambda: self.inner.list_prefix(prefix), write=False)
+
+    async def probe(self, prefix: str) -> PrefixState:
+        return await self._send("probe", lambda: self.inner.probe(prefix), write=False)
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         return await self._send("put", lambda: self.inner.put(key, value, lease_id=lease_id), write=True)

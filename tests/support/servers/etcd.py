@@ -255,6 +255,13 @@ class EtcdServer:
             raise RuntimeError(f"etcdctl {' '.join(arguments)}: {done.stderr}")
         return done.stdout
 
+    def replace(self) -> None:
+        """Kill it, delete its data and start it again on the same ports: an empty etcd with the same cluster id."""
+        self.kill()
+        shutil.rmtree(self._folder / self.name)
+        self.launch()
+        self.wait_ready()
+
     def compact(self, revision: int) -> None:
         """Compact the history before `revision`."""
         self.ctl("compaction", str(revision))

@@ -126,6 +126,16 @@ class MongoServer:
         """Kill it, like a power cut."""
         self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Suspend it: it keeps its connections and responds to nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it continue."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def _ready(self) -> bool:
         try:
             hello = self.command({"hello": 1})

@@ -13,6 +13,7 @@ class Service(HostedService):
     def __init__(self) -> None:
         super().__init__("toy")
         self.reasons: list[str] = []
+        self.degraded: list[str] = []
 
     async def start(self) -> None: ...
 
@@ -20,6 +21,9 @@ class Service(HostedService):
 
     def readiness(self) -> list[str]:
         return self.reasons
+
+    def degradation(self) -> list[str]:
+        return self.degraded
 
     def health(self) -> dict[str, object]:
         return {"is_leader": True}
@@ -34,10 +38,22 @@ async def test_ready_says_why_not(registry: CollectorRegistry) -> None:
     service = Service()
     async with client(service, registry) as http:
         response = await http.get("/ready")
-        assert (response.status_code, response.json()) == (200, {"ready": True, "reasons": []})
+        assert (response.status_code, response.json()) == (200, {"ready": True, "reasons": [], "degraded": []})
         service.reasons = ["toy: etcd 127.0.0.1:2379: connection refused"]
         response = await http.get("/ready")
-        assert (response.status_code, response.json()) == (503, {"ready": False, "reasons": service.reasons})
+        body = {"ready": False, "reasons": service.reasons, "degraded": []}
+        assert (response.status_code, response.json()) == (503, body)
+
+
+async def test_a_degraded_process_is_ready_and_says_what_is_degraded(registry: CollectorRegistry) -> None:
+    service = Service()
+    async with client(service, registry) as http:
+        assert "\nlcm_degraded 0.0\n" in (await http.get("/metrics")).text
+        service.degraded = ["toy: etcd 127.0.0.1:2379: connection refused"]
+        response = await http.get("/ready")
+        body = {"ready": True, "reasons": [], "degraded": service.degraded}
+        assert (response.status_code, response.json()) == (200, body)
+        assert "\nlcm_degraded 1.0\n" in (await http.get("/metrics")).text
 
 
 async def test_health_info_and_metrics(registry: CollectorRegistry) -> None:

@@ -61,7 +61,7 @@ async def test_an_assembled_scheduler_leads_and_stops() -> None:
         await asyncio.sleep(10)
         assert made.scheduler.is_leader
         async with httpx.AsyncClient(transport=httpx.ASGITransport(made.app), base_url="http://s") as client:
-            assert (await client.get("/ready")).json() == {"ready": True, "reasons": []}
+            assert (await client.get("/ready")).json() == {"ready": True, "reasons": [], "degraded": []}
             health = (await client.get("/health")).json()
         assert (health["is_leader"], health["lablets_pending"], health["lablets_placed"]) == (True, 0, 0)
         for service in reversed(made.services):

@@ -58,10 +58,11 @@ class Access(Resource):
 
 
 class Readiness(LenientModel):
-    """Whether the control plane is ready, and if not, why."""
+    """Whether the control plane is ready, if not, why, and what is degraded although it is ready."""
 
     ready: bool
     reasons: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()
 
 
 class ProcessDetails(LenientModel, extra="allow"):

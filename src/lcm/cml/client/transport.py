@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import re
 import ssl
+from collections import Counter
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -35,7 +38,7 @@ from lcm.cml.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +54,7 @@ _MAX_PORT = 65_535
 _HOSTNAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 _PORT = re.compile(r"\d{1,5}")
 POOL_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=20.0)
+UNUSED_POOL_SECONDS = 60.0
 _SHARED_POOL_COUNT = 32
 """A pool scans all its connections for each request, so servers that could share one pool are spread over several."""
 
@@ -111,6 +115,9 @@ class CMLTransport:
         self._users: dict[str, ResolvedTrust] = {}
         self._retired: list[httpx.AsyncClient] = []
         self._first_contacts: dict[str, asyncio.Lock] = {}
+        self._in_use: Counter[httpx.AsyncClient] = Counter()
+        self._last_used: dict[httpx.AsyncClient, float] = {}
+        self._searched_at = -math.inf
 
     async def exchange(
         self,
@@ -135,6 +142,7 @@ class CMLTransport:
             headers["authorization"] = f"Bearer {token}"
         if text is not None:
             headers["content-type"] = "text/plain; charset=utf-8"
+        self._retire_unused()
         await self._close_retired()
         limit = self._read_seconds if timeout is None else timeout
         content = None if text is None else text.encode()
@@ -151,7 +159,8 @@ class CMLTransport:
                     headers=headers,
                     timeout=httpx.Timeout(limit, connect=self._connect_seconds),
                 )
-                response = await self._send(client, request, address, max_bytes)
+                with self._using(client):
+                    response = await self._send(client, request, address, max_bytes)
         except TimeoutError:
             raise _lost_response_error(address, method, f"no complete response within {deadline:g} s") from None
         return parse_response(address, method, response)
@@ -172,6 +181,34 @@ class CMLTransport:
         self._clients.clear()
         self._contexts.clear()
         await self._close_retired()
+
+    @contextmanager
+    def _using(self, client: httpx.AsyncClient) -> Iterator[None]:
+        self._in_use[client] += 1
+        try:
+            yield
+        finally:
+            self._in_use[client] -= 1
+            self._last_used[client] = asyncio.get_running_loop().time()
+
+    def _retire_unused(self) -> None:
+        """Give up pools without recent requests.
+
+        A pool notices that a server has closed a connection only at its next request. The server of a worker that was
+        stopped or terminated gets none, so its connections would stay open here.
+        """
+        now = asyncio.get_running_loop().time()
+        if now < self._searched_at + UNUSED_POOL_SECONDS / 2:
+            return
+        self._searched_at = now
+        for pool, client in list(self._clients.items()):
+            if not self._in_use[client] and self._last_used.get(client, now) <= now - UNUSED_POOL_SECONDS:
+                self._retired.append(self._clients.pop(pool))
+        open_clients = set(self._clients.values())
+        self._in_use = Counter(
+            {client: used for client, used in self._in_use.items() if used or client in open_clients}
+        )
+        self._last_used = {client: at for client, at in self._last_used.items() if client in open_clients}
 
     async def _close_retired(self) -> None:
         retired, self._retired = self._retired, []

@@ -57,7 +57,7 @@ class MirrorStatus(Protocol):
     @property
     def pending(self) -> int: ...
 
-    def readiness(self) -> list[str]: ...
+    def degradation(self) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,8 @@ def _mirror_health(mirrors: Sequence[MirrorStatus]) -> MirrorHealth:
         mended=total("mended"),
         failed=total("failed"),
         comparisons=total("comparisons"),
-        trouble="; ".join(dict.fromkeys(reason for mirror in mirrors for reason in mirror.readiness())),
+        replacements=total("replacements"),
+        trouble="; ".join(dict.fromkeys(reason for mirror in mirrors for reason in mirror.degradation())),
     )
 
 
@@ -197,7 +198,7 @@ class ControlPlaneCollector(Collector):
         mirror = _mirror_health(self._mirrors)
         yield GaugeMetricFamily("lcm_mirror_lag_seconds", "How far the mirror is behind", value=mirror.lag_seconds)
         yield GaugeMetricFamily("lcm_mirror_pending", "Records not yet mirrored", value=mirror.pending)
-        for name in ("written", "deleted", "mended", "failed", "comparisons"):
+        for name in ("written", "deleted", "mended", "failed", "comparisons", "replacements"):
             yield CounterMetricFamily(f"lcm_mirror_{name}", f"Mirror: {name}", value=getattr(mirror, name))
         yield GaugeMetricFamily("lcm_stream_clients", "Clients of the event stream", value=self._stream.clients)
         for name in ("opened", "cut_off", "resets", "events"):

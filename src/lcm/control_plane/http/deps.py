@@ -17,6 +17,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.unit_of_work import Leader
 from lcm.model.access import Role
+from lcm.model.fleet.state import FIRST_TERM
 from lcm.model.problems import ProblemCode
 
 if TYPE_CHECKING:
@@ -124,10 +125,14 @@ async def leader_from_headers(
     ] = None,
 ) -> Leader:
     """The controller and term of a write. Both headers are required."""
-    if not x_lcm_controller or not x_lcm_leader_term or not x_lcm_leader_term.isdecimal():
-        detail = "writes of controllers require the headers X-LCM-Controller (a name) and X-LCM-Leader-Term (a number)"
+    term = int(x_lcm_leader_term) if x_lcm_leader_term and x_lcm_leader_term.isdecimal() else 0
+    if not x_lcm_controller or term < FIRST_TERM:
+        detail = (
+            "writes of controllers require the headers X-LCM-Controller (a name)"
+            " and X-LCM-Leader-Term (a number from 1 on)"
+        )
         raise ProblemError(ProblemCode.LEADER_HEADERS_MISSING, detail)
-    return Leader(x_lcm_controller, int(x_lcm_leader_term))
+    return Leader(x_lcm_controller, term)
 
 
 async def idempotency_key_from_header(

@@ -6,7 +6,10 @@ also changes the record's version, and never because metrics, activity or a deci
 The mirror is level-triggered. A journal entry only says which record to check. The key is read first, the record after
 it, and the key is written only if it has not changed since: a newer key is never overwritten, however many control
 planes mirror at once. What was missed, because of an outage, a lost response or a manual edit, is found by comparing
-all keys with all records: at the start, after every gap, and periodically.
+all keys with all records: at the start, after every gap, as soon as another cluster responds, and periodically.
+
+The mirror never makes the control plane unready: without etcd people still read, hold and command. Controllers carry
+out their commands when etcd is back.
 """
 
 from __future__ import annotations
@@ -31,13 +34,14 @@ if TYPE_CHECKING:
     from lcm.control_plane.journal.feed import JournalFeed
     from lcm.control_plane.journal.mirror_keys import MirrorSpec
     from lcm.control_plane.store.port import JournalEntry, Store, StoredDocument
-    from lcm.core.coordination import Coordination, KeyValue
+    from lcm.core.coordination import Coordination, KeyValue, PrefixState
 
 log = structlog.get_logger(__name__)
 
 _MAX_ATTEMPTS = 5
 _RETRY_BACKOFF = Backoff(base=0.5, max_delay=30.0)
 _PROBE_BACKOFF = Backoff(base=0.5, max_delay=10.0)
+_MISSING_EVERY = 10.0  # seconds between comparisons because of missing keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,8 @@ class MirrorSettings:
     """Intervals and limits, in seconds."""
 
     compare_every: float = 300.0
-    check_every: float = 10.0
-    max_lag: float = 30.0  # above this the control plane is not ready
+    check_every: float = 2.0
+    max_lag: float = 30.0  # above this the control plane is degraded
     patience: float = 60.0  # before a key that is newer than its record is overwritten
     concurrency: int = 8
 
@@ -60,6 +64,7 @@ class MirrorCounters:
     mended: int = 0  # writes and deletions that only a comparison found
     failed: int = 0  # attempts that will be retried
     comparisons: int = 0
+    replacements: int = 0  # of the cluster by another one, or of its data
 
 
 class Mirror(HostedService):
@@ -89,6 +94,8 @@ class Mirror(HostedService):
         self._comparison = asyncio.Event()
         self._comparison_requested: float | None = None  # since when
         self._gaps = 0
+        self._cluster: PrefixState | None = None  # as last probed
+        self._lacked_keys = False  # in the last probe
         self._unreachable: str | None = None
         self._last_error: str | None = None  # the last error of a record that cannot be mirrored
         self._stopping = False
@@ -122,8 +129,8 @@ class Mirror(HostedService):
         """The number of records known to be out of sync."""
         return len(self._queued_since.keys() | self._running_since.keys())
 
-    def readiness(self) -> list[str]:
-        """Not ready while coordination is unreachable, or while changes reach controllers too late."""
+    def degradation(self) -> list[str]:
+        """Degraded while coordination is unreachable, or while changes reach controllers too late."""
         reasons = [f"coordination: {self._unreachable}"] if self._unreachable is not None else []
         if self.lag > self._settings.max_lag:
             reasons.append(f"{self.name}: {self.pending} pending, the oldest for {self.lag:.0f} s")
@@ -228,24 +235,53 @@ class Mirror(HostedService):
             return None  # a foreign key whose name is not a valid record id
 
     async def _compare_and_probe(self) -> None:
-        """Compare when due or requested; in between check whether coordination responds."""
+        """Compare when due or requested; probe coordination all the time."""
         loop = asyncio.get_running_loop()
-        due, failures = loop.time() + self._settings.compare_every, 0
+        compared_at, failures, replacements = loop.time(), 0, 0
         while not self._stopping:
             self._comparison.clear()
             try:
-                if self._comparison_requested is not None or loop.time() >= due:
+                if self._comparison_requested is not None or self._left(compared_at) <= 0:
                     await self._compare()
-                    due = loop.time() + self._settings.compare_every
-                else:
-                    await self._coordination.check()
+                    compared_at = loop.time()
+                state = await self._coordination.probe(self._spec.prefix)
+                if self._is_replaced(state):
+                    log.warning("coordination was replaced; comparing all keys", mirror=self.name)
+                    self.counters.replacements += 1
+                    self.on_gap()
+                    # Two clusters that respond in turn, by a wrong configuration, must not cause a busy loop.
+                    await asyncio.sleep(_PROBE_BACKOFF.delay(replacements) if replacements else 0.0)
+                    replacements += 1
+                    continue
+                if self._lacks_keys(state) and loop.time() >= compared_at + _MISSING_EVERY:
+                    log.warning("coordination lacks keys; comparing all", mirror=self.name, keys=state.keys)
+                    self.on_gap()
                 self._record_reachable()
-                await self._pause(min(self._settings.check_every, max(0.0, due - loop.time())))
-                failures = 0
+                await self._pause(min(self._settings.check_every, max(0.0, self._left(compared_at))))
+                failures = replacements = 0
             except (CoordinationError, StoreError) as error:
                 self._record_failure(error)
                 await asyncio.sleep(_PROBE_BACKOFF.delay(failures))
                 failures += 1
+
+    def _left(self, compared_at: float) -> float:
+        """Seconds until the next periodic comparison."""
+        return compared_at + self._settings.compare_every - asyncio.get_running_loop().time()
+
+    def _is_replaced(self, state: PrefixState) -> bool:
+        """Whether another cluster responds than before, or one whose data is older."""
+        previous, self._cluster = self._cluster, state
+        return previous is not None and (state.cluster_id != previous.cluster_id or state.revision < previous.revision)
+
+    def _lacks_keys(self, state: PrefixState) -> bool:
+        """Whether there are fewer keys than were written, in two probes in a row.
+
+        A cluster that was set up again as before has the same id, and its revision may be higher by the next probe.
+        Usually, though, another control plane has deleted keys, and its journal entries are on their way.
+        """
+        lacked_before = self._lacked_keys
+        self._lacked_keys = not self.pending and state.keys < len(self._keys.ids())
+        return self._lacked_keys and lacked_before
 
     async def _compare(self) -> None:
         gaps = self._gaps

@@ -30,7 +30,7 @@ from lcm.control_plane.store.port import Guard, NewJournalEntry, Put, RevisionCo
 from lcm.core import clock
 from lcm.core.backoff import Backoff
 from lcm.model.audit import Actor, ActorKind, AuditEntry, LabletHistoryEntry, WorkerHistoryEntry
-from lcm.model.fleet.state import FleetState, LeadershipTerm
+from lcm.model.fleet.state import FIRST_TERM, FleetState, LeadershipTerm
 from lcm.model.lablet.record import Lablet
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.record import Worker
@@ -180,6 +180,9 @@ class Transaction:
         """
         stored = await self.store.get(LEADERSHIPS, controller)
         newest = None if stored is None else LeadershipTerm.model_validate_json(stored.body)
+        if term < FIRST_TERM:
+            detail = f"term {term} of {controller} is no term: elections count from {FIRST_TERM}"
+            raise ProblemError(ProblemCode.STALE_LEADER, detail)
         if newest is not None and term < newest.term:
             raise ProblemError(
                 ProblemCode.STALE_LEADER,

@@ -25,6 +25,7 @@ from lcm.core.coordination import (
     LeaseGrant,
     LeaseNotFoundError,
     Listing,
+    PrefixState,
     SwapResult,
     WatchBatch,
 )
@@ -71,6 +72,11 @@ class EtcdCoordination:
         raise CoordinationUnavailableError(
             f"{self.description}: listing {prefix} was interrupted by compaction each time"
         )
+
+    async def probe(self, prefix: str) -> PrefixState:
+        start, end = prefix_range(prefix)
+        reply = await self._read(new_message("RangeRequest", key=start, range_end=end, count_only=True))
+        return PrefixState(reply.header.cluster_id, reply.header.revision, reply.count)
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         request = new_message("PutRequest", key=key_to_bytes(key), value=value, lease=lease_id)

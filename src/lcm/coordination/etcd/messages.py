@@ -21,10 +21,10 @@ _PACKAGE = "etcdserverpb"
 _MESSAGE_FIELDS = {
     "KeyValue": "bytes key=1, int64 create_revision=2, int64 mod_revision=3, bytes value=5, int64 lease=6",
     "Event": "int32 type=1, KeyValue kv=2",
-    "ResponseHeader": "int64 revision=3",
+    "ResponseHeader": "uint64 cluster_id=1, int64 revision=3",
     "RangeRequest": "bytes key=1, bytes range_end=2, int64 limit=3, int64 revision=4, bool serializable=7, "
     "bool count_only=9",
-    "RangeResponse": "ResponseHeader header=1, KeyValue* kvs=2, bool more=3",
+    "RangeResponse": "ResponseHeader header=1, KeyValue* kvs=2, bool more=3, int64 count=4",
     "PutRequest": "bytes key=1, bytes value=2, int64 lease=3",
     "PutResponse": "ResponseHeader header=1",
     "DeleteRangeRequest": "bytes key=1, bytes range_end=2",
@@ -61,6 +61,7 @@ _SCALAR_TYPES = {
     "int32": FieldDescriptorProto.TYPE_INT32,
     "int64": FieldDescriptorProto.TYPE_INT64,
     "string": FieldDescriptorProto.TYPE_STRING,
+    "uint64": FieldDescriptorProto.TYPE_UINT64,
 }
 
 

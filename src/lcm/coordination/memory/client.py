@@ -17,6 +17,7 @@ from lcm.core.coordination import (
     KeyValue,
     LeaseGrant,
     Listing,
+    PrefixState,
     SwapResult,
     WatchBatch,
     WatchLostError,
@@ -47,6 +48,10 @@ class MemoryCoordination:
     async def list_prefix(self, prefix: str) -> Listing:
         await self._turn()
         return Listing(tuple(self._server.items(prefix)), self._server.revision)
+
+    async def probe(self, prefix: str) -> PrefixState:
+        await self._turn()
+        return self._server.state_of(prefix)
 
     async def put(self, key: str, value: bytes, *, lease_id: int = NO_LEASE) -> int:
         await self._turn(key)

@@ -6,6 +6,7 @@ It uses timers of the event loop and every operation is atomic, so that a simula
 from __future__ import annotations
 
 import asyncio
+import itertools
 from bisect import bisect_left
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -20,11 +21,13 @@ from lcm.core.coordination import (
     KeyValue,
     LeaseGrant,
     LeaseNotFoundError,
+    PrefixState,
     WatchBatch,
     WatchEvent,
 )
 
 _revision_of = attrgetter("revision")
+_cluster_ids = itertools.count(1)
 
 # Seconds within which a lease counts as expired: rounding may fire its timer slightly before its end.
 _EXPIRY_TOLERANCE = 1e-6
@@ -56,6 +59,7 @@ class MemoryServer:
         if revision < 1 or history_limit < 1:
             raise ValueError("revision and history_limit start at 1")
         self.revision = revision
+        self.cluster_id = next(_cluster_ids)
         self._history: list[WatchEvent] = []
         self._history_limit = history_limit
         self._compacted = 0
@@ -79,6 +83,11 @@ class MemoryServer:
         """All keys under `prefix`, sorted."""
         self._expire()
         return [self._keys[key] for key in sorted(self._keys) if key.startswith(prefix)]
+
+    def state_of(self, prefix: str) -> PrefixState:
+        """How many keys there are under `prefix`."""
+        self._expire()
+        return PrefixState(self.cluster_id, self.revision, sum(key.startswith(prefix) for key in self._keys))
 
     def put(self, key: str, value: bytes, lease_id: int) -> KeyValue:
         """Write the key at a new revision."""

@@ -64,6 +64,10 @@ class FleetState(LenientModel):
         return frozenset() if losses is None else frozenset(losses.accepted)
 
 
+FIRST_TERM = 1
+"""Terms are revisions of etcd and start here. A reset stores a lower one, so that every election is accepted."""
+
+
 class LeadershipTerm(LenientModel):
     """The latest leadership term that a controller has announced."""
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from lcm.cml.client.session import CMLSession
 from lcm.cml.client.system import CMLSystemClient
 from lcm.cml.client.tls import Insecure, PinnedCertificate
-from lcm.cml.client.transport import CMLTransport, https_base_url, is_address
+from lcm.cml.client.transport import UNUSED_POOL_SECONDS, CMLTransport, https_base_url, is_address
 from lcm.cml.errors import (
     CMLAuthenticationError,
     CMLInvalidRequestError,
@@ -282,3 +282,38 @@ async def test_the_pool_of_a_pinned_server_is_closed_on_forget() -> None:
     await made.exchange("198.18.0.3", "GET", "/")
     assert closed == ["once"]
     await made.aclose()
+
+
+async def test_pools_without_recent_requests_are_closed_unless_one_is_under_way() -> None:
+    """A server that is gone gets no more requests, and only a request notices connections that it has closed."""
+    closed: list[str] = []
+
+    class Named(httpx.MockTransport):
+        host = ""
+
+        async def aclose(self) -> None:
+            closed.append(self.host)
+
+    def make(_: ssl.SSLContext) -> httpx.AsyncBaseTransport:
+        async def handler(request: httpx.Request) -> httpx.Response:
+            transport.host = request.url.host
+            await asyncio.sleep(300 if request.url.path == "/slow" else 0)
+            return httpx.Response(200, json={})
+
+        transport = Named(handler)
+        return transport
+
+    trust = {f"198.18.0.{number}": PinnedCertificate(make_server_identity().pem) for number in (1, 2, 3)}
+    made = CMLTransport(lambda address: trust[address], make_http_transport=make, read_seconds=900.0)
+    gone, slow, used = trust
+    await made.exchange(gone, "GET", "/")
+    under_way = asyncio.create_task(made.exchange(slow, "GET", "/slow"))
+    for _ in range(10):
+        await asyncio.sleep(UNUSED_POOL_SECONDS / 4)
+        await made.exchange(used, "GET", "/")
+    assert closed == [gone]
+    await under_way
+    assert closed == [gone]
+    await made.exchange(gone, "GET", "/")
+    await made.aclose()
+    assert sorted(closed) == sorted([gone, gone, slow, used])

@@ -135,7 +135,7 @@ class StillMirror:
     lag = 45.0
     pending = 3
 
-    def readiness(self) -> list[str]:
+    def degradation(self) -> list[str]:
         return ["coordination: gone"]
 
 

@@ -459,6 +459,20 @@ async def test_a_reset_accepts_the_low_terms_of_a_replaced_etcd(plane: TestPlane
     assert (await plane.ask("POST", "/api/internal/leadership", role=CONTROLLER, json={"term": 5})).status_code == 200
 
 
+@pytest.mark.parametrize("reset", [False, True])
+async def test_term_0_is_no_term_of_a_leader(plane: TestPlane, reset: bool) -> None:
+    """A reset stores 0 as the newest term. No election gives that term, so no write may carry it."""
+    worker = await plane.create()
+    if reset:
+        await plane.ask("POST", "/api/internal/leadership", role=CONTROLLER, json={"term": 5})
+        await plane.ask("POST", "/api/leadership/worker-controller/reset", role=ADMIN)
+    path = f"/api/internal/workers/{worker['id']}/status"
+    body = {"status": "PROVISIONING", "version": worker["version"], "reason": "launched", "instance_id": "i-1"}
+    refused = await plane.ask("POST", path, role=CONTROLLER, json=body, headers={"X-LCM-Leader-Term": "0"})
+    assert (refused.status_code, refused.json()["code"]) == (400, "leader_headers_missing")
+    assert (await plane.ask("GET", f"/api/workers/{worker['id']}")).json()["status"] == "PENDING"
+
+
 async def test_settings_are_patched_and_read_by_controllers(plane: TestPlane) -> None:
     patched = await plane.ask("PATCH", "/api/settings", role=ADMIN, json={"scaling": {"min_workers": 3}})
     assert patched.json()["scaling"]["min_workers"] == 3

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
+from lcm.control_plane.journal.mirror import MirrorSettings
 from lcm.control_plane.store.port import StoreUnavailableError
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
@@ -19,7 +20,7 @@ from tests.support.virtual.mirror_world import PREFIX, SOON, World, fleet
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lcm.core.coordination import SwapResult
+    from lcm.core.coordination import PrefixState, SwapResult
 
 AFTER_AN_OUTAGE = 12.0  # the longest pause between probes, with jitter, and the comparison
 
@@ -46,7 +47,7 @@ async def test_a_worker_appears_changes_and_goes_at_once(world: World) -> None:
     await asyncio.sleep(SOON)
     assert world.keys == {}
     assert (plane.mirror.counters.written, plane.mirror.counters.deleted, plane.mirror.counters.mended) == (2, 1, 0)
-    assert plane.mirror.readiness() == []
+    assert plane.mirror.degradation() == []
 
 
 async def test_a_steady_fleet_causes_no_event(world: World) -> None:
@@ -60,7 +61,7 @@ async def test_a_steady_fleet_causes_no_event(world: World) -> None:
         await asyncio.sleep(300)
     assert world.server.revision == revision
     made = {name: count - calls.get(name, 0) for name, count in plane.coordination.calls.items()}
-    assert {name for name, count in made.items() if count} == {"list", "check"}
+    assert {name for name, count in made.items() if count} == {"list", "probe"}
     assert made["list"] <= 13
 
 
@@ -78,7 +79,7 @@ async def test_an_outage_of_an_hour_is_repaired(world: World, fault: str) -> Non
         await plane.edit("w-25", status="TERMINATED")
         await plane.add(a_worker(id="new", name="new"))
         await asyncio.sleep(60)
-        reasons = plane.mirror.readiness()
+        reasons = plane.mirror.degradation()
         assert reasons[0].startswith("coordination: ")
         assert "pending, the oldest for 3" in reasons[1]
         assert plane.mirror.pending == 22
@@ -86,7 +87,7 @@ async def test_an_outage_of_an_hour_is_repaired(world: World, fault: str) -> Non
         setattr(plane.coordination, fault, False)
         await asyncio.sleep(AFTER_AN_OUTAGE + (6.0 if fault == "hang" else 0.0))
     assert await world.in_sync()
-    assert (plane.mirror.readiness(), plane.mirror.pending, plane.mirror.lag) == ([], 0, 0.0)
+    assert (plane.mirror.degradation(), plane.mirror.pending, plane.mirror.lag) == ([], 0, 0.0)
     assert [line["log_level"] for line in logs] == ["warning", "info"]
 
 
@@ -94,7 +95,7 @@ async def test_an_outage_is_noticed_while_nothing_changes(world: World) -> None:
     plane = await world.plane()
     plane.coordination.cut = True
     await asyncio.sleep(10.1)
-    assert plane.mirror.readiness() == [f"coordination: {UNREACHABLE}"]
+    assert plane.mirror.degradation() == [f"coordination: {UNREACHABLE}"]
 
 
 async def test_an_outage_at_the_start_is_waited_for(world: World) -> None:
@@ -191,6 +192,63 @@ async def test_an_etcd_that_was_replaced_is_filled_again(world: World) -> None:
     assert len(world.keys) == 50
 
 
+@pytest.mark.parametrize("revision", [1, 1000])
+async def test_an_etcd_that_is_replaced_between_two_probes_is_noticed(world: World, revision: int) -> None:
+    """Whether it counts from the beginning or has meanwhile counted further than the old one."""
+    plane = await world.plane()
+    await plane.add(*fleet(50))
+    await asyncio.sleep(SOON)
+    with capture_logs() as logs:
+        world.server = MemoryServer(revision=revision)
+        plane.coordination.inner = MemoryCoordination(world.server)
+        await asyncio.sleep(MirrorSettings().check_every + SOON)
+    assert await world.in_sync()
+    assert (plane.mirror.lag, plane.mirror.pending, plane.mirror.counters.replacements) == (0.0, 0, 1)
+    assert [line["log_level"] for line in logs] == ["warning"]
+
+
+async def test_keys_that_a_cluster_with_the_same_id_lost_are_written_again(world: World) -> None:
+    """An etcd that was set up anew as before has the same id. Its revision may be higher by then."""
+    plane = await world.plane()
+    await plane.add(*fleet(50))
+    await asyncio.sleep(60)
+    before = world.server
+    world.server = MemoryServer(revision=1000)
+    world.server.cluster_id = before.cluster_id
+    plane.coordination.inner = MemoryCoordination(world.server)
+    await asyncio.sleep(2 * MirrorSettings().check_every + SOON)
+    assert await world.in_sync()
+    assert plane.mirror.counters.mended == 50
+
+
+async def test_deletions_by_another_control_plane_are_no_loss(world: World) -> None:
+    one, two = await world.plane(), await world.plane()
+    await one.add(*fleet(50))
+    await asyncio.sleep(10)
+    for number in range(49):
+        await one.edit(f"w-{number}", status="TERMINATED")
+        await asyncio.sleep(1.9)
+    assert await world.in_sync()
+    for plane in (one, two):
+        assert (plane.mirror.counters.replacements, plane.mirror.counters.mended) == (0, 0)
+        assert plane.mirror.counters.comparisons < 6
+
+
+async def test_two_clusters_that_respond_in_turn_cause_no_busy_loop(world: World) -> None:
+    plane = await world.plane()
+    await plane.add(*fleet(3))
+    clusters = [world.server, MemoryServer()]
+
+    class Alternating(MemoryCoordination):
+        async def probe(self, prefix: str) -> PrefixState:
+            clusters.reverse()
+            return clusters[0].state_of(prefix)
+
+    plane.coordination.inner = Alternating(world.server)
+    await asyncio.sleep(3600)
+    assert plane.mirror.counters.comparisons < 1000
+
+
 async def test_a_thousand_workers_are_compared_page_by_page(world: World) -> None:
     plane = await world.plane()
     await plane.mirror.stop()
@@ -235,7 +293,7 @@ async def test_a_key_that_cannot_be_written_blocks_no_other(world: World, error:
     assert coordination.calls["bad"] < 150
     assert plane.mirror.counters.failed == coordination.calls["bad"]
     assert plane.mirror.pending == 1
-    (reason,) = plane.mirror.readiness()
+    (reason,) = plane.mirror.degradation()
     assert reason.startswith("mirror of workers: 1 pending")
     assert len(logs) == (0 if isinstance(error, CoordinationUnavailableError) else 1)
     coordination.error = CoordinationUnavailableError("busy")
@@ -257,6 +315,6 @@ async def test_a_store_that_is_down_deletes_nothing(world: World, monkeypatch: p
         await asyncio.sleep(1200)
         assert world.server.revision == revision + 1
         assert plane.feed.readiness()
-        assert not [reason for reason in plane.mirror.readiness() if reason.startswith("coordination")]
+        assert not [reason for reason in plane.mirror.degradation() if reason.startswith("coordination")]
     await asyncio.sleep(20)
     assert await world.in_sync()

@@ -91,7 +91,7 @@ class Storm:
         revision = self.server.revision
         await asyncio.sleep(310)
         assert self.server.revision == revision, "there was nothing left to do"
-        assert [plane.mirror.readiness() for plane in self.planes] == [[], []]
+        assert [plane.mirror.degradation() for plane in self.planes] == [[], []]
         for plane in self.planes:
             await plane.stop()
 

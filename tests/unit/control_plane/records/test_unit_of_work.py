@@ -192,6 +192,18 @@ async def test_the_sweep_is_reported_for_the_present_term_only(desk: Desk) -> No
     assert lines == [("leadership_announced", 7), ("leadership_swept", 7), ("leadership_announced", 8)]
 
 
+async def test_term_0_is_rejected_before_and_after_a_reset(desk: Desk) -> None:
+    await desk.add(a_worker())
+    with pytest.raises(ProblemError) as caught:
+        await announce(desk, 0)
+    assert caught.value.code is ProblemCode.STALE_LEADER
+    await announce(desk, 7)
+    await desk.unit_of_work.run(ANNA, lambda tx: tx.reset_leadership("worker-controller"))
+    with pytest.raises(ProblemError):
+        await desk.unit_of_work.run(CONTROLLER, report(0))
+    assert (await desk.worker()).status == "PENDING"
+
+
 async def test_a_reset_clears_the_term_and_is_audited(desk: Desk) -> None:
     await announce(desk, 700)
 

@@ -63,7 +63,7 @@ async def test_health_readiness_info_and_metrics() -> None:
             "lablets_pending": 1,
             "lablets_placed": 1,
         }
-        assert (await surface.ask("GET", "/ready")).json() == {"ready": True, "reasons": []}
+        assert (await surface.ask("GET", "/ready")).json() == {"ready": True, "reasons": [], "degraded": []}
         assert (await surface.ask("GET", "/info")).json() == INFO
         metrics = (await surface.ask("GET", "/metrics")).text
         assert "lcm_resource_scheduler_placed_count 1.0" in metrics

@@ -109,7 +109,7 @@ async def test_a_standby_manages_no_worker_and_is_ready() -> None:
         assert list(health) == HEALTH
         assert (health["is_leader"], health["workers_managed"], health["last_reconciliation"]) == (False, 0, None)
         ready = await second.ask("GET", "/ready")
-        assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": []})
+        assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": [], "degraded": []})
 
 
 async def test_not_ready_says_why() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import os
 import sqlite3
 from contextlib import contextmanager
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 APPLICATION_ID = 0x4C434D31  # "LCM1": distinguishes a store from other SQLite files
 PROBE_WRITE = "UPDATE head SET checks = checks + 1"
+_ROOM = hashlib.shake_128(b"room").digest(
+    256 * 1024
+)  # not compressible, so that it takes as much space as it has bytes
 WAL_LIMIT = 32 * 1024 * 1024
 _CACHE_KIBIBYTES = 32 * 1024
 _BUSY_MILLISECONDS = 500
@@ -85,6 +90,30 @@ def open_reader(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
     connection.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
     return connection
+
+
+def probe_write(connection: sqlite3.Connection, path: Path) -> None:
+    """Write as a record would be written, or raise the reason why that is impossible.
+
+    A small write alone proves little: a page that exists can be written on a full disk. So the file must be able to
+    grow, and so must the files beside it, by what a large record needs. Neither leaves anything behind.
+    """
+    room = path.with_name(f"{path.name}-room")
+    try:
+        try:
+            room.write_bytes(_ROOM)
+        finally:
+            room.unlink(missing_ok=True)
+    except OSError as error:
+        explanation = _EXPLANATIONS["SQLITE_FULL" if error.errno in _NO_ROOM else "SQLITE_IOERR"]
+        raise StoreUnavailableError(f"{path}: {explanation} ({error.strerror})") from error
+    pages, most, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "max_page_count", "freelist_count", "page_size")
+    )
+    if (most - pages + free) * size < len(_ROOM):
+        raise StoreUnavailableError(f"{path}: {_EXPLANATIONS['SQLITE_FULL']} (the file has reached its largest size)")
+    connection.execute(PROBE_WRITE)
 
 
 def document_table(kind: Kind) -> str:
@@ -206,6 +235,9 @@ _EXPLANATIONS = {
     "SQLITE_LOCKED": "another program has locked the file. Stop it",
     "SQLITE_IOERR": "reading or writing the disk failed. Check the disk",
 }
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def translate_error(path: Path, error: sqlite3.Error) -> StoreUnavailableError:

@@ -26,11 +26,11 @@ from lcm.control_plane.store.port import (
 )
 from lcm.control_plane.store.sqlite.commit import apply_commit
 from lcm.control_plane.store.sqlite.database import (
-    PROBE_WRITE,
     ProcessLock,
     body_table,
     document_table,
     open_writer,
+    probe_write,
     translate_error,
 )
 from lcm.control_plane.store.sqlite.queries import count_query, from_column, journal_query, page_query
@@ -77,7 +77,7 @@ class SqliteStore:
         self._lock.release()
 
     async def check(self) -> None:
-        await self._write(lambda connection: connection.execute(PROBE_WRITE).rowcount)
+        await self._write(lambda connection: probe_write(connection, self._path))
         await self._rows("SELECT checks FROM head")
 
     async def get(self, kind: Kind, document_id: str) -> StoredDocument | None:

@@ -43,12 +43,12 @@ def health_summary(health: SystemHealth) -> tuple[str, str]:
     """The most severe problem: `good`, `warn` or `bad`, and a sentence."""
     unhealthy = [each for each in health.controllers if each.verdict is not ControllerVerdict.HEALTHY]
     mirror = health.plane.mirror
+    if mirror is not None and mirror.trouble:  # first, because it is also why no controller leads or reports
+        return "bad", f"Degraded: {mirror.trouble}. Commands are recorded; controllers carry them out later."
     if not health.controllers:
         return "bad", "No controller has reported yet: no worker is managed."
     if unhealthy:
         return "bad", f"{unhealthy[0].name} is not healthy: {unhealthy[0].said}."
-    if mirror is not None and mirror.trouble:
-        return "bad", f"Controllers do not receive changes: {mirror.trouble}."
     if health.hold is not None:
         return "warn", "All systems are healthy. The fleet is on hold, so no changes are made."
     if suspended := open_breakers(health):

@@ -133,7 +133,14 @@ def health(**more: Any) -> SystemHealth:
         ({"controllers": (leading(),)}, ("good", "All systems are healthy.")),
         (
             {"plane": ControlPlaneHealth(started_at=NOW, mirror=MirrorHealth(trouble="etcd is away"))},
-            ("bad", "Controllers do not receive changes: etcd is away."),
+            ("bad", "Degraded: etcd is away. Commands are recorded; controllers carry them out later."),
+        ),
+        (
+            {
+                "controllers": (),
+                "plane": ControlPlaneHealth(started_at=NOW, mirror=MirrorHealth(trouble="etcd is away")),
+            },
+            ("bad", "Degraded: etcd is away. Commands are recorded; controllers carry them out later."),
         ),
         ({"controllers": ()}, ("bad", "No controller has reported yet: no worker is managed.")),
     ],
