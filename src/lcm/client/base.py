@@ -37,7 +37,11 @@ class Leader:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of an internal write."""
-        return {"X-LCM-Controller": self.controller, "X-LCM-Leader-Term": str(self.term)}
+        return {
+            "X-LCM-Controller": self.controller,
+            "X-LCM-Leader-Term": str(self.term),
+            "X-LCM-Time": clock.now().isoformat(),
+        }
 
 
 class Resource:

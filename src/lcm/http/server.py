@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from lcm.core import clock
 from lcm.core.hosting import HostedService
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class _ReadinessCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("lcm_ready", "1 while /ready says yes", value=not _unready_reasons(self._services))
+        unsettled = bool(clock.problem())
+        yield GaugeMetricFamily("lcm_clock_unsettled", "1 while clocks disagree or have jumped", value=unsettled)
 
 
 def _unready_reasons(services: Sequence[HostedService]) -> list[str]:

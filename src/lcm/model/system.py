@@ -167,6 +167,7 @@ class ControlPlaneHealth(LenientModel):
     uptime_seconds: float = 0.0
     mirror: MirrorHealth | None = None
     stream: StreamHealth = StreamHealth()
+    clock_problem: str = Field(default="", description="Which clocks jumped or disagree; empty if none.")
 
 
 class ControllerHealth(LenientModel):

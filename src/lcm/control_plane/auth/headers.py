@@ -1,9 +1,11 @@
-"""Security headers for browsers."""
+"""Headers of every response: security headers for browsers, and what our clock shows."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING
+
+from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     Receive: TypeAlias = Callable[[], Awaitable[Message]]
     Send: TypeAlias = Callable[[Message], Awaitable[None]]
     App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+TIME_HEADER = b"x-lcm-time"
+"""What the clock of the control plane shows, by which controllers measure the moments in records."""
 
 CACHEABLE_PATHS = ("/static/",)
 """Paths whose responses are the same for everyone. Others may depend on who is signed in and must not be cached."""
@@ -79,7 +84,8 @@ class SecurityHeadersMiddleware:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 others = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in replaced]
-                message["headers"] = [*others, *added]
+                shown = (TIME_HEADER, clock.now().isoformat().encode())
+                message["headers"] = [*others, *added, shown]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

@@ -131,7 +131,7 @@ class SessionService:
     async def sweep(self) -> int:
         """Delete expired sessions; returns the number. Call it about every hour."""
         removed = 0
-        expired = Where(below={"expires_at": clock.now().timestamp()})
+        expired = Where(below={"expires_at": clock.earliest_now().timestamp()})
         async for stored in find_all(self._store, SESSIONS, expired):
             removed += await self._remove(stored)
         return removed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Header, Request
@@ -16,6 +17,7 @@ from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.unit_of_work import Leader
+from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.problems import ProblemCode
 
@@ -122,12 +124,27 @@ async def leader_from_headers(
         str | None,
         Header(max_length=20, description="Its leadership term. A term older than the newest one is rejected."),
     ] = None,
+    x_lcm_time: Annotated[
+        str | None, Header(max_length=40, description="What its clock shows. It is compared with the other clocks.")
+    ] = None,
 ) -> Leader:
-    """The controller and term of a write. Both headers are required."""
+    """The controller and term of a write. The first two headers are required."""
     if not x_lcm_controller or not x_lcm_leader_term or not x_lcm_leader_term.isdecimal():
         detail = "writes of controllers require the headers X-LCM-Controller (a name) and X-LCM-Leader-Term (a number)"
         raise ProblemError(ProblemCode.LEADER_HEADERS_MISSING, detail)
-    return Leader(x_lcm_controller, int(x_lcm_leader_term))
+    sent_at = _parse_time(x_lcm_time)
+    if sent_at is not None:
+        clock.compare(f"the clock of {x_lcm_controller}", sent_at)
+    return Leader(x_lcm_controller, int(x_lcm_leader_term), sent_at)
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    """A time with a zone; None for anything else, since no request is refused for its clock."""
+    try:
+        shown = None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return shown if shown is not None and shown.tzinfo is not None else None
 
 
 async def idempotency_key_from_header(

@@ -69,7 +69,7 @@ class WorkerControllerWrites:
             worker = await tx.worker(worker_id)
             after = status_writes.apply_status(worker, write, settings.discovery.drift_policy, tx.now)
             if write.decision is not None:
-                await store_decision(tx, worker_id, write.decision)
+                await store_decision(tx, leader, worker_id, write.decision)
             leak.audit(tx, worker, write.reason, leaked=status_writes.leaks_license(worker, write))
             label = status_writes.audit_label(worker, write)
             if label:
@@ -82,7 +82,7 @@ class WorkerControllerWrites:
 
     async def decisions(self, leader: Leader, batch: DecisionBatch) -> BatchResult:
         """Store the decisions for many workers, in one commit."""
-        return await self._run_fenced(leader, lambda tx: store_decisions(tx, batch.items))
+        return await self._run_fenced(leader, lambda tx: store_decisions(tx, leader, batch.items))
 
     async def launch(self, leader: Leader, worker_id: str, write: LaunchIntentRequest) -> Worker:
         """Store the launch intent, before the launch call."""

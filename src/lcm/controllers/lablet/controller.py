@@ -145,7 +145,7 @@ class LabletReconciler(Controller["Lablet"]):
         policy = await self._policy()
         current.worker = await self._worker_of(lablet)
         observed = await self._observer.observe(lablet, current.worker, current.memory, policy)
-        decision = decide(lablet, observed, policy, clock.now())
+        decision = decide(lablet, observed, policy, clock.earliest_now())
         log.debug("decided", lablet=lablet.id, rule=decision.rule, reason=decision.reason)
         if decision.outcome is Outcome.SKIP:
             return ReconciliationResult.skip(decision.reason)

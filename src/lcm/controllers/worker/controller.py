@@ -185,7 +185,7 @@ class WorkerReconciler(Controller["Worker"]):
         began = asyncio.get_running_loop().time()
         memory = self._memories.get(resource)
         observation = await self._observer.observe(resource, memory, self._memories)
-        decision = decide(resource, observation, self._policy(), clock.now())
+        decision = decide(resource, observation, self._policy(), clock.earliest_now())
         self._worker_metrics.observed(resource, observation)
         self._record_drift(resource, decision)
         try:

@@ -141,9 +141,7 @@ def _each_condition(where: Where, index: str | None) -> Iterator[tuple[str, list
     for name, values in where.none_of.items():
         columns = [to_column(value) for value in values]
         yield (
-            _outside(f"f_{name}", columns)
-            if name == index
-            else (f"f_{name} NOT IN ({_placeholders(values)})", columns)
+            _outside(f"f_{name}", columns) if name == index else (f"f_{name} NOT IN ({_placeholders(values)})", columns)
         )
     for name, bound in where.at_least.items():
         yield f"f_{name} >= ?", [to_column(bound)]

@@ -83,7 +83,7 @@ class IdleChecker:
                 settings,
                 running=self._cache.count_in_service(),
                 last_scale_down_at=state.last_scale_down_at,
-                now=clock.now(),
+                now=clock.earliest_now(),
             )
         if decision is not None:
             return decision.with_added(conditions=conditions)

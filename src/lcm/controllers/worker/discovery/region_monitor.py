@@ -198,7 +198,7 @@ class RegionMonitor:
     def _is_gone(self, worker: Worker) -> bool:
         if worker.instance_id is None:
             return False
-        age = (clock.now() - (worker.instance_since or worker.created_at)).total_seconds()
+        age = (clock.earliest_now() - (worker.instance_since or worker.created_at)).total_seconds()
         now = clock.boottime()
         return self.region_cache.is_gone(worker.instance_id, now - age, now)
 
