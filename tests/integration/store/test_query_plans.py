@@ -19,6 +19,8 @@ from lcm.control_plane.store.sqlite.store import SqliteStore
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pymongo.collection import Collection
+
     from lcm.control_plane.store.port import Kind, Store
 
 LIVE = 20
@@ -99,9 +101,9 @@ async def test_mongodb_reads_only_live_records(
         filters.append(mongo_queries.after_position(sort, position))
     client: MongoClient[dict[str, Any]]
     with MongoClient(mongodb_uri) as client:
-        records, order = client[database][f"d_{kind.name}"], mongo_queries.sort_order(sort)
+        records: Collection[dict[str, Any]] = client[database][f"d_{kind.name}"]
         found = records.find(mongo_queries.all_of(filters), hint=mongo_queries.page_hint(kind, where))
-        read = found.sort(order).limit(501).explain()["executionStats"]
+        read = found.sort(mongo_queries.sort_order(sort)).limit(501).explain()["executionStats"]
         client.drop_database(database)
     assert read["nReturned"] <= LIVE
     assert read["totalKeysExamined"] <= 2 * LIVE + 10

@@ -190,6 +190,8 @@ class Transaction:
             )
         swept = swept or (newest is not None and newest.term == term and newest.startup_sweep_done)
         leadership = LeadershipTerm(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
+        if newest is not None and newest.term == term:
+            leadership = leadership.with_unknown_fields_of(newest)
         if newest is not None and (newest.term, newest.startup_sweep_done) == (term, swept):
             self._guard(LEADERSHIPS, controller, stored.revision if stored else None)
             return newest

@@ -122,7 +122,8 @@ class SchedulingCycle:
             if delay > 0:
                 return min(delay, BLOCK_RECHECK_SECONDS)
         listing = self._internal.lablets(exclude_statuses=_NOT_PENDING_STATUSES)
-        pending = [lablet async for lablet in listing]
+        # One whose words only a newer version knows is left to that version.
+        pending = [lablet async for lablet in listing if not lablet.unknown_words]
         self._counters.rounds_count += 1
         self._counters.pending_lablet_count = len(pending)
         waiting_ids = {lablet.id for lablet in pending}

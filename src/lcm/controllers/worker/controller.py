@@ -191,6 +191,8 @@ class WorkerReconciler(Controller["Worker"]):
         try:
             if decision.outcome is Outcome.SKIP:
                 log.warning("skipped", worker=resource.id, status=resource.status.value, reason=decision.reason)
+                if resource.unknown_words:
+                    self._decision_reporter.report(resource, memory, decision)
                 return ReconciliationResult.skip(decision.reason)
             return await self._executor.execute(resource, decision, memory, self._memories.began)
         finally:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lcm.model.base import WHOLE_NUMBER, LenientModel, ResourceName, SingleLineText, StrictBool
+from lcm.model.base import WHOLE_NUMBER, Record, ResourceName, SingleLineText, StrictBool
 
 
-class Capacity(LenientModel):
+class Capacity(Record):
     """What a worker offers to lablets."""
 
     cpu_cores: Annotated[int, Field(ge=1, le=1024), WHOLE_NUMBER]
@@ -18,7 +18,7 @@ class Capacity(LenientModel):
     max_nodes: Annotated[int, Field(ge=1, le=10_000), WHOLE_NUMBER]
 
 
-class WorkerTemplate(LenientModel):
+class WorkerTemplate(Record):
     """A template from which workers are created."""
 
     name: ResourceName
@@ -48,7 +48,7 @@ DEFAULT_TEMPLATES = (
 )
 
 
-class Allocation(LenientModel):
+class Allocation(Record):
     """What lablets use of a worker. It changes with the worker's version, in the commit that reserves."""
 
     cpu_cores: float = 0
