@@ -1,6 +1,6 @@
 """A clock that jumps ends nothing: the whole platform on one host whose clock is set, in virtual time.
 
-Reference: operations.md#clocks. The simulation sets the clocks of single processes.
+Reference: operations.md#clocks-differ. The simulation sets the clocks of single processes.
 """
 
 from __future__ import annotations

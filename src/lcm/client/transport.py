@@ -268,9 +268,11 @@ class Transport:
 
 def _compare_clock(response: httpx.Response) -> None:
     """Compare our clock with the control plane's, whose moments are in all records."""
-    shown = response.headers.get("x-lcm-time")
-    with suppress(ValueError, TypeError):  # an older control plane does not say, another server says anything
-        clock.compare("the clock of the control plane", datetime.fromisoformat(shown), authority=True)
+    with suppress(KeyError, ValueError):  # an older control plane does not say, another server says anything
+        shown = datetime.fromisoformat(response.headers["x-lcm-time"])
+        earliest = datetime.fromisoformat(response.headers["x-lcm-earliest-time"])
+        clock.compare("the clock of the control plane", shown, authority=True)
+        clock.compare("the earliest time of the control plane", earliest)
 
 
 @lru_cache(maxsize=1024)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -20,8 +20,10 @@ from pydantic import (
     SecretStr,
     WithJsonSchema,
 )
-from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
 
 
 class CaseInsensitiveEnum(StrEnum):

@@ -14,7 +14,6 @@ from lcm.model.base import (
     Record,
     SingleLineText,
     StrictBool,
-    StrictModel,
     UtcDatetime,
 )
 from lcm.model.fleet.state import Breaker

@@ -1,4 +1,4 @@
-"""While clocks disagree, deadlines are measured with the earliest: operations.md#clocks."""
+"""While clocks disagree, deadlines are measured with the earliest: operations.md#clocks-differ."""
 
 from __future__ import annotations
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 TIME_HEADER = b"x-lcm-time"
 """What the clock of the control plane shows, by which controllers measure the moments in records."""
 
+EARLIEST_TIME_HEADER = b"x-lcm-earliest-time"
+"""The time that the control plane measures deadlines with."""
+
 CACHEABLE_PATHS = ("/static/",)
 """Paths whose responses are the same for everyone. Others may depend on who is signed in and must not be cached."""
 
@@ -66,6 +69,12 @@ def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes],
     return tuple((name.encode(), value.encode()) for name, value in headers)
 
 
+def _times() -> tuple[tuple[bytes, bytes], ...]:
+    """Read anew for each response: after a restart, a controller may be the only one that knows of a jump."""
+    shown, earliest = clock.now().isoformat(), clock.earliest_now().isoformat()
+    return (TIME_HEADER, shown.encode()), (EARLIEST_TIME_HEADER, earliest.encode())
+
+
 class SecurityHeadersMiddleware:
     """ASGI middleware that sets the headers on every response, replacing those of the same name. It buffers nothing."""
 
@@ -84,8 +93,7 @@ class SecurityHeadersMiddleware:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 others = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in replaced]
-                shown = (TIME_HEADER, clock.now().isoformat().encode())
-                message["headers"] = [*others, *added, shown]
+                message["headers"] = [*others, *added, *_times()]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

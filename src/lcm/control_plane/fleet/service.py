@@ -9,8 +9,8 @@ from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.decisions import read_decisions
 from lcm.control_plane.workers.lifecycle import make_hold
 from lcm.core import clock
-from lcm.model.base import read_word
 from lcm.core.singleflight import FreshSingleflight
+from lcm.model.base import read_word
 from lcm.model.fleet.state import (
     Breaker,
     FleetCapacity,

@@ -127,14 +127,18 @@ async def leader_from_headers(
     x_lcm_time: Annotated[
         str | None, Header(max_length=40, description="What its clock shows. It is compared with the other clocks.")
     ] = None,
+    x_lcm_earliest_time: Annotated[
+        str | None, Header(max_length=40, description="The time that it measures deadlines with.")
+    ] = None,
 ) -> Leader:
     """The controller and term of a write. The first two headers are required."""
     if not x_lcm_controller or not x_lcm_leader_term or not x_lcm_leader_term.isdecimal():
         detail = "writes of controllers require the headers X-LCM-Controller (a name) and X-LCM-Leader-Term (a number)"
         raise ProblemError(ProblemCode.LEADER_HEADERS_MISSING, detail)
     sent_at = _parse_time(x_lcm_time)
-    if sent_at is not None:
-        clock.compare(f"the clock of {x_lcm_controller}", sent_at)
+    for name, shown in (("clock", sent_at), ("earliest time", _parse_time(x_lcm_earliest_time))):
+        if shown is not None:
+            clock.compare(f"the {name} of {x_lcm_controller}", shown)
     return Leader(x_lcm_controller, int(x_lcm_leader_term), sent_at)
 
 

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from lcm.model.base import (
-    WHOLE_NUMBER,
     CARRIED,
+    WHOLE_NUMBER,
     LenientModel,
-    Record,
     Reason,
+    Record,
     ResourceName,
     SingleLineText,
     StrictBool,

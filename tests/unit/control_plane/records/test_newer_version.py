@@ -1,6 +1,6 @@
 """During a rolling upgrade an older control plane changes records of a newer one, and erases nothing of them.
 
-Reference: operations.md#upgrade. `upgrade` plays the newer version; what is tested is this version as the older one.
+Reference: operations.md#upgrading. `upgrade` plays the newer version; what is tested is this version as the older one.
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lcm.cli.output.printer import Printer
+from lcm.cli.output.worker_views import show_explanation, show_worker, worker_columns
 from lcm.control_plane.records.kinds import FLEET, LABLETS, LEADERSHIPS, SETTINGS, TEMPLATES, WORKERS
 from lcm.control_plane.store.port import Put
+from lcm.controllers.worker.decide import decide
+from lcm.controllers.worker.deps import Policy
+from lcm.controllers.worker.observe.observation import InstanceObservation, Observation, Visibility
+from lcm.core.controller.resources import Outcome
 from lcm.model.access import Role
 from lcm.model.lablet.placement import with_lablet, without_lablet
 from lcm.model.lablet.record import Lablet, LabletRequirements
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, with_condition
+from lcm.model.worker.explain import Explanation
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus
 from lcm.model.worker.template import Allocation
 from tests.support.records.lablet_records import TOPOLOGY
 from tests.support.records.newer_version import ADDED, lost, upgrade
-from tests.support.records.workers import NOW
+from tests.support.records.workers import NOW, a_worker
 from tests.support.virtual.control_plane import TestPlane, serving_plane
+from tests.support.web.visitor import signed_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -227,3 +235,58 @@ def test_the_same_word_is_the_same_member_and_is_not_listed() -> None:
     assert first not in list(WorkerStatus)
     with pytest.raises(ValueError, match="HIBERNATING"):
         WorkerStatus("HIBERNATING")
+
+
+# Pages, the command line and controllers
+
+
+@pytest.mark.parametrize("words", [*WORDS, {}], ids=str)
+async def test_pages_show_a_worker_of_a_newer_version(plane: TestPlane, words: dict[str, str]) -> None:
+    worker = await newer_worker(plane, **words)
+    visitor = await signed_in(plane, Role.ADMIN)
+    for path in ("/", f"/workers/{worker['id']}", "/activity", "/system", "/settings", "/templates"):
+        page = await visitor.page(path)
+        assert "alpha" in page or not path.startswith(("/workers", "/?")), path
+    parts = ["now", "timeline", "confirm/stop", "confirm/terminate", "edit", "license/register"]
+    for part in parts:
+        await visitor.part(f"/workers/{worker['id']}/{part}")
+    await visitor.part(f"/fleet/rows?ids={worker['id']}")
+    await visitor.part(f"/fleet/confirm?action=stop&ids={worker['id']}")
+    await visitor.part("/fleet/summary")
+
+
+@pytest.mark.parametrize("words", [{"status": "ARCHIVING"}, {"lost_worker_policy": "clone"}, {}], ids=str)
+async def test_pages_show_a_lablet_of_a_newer_version(plane: TestPlane, words: dict[str, str]) -> None:
+    lablet = await newer_lablet(plane, **words)
+    visitor = await signed_in(plane, Role.ADMIN)
+    for path in ("/lablets", f"/lablets/{lablet['id']}"):
+        assert lablet["name"] in await visitor.page(path)
+    for part in ("now", "timeline", "confirm-end"):
+        await visitor.part(f"/lablets/{lablet['id']}/{part}")
+
+
+@pytest.mark.parametrize("words", [*WORDS, {}], ids=str)
+async def test_the_command_line_shows_a_worker_of_a_newer_version(
+    plane: TestPlane, words: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = await newer_worker(plane, **words)
+    worker = Worker.model_validate(body)
+    printer = Printer()
+    printer.items([worker], worker_columns(NOW), lambda each: each.name, "none")
+    show_worker(printer, worker)
+    explained = (await plane.ask("GET", f"/api/workers/{worker.id}/explain")).json()
+    show_explanation(printer, worker.name, Explanation.model_validate(explained))
+    shown = capsys.readouterr().out
+    assert all(word in shown for name, word in words.items() if name in ("status", "desired_status"))
+
+
+@pytest.mark.parametrize("words", [*WORDS[:-1], {"pending_license_operation": "lend"}], ids=str)
+def test_the_worker_controller_skips_a_record_of_a_newer_version_and_says_so(words: dict[str, str]) -> None:
+    facts: dict[str, Any] = dict(words)
+    if "pending_license_operation" in facts:
+        facts = {"pending_license_operation": {"operation": "lend", "requested_at": NOW, "requested_by": "anna"}}
+    worker = a_worker(**{"status": "RUNNING", "instance_id": "i-1", **facts})
+    decision = decide(worker, Observation(InstanceObservation(Visibility.NOT_OBSERVED)), Policy(), NOW)
+    assert (decision.outcome, decision.actions) == (Outcome.SKIP, ())
+    assert decision.rule == "newer_record.skip"
+    assert f"does not know {next(iter(words))} {next(iter(words.values()))}" in decision.reason
