@@ -255,6 +255,48 @@ MUTATIONS = (
         "    if version != current:\n",
         "    if False:\n",
     ),
+    Mutation(
+        "deadlines are measured with the clock of the host",
+        "core/clock.py",
+        "    earliest = source.guard.earliest(boot)\n",
+        "    earliest = wall.timestamp()\n",
+    ),
+    Mutation(
+        "a clock that was set right again is trusted at once",
+        "core/clock_guard.py",
+        "            for reading in readings[:-1]:\n",
+        "            for reading in ():\n",
+    ),
+    Mutation(
+        "clocks of other processes are not looked at",
+        "core/clock.py",
+        "    source.guard.observe(name, shown.timestamp(), boot)\n    if authority:\n",
+        "    if False:\n",
+    ),
+    Mutation(
+        "idle workers are paused by the clock of the control plane",
+        "control_plane/workers/idle.py",
+        "    now = tx.earliest_now\n",
+        "    now = tx.now\n",
+    ),
+    Mutation(
+        "an older version erases the fields of a newer one",
+        "model/base.py",
+        '    model_config = ConfigDict(extra="allow")\n',
+        '    model_config = ConfigDict(extra="ignore")\n',
+    ),
+    Mutation(
+        "an older version drops conditions of a newer one",
+        "model/worker/conditions.py",
+        "    newer = (condition for condition in others.values() if not condition.type.is_known)\n",
+        "    newer = ()\n",
+    ),
+    Mutation(
+        "a status of a newer version is an error",
+        "model/worker/record.py",
+        "    status: Annotated[WorkerStatus, CARRIED] = WorkerStatus.PENDING\n",
+        "    status: WorkerStatus = WorkerStatus.PENDING\n",
+    ),
 )
 
 

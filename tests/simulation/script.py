@@ -118,6 +118,8 @@ FAULTS: dict[str, float] = {
     "cml-sluggish": 0.7,
     "odd-license": 0.5,
     "resign": 1,
+    "clock-jump": 1.5,
+    "newer-writes": 1.5,
 }
 """Faults and their relative frequency."""
 _BUSY = {2: 5, 3: 3, 5: 2}
@@ -298,4 +300,10 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "cml-down": lambda chance: {"which": chance.random(), "seconds": chance.uniform(20, 300)},
     "cml-loses": lambda chance: {"share": chance.choice([0.3, 1.0]), "seconds": chance.uniform(20, 200)},
     "resign": lambda chance: {"node": chance.choice(NODES)},
+    "newer-writes": lambda chance: {"which": chance.random(), "seconds": chance.choice([0, 0, 30, 200])},
+    "clock-jump": lambda chance: {
+        "hosts": [chance.choice((*NODES, "plane", "plane"))],
+        "by": chance.choice([400.0, 900.0, -300.0, -600.0]),
+        "seconds": chance.choice([30, 120, 300]),
+    },
 }

@@ -37,7 +37,12 @@ class Leader:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of an internal write."""
-        return {"X-LCM-Controller": self.controller, "X-LCM-Leader-Term": str(self.term)}
+        return {
+            "X-LCM-Controller": self.controller,
+            "X-LCM-Leader-Term": str(self.term),
+            "X-LCM-Time": clock.now().isoformat(),
+            "X-LCM-Earliest-Time": clock.earliest_now().isoformat(),
+        }
 
 
 class Resource:

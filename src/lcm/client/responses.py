@@ -53,6 +53,11 @@ class ApiRequest:
         return self.method == "GET"
 
     @property
+    def is_internal(self) -> bool:
+        """Whether it is a request of a controller."""
+        return self.path.startswith("/api/internal/")
+
+    @property
     def is_idempotent(self) -> bool:
         """Whether sending the request twice has the same effect as sending it once."""
         return self.is_read or self.idempotency_key is not None

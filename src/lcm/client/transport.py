@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from lcm.client.responses import (
     rules_out_earlier_attempts,
     unreadable_response,
 )
+from lcm.core import clock
 from lcm.core.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ _MAX_CONCURRENT = 8
 _POOL_LIMITS = httpx.Limits(
     max_connections=100, max_keepalive_connections=_MAX_CONCURRENT, keepalive_expiry=_KEEPALIVE_SECONDS
 )
+_MAX_CLOCK_DELAY = 5.0  # a slower response says little about the clock of its sender
 _NOT_SENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
@@ -154,7 +157,10 @@ class Transport:
         limit = self.limits.attempt
         try:
             async with self._turns, asyncio.timeout(limit):
+                sent_at = clock.boottime()
                 response = await self._transmit(self._request(call))
+                if call.is_internal and clock.boottime() - sent_at < _MAX_CLOCK_DELAY:
+                    _compare_clock(response)
                 try:
                     return await self._read_response(call, response)
                 finally:
@@ -258,6 +264,15 @@ class Transport:
         if call.is_read:
             return ClientTimeoutError(message) if late else UnreachableError(message)
         return OutcomeUnknownError(f"{message}; it may have happened", idempotency_key=call.idempotency_key)
+
+
+def _compare_clock(response: httpx.Response) -> None:
+    """Compare our clock with the control plane's, whose moments are in all records."""
+    with suppress(KeyError, ValueError):  # an older control plane does not say, another server says anything
+        shown = datetime.fromisoformat(response.headers["x-lcm-time"])
+        earliest = datetime.fromisoformat(response.headers["x-lcm-earliest-time"])
+        clock.compare("the clock of the control plane", shown, authority=True)
+        clock.compare("the earliest time of the control plane", earliest)
 
 
 @lru_cache(maxsize=1024)

@@ -14,6 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from lcm.core import clock
 from lcm.core.hosting import HostedService
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ class _ProcessCollector(Collector):
         degraded = bool(_degradations(self._services))
         yield GaugeMetricFamily("lcm_degraded", "1 while /ready names something degraded", value=degraded)
         yield GaugeMetricFamily("lcm_asyncio_tasks", "Tasks of the event loop", value=_count_tasks())
+        unsettled = bool(clock.problem())
+        yield GaugeMetricFamily("lcm_clock_unsettled", "1 while clocks disagree or have jumped", value=unsettled)
 
 
 def _count_tasks() -> int:

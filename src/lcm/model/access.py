@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
-from lcm.model.base import CaseInsensitiveEnum, LenientModel, ResourceName, RevealedSecret, StrictModel, UtcDatetime
+from lcm.model.base import (
+    CARRIED,
+    CaseInsensitiveEnum,
+    LenientModel,
+    Record,
+    ResourceName,
+    RevealedSecret,
+    StrictModel,
+    UtcDatetime,
+)
 
 
 class Role(CaseInsensitiveEnum):
@@ -34,12 +45,12 @@ class CallerIdentity(LenientModel):
     expires_at: UtcDatetime | None = None
 
 
-class TokenInfo(LenientModel):
+class TokenInfo(Record):
     """An API token without its secret."""
 
     id: str
     name: ResourceName
-    role: Role
+    role: Annotated[Role, CARRIED]
     created_at: UtcDatetime
     created_by: str
     expires_at: UtcDatetime | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from lcm.model.base import CaseInsensitiveEnum, LenientModel, SingleLineText, UtcDatetime
+from lcm.model.base import CARRIED, CaseInsensitiveEnum, Record, SingleLineText, UtcDatetime
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.status import WorkerStatus
 
@@ -20,14 +20,14 @@ class ActorKind(CaseInsensitiveEnum):
     SYSTEM = "system"
 
 
-class Actor(LenientModel):
+class Actor(Record):
     """Who made a change: a person (by token or sign-in name), a controller (by service) or a policy (by name)."""
 
-    kind: ActorKind
+    kind: Annotated[ActorKind, CARRIED]
     name: str
 
 
-class AuditEntry(LenientModel):
+class AuditEntry(Record):
     """One entry of the audit log."""
 
     at: UtcDatetime
@@ -38,13 +38,13 @@ class AuditEntry(LenientModel):
     details: dict[str, Any] = Field(default_factory=dict)
 
 
-class WorkerHistoryEntry(LenientModel):
+class WorkerHistoryEntry(Record):
     """One status transition of a worker, written in the same commit as the status."""
 
     at: UtcDatetime
     worker_id: str
-    from_status: WorkerStatus | None
-    to_status: WorkerStatus
+    from_status: Annotated[WorkerStatus, CARRIED] | None
+    to_status: Annotated[WorkerStatus, CARRIED]
     reason: str
     actor: Actor
     version: int
@@ -53,13 +53,13 @@ class WorkerHistoryEntry(LenientModel):
     )
 
 
-class LabletHistoryEntry(LenientModel):
+class LabletHistoryEntry(Record):
     """One status transition of a lablet, written in the same commit as the status."""
 
     at: UtcDatetime
     lablet_id: str
-    from_status: LabletStatus | None
-    to_status: LabletStatus
+    from_status: Annotated[LabletStatus, CARRIED] | None
+    to_status: Annotated[LabletStatus, CARRIED]
     reason: str
     actor: Actor
     version: int
@@ -69,7 +69,7 @@ class LabletHistoryEntry(LenientModel):
 MAX_DECISION_INPUTS = 30
 
 
-class DecisionReport(LenientModel):
+class DecisionReport(Record):
     """The last decision: the rule that applied, the reason, the inputs, the actions, and the time of the next check."""
 
     rule: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=100)]

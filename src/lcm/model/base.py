@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Self, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -14,10 +14,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     PlainSerializer,
     SecretStr,
     WithJsonSchema,
 )
+from pydantic_core import core_schema
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
 
 from lcm.model.validation import text_like
 
@@ -31,6 +37,57 @@ class CaseInsensitiveEnum(StrEnum):
             return None
         return next((member for member in cls if member.value.lower() == value.strip().lower()), None)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether this version defines it. Records may have words of a newer version; see `CARRIED`."""
+        return self._name_ in type(self).__members__
+
+    @classmethod
+    def carry(cls, word: str) -> Self:
+        """A member for a word of a newer version: the same one each time, and not among the members of the class."""
+        carried = _CARRIED_WORDS.get((cls, word))
+        if carried is None:
+            carried = str.__new__(cls, word)
+            carried._name_ = carried._value_ = word
+            _CARRIED_WORDS[cls, word] = carried
+        return cast("Self", carried)
+
+
+E = TypeVar("E", bound=CaseInsensitiveEnum)
+
+
+def read_word(words: type[E], value: object) -> E:
+    """The member for a stored value, which may be of a newer version."""
+    try:
+        return words(str(value))
+    except ValueError:
+        return words.carry(str(value))
+
+
+_CARRIED_WORDS: dict[tuple[type[CaseInsensitiveEnum], str], CaseInsensitiveEnum] = {}
+
+
+class _CarryUnknownWords:
+    """Annotates an enum field of a record: a word of a newer version is kept instead of being an error."""
+
+    def __get_pydantic_core_schema__(
+        self, source: type[CaseInsensitiveEnum], handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        known = handler(source)
+        word = core_schema.str_schema(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")
+        carried = core_schema.no_info_after_validator_function(source.carry, word)
+        return core_schema.union_schema([known, carried], mode="left_to_right")
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        choices = cast("core_schema.UnionSchema", schema)["choices"]
+        return handler(cast("core_schema.CoreSchema", choices[0]))
+
+
+CARRIED = _CarryUnknownWords()
+"""For the enum fields of records: during an upgrade, an older version reads what a newer one has written."""
+
 
 class StrictModel(BaseModel):
     """An immutable model that rejects unknown fields. Base of request bodies."""
@@ -42,6 +99,16 @@ class LenientModel(StrictModel):
     """An immutable model that ignores unknown fields, so that a client can read the response of a newer server."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+class Record(LenientModel):
+    """What is stored, and its parts. Fields of a newer version are kept when an older one changes the record."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def with_unknown_fields_of(self, before: Record | None) -> Self:
+        """This record with the fields of a newer version that it had before, for rules that build it anew."""
+        return self if before is None or not before.model_extra else self.model_copy(update=before.model_extra)
 
 
 T = TypeVar("T")
@@ -146,6 +213,7 @@ RegionName = Annotated[
 
 
 M = TypeVar("M", bound=BaseModel)
+_NO_EXTRA_FIELDS: dict[str, Any] = {}
 _FULL_FIELD_SETS: dict[type[BaseModel], set[str]] = {}
 
 
@@ -164,6 +232,8 @@ def _share_field_set(model: BaseModel) -> None:
     every = _FULL_FIELD_SETS.get(cls)
     if every is None:
         every = _FULL_FIELD_SETS[cls] = set(cls.model_fields)
+    if model.__pydantic_extra__ is not None and not model.__pydantic_extra__:
+        object.__setattr__(model, "__pydantic_extra__", _NO_EXTRA_FIELDS)
     if len(model.__pydantic_fields_set__) == len(every):
         object.__setattr__(model, "__pydantic_fields_set__", every)
     for value in model.__dict__.values():

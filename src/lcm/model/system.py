@@ -11,9 +11,9 @@ from lcm.model.base import (
     WHOLE_NUMBER,
     CaseInsensitiveEnum,
     LenientModel,
+    Record,
     SingleLineText,
     StrictBool,
-    StrictModel,
     UtcDatetime,
 )
 from lcm.model.fleet.state import Breaker
@@ -32,7 +32,7 @@ CountByOutcome = Annotated[dict[ShortText, NonNegativeInt], Field(max_length=50)
 OutcomesByOperation = Annotated[dict[ShortText, CountByOutcome], Field(max_length=200)]
 
 
-class RegionReport(StrictModel):
+class RegionReport(Record):
     """The state of one region that the controller manages."""
 
     name: ShortText
@@ -43,7 +43,7 @@ class RegionReport(StrictModel):
     trouble: MessageText = ""
 
 
-class LeakedInstanceReport(StrictModel):
+class LeakedInstanceReport(Record):
     """An instance of this installation that belongs to no worker."""
 
     instance_id: ShortText
@@ -52,7 +52,7 @@ class LeakedInstanceReport(StrictModel):
     reason: MessageText = ""
 
 
-class ControllerReport(StrictModel):
+class ControllerReport(Record):
     """A controller's report about itself. Counters start with its process; unavailable values are left out."""
 
     instance_id: ShortText
@@ -89,7 +89,7 @@ class ControllerVerdict(CaseInsensitiveEnum):
     NONE = "none"
 
 
-class ReceivedControllerReport(LenientModel):
+class ReceivedControllerReport(Record):
     """The last report of a controller, as the control plane received it."""
 
     controller: str
@@ -168,6 +168,7 @@ class ControlPlaneHealth(LenientModel):
     uptime_seconds: float = 0.0
     mirror: MirrorHealth | None = None
     stream: StreamHealth = StreamHealth()
+    clock_problem: str = Field(default="", description="Which clocks jumped or disagree; empty if none.")
 
 
 class ControllerHealth(LenientModel):

@@ -29,6 +29,7 @@ from lcm.control_plane.journal.mirror import Mirror
 from lcm.control_plane.journal.mirror_keys import LABLET_MIRROR, WORKER_MIRROR
 from lcm.control_plane.journal.retention import MaintenanceService, RetentionPolicy, delete_expired_entries
 from lcm.control_plane.journal.sse import EventStream
+from lcm.control_plane.lablets.retention import remove_ended_lablets
 from lcm.control_plane.records.idempotency import delete_expired_responses
 from lcm.control_plane.records.kinds import ALL_KINDS, backfill_fields
 from lcm.control_plane.records.unit_of_work import UnitOfWork
@@ -218,8 +219,9 @@ def make_maintenance(settings: StoreSettings, store: Store, parts: Services) -> 
         {
             "metrics": parts.metrics.downsample,
             "sessions": parts.authenticator.sessions.sweep,
-            "idempotent responses": lambda: delete_expired_responses(store, clock.now()),
+            "idempotent responses": lambda: delete_expired_responses(store, clock.earliest_now()),
             "journal": lambda: delete_expired_entries(store, retention),
+            "lablets": lambda: remove_ended_lablets(parts.context.unit_of_work, settings.lablet_retention_days),
         }
     )
 

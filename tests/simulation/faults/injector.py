@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from tests.simulation.faults.aws import HarmToAws
 from tests.simulation.faults.cml import HarmToCml
 from tests.simulation.faults.etcd import HarmToEtcd
+from tests.simulation.invariants.during import HIBERNATING
 from tests.simulation.script import NODES
 from tests.simulation.world.network import LinkQuality
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from tests.simulation.script import Event, Script
     from tests.simulation.world.platform import Platform
@@ -29,6 +30,7 @@ class Adversary:
         self._aws = HarmToAws(platform)
         self._cml = HarmToCml(platform)
         self._etcd = HarmToEtcd(platform, self._start)
+        self._hibernating: dict[str, str] = {}  # workers whose status only a newer version knows, and the one before
 
     async def do(self, event: Event) -> str:
         """Inject a fault; returns when it is reverted, or at once if there is nothing to revert."""
@@ -43,6 +45,10 @@ class Adversary:
         self._aws.heal()
         self._cml.heal()
         platform.network.deaf_to = ""
+        for name in platform.nodes:
+            platform.set_clock(name, 0.0)
+        for worker_id in sorted(self._hibernating):
+            self._wake(worker_id)
         for line in platform.network.lines():
             line.cut, line.quality = False, _NO_FAULT
             line.break_watches()
@@ -91,6 +97,34 @@ class Adversary:
 
     async def _pause_plane(self, seconds: float) -> None:
         self._platform.nodes["plane"].pause(seconds)
+
+    async def _clock_jump(self, hosts: Sequence[str], by: float, seconds: float) -> None:
+        """The clock of a host is set, and later it is set right again."""
+        for host in hosts:
+            self._platform.set_clock(host, by)
+        await asyncio.sleep(seconds)
+        for host in hosts:
+            self._platform.set_clock(host, 0.0)
+
+    async def _newer_writes(self, which: float, seconds: float) -> str:
+        """A control plane of the next version writes a record, sometimes with a status that only it knows."""
+        records, disk = self._platform.ledger.records, self._platform.disk
+        if not records:
+            return "no record"
+        worker_id = sorted(records)[int(which * len(records))]
+        before = records[worker_id]["status"]
+        if before == HIBERNATING or not disk.write_as_newer(worker_id, HIBERNATING if seconds else None):
+            return "nothing to write"
+        if seconds:
+            self._hibernating[worker_id] = before
+            await asyncio.sleep(seconds)
+            self._wake(worker_id)
+        return "written"
+
+    def _wake(self, worker_id: str) -> None:
+        before = self._hibernating.pop(worker_id, None)
+        if before is not None:
+            self._platform.disk.write_as_newer(worker_id, before)
 
     async def _resign(self, node: str) -> str:
         controller = self._platform.controllers.get(node)

@@ -7,17 +7,29 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.types import WORKER_TAG, InstanceState
-from lcm.control_plane.records.kinds import AUDIT, FLEET, LABLETS, LEADERSHIPS, SETTINGS, WORKER_HISTORY, WORKERS
+from lcm.control_plane.records.kinds import (
+    AUDIT,
+    DECISIONS,
+    FLEET,
+    LABLETS,
+    LEADERSHIPS,
+    SETTINGS,
+    WORKER_CHANGED,
+    WORKER_HISTORY,
+    WORKERS,
+    worker_fields,
+    worker_unique_keys,
+)
+from lcm.control_plane.store.adapter_rules import Commit
 from lcm.control_plane.store.memory.store import MemoryDisk
-from lcm.control_plane.store.port import Put
+from lcm.control_plane.store.port import NewJournalEntry, Put
+from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus, is_allowed_transition
 from tests.simulation.invariants.lablets import LabletBooks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lcm.control_plane.store.adapter_rules import Commit
-    from lcm.model.worker.record import Worker
     from tests.simulation.world.cloud_and_cml import Ec2
     from tests.simulation.world.loop import SeededLoop
 
@@ -26,8 +38,13 @@ _SWITCHES = {
     "auto_paused": ("idle", "worker_auto_pause_enabled"),
     "scale_down_initiated": ("scaling", "scale_down_enabled"),
 }
+HIBERNATING = "HIBERNATING"
+"""A status that only a newer version knows."""
 CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
 _LOSS_WINDOW = 1790.0  # half an hour, by clocks that may run two percent fast and be seconds off
+_DEADLINES = {"provisioning.timeout": 240.0, "starting.timeout": 240.0}
+CLOCK_GRACE = 60.0
+"""How much too early a deadline may be: clocks run 2 % fast, and a difference of 30 s between them is none."""
 HELD_GRACE = 15.0
 """How long a call that was decided before a hold may still start: the maximum duration of a pass."""
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
@@ -64,6 +81,10 @@ class Ledger:
         self._accepted: dict[str, set[str]] = {}  # by region: workers whose loss a closed breaker has accepted
         self._losses: dict[str, dict[str, float]] = defaultdict(dict)  # by region: when a worker was last lost
         self.covered: Counter[str] = Counter()
+        self.used: dict[str, float] = {}  # when somebody last worked on an instance
+        self._entered: dict[str, float] = {}  # when each worker got its status
+        self._left: dict[str, float] = {}  # when each got the status before
+        self._idle_timeouts: list[float] = []  # of the present settings and of those before
         self.lablets = LabletBooks(self.violated, self.note, self.covered)
 
     @property
@@ -100,22 +121,31 @@ class Ledger:
     def committed(self, commit: Commit, disk: MemoryDisk) -> None:
         """Check a commit before it is applied."""
         entries = [(entry.topic, json.loads(entry.body)) for entry in commit.entries]
-        for write in commit.writes:
-            if not isinstance(write, Put):
-                continue
-            if write.kind is WORKERS:
-                self._worker(json.loads(write.body), entries)
-            elif write.kind is LABLETS:
-                self.lablets.committed(json.loads(write.body), entries)
-            elif write.kind is SETTINGS:
-                self._settings = json.loads(write.body)
-            elif write.kind is LEADERSHIPS:
-                self._leadership(json.loads(write.body), entries)
-            elif write.kind is FLEET:
-                self._fleet(json.loads(write.body))
+        puts = [write for write in commit.writes if isinstance(write, Put)]
+        for write in sorted(puts, key=lambda put: put.kind is DECISIONS):  # a decision is checked with its effect
+            self._written(write, json.loads(write.body), entries, disk)
         for topic, entry in entries:
             if topic == AUDIT:
                 self._audited(entry)
+
+    def _written(
+        self, write: Put, body: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]], disk: MemoryDisk
+    ) -> None:
+        if write.kind is WORKERS:
+            self._worker(body, entries)
+            self._newer_kept(disk, body)
+        elif write.kind is LABLETS:
+            self.lablets.committed(body, entries)
+        elif write.kind is SETTINGS:
+            self._settings = body
+            minutes = body.get("idle", {}).get("worker_idle_timeout_minutes", 60.0)
+            self._idle_timeouts = [*self._idle_timeouts[-1:], 60.0 * minutes]
+        elif write.kind is LEADERSHIPS:
+            self._leadership(body, entries)
+        elif write.kind is FLEET:
+            self._fleet(body)
+        elif write.kind is DECISIONS:
+            self._deadline(write.id, body["rule"])
 
     def _worker(self, after: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
         worker_id = after["id"]
@@ -129,6 +159,7 @@ class Ledger:
             if topic == AUDIT and entry["subject"] == worker_id
         ]
         if before is None:
+            self._entered[worker_id] = self._now
             return
         if before["instance_id"] is not None and _gives_up_instance(before, after):
             self._given_up(after, before["instance_id"])
@@ -152,6 +183,11 @@ class Ledger:
         if before["status"] == after["status"]:
             return
         worker_id, old, new = after["id"], before["status"], after["status"]
+        self._left[worker_id], self._entered[worker_id] = self._entered[worker_id], self._now
+        if HIBERNATING in (old, new):
+            if any(topic == AUDIT for topic, _ in entries):  # ours always write one, the newer version here does not
+                self.violated(f"{worker_id}: {old} became {new}, which only a newer version may change")
+            return
         self.covered[f"step {old} {new}"] += 1
         self.note(f"{after['name']} {old} -> {new}")
         if not is_allowed_transition(WorkerStatus(old), WorkerStatus(new)):
@@ -211,6 +247,7 @@ class Ledger:
             if switch and not self._settings.get(group, {}).get(switch):
                 self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
         if desired == "STOPPED" and "policy" in kinds:
+            self._idle_long_enough(before)
             if after["allocation"]["lablets"]:
                 self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
             left = sum(
@@ -221,6 +258,31 @@ class Ledger:
             floor = self._settings.get("scaling", {}).get("min_workers", 0)
             if left < floor:
                 self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
+
+    def _idle_long_enough(self, worker: dict[str, Any]) -> None:
+        """Whatever the clocks show: a policy stops no worker that was used, or started, a moment ago."""
+        entered = self._entered.get(worker["id"], float("-inf"))
+        quiet = self._now - max(entered, self.used.get(worker["instance_id"], float("-inf")))
+        # The previous setting may have been read just before it was changed.
+        needed = min(self._idle_timeouts, default=0.0)
+        if quiet < needed - CLOCK_GRACE:
+            self.violated(f"{worker['id']}: a policy stops it after {quiet:.0f} s without use, not {needed:.0f}")
+
+    def _deadline(self, worker_id: str, rule: str) -> None:
+        """Whatever the clocks show: nothing fails by a deadline that has not passed."""
+        record = self.records.get(worker_id)
+        if rule not in _DEADLINES or record is None or self._entered[worker_id] != self._now:
+            return
+        lasted = self._now - self._left[worker_id]
+        if lasted < _DEADLINES[rule] - CLOCK_GRACE:
+            self.violated(f"{worker_id}: {rule} after {lasted:.0f} s, not {_DEADLINES[rule]:.0f}")
+
+    def _newer_kept(self, disk: MemoryDisk, worker: dict[str, Any]) -> None:
+        """No version erases what a newer one has written."""
+        if isinstance(disk, WatchedDisk) and worker["id"] in disk.newer:
+            conditions = {condition["type"] for condition in worker["conditions"]}
+            if not worker.get("added_by_newer") or "Frozen" not in conditions:
+                self.violated(f"{worker['id']}: what a newer version wrote was erased")
 
     def _leadership(self, seen: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
         known = self._terms.get(seen["controller"], 0)
@@ -280,6 +342,8 @@ class Ledger:
         record = self.records.get(worker_id or "")
         if record is None:
             return
+        if record["status"] == HIBERNATING and self._now - self._entered[record["id"]] > HELD_GRACE:
+            self.violated(f"{operation} for {worker_id}, whose status only a newer version knows")
         if operation in _FITTING and not self._is_wanted(record, _FITTING[operation]):
             self.violated(f"{operation} for {worker_id}, whose desired status is {record['desired_status']}")
         if operation == "TerminateInstances" and record["desired_status"] != "TERMINATED":
@@ -324,11 +388,29 @@ class WatchedDisk(MemoryDisk):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self._ledger = ledger
+        self.newer: set[str] = set()  # records that a newer version has written
 
     def commit(self, commit: Commit) -> Sequence[str]:
         cursors = super().commit(commit)
         self._ledger.committed(commit, self)
         return cursors
+
+    def write_as_newer(self, worker_id: str, status: str | None = None) -> bool:
+        """Write a worker as a control plane of the next version would: with fields and words that ours do not know."""
+        stored = self.get(WORKERS, worker_id)
+        assert stored is not None
+        body = json.loads(stored.body)
+        if body["status"] == "TERMINATED":
+            return False
+        frozen = {"type": "Frozen", "status": "Melting", "since": body["created_at"], "depth": 3}
+        others = [condition for condition in body["conditions"] if condition["type"] != "Frozen"]
+        body |= {"added_by_newer": {"gpus": 2}, "conditions": [*others, frozen], "version": body["version"] + 1}
+        body["status"] = status or body["status"]
+        worker, written = Worker.model_validate(body), json.dumps(body).encode()
+        put = Put(WORKERS, worker_id, written, stored.revision, worker_fields(worker), worker_unique_keys(worker))
+        self.newer.add(worker_id)
+        self.commit(Commit((put,), (NewJournalEntry(WORKER_CHANGED, worker_id, written, worker.updated_at),), ()))
+        return True
 
 
 def live_instances(ec2: Ec2) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.scenarios.steps import FIRST, HOME, PAUSING, at, both, day, leaderless, worker
+from tests.simulation.script import NODES
 
 if TYPE_CHECKING:
     from tests.simulation.script import Script
@@ -21,6 +22,36 @@ WORKER_DAYS: dict[str, Script] = {
         at(3, "deregister", **FIRST),
         at(3.1, "drain", **FIRST),
         at(12, "terminate-outside", **FIRST),
+    ),
+    "all clocks jump ahead by two hours while a worker is used": day(
+        worker(idle=True),
+        worker(0.3, "w1", idle=True),
+        *(at(minutes, "use", which=which) for minutes in (2.5, 4, 5.5, 7) for which in (0.0, 0.9)),
+        at(5, "clock-jump", hosts=[*NODES, "plane"], by=7500.0, seconds=60),
+        lasting=8,
+        idle={**PAUSING, "worker_idle_timeout_minutes": 5.0},
+    ),
+    "all clocks jump ahead by two hours while a worker is launched": day(
+        worker(), at(0.35, "clock-jump", hosts=[*NODES, "plane"], by=7500.0, seconds=240), lasting=8
+    ),
+    "a worker is launched while the control plane is an hour behind": day(
+        at(0.1, "clock-jump", hosts=["plane"], by=-3600.0, seconds=240), worker(0.2), lasting=8
+    ),
+    "a worker is launched while the control plane is an hour behind, and its clock is set right": day(
+        at(0.1, "clock-jump", hosts=["plane"], by=-3600.0, seconds=18), worker(0.2), lasting=8
+    ),
+    "the clock of the leader jumps ahead while a worker is launched": day(
+        worker(), at(0.35, "clock-jump", hosts=["one", "two"], by=7500.0, seconds=240), lasting=8
+    ),
+    "a newer version writes records": day(
+        worker(),
+        at(2, "newer-writes", which=0.0, seconds=0),
+        at(3, "stop", **FIRST),
+        at(5, "start", **FIRST),
+        at(7, "newer-writes", which=0.0, seconds=120),
+        at(7.5, "stop", **FIRST),
+        at(8, "stop-outside", **FIRST),
+        lasting=12,
     ),
     "a stopped worker is to end": day(worker(), at(2, "stop", **FIRST), at(4, "terminate", **FIRST)),
     "an instance is started outside LCM while no controller leads, and then by a user": day(

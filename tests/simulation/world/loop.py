@@ -39,10 +39,11 @@ class NodeClock:
         self._loop = loop
         self._node = node
         self._offset = timedelta(seconds=offset)
+        self.jumped = 0.0  # by how many seconds somebody has set the clock of its host
         self.rng = loop.stream(f"chance of {node.name}")
 
     def now(self) -> datetime:
-        return BEGIN + timedelta(seconds=self.boottime() - _EPOCH) + self._offset
+        return BEGIN + timedelta(seconds=self.boottime() - _EPOCH + self.jumped) + self._offset
 
     def boottime(self) -> float:
         return self._node.local(self._loop.now)

@@ -190,6 +190,7 @@ class People:
         server = self._platform.cml.by_machine[servers[int(which * len(servers))]]
         event = CMLActivityEvent("start_lab", clock.now(), user_id="student")
         server.events = (*server.events, event)
+        self._ledger.used[servers[int(which * len(servers))]] = self._platform.loop.now
         running = int(which * 10) % 3
         server.stats = replace(server.stats, running_nodes=running)
         return f"{running} nodes run"

@@ -35,7 +35,7 @@ from lcm.controllers.scheduler.controller import SchedulerHostedService
 from lcm.controllers.scheduler.planner import SchedulerConfig
 from lcm.controllers.worker.controller import WorkerReconciler
 from lcm.controllers.worker.deps import ControllerConfig, Dependencies, Policy
-from lcm.core import clock
+from lcm.core import clock, clock_guard
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
 from lcm.core.controller.watch import WatchTriggeredHostedService
 from lcm.model.access import Role
@@ -83,6 +83,7 @@ _LABLETS = WatchConfig(prefix="/instances/")
 _MIRROR = MirrorSettings(check_every=10.0)  # with the default, probes would take most of the time
 _FEED_SECONDS = 60.0  # the control plane is one process and wakes its feed with each commit
 _REPORT_SECONDS = 300.0  # no decision depends on the status reports of controllers
+_SETTLE_SECONDS = 420.0  # longer than every deadline of a run, as an hour is in production
 _SHORTLY = 1.0
 _SYSTEM = Actor(kind=ActorKind.SYSTEM, name="start-up")
 _KEY = generate_key()
@@ -98,6 +99,7 @@ def quiet() -> None:
     )
     logging.disable(logging.CRITICAL)
     vars(status_report)["EVERY_SECONDS"] = _REPORT_SECONDS
+    vars(clock_guard)["SETTLE_SECONDS"] = _SETTLE_SECONDS
 
 
 class Platform:
@@ -129,6 +131,7 @@ class Platform:
         self.nodes: dict[str, Node] = {}
         self.lives: dict[str, int] = {}
         self.controllers: dict[str, Controller] = {}
+        self.jumps: dict[str, float] = {}  # a host keeps its wrong clock when its process restarts
         for region in REGIONS:
             self.ec2.add_region(region, subnets={"subnet-a": f"{region}a", "subnet-b": f"{region}b"})
             self.ec2.add_image(region, "cml-2.9.1", created_at=clock.now())
@@ -263,8 +266,13 @@ class Platform:
     def _born(self, name: str, **clock_settings: float) -> Node:
         self.lives[name] = self.lives.get(name, 0) + 1
         node = Node(self.loop, f"{name}#{self.lives[name]}", **clock_settings)
+        node.clock.jumped = self.jumps.get(name, 0.0)
         self.nodes[name] = node
         return node
+
+    def set_clock(self, name: str, seconds: float) -> None:
+        """Somebody sets the clock of a host, so that it is off by so much."""
+        self.jumps[name] = self.nodes[name].clock.jumped = seconds
 
 
 def _app_with(parts: Services) -> Any:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from lcm.control_plane.store.port import Store
+
 SYSTEM = Actor(kind=ActorKind.SYSTEM, name="test")
 LEADER = {"X-LCM-Controller": "worker-controller", "X-LCM-Leader-Term": "5"}
 
@@ -81,9 +83,10 @@ class TestPlane:
 
 
 @asynccontextmanager
-async def serving_plane(disk: MemoryDisk | None = None) -> AsyncIterator[TestPlane]:
-    """A control plane on a store in memory, with templates and a token for each role."""
-    store = MemoryStore(disk)
+async def serving_plane(disk: MemoryDisk | None = None, store: Store | None = None) -> AsyncIterator[TestPlane]:
+    """A control plane, with templates and a token for each role. On a store that is given, it does not follow it."""
+    follows = store is None
+    store = store or MemoryStore(disk)
     await store.open([*ALL_KINDS, TOKENS, SESSIONS])
     feed = JournalFeed(store)
     unit_of_work = UnitOfWork(store, feed.wake)
@@ -97,8 +100,9 @@ async def serving_plane(disk: MemoryDisk | None = None) -> AsyncIterator[TestPla
         ControlPlaneContext(store, unit_of_work, box, ("eu-west-1", "us-east-1")), authenticator, stream
     )
     secrets = {role: (await tokens.create(role.value, role, created_by="test"))[1].reveal() for role in Role}
-    await feed.start()
-    await stream.start()
+    if follows:
+        await feed.start()
+        await stream.start()
     yield TestPlane(make_app(services, "0.0.0"), services, secrets, feed)
     await stream.stop()
     await feed.stop()

@@ -74,16 +74,20 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """`lcm.core.clock` for a virtual loop. `suspended` is time that passed while the loop's own clock stood still."""
+    """`lcm.core.clock` for a virtual loop.
+
+    `suspended` is time that passed while the loop's own clock stood still, `jumped` by how much the wall clock was set.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int = 0) -> None:
         self._loop = loop
         self._began = loop.time()
         self.suspended = 0.0
+        self.jumped = 0.0
         self.rng: random.Random = random.Random(seed)
 
     def now(self) -> datetime:
-        return START + timedelta(seconds=self.boottime() - self._began)
+        return START + timedelta(seconds=self.boottime() - self._began + self.jumped)
 
     def boottime(self) -> float:
         return self._loop.time() + self.suspended

@@ -55,6 +55,7 @@ DEFAULTS = {
     "lcm_installation_id": None,
     "metrics_retention_hours": 48.0,
     "journal_retention_days": 90.0,
+    "lablet_retention_days": 30.0,
     "event_retention_hours": 24.0,
     "lcm_bootstrap_token": None,
     "lcm_controller_token": None,

@@ -1,9 +1,11 @@
-"""Security headers for browsers."""
+"""Headers of every response: security headers for browsers, and what our clock shows."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING
+
+from lcm.core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping, Sequence
@@ -13,6 +15,12 @@ if TYPE_CHECKING:
     Receive: TypeAlias = Callable[[], Awaitable[Message]]
     Send: TypeAlias = Callable[[Message], Awaitable[None]]
     App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+TIME_HEADER = b"x-lcm-time"
+"""What the clock of the control plane shows, by which controllers measure the moments in records."""
+
+EARLIEST_TIME_HEADER = b"x-lcm-earliest-time"
+"""The time that the control plane measures deadlines with."""
 
 CACHEABLE_PATHS = ("/static/",)
 """Paths whose responses are the same for everyone. Others may depend on who is signed in and must not be cached."""
@@ -61,6 +69,12 @@ def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes],
     return tuple((name.encode(), value.encode()) for name, value in headers)
 
 
+def _times() -> tuple[tuple[bytes, bytes], ...]:
+    """Read anew for each response: after a restart, a controller may be the only one that knows of a jump."""
+    shown, earliest = clock.now().isoformat(), clock.earliest_now().isoformat()
+    return (TIME_HEADER, shown.encode()), (EARLIEST_TIME_HEADER, earliest.encode())
+
+
 class SecurityHeadersMiddleware:
     """ASGI middleware that sets the headers on every response, replacing those of the same name. It buffers nothing."""
 
@@ -79,7 +93,7 @@ class SecurityHeadersMiddleware:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 others = [(name, value) for name, value in message.get("headers", ()) if name.lower() not in replaced]
-                message["headers"] = [*others, *added]
+                message["headers"] = [*others, *added, *_times()]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

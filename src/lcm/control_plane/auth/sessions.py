@@ -16,7 +16,7 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 from lcm.control_plane.auth.cache import BackgroundWrites, TtlCache
 from lcm.control_plane.auth.roles import Caller, CsrfError, ForbiddenError, UnauthenticatedError
@@ -25,7 +25,7 @@ from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Delete, Kind, Put, RevisionConflictError, Where
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role
-from lcm.model.base import LenientModel, UtcDatetime
+from lcm.model.base import CARRIED, Record, UtcDatetime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,11 +54,11 @@ class TokenValidator(Protocol):
         """Whether the token is still accepted."""
 
 
-class _StoredSession(LenientModel):
+class _StoredSession(Record):
     """A session as it is stored."""
 
     name: str
-    role: Role
+    role: Annotated[Role, CARRIED]
     token_id: str | None
     expires_at: UtcDatetime
     ends_at: UtcDatetime
@@ -131,7 +131,7 @@ class SessionService:
     async def sweep(self) -> int:
         """Delete expired sessions; returns the number. Call it about every hour."""
         removed = 0
-        expired = Where(below={"expires_at": clock.now().timestamp()})
+        expired = Where(below={"expires_at": clock.earliest_now().timestamp()})
         async for stored in find_all(self._store, SESSIONS, expired):
             removed += await self._remove(stored)
         return removed

@@ -26,7 +26,7 @@ from lcm.control_plane.secrets.encryption import Secret
 from lcm.control_plane.store.port import Kind, Put, RevisionConflictError, Sort
 from lcm.core import clock
 from lcm.model.access import CallerKind, Role, TokenInfo
-from lcm.model.base import LenientModel
+from lcm.model.base import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ _LAST_USED_INTERVAL = timedelta(minutes=1)
 _MIN_SAFE_LENGTH = 20
 
 
-class _StoredToken(LenientModel):
+class _StoredToken(Record):
     """A token as it is stored."""
 
     info: TokenInfo

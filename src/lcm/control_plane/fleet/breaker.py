@@ -98,7 +98,7 @@ def open_breaker(
         since=tx.now if current is None else current.since,
         affected=len(state.losses[region].withheld),
         only_a_person_closes=only_a_person_closes or (current is not None and current.only_a_person_closes),
-    )
+    ).with_unknown_fields_of(current)
     after = state.model_copy(update={"breakers": {**state.breakers, region: breaker}})
     tx.save_fleet(after)
     if breaker != current:

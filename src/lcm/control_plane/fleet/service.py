@@ -11,6 +11,7 @@ from lcm.control_plane.workers.decisions import read_decisions
 from lcm.control_plane.workers.lifecycle import make_hold
 from lcm.core import clock
 from lcm.core.singleflight import FreshSingleflight
+from lcm.model.base import read_word
 from lcm.model.fleet.state import (
     FleetCapacity,
     FleetPlan,
@@ -156,7 +157,7 @@ class FleetService:
 
     async def _lablets_by_status(self) -> dict[LabletStatus, int]:
         rows = await self._context.store.count_by(LABLETS, ["status"])
-        return {LabletStatus(str(status)): count for (status,), count, _ in rows}
+        return {read_word(LabletStatus, status): count for (status,), count, _ in rows}
 
     async def _leaders(self) -> list[LeadershipTerm]:
         page = await self._context.store.find(LEADERSHIPS)
@@ -186,7 +187,12 @@ class _FleetTotals:
         self.by_region: dict[str, dict[WorkerStatus, int]] = {}
 
     def add(self, values: tuple[FieldValue, ...], count: int, sums: tuple[float, ...]) -> None:
-        region, status, ready, held = str(values[0]), WorkerStatus(str(values[1])), bool(values[2]), bool(values[3])
+        region, status, ready, held = (
+            str(values[0]),
+            read_word(WorkerStatus, values[1]),
+            bool(values[2]),
+            bool(values[3]),
+        )
         self.by_status[status] = self.by_status.get(status, 0) + count
         in_region = self.by_region.setdefault(region, {})
         in_region[status] = in_region.get(status, 0) + count

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import SETTINGS
 from lcm.control_plane.store.port import Put
 from lcm.model.fleet.settings import FleetSettings
-from lcm.model.problems import ProblemCode
 from lcm.model.validation import problems_of
 
 if TYPE_CHECKING:
@@ -33,7 +31,8 @@ async def patch_fleet_settings(tx: Transaction, base: FleetSettings, patch: Flee
     """Store values, or reset stored ones with null. One invalid value rejects the whole patch."""
     stored = await tx.store.get(SETTINGS, _SETTINGS_ID)
     before: dict[str, dict[str, Any]] = {} if stored is None else json.loads(stored.body)
-    after = {group: dict(before.get(group, {})) for group in _GROUPS}
+    before = {**{group: {} for group in _GROUPS}, **before}
+    after = {group: dict(values) for group, values in before.items()}
     for group in _GROUPS:
         for name, value in patch.provided(group).items():
             if value is None:
@@ -41,7 +40,7 @@ async def patch_fleet_settings(tx: Transaction, base: FleetSettings, patch: Flee
             else:
                 after[group][name] = value
     settings = _merge_settings(base, after)
-    if after != {group: before.get(group, {}) for group in _GROUPS}:
+    if after != before:
         body = json.dumps(after, sort_keys=True).encode()
         tx.stage(Put(SETTINGS, _SETTINGS_ID, body, None if stored is None else stored.revision))
         tx.audit("settings_changed", "settings", changed={group: patch.provided(group) for group in _GROUPS})
@@ -53,5 +52,7 @@ def _merge_settings(base: FleetSettings, stored: dict[str, dict[str, Any]]) -> F
     try:
         return FleetSettings.model_validate(merged)
     except ValidationError as error:
-        where, text = next(problems_of(error))
-        raise ProblemError(ProblemCode.INVALID, f"{'.'.join(where)}: {text}") from None
+        # Values of a newer version, such as another word for a policy: until the upgrade is done, ours count.
+        for (group, name, *_), _ in problems_of(error):
+            merged[group][name] = getattr(getattr(base, group), name)
+        return FleetSettings.model_validate(merged)

@@ -148,6 +148,7 @@ class SystemService:
                 resets=stream.counters.resets,
                 events=stream.counters.events,
             ),
+            clock_problem=clock.problem(),
         )
 
 

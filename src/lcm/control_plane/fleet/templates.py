@@ -35,10 +35,13 @@ async def read_template(store: Store, name: str) -> WorkerTemplate:
 
 
 async def put_template(tx: Transaction, template: WorkerTemplate) -> bool:
-    """Create or change a template; returns whether it is new."""
+    """Create or change a template; returns whether it is new. Fields of a newer version are kept."""
     stored = await tx.store.get(TEMPLATES, template.name)
-    if stored is not None and WorkerTemplate.model_validate_json(stored.body) == template:
-        return False
+    if stored is not None:
+        before = WorkerTemplate.model_validate_json(stored.body)
+        template = template.with_unknown_fields_of(before)
+        if template == before:
+            return False
     revision = None if stored is None else stored.revision
     body = template.model_dump_json().encode()
     tx.stage(Put(TEMPLATES, template.name, body, revision, {"enabled": template.enabled}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Header, Request
@@ -16,6 +17,7 @@ from lcm.control_plane.auth.tokens import TokenService, parse_token_id
 from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.idempotency import IdempotencyKey
 from lcm.control_plane.records.unit_of_work import Leader
+from lcm.core import clock
 from lcm.model.access import Role
 from lcm.model.fleet.state import FIRST_TERM
 from lcm.model.problems import ProblemCode
@@ -123,8 +125,14 @@ async def leader_from_headers(
         str | None,
         Header(max_length=20, description="Its leadership term. A term older than the newest one is rejected."),
     ] = None,
+    x_lcm_time: Annotated[
+        str | None, Header(max_length=40, description="What its clock shows. It is compared with the other clocks.")
+    ] = None,
+    x_lcm_earliest_time: Annotated[
+        str | None, Header(max_length=40, description="The time that it measures deadlines with.")
+    ] = None,
 ) -> Leader:
-    """The controller and term of a write. Both headers are required."""
+    """The controller and term of a write. The first two headers are required."""
     term = int(x_lcm_leader_term) if x_lcm_leader_term and x_lcm_leader_term.isdecimal() else 0
     if not x_lcm_controller or term < FIRST_TERM:
         detail = (
@@ -132,7 +140,20 @@ async def leader_from_headers(
             " and X-LCM-Leader-Term (a number from 1 on)"
         )
         raise ProblemError(ProblemCode.LEADER_HEADERS_MISSING, detail)
-    return Leader(x_lcm_controller, term)
+    sent_at = _parse_time(x_lcm_time)
+    for name, shown in (("clock", sent_at), ("earliest time", _parse_time(x_lcm_earliest_time))):
+        if shown is not None:
+            clock.compare(f"the {name} of {x_lcm_controller}", shown)
+    return Leader(x_lcm_controller, term, sent_at)
+
+
+def _parse_time(text: str | None) -> datetime | None:
+    """A time with a zone; None for anything else, since no request is refused for its clock."""
+    try:
+        shown = None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return shown if shown is not None and shown.tzinfo is not None else None
 
 
 async def idempotency_key_from_header(

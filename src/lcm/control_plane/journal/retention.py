@@ -60,7 +60,7 @@ async def delete_expired_entries(store: Store, retention: RetentionPolicy) -> in
     deleted = 0
     for topic in RETAINED_TOPICS:
         kept_for = retention.for_topic(topic)
-        while kept_for is not None and (batch := await _delete_batch(store, topic, clock.now() - kept_for)):
+        while kept_for is not None and (batch := await _delete_batch(store, topic, clock.earliest_now() - kept_for)):
             deleted += batch
     return deleted
 

@@ -41,11 +41,13 @@ class LabletService:
         return stored
 
     async def history(self, lablet_id: str, after: str | None, limit: int) -> Sequence[JournalEntry]:
-        """A lablet's status transitions, oldest first."""
-        await self.get(lablet_id)
-        return await self._context.store.read_journal(
+        """A lablet's status transitions, oldest first. They are kept longer than the record of an ended lablet."""
+        entries = await self._context.store.read_journal(
             topics=[LABLET_HISTORY], subjects=[lablet_id], after=after, limit=limit
         )
+        if not entries and after is None:
+            await self.get(lablet_id)
+        return entries
 
     async def create(self, caller: Caller, request: CreateLabletRequest, key: IdempotencyKey | None = None) -> bytes:
         if request.aws_region is not None:

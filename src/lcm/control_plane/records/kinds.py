@@ -71,6 +71,7 @@ WORKERS = Kind(
         "stopped_since",
         "stopped_by_policy",
     ),
+    archived=(("status", (WorkerStatus.TERMINATED.value,)),),
 )
 LABLETS = Kind(
     "lablets",
@@ -90,6 +91,7 @@ LABLETS = Kind(
     ),
     unique=("name",),
     grouped=("status",),
+    archived=(("status", tuple(sorted(FINAL_LABLET_STATUSES))),),
 )
 DEFINITIONS = Kind("definitions", fields=("name", "enabled", "created_at"))
 TOPOLOGIES = Kind("topologies")

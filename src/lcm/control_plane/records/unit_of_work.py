@@ -7,7 +7,7 @@ again from the beginning with a new transaction, so it must do nothing but read 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lcm.control_plane.errors import PreconditionFailedError, ProblemError
@@ -55,6 +55,7 @@ class Transaction:
         self.store = store
         self.actor = actor
         self.now: datetime = clock.now()
+        self.earliest_now: datetime = clock.earliest_now()  # for deadlines
         self._read: dict[str, tuple[Worker, int]] = {}
         self._lablets: dict[str, tuple[Lablet, int]] = {}
         self._fleet: tuple[FleetState, int | None] | None = None
@@ -192,6 +193,8 @@ class Transaction:
             )
         swept = swept or (newest is not None and newest.term == term and newest.startup_sweep_done)
         leadership = LeadershipTerm(controller=controller, term=term, announced_at=self.now, startup_sweep_done=swept)
+        if newest is not None and newest.term == term:
+            leadership = leadership.with_unknown_fields_of(newest)
         if newest is not None and (newest.term, newest.startup_sweep_done) == (term, swept):
             self._guard(LEADERSHIPS, controller, stored.revision if stored else None)
             return newest
@@ -253,11 +256,20 @@ class Leader:
 
     controller: str
     term: int
+    sent_at: datetime | None = field(default=None, compare=False)  # what its clock showed; older ones do not say
 
     @property
     def actor(self) -> Actor:
         """The controller as recorded in the audit."""
         return Actor(kind=ActorKind.CONTROLLER, name=self.controller)
+
+    def is_outdated(self, moment: datetime, newest: datetime, now: datetime) -> bool:
+        """Whether something of this moment arrived after something newer.
+
+        If the controller's clock has not even reached the newest moment, then it was set back since: what it sends now
+        is the newest, although its moment is earlier. `now` serves for a controller that does not send its time.
+        """
+        return moment < newest <= (self.sent_at or now)
 
 
 class UnitOfWork:

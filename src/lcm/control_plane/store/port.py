@@ -70,6 +70,17 @@ class Kind:
     fields: tuple[str, ...] = ()
     unique: tuple[str, ...] = ()
     grouped: tuple[str, ...] = ()  # fields that `count_by` groups by or sums up; one index covers them
+    archived: tuple[tuple[str, tuple[str, ...]], ...] = ()  # fields with the values of documents that pile up
+
+    def index_for(self, where: Where) -> str | None:
+        """The field whose index a list should be read from: one by which the condition excludes what piles up.
+
+        A database would rather read the index of the order, and with it every document that is excluded.
+        """
+        for name, values in self.archived:
+            if set(values) & set(where.none_of.get(name, ())):
+                return name
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class WorkerControllerWrites:
             elif after.status is WorkerStatus.TERMINATED or status_writes.is_seen_again(worker, after):
                 await forget_loss(tx, worker)
             if write.decision is not None:
-                await store_decision(tx, worker_id, write.decision)
+                await store_decision(tx, leader, worker_id, write.decision)
             leak.audit(tx, worker, write.reason, leaked=status_writes.leaks_license(worker, write))
             label = status_writes.audit_label(worker, write)
             if label:
@@ -95,7 +95,7 @@ class WorkerControllerWrites:
 
     async def decisions(self, leader: Leader, batch: DecisionBatch) -> BatchResult:
         """Store the decisions for many workers, in one commit."""
-        return await self._run_fenced(leader, lambda tx: store_decisions(tx, batch.items))
+        return await self._run_fenced(leader, lambda tx: store_decisions(tx, leader, batch.items))
 
     async def launch(self, leader: Leader, worker_id: str, write: LaunchIntentRequest) -> Worker:
         """Store the launch intent, before the launch call."""

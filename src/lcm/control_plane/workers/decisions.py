@@ -12,7 +12,7 @@ from lcm.model.worker.metrics import BatchResult
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lcm.control_plane.records.unit_of_work import Transaction
+    from lcm.control_plane.records.unit_of_work import Leader, Transaction
     from lcm.control_plane.store.port import Store, StoredDocument
     from lcm.model.worker.requests import WorkerDecision
 
@@ -28,12 +28,12 @@ async def read_decision(store: Store, worker_id: str) -> DecisionReport | None:
     return (await read_decisions(store, [worker_id])).get(worker_id)
 
 
-async def store_decision(tx: Transaction, worker_id: str, decision: DecisionReport) -> None:
+async def store_decision(tx: Transaction, leader: Leader, worker_id: str, decision: DecisionReport) -> None:
     """Store the decision behind a change of the worker's record."""
-    _stage_decision(tx, worker_id, await tx.store.get(DECISIONS, worker_id), decision)
+    _stage_decision(tx, leader, worker_id, await tx.store.get(DECISIONS, worker_id), decision)
 
 
-async def store_decisions(tx: Transaction, items: Sequence[WorkerDecision]) -> BatchResult:
+async def store_decisions(tx: Transaction, leader: Leader, items: Sequence[WorkerDecision]) -> BatchResult:
     """Store the newest decision for each known worker; the others are counted as dropped."""
     workers = await tx.store.get_many(WORKERS, [item.worker_id for item in items])
     newest: dict[str, DecisionReport] = {}
@@ -43,18 +43,21 @@ async def store_decisions(tx: Transaction, items: Sequence[WorkerDecision]) -> B
             newest[item.worker_id] = item.decision
     stored = await tx.store.get_many(DECISIONS, list(newest))
     kept = sum(
-        _stage_decision(tx, worker_id, stored.get(worker_id), decision) for worker_id, decision in newest.items()
+        _stage_decision(tx, leader, worker_id, stored.get(worker_id), decision)
+        for worker_id, decision in newest.items()
     )
     return BatchResult(kept=kept, dropped=len(items) - kept)
 
 
-def _stage_decision(tx: Transaction, worker_id: str, stored: StoredDocument | None, decision: DecisionReport) -> bool:
+def _stage_decision(
+    tx: Transaction, leader: Leader, worker_id: str, stored: StoredDocument | None, decision: DecisionReport
+) -> bool:
     """Stage the decision unless a newer one is stored; returns whether it is the newest.
 
     Decisions arrive in two ways, alone and with a status write, so an older one can arrive after a newer one.
     """
     current = None if stored is None else DecisionReport.model_validate_json(stored.body)
-    if current is not None and decision.decided_at < current.decided_at:
+    if current is not None and leader.is_outdated(decision.decided_at, current.decided_at, tx.now):
         return False
     if decision != current:
         revision = None if stored is None else stored.revision

@@ -34,13 +34,14 @@ async def detect_idle(
     latest = latest_activity(request.events)
     updated = _with_activity(worker, latest)
     result = result.model_copy(update={"activity_updated": updated is not worker})
-    if _checked_recently(worker, settings, tx.now):
+    if _checked_recently(worker, settings, tx.earliest_now):
         _save_activity(tx, updated)
         return result
     running = await count_running_workers(tx.store)
     # The worker is written in this transaction, so a lablet placed on it meanwhile makes the commit conflict.
     lablets = updated.allocation.lablets
-    verdict = assess_idle(updated, settings.idle, settings.scaling, now=tx.now, running=running, lablets=lablets)
+    now = tx.earliest_now
+    verdict = assess_idle(updated, settings.idle, settings.scaling, now=now, running=running, lablets=lablets)
     result = result.model_copy(
         update={
             "idle_check_performed": True,

@@ -10,6 +10,7 @@ from lcm.control_plane.errors import ProblemError
 from lcm.control_plane.records.kinds import WORKERS
 from lcm.control_plane.store.port import Sample
 from lcm.core import clock
+from lcm.core.clock_guard import TOLERANCE_SECONDS
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.metrics import BatchResult
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from lcm.control_plane.context import ControlPlaneContext
     from lcm.control_plane.records.unit_of_work import Leader
+    from lcm.control_plane.store.port import Store
     from lcm.model.worker.metrics import MetricsSample
     from lcm.model.worker.requests import MetricsBatch
 
@@ -26,6 +28,16 @@ METRICS_SERIES = "metrics"
 _BATCH_SIZE = 100
 _FULL_RESOLUTION = timedelta(hours=2)
 _DOWNSAMPLE_SECONDS = 300
+
+
+async def read_metrics(store: Store, worker_id: str, *, since: datetime, limit: int = 10_000) -> Sequence[Sample]:
+    """A worker's samples since a time, oldest first.
+
+    Samples of the future are left out: a clock was ahead, and they would hide what is measured now.
+    """
+    until = clock.now() + timedelta(seconds=TOLERANCE_SECONDS)
+    samples = await store.read_samples(METRICS_SERIES, worker_id, since=since, limit=limit)
+    return [sample for sample in samples if sample.at <= until]
 
 
 class MetricsService:
@@ -39,12 +51,13 @@ class MetricsService:
     async def record(self, leader: Leader, batch: MetricsBatch) -> BatchResult:
         """Store samples of a worker's current instance that are newer than the last; count the others as dropped."""
         await self._context.unit_of_work.run(leader.actor, lambda tx: tx.fence(leader.controller, leader.term))
-        instances = await self._instances([item.worker_id for item in batch.items])
+        instances, now = await self._instances([item.worker_id for item in batch.items]), clock.now()
         accepted: list[MetricsSample] = []
         for item in batch.items:
-            newest = self._newest.get(item.worker_id)
-            if instances.get(item.worker_id) == item.instance_id and (newest is None or item.collected_at > newest):
-                self._newest[item.worker_id] = item.collected_at
+            newest, at = self._newest.get(item.worker_id), item.collected_at
+            outdated = newest is not None and (at == newest or leader.is_outdated(at, newest, now))
+            if instances.get(item.worker_id) == item.instance_id and not outdated:
+                self._newest[item.worker_id] = at
                 accepted.append(item)
         samples = [Sample(item.worker_id, item.collected_at, item.model_dump_json().encode()) for item in accepted]
         if samples:
@@ -56,11 +69,11 @@ class MetricsService:
         if await self._context.store.get(WORKERS, worker_id) is None:
             raise ProblemError(ProblemCode.NOT_FOUND, f"there is no worker {worker_id}")
         begin = since or clock.now() - timedelta(hours=1)
-        return await self._context.store.read_samples(METRICS_SERIES, worker_id, since=begin, limit=limit)
+        return await read_metrics(self._context.store, worker_id, since=begin, limit=limit)
 
     async def downsample(self) -> int:
         """Delete expired samples and downsample old ones; returns the number of deleted rows."""
-        now = clock.now()
+        now = clock.earliest_now()
         expired = await self._context.store.downsample(
             METRICS_SERIES, before=now - self._retention, keep_every_seconds=0
         )

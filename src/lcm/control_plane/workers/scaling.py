@@ -52,7 +52,7 @@ async def check_not_held(tx: Transaction, worker: Worker | None = None) -> None:
     """Rejected while the fleet or the worker is on hold."""
     fleet_hold = (await tx.fleet()).hold
     for hold, what in ((fleet_hold, "the fleet"), (worker.hold if worker else None, "the worker")):
-        if hold is not None and hold.active(tx.now):
+        if hold is not None and hold.active(tx.earliest_now):
             raise ProblemError(ProblemCode.HELD, f"{what} is on hold by {hold.by}: {hold.reason}")
 
 
@@ -72,7 +72,7 @@ async def scale_down(tx: Transaction, worker_id: str, settings: FleetSettings, r
     await check_min_workers(tx, settings.scaling)
     fleet = await tx.fleet()
     cooldown = timedelta(seconds=settings.scaling.scale_down_cooldown_seconds)
-    if fleet.last_scale_down_at is not None and tx.now - fleet.last_scale_down_at < cooldown:
+    if fleet.last_scale_down_at is not None and tx.earliest_now - fleet.last_scale_down_at < cooldown:
         until = fleet.last_scale_down_at + cooldown
         detail = (
             f"the last scale-down was at {fleet.last_scale_down_at:%H:%M:%S}; the next may be at {until:%H:%M:%S} UTC"
@@ -127,7 +127,7 @@ async def _existing_worker(
 async def _find_paused_by_policy(tx: Transaction, template: WorkerTemplate, region: str) -> Worker | None:
     stopped = DesiredStatus.STOPPED.value
     async for worker in _find_workers(tx.store, template, region, (WorkerStatus.STOPPED,), stopped):
-        held = worker.hold is not None and worker.hold.active(tx.now)
+        held = worker.hold is not None and worker.hold.active(tx.earliest_now)
         if worker.paused_by_policy and not held:
             return await tx.worker(worker.id)
     return None

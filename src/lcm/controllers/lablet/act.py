@@ -164,7 +164,7 @@ class LabletActionExecutor:
             return
         worker = await self._internal.worker(work.worker.id)
         self._on_refreshed(fleet, worker)
-        now = clock.now()
+        now = clock.earliest_now()
         for hold in (fleet.hold, worker.hold):
             if hold is not None and hold.active(now):
                 raise PassInterruptedError(f"{HELD_PREFIX}{hold.by}: {hold.reason}")

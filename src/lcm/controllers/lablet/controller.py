@@ -128,6 +128,8 @@ class LabletReconciler(Controller["Lablet"]):
 
     async def reconcile_resource(self, resource: Lablet) -> ReconciliationResult:
         """Observe, decide and act, and repeat while the next step can follow at once."""
+        if resource.unknown_words:
+            return _skip_newer(resource, resource.unknown_words)
         if resource.status not in ASSIGNED_LABLET_STATUSES:
             return ReconciliationResult.success(f"no action for a lablet that is {resource.status}")
         current = LabletReconcilePass(resource, None, self._memories.get(resource))
@@ -142,8 +144,10 @@ class LabletReconciler(Controller["Lablet"]):
         lablet = current.lablet
         policy = await self._policy()
         current.worker = await self._worker_of(lablet)
+        if current.worker is not None and current.worker.unknown_words:
+            return _skip_newer(lablet, tuple(f"its worker's {word}" for word in current.worker.unknown_words))
         observed = await self._observer.observe(lablet, current.worker, current.memory, policy)
-        decision = decide(lablet, observed, policy, clock.now())
+        decision = decide(lablet, observed, policy, clock.earliest_now())
         log.debug("decided", lablet=lablet.id, rule=decision.rule, reason=decision.reason)
         if decision.outcome is Outcome.SKIP:
             return ReconciliationResult.skip(decision.reason)
@@ -203,3 +207,9 @@ class LabletReconciler(Controller["Lablet"]):
     def stats(self) -> dict[str, int]:
         """The counters."""
         return self.counters.as_dict()
+
+
+def _skip_newer(lablet: Lablet, words: tuple[str, ...]) -> ReconciliationResult:
+    reason = f"this version of LCM does not know {', '.join(words)}: a newer one has to decide"
+    log.warning("skipped", lablet=lablet.id, reason=reason)
+    return ReconciliationResult.skip(reason)

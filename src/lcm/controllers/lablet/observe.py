@@ -93,8 +93,8 @@ class LabObserver:
         self, lablet: Lablet, worker: Worker | None, memory: LabletMemory, policy: LabletPolicy
     ) -> Observation:
         """Everything that the decision about a lablet needs."""
-        now = clock.now()
-        unready_since = memory.update_unready_since(worker, now)
+        now = clock.earliest_now()
+        unready_since = memory.update_unready_since(worker, clock.now())
         lab, topology = _NOT_OBSERVED, None
         if worker is not None and may_observe(lablet, worker, policy, now) and self._due(lablet, memory, now):
             memory.last_observed = clock.boottime()

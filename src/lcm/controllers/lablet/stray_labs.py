@@ -168,7 +168,7 @@ class StrayLabSweeper:
         if not leftovers:
             return False
         policy = replace(policy, fleet_hold=(await self._internal.fleet()).hold)  # it may be newer than the policy
-        if policy.hold_on(worker, clock.now()) is not None:
+        if policy.hold_on(worker, clock.earliest_now()) is not None:
             return False
         for lab in leftovers:
             await self._remove(worker, lab, state)

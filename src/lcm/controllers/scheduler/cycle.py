@@ -73,7 +73,7 @@ class PlacementBlock:
 async def find_placement_block(internal: InternalApi) -> PlacementBlock | None:
     """Why placement is blocked; None if it is allowed."""
     hold = (await internal.fleet()).hold
-    if hold is not None and hold.active(clock.now()):
+    if hold is not None and hold.active(clock.earliest_now()):
         return PlacementBlock(f"the fleet is on hold by {hold.by}: {as_clause(hold.reason)}")
     leaders = {leader.controller: leader for leader in await internal.leaders()}
     verifier = leaders.get(WORKER_CONTROLLER)
@@ -122,7 +122,8 @@ class SchedulingCycle:
             if delay > 0:
                 return min(delay, BLOCK_RECHECK_SECONDS)
         listing = self._internal.lablets(exclude_statuses=_NOT_PENDING_STATUSES)
-        pending = [lablet async for lablet in listing]
+        # One whose words only a newer version knows is left to that version.
+        pending = [lablet async for lablet in listing if not lablet.unknown_words]
         self._counters.rounds_count += 1
         self._counters.pending_lablet_count = len(pending)
         waiting_ids = {lablet.id for lablet in pending}
@@ -135,7 +136,7 @@ class SchedulingCycle:
             return await self._handle_block(pending, block)
         workers = await self._workers.workers()
         templates = [template async for template in self._internal.templates()]
-        plan = make_plan(pending, workers, templates, now=clock.now(), config=self._config)
+        plan = make_plan(pending, workers, templates, now=clock.earliest_now(), config=self._config)
         return await self._execute(plan)
 
     # Execution
@@ -236,7 +237,7 @@ class SchedulingCycle:
 
     async def _handle_block(self, pending: Sequence[Lablet], block: PlacementBlock) -> float | None:
         """Place nothing and request nothing. Expired lablets are recorded, and the block is reported to the others."""
-        plan, _ = split_pending(pending, clock.now(), self._config)
+        plan, _ = split_pending(pending, clock.earliest_now(), self._config)
         left = await self._end(plan)
         delay = self._report_delay(block)
         if delay > 0:

@@ -132,7 +132,7 @@ class ScaleUpRequester:
 
     def _waiting_lablets(self, need: CapacityNeed, worker: Worker | None) -> list[WaitingLablet]:
         if worker is not None:
-            if is_arriving(worker, clock.now()):
+            if is_arriving(worker, clock.earliest_now()):
                 reason = arriving_worker_reason(worker.name)
             else:
                 reason = f"{NO_CAPACITY}; worker {worker.name}, which was requested, is {worker.status}"

@@ -183,12 +183,14 @@ class WorkerReconciler(Controller["Worker"]):
         began = asyncio.get_running_loop().time()
         memory = self._memories.get(resource)
         observation = await self._observer.observe(resource, memory, self._memories)
-        decision = decide(resource, observation, self._policy(), clock.now())
+        decision = decide(resource, observation, self._policy(), clock.earliest_now())
         self._worker_metrics.observed(resource, observation)
         self._record_drift(resource, decision)
         try:
             if decision.outcome is Outcome.SKIP:
                 log.warning("skipped", worker=resource.id, status=resource.status.value, reason=decision.reason)
+                if resource.unknown_words:
+                    self._decision_reporter.report(resource, memory, decision)
                 return ReconciliationResult.skip(decision.reason)
             return await self._executor.execute(resource, decision, memory, self._memories.began)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from lcm.model.base import LenientModel, UtcDatetime
+from lcm.model.base import Record, UtcDatetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ def loss_limit(workers: int) -> float:
     return max(LOSSES_ALWAYS_ALLOWED, workers / LOSS_DIVISOR)
 
 
-class Loss(LenientModel):
+class Loss(Record):
     """A worker that lost its instance. `ended`: it is TERMINATED since, and no longer among the live workers."""
 
     worker_id: str
@@ -30,7 +30,7 @@ class Loss(LenientModel):
     ended: bool
 
 
-class RegionLosses(LenientModel):
+class RegionLosses(Record):
     """What the breaker of a region remembers, whichever controller leads."""
 
     counted: tuple[Loss, ...] = ()

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lcm.model.audit import DecisionReport
-from lcm.model.base import LenientModel, UtcDatetime
+from lcm.model.base import CARRIED, LenientModel, Record, UtcDatetime
 from lcm.model.fleet.losses import RegionLosses
 from lcm.model.lablet.status import LabletStatus
 from lcm.model.worker.record import Hold
@@ -17,7 +17,7 @@ InstallationId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{2,62}$", exam
 """The value of the tag lcm:installation: 3 to 63 lower-case letters, digits and dashes, not starting with a dash."""
 
 
-class Installation(LenientModel):
+class Installation(Record):
     """The id of this installation. Only instances tagged with it are adopted, reported as leaked, or terminated."""
 
     installation_id: InstallationId
@@ -32,7 +32,7 @@ class FleetCapacity(LenientModel):
     max_nodes: int = 0
 
 
-class Breaker(LenientModel):
+class Breaker(Record):
     """The breaker of a region. While it is open, no worker there is marked as lost."""
 
     region: str
@@ -43,7 +43,7 @@ class Breaker(LenientModel):
     only_a_person_closes: bool = False
 
 
-class FleetState(LenientModel):
+class FleetState(Record):
     """State that applies to the whole fleet.
 
     It changes with every worker that leaves service. So a concurrent scale-down, which counted
@@ -68,7 +68,7 @@ FIRST_TERM = 1
 """Terms are revisions of etcd and start here. A reset stores a lower one, so that every election is accepted."""
 
 
-class LeadershipTerm(LenientModel):
+class LeadershipTerm(Record):
     """The latest leadership term that a controller has announced."""
 
     controller: str
@@ -89,9 +89,9 @@ class FleetSummary(LenientModel):
     workers: int
     ready: int
     problems: int = Field(default=0, description="Number of workers with a problem.")
-    by_status: dict[WorkerStatus, int] = Field(default_factory=dict)
-    by_region: dict[str, dict[WorkerStatus, int]] = Field(default_factory=dict)
-    lablets_by_status: dict[LabletStatus, int] = Field(default_factory=dict)
+    by_status: dict[Annotated[WorkerStatus, CARRIED], int] = Field(default_factory=dict)
+    by_region: dict[str, dict[Annotated[WorkerStatus, CARRIED], int]] = Field(default_factory=dict)
+    lablets_by_status: dict[Annotated[LabletStatus, CARRIED], int] = Field(default_factory=dict)
     capacity: FleetCapacity = FleetCapacity()
     cost_per_hour_usd: float = 0
     saved_per_hour_usd: float = 0
@@ -107,8 +107,8 @@ class PlannedWorker(LenientModel):
 
     worker_id: str
     name: str
-    status: WorkerStatus
-    desired_status: DesiredStatus
+    status: Annotated[WorkerStatus, CARRIED]
+    desired_status: Annotated[DesiredStatus, CARRIED]
     decision: DecisionReport | None = None
 
 

@@ -161,7 +161,7 @@ def placement_score(capacity: Capacity, taken: Allocation) -> float:
 
 def with_lablet(taken: Allocation, requirements: LabletRequirements, ports: Iterable[int] = ()) -> Allocation:
     """Return the allocation after a placement."""
-    return Allocation(
+    after = Allocation(
         cpu_cores=_rounded_sum(taken.cpu_cores, requirements.cpu_cores),
         memory_gb=_rounded_sum(taken.memory_gb, requirements.memory_gb),
         storage_gb=_rounded_sum(taken.storage_gb, requirements.storage_gb),
@@ -169,11 +169,12 @@ def with_lablet(taken: Allocation, requirements: LabletRequirements, ports: Iter
         lablets=taken.lablets + 1,
         ports=tuple(sorted({*taken.ports, *ports})),
     )
+    return after.with_unknown_fields_of(taken)
 
 
 def without_lablet(taken: Allocation, requirements: LabletRequirements, ports: Iterable[int] = ()) -> Allocation:
     """Return the allocation after a release; no value becomes negative."""
-    return Allocation(
+    after = Allocation(
         cpu_cores=max(0.0, _rounded_sum(taken.cpu_cores, -requirements.cpu_cores)),
         memory_gb=max(0.0, _rounded_sum(taken.memory_gb, -requirements.memory_gb)),
         storage_gb=max(0.0, _rounded_sum(taken.storage_gb, -requirements.storage_gb)),
@@ -181,6 +182,7 @@ def without_lablet(taken: Allocation, requirements: LabletRequirements, ports: I
         lablets=max(0, taken.lablets - 1),
         ports=tuple(sorted(set(taken.ports).difference(ports))),
     )
+    return after.with_unknown_fields_of(taken)
 
 
 # Templates

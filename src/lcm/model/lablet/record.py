@@ -12,9 +12,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from lcm.model.base import (
+    CARRIED,
     WHOLE_NUMBER,
     LenientModel,
     Reason,
+    Record,
     ResourceName,
     SingleLineText,
     StrictBool,
@@ -76,7 +78,7 @@ def _require_unique(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-class LabletRequirements(LenientModel):
+class LabletRequirements(Record):
     """The resources that a lablet needs on a worker."""
 
     cpu_cores: Annotated[float, Field(ge=0, le=1024, strict=True)] = 1
@@ -93,7 +95,7 @@ class LabletRequirements(LenientModel):
     ] = ()
 
 
-class LabletDefinitionSummary(LenientModel):
+class LabletDefinitionSummary(Record):
     """A lablet definition without its topology, which may be large."""
 
     id: str = Field(description="name@version")
@@ -113,14 +115,14 @@ class LabletDefinition(LabletDefinitionSummary):
     topology: str = Field(max_length=MAX_TOPOLOGY_LENGTH)
 
 
-class NodeEndpoint(LenientModel):
+class NodeEndpoint(Record):
     """The addresses of a node of a running lablet."""
 
     node: Annotated[SingleLineText, Field(max_length=128)]
     addresses: tuple[Annotated[str, Field(max_length=64)], ...] = ()
 
 
-class Rejection(LenientModel):
+class Rejection(Record):
     """Why a worker was rejected."""
 
     worker_id: str
@@ -128,7 +130,7 @@ class Rejection(LenientModel):
     reason: Annotated[SingleLineText, Field(max_length=300)]
 
 
-class Placement(LenientModel):
+class Placement(Record):
     """The result of the last placement: the chosen worker and its score, or why no worker was chosen."""
 
     at: UtcDatetime
@@ -142,7 +144,7 @@ class Placement(LenientModel):
     )
 
 
-class AbandonedLab(LenientModel):
+class AbandonedLab(Record):
     """A lab that was abandoned on an unreachable worker: it is removed once the worker is reachable again."""
 
     worker_id: str
@@ -150,7 +152,7 @@ class AbandonedLab(LenientModel):
     lab_id: str | None = Field(default=None, description="Null if it is not known whether the lab was created.")
 
 
-class Lablet(LenientModel):
+class Lablet(Record):
     """A lablet. `version` changes with each write of the record, `generation` when the desired state changes."""
 
     id: LabletId
@@ -159,12 +161,14 @@ class Lablet(LenientModel):
     definition: str = Field(description="name@version")
     requirements: LabletRequirements
     aws_region: str | None = None
-    status: LabletStatus = LabletStatus.PENDING_SCHEDULING
+    status: Annotated[LabletStatus, CARRIED] = LabletStatus.PENDING_SCHEDULING
     status_since: UtcDatetime
     wanted: StrictBool = Field(
         default=True, description="Whether the lablet should exist. False means that it is to end, and is final."
     )
-    ending: LabletStatus | None = Field(default=None, description="The final status that it gets after cleanup.")
+    ending: Annotated[LabletStatus, CARRIED] | None = Field(
+        default=None, description="The final status that it gets after cleanup."
+    )
     ending_reason: str | None = None
     worker_id: str | None = None
     ports: dict[str, int] = Field(default_factory=dict)
@@ -172,7 +176,7 @@ class Lablet(LenientModel):
     lab_id: str | None = Field(default=None, description="The id of the lab on CML, once known.")
     lab_started_at: UtcDatetime | None = Field(default=None, description="When its lab was last started.")
     endpoints: tuple[NodeEndpoint, ...] = ()
-    lost_worker_policy: LostWorkerPolicy = LostWorkerPolicy.RESCHEDULE
+    lost_worker_policy: Annotated[LostWorkerPolicy, CARRIED] = LostWorkerPolicy.RESCHEDULE
     left_behind: tuple[AbandonedLab, ...] = Field(default=(), description="Labs abandoned on previous workers.")
     placement_attempt: int = Field(
         default=0, description="How often it was placed on a worker; part of the marker of its lab."
@@ -187,6 +191,12 @@ class Lablet(LenientModel):
     generation: int = 1
     created_at: UtcDatetime
     updated_at: UtcDatetime
+
+    @property
+    def unknown_words(self) -> tuple[str, ...]:
+        """Words that only a newer version knows: this version must not decide about the lablet."""
+        deciding = {"status": self.status, "ending": self.ending, "lost_worker_policy": self.lost_worker_policy}
+        return tuple(f"{name} {word}" for name, word in deciding.items() if word is not None and not word.is_known)
 
     @property
     def assigned(self) -> bool:

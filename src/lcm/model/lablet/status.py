@@ -45,7 +45,14 @@ class LabletStatusInfo:
     has_lab: bool = False  # a lab may exist on the worker
 
 
-LABLET_STATUSES: Mapping[LabletStatus, LabletStatusInfo] = {
+class _LabletStatusTable(dict[LabletStatus, LabletStatusInfo]):
+    """The statuses of this version. About one of a newer version nothing is known, and nothing follows from it."""
+
+    def __missing__(self, status: LabletStatus) -> LabletStatusInfo:
+        return LabletStatusInfo()
+
+
+_TABLE: Mapping[LabletStatus, LabletStatusInfo] = {
     _PENDING: LabletStatusInfo(next=_FINAL | {_SCHEDULED}),
     # Before INSTANTIATING nothing was requested from CML: the lablet may end or be rescheduled at once.
     _SCHEDULED: LabletStatusInfo(next=_FINAL | {_INSTANTIATING, _PENDING}, assigned=True),
@@ -55,6 +62,7 @@ LABLET_STATUSES: Mapping[LabletStatus, LabletStatusInfo] = {
     _STOPPING: LabletStatusInfo(next=_FINAL | {_PENDING}, assigned=True, has_lab=True),
     **dict.fromkeys(sorted(_FINAL), LabletStatusInfo()),
 }
+LABLET_STATUSES: Mapping[LabletStatus, LabletStatusInfo] = _LabletStatusTable(_TABLE)
 
 FINAL_LABLET_STATUSES = frozenset(status for status, info in LABLET_STATUSES.items() if not info.next)
 """Nothing of the lablet is left on any worker, and nothing is reserved for it."""
@@ -70,7 +78,8 @@ class IllegalLabletTransitionError(Exception):
     """The requested status transition is not allowed."""
 
     def __init__(self, current: LabletStatus, target: LabletStatus) -> None:
-        allowed = ", ".join(sorted(LABLET_STATUSES[current].next)) or "none, the status is final"
+        none = "none, the status is final" if current.is_known else "none that this version of LCM knows"
+        allowed = ", ".join(sorted(LABLET_STATUSES[current].next)) or none
         super().__init__(f"a lablet cannot go from {current} to {target}; allowed next statuses: {allowed}")
         self.current = current
         self.target = target

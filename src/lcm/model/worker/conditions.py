@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from lcm.model.base import CaseInsensitiveEnum, LenientModel, SingleLineText, UtcDatetime
+from lcm.model.base import CARRIED, CaseInsensitiveEnum, Record, SingleLineText, UtcDatetime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,11 +40,11 @@ class ConditionStatus(CaseInsensitiveEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(LenientModel):
+class Condition(Record):
     """One condition. `since` changes with the status of the condition, not with its reason or message."""
 
-    type: ConditionType
-    status: ConditionStatus
+    type: Annotated[ConditionType, CARRIED]
+    status: Annotated[ConditionStatus, CARRIED]
     reason: Annotated[SingleLineText, Field(max_length=100)] = ""
     message: Annotated[SingleLineText, Field(max_length=1000)] = ""
     since: UtcDatetime
@@ -59,12 +59,13 @@ def with_condition(
     reason: str = "",
     message: str = "",
 ) -> tuple[Condition, ...]:
-    """Return the conditions with this one set, in the order of `ConditionType`."""
+    """Return the conditions with this one set, in the order of `ConditionType`; those of a newer version come last."""
     others = {condition.type: condition for condition in conditions}
     before = others.get(kind)
     since = before.since if before is not None and before.status is status else now
     others[kind] = Condition(type=kind, status=status, reason=reason, message=message, since=since)
-    return tuple(others[known] for known in ConditionType if known in others)
+    newer = (condition for condition in others.values() if not condition.type.is_known)
+    return (*(others[known] for known in ConditionType if known in others), *newer)
 
 
 def without_condition(conditions: Iterable[Condition], kind: ConditionType) -> tuple[Condition, ...]:

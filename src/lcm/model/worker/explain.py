@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from lcm.model.audit import ActorKind, DecisionReport, WorkerHistoryEntry
-from lcm.model.base import LenientModel
+from lcm.model.base import CARRIED, LenientModel
 from lcm.model.fleet.settings import IdleAction
 from lcm.model.formatting import (
     as_clause,
@@ -50,8 +50,8 @@ class Explanation(LenientModel):
     worker_id: str
     summary: str
     next: str
-    status: WorkerStatus
-    desired_status: DesiredStatus
+    status: Annotated[WorkerStatus, CARRIED]
+    desired_status: Annotated[DesiredStatus, CARRIED]
     ready: bool
     conditions: tuple[Condition, ...] = ()
     hold: Hold | None = None

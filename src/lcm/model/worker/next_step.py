@@ -106,6 +106,10 @@ NEXT_STEPS: dict[WorkerStatus, dict[DesiredStatus, NextStep]] = {
 
 def next_step_of(worker: Worker) -> NextStep:
     """Return what happens next if nothing else changes."""
+    if worker.unknown_words:
+        return _wait(
+            f"this version of LCM does not know {', '.join(worker.unknown_words)} and leaves it to a newer one"
+        )
     steps = NEXT_STEPS[worker.status]
     if worker.status is WorkerStatus.PENDING and worker.launch_intent is not None:
         steps = _LAUNCH_INTENT_STEPS

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field, computed_field
 
-from lcm.model.base import LenientModel, Reason, RegionName, ResourceName, SingleLineText, UtcDatetime
+from lcm.model.base import (
+    CARRIED,
+    CaseInsensitiveEnum,
+    Reason,
+    Record,
+    RegionName,
+    ResourceName,
+    SingleLineText,
+    UtcDatetime,
+)
 from lcm.model.worker.conditions import Condition, ConditionType, is_condition_true
 from lcm.model.worker.status import (
     STATUSES,
@@ -41,7 +50,7 @@ Tags = Annotated[dict[TagKey, TagValue], AfterValidator(_check_tags)]
 """The user's tags of a worker. Tags of the platform and of AWS cannot be overridden."""
 
 
-class Hold(LenientModel):
+class Hold(Record):
     """A hold placed by a person: nothing is changed until it is released or expires."""
 
     reason: Reason
@@ -54,15 +63,15 @@ class Hold(LenientModel):
         return self.until is None or now < self.until
 
 
-class PendingLicenseOperation(LenientModel):
+class PendingLicenseOperation(Record):
     """A license operation that a person requested."""
 
-    operation: LicenseOperation
+    operation: Annotated[LicenseOperation, CARRIED]
     requested_at: UtcDatetime
     requested_by: str
 
 
-class LaunchIntent(LenientModel):
+class LaunchIntent(Record):
     """A launch attempt, stored before the call is made."""
 
     attempt: Annotated[int, Field(ge=1)]
@@ -70,7 +79,7 @@ class LaunchIntent(LenientModel):
     stored_at: UtcDatetime
 
 
-class Worker(LenientModel):
+class Worker(Record):
     """A worker. `version` changes with each write of the record, `generation` when the desired state changes."""
 
     id: str
@@ -78,9 +87,9 @@ class Worker(LenientModel):
     template_name: str | None
     aws_region: RegionName
     aws_account_id: str | None = None
-    status: WorkerStatus = WorkerStatus.PENDING
+    status: Annotated[WorkerStatus, CARRIED] = WorkerStatus.PENDING
     status_since: UtcDatetime
-    desired_status: DesiredStatus = DesiredStatus.RUNNING
+    desired_status: Annotated[DesiredStatus, CARRIED] = DesiredStatus.RUNNING
     conditions: tuple[Condition, ...] = ()
     instance_id: str | None = None
     instance_since: UtcDatetime | None = None
@@ -93,15 +102,15 @@ class Worker(LenientModel):
     replaced_at: tuple[UtcDatetime, ...] = ()
     drifted: bool = False
     drifted_at: tuple[UtcDatetime, ...] = ()
-    origin: WorkerOrigin = WorkerOrigin.CREATED
+    origin: Annotated[WorkerOrigin, CARRIED] = WorkerOrigin.CREATED
     previous_worker_id: str | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     hold: Hold | None = None
-    license_status: LicenseStatus = LicenseStatus.UNREGISTERED
+    license_status: Annotated[LicenseStatus, CARRIED] = LicenseStatus.UNREGISTERED
     license_failed_generation: int | None = None
     has_license_token: bool = False
     pending_license_operation: PendingLicenseOperation | None = None
-    lost_instance_policy: LostInstancePolicy = LostInstancePolicy.TERMINATE
+    lost_instance_policy: Annotated[LostInstancePolicy, CARRIED] = LostInstancePolicy.TERMINATE
     idle_detection_enabled: bool = True
     last_activity_at: UtcDatetime | None = None
     last_idle_check_at: UtcDatetime | None = None
@@ -130,6 +139,11 @@ class Worker(LenientModel):
     created_at: UtcDatetime
     updated_at: UtcDatetime
 
+    def model_post_init(self, context: Any) -> None:
+        """Drop the stored value of `ready`, which is computed."""
+        if self.__pydantic_extra__:
+            self.__pydantic_extra__.pop("ready", None)
+
     @computed_field  # type: ignore[prop-decorator]
     @property
     def ready(self) -> bool:
@@ -139,6 +153,19 @@ class Worker(LenientModel):
             and self.desired_status is DesiredStatus.RUNNING
             and is_condition_true(self.conditions, ConditionType.CML_READY)
         )
+
+    @property
+    def unknown_words(self) -> tuple[str, ...]:
+        """Words that only a newer version knows: this version must not decide about the worker."""
+        pending = self.pending_license_operation
+        deciding: dict[str, CaseInsensitiveEnum | None] = {
+            "status": self.status,
+            "desired_status": self.desired_status,
+            "lost_instance_policy": self.lost_instance_policy,
+            "license_status": self.license_status,
+            "pending_license_operation": None if pending is None else pending.operation,
+        }
+        return tuple(f"{name} {word}" for name, word in deciding.items() if word is not None and not word.is_known)
 
     @property
     def at_rest(self) -> bool:

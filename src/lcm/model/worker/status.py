@@ -103,7 +103,14 @@ class StatusInfo:
     tone: Tone = Tone.IN_PROGRESS
 
 
-STATUSES: Mapping[WorkerStatus, StatusInfo] = {
+class _StatusTable(dict[WorkerStatus, StatusInfo]):
+    """The statuses of this version. About one of a newer version nothing is known, and nothing follows from it."""
+
+    def __missing__(self, status: WorkerStatus) -> StatusInfo:
+        return StatusInfo(next=frozenset(), billed=True, tone=Tone.UNKNOWN)
+
+
+_TABLE: Mapping[WorkerStatus, StatusInfo] = {
     _PENDING: StatusInfo(
         next=frozenset({_PROVISIONING, _FAILED, _TERMINATED}),
         leads_to=DesiredStatus.RUNNING,
@@ -183,6 +190,7 @@ STATUSES: Mapping[WorkerStatus, StatusInfo] = {
         tone=Tone.INACTIVE,
     ),
 }
+STATUSES: Mapping[WorkerStatus, StatusInfo] = _StatusTable(_TABLE)
 
 
 def _statuses(condition: Callable[[StatusInfo], bool]) -> tuple[WorkerStatus, ...]:
@@ -200,7 +208,8 @@ class IllegalWorkerTransitionError(Exception):
     """The requested status transition is not allowed."""
 
     def __init__(self, current: WorkerStatus, target: WorkerStatus) -> None:
-        allowed = ", ".join(sorted(STATUSES[current].next)) or "none, the status is final"
+        none = "none, the status is final" if current.is_known else "none that this version of LCM knows"
+        allowed = ", ".join(sorted(STATUSES[current].next)) or none
         super().__init__(f"a worker cannot go from {current} to {target}; allowed next statuses: {allowed}")
         self.current = current
         self.target = target

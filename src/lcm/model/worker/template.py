@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from lcm.model.base import WHOLE_NUMBER, LenientModel, ResourceName, SingleLineText, StrictBool
+from lcm.model.base import WHOLE_NUMBER, Record, ResourceName, SingleLineText, StrictBool
 from lcm.model.validation import text_like
 
 
-class Capacity(LenientModel):
+class Capacity(Record):
     """What a worker offers to lablets."""
 
     cpu_cores: Annotated[int, Field(ge=1, le=1024, title="CPU cores"), WHOLE_NUMBER]
@@ -19,7 +19,7 @@ class Capacity(LenientModel):
     max_nodes: Annotated[int, Field(ge=1, le=10_000, title="Maximum nodes"), WHOLE_NUMBER]
 
 
-class WorkerTemplate(LenientModel):
+class WorkerTemplate(Record):
     """A template from which workers are created. The web form is generated from its fields."""
 
     name: ResourceName = Field(title="Name", description="Workers refer to it; cannot be changed later.")
@@ -53,7 +53,7 @@ DEFAULT_TEMPLATES = (
 )
 
 
-class Allocation(LenientModel):
+class Allocation(Record):
     """What lablets use of a worker. It changes with the worker's version, in the commit that reserves."""
 
     cpu_cores: float = 0

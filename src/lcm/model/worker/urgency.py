@@ -70,6 +70,8 @@ def _problem(worker: Worker) -> tuple[WorkerUrgency, str] | None:
         return WorkerUrgency.STUCK, _condition_text(stuck, "It is stuck")
     if worker.status is WorkerStatus.UNKNOWN:
         return WorkerUrgency.UNKNOWN, "Unrecognized EC2 state"
+    if worker.unknown_words:
+        return WorkerUrgency.UNKNOWN, f"A newer version of LCM is needed: {', '.join(worker.unknown_words)}"
     return _degraded_reason(worker)
 
 

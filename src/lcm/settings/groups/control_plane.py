@@ -67,6 +67,9 @@ class StoreSettings(Settings):
     journal_retention_days: Annotated[float, Field(ge=0, le=36_500)] = Field(
         default=90.0, description="Days for which audit and history are kept; 0 keeps them forever."
     )
+    lablet_retention_days: Annotated[float, Field(ge=0, le=36_500)] = Field(
+        default=30.0, description="Days for which lablets are kept after their end; 0 keeps them forever."
+    )
     event_retention_hours: Annotated[float, Field(ge=1, le=8760)] = Field(
         default=24.0, description="Hours for which the event stream can be resumed without reading everything again."
     )

@@ -75,6 +75,7 @@ async def test_unknown_workers_are_counted_and_the_others_stored(plane: TestPlan
 
 
 async def test_an_older_decision_never_overwrites_and_an_equal_one_does_no_harm(plane: TestPlane) -> None:
+    await asyncio.sleep(600)
     worker, store = await plane.create(), plane.services.context.store
     first = decided(1, reason="first")
     assert await send(plane, (worker["id"], first)) == (200, {"kept": 1, "dropped": 0})
@@ -87,6 +88,7 @@ async def test_an_older_decision_never_overwrites_and_an_equal_one_does_no_harm(
 
 
 async def test_a_status_write_does_not_bring_an_older_decision_back(plane: TestPlane) -> None:
+    await asyncio.sleep(600)
     worker, store = await plane.create(), plane.services.context.store
     await send(plane, (worker["id"], decided(5, reason="newer")))
     late = decided(1, reason="older").model_dump(mode="json")
@@ -95,6 +97,17 @@ async def test_a_status_write_does_not_bring_an_older_decision_back(plane: TestP
     kept = await read_decision(store, worker["id"])
     assert kept is not None
     assert kept.reason == "newer"
+
+
+async def test_a_decision_of_a_controller_whose_clock_was_set_back_is_the_newest(plane: TestPlane) -> None:
+    """Its own clock has not reached the moment of the stored one yet."""
+    worker, store = await plane.create(), plane.services.context.store
+    await asyncio.sleep(3600)
+    await send(plane, (worker["id"], decided(50, reason="before")))
+    shown = {"X-LCM-Time": (NOW + timedelta(minutes=6)).isoformat()}
+    late = decided(5, reason="after it was set back")
+    assert await send(plane, (worker["id"], late), headers=shown) == (200, {"kept": 1, "dropped": 0})
+    assert await read_decision(store, worker["id"]) == late
 
 
 async def test_of_several_for_one_worker_the_newest_is_stored(plane: TestPlane) -> None:

@@ -23,7 +23,6 @@ from lcm.core.controller.resources import Outcome
 from lcm.core.controller.watch import WatchTriggeredHostedService
 from lcm.core.hosting import HostedService
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
-from tests.support.records.workers import NOW
 from tests.unit.controllers.worker.decide.cases import calls, decided, observing, statuses, worker_in
 from tests.unit.controllers.worker.discovery.region_scene import REGION, RegionScene, region_scene
 
@@ -121,7 +120,7 @@ def test_a_refused_registration_is_failed_with_the_reason() -> None:
     """worker-lifecycle.md#licenses: what CML rejects is not requested again."""
     worker = worker_in("RUNNING", has_license_token=True, license_status=LicenseStatus.REGISTERING)
     seen = replace(
-        busy(), license_task=LicenseTaskState.REFUSED, license_error="HTTP 400: no token", license_requested_at=NOW
+        busy(), license_task=LicenseTaskState.REFUSED, license_error="HTTP 400: no token", license_requested_at=1.0
     )
     decision = decided(worker, seen)
     (write,) = [action for action in decision.actions if isinstance(action, WriteLicenseStatus)]
@@ -131,7 +130,7 @@ def test_a_refused_registration_is_failed_with_the_reason() -> None:
 
 def test_the_last_error_is_shown_with_the_next_attempt() -> None:
     """worker-lifecycle.md#licenses: the reason is shown."""
-    seen = replace(busy(), license_task=LicenseTaskState.FAILED, license_error="no response", license_requested_at=NOW)
+    seen = replace(busy(), license_task=LicenseTaskState.FAILED, license_error="no response", license_requested_at=1.0)
     decision = decided(worker_in("RUNNING", has_license_token=True, license_status=LicenseStatus.REGISTERING), seen)
     assert "register" in calls(decision)
     assert "no response" in decision.reason

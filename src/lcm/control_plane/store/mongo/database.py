@@ -65,7 +65,7 @@ async def migrate(database: Database) -> None:
 
 async def prepare_kind(database: Database, kind: Kind) -> None:
     """Create the indexes that the kind declares. Other indexes stay: an older control plane may still need them."""
-    indexes = [_index(f"f_{field}", "_id") for field in kind.fields]
+    indexes = [_index(f"f_{field}", "_id", name=field_index(field)) for field in kind.fields]
     indexes += [IndexModel(f"unique.{field}", name=f"unique__{field}", sparse=True) for field in kind.unique]
     if kind.grouped:
         indexes.append(_index(*(f"f_{field}" for field in kind.grouped), name=grouped_index(kind)))
@@ -76,6 +76,11 @@ async def prepare_kind(database: Database, kind: Kind) -> None:
 def collection(kind: Kind) -> str:
     """The name of the kind's collection."""
     return f"d_{kind.name}"
+
+
+def field_index(field: str) -> str:
+    """The name of the index of one field."""
+    return f"f_{field}___id"
 
 
 def grouped_index(kind: Kind) -> str:

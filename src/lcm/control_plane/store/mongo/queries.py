@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lcm.control_plane.store.mongo.database import grouped_index
+from lcm.control_plane.store.mongo.database import field_index, grouped_index
 from lcm.control_plane.store.values import fold, order_key
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ def sort_order(sort: Sort) -> list[tuple[str, int]]:
     """The sort order of a list."""
     direction = -1 if sort.descending else 1
     return [*([(f"f_{sort.by}", direction)] if sort.by else []), ("_id", direction)]
+
+
+def page_hint(kind: Kind, where: Where) -> str | None:
+    """The index to read a list from; None: MongoDB chooses."""
+    field = kind.index_for(where)
+    return None if field is None else field_index(field)
 
 
 def count_pipeline(fields: Sequence[str], where: Where, sums: Sequence[str]) -> list[Filter]:

@@ -154,6 +154,7 @@ class MongoStore:
             queries.sort_order(sort),
             limit + 1,
             projection={**_DOCUMENT_PROJECTION, field: 1},
+            hint=queries.page_hint(kind, where),
         )
         items = [_to_stored(row) for row in rows[:limit]]
         if len(rows) <= limit:
@@ -272,9 +273,10 @@ class MongoStore:
         limit: int,
         *,
         projection: dict[str, int] | None = None,
+        hint: str | None = None,
     ) -> list[dict[str, Any]]:
         async with self._reading() as (database, session):
-            found = database[name].find(queries.all_of(filters), projection, session=session)
+            found = database[name].find(queries.all_of(filters), projection, session=session, hint=hint)
             return await found.sort(order).limit(limit).batch_size(min(limit, _DECODE_BATCH)).to_list()
 
     @asynccontextmanager

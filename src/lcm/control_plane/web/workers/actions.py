@@ -18,7 +18,7 @@ from lcm.control_plane.web.bulk_actions import apply_to_each, render_bulk_confir
 from lcm.control_plane.web.forms import form_field, form_version, read_form
 from lcm.control_plane.web.rendering import DONE_EVENT, render_fragment, render_toast
 from lcm.control_plane.web.workers.action_preview import WORKER_ACTIONS, preview_action
-from lcm.control_plane.workers.metrics import METRICS_SERIES
+from lcm.control_plane.workers.metrics import read_metrics
 from lcm.core import clock
 from lcm.model.problems import ProblemCode
 from lcm.model.worker.cost import METRICS_MAX_AGE
@@ -156,7 +156,7 @@ async def _run_command(
 
 
 async def _latest_sample(services: Services, worker_id: str) -> MetricsSample | None:
-    samples = await services.context.store.read_samples(METRICS_SERIES, worker_id, since=clock.now() - METRICS_MAX_AGE)
+    samples = await read_metrics(services.context.store, worker_id, since=clock.now() - METRICS_MAX_AGE)
     return MetricsSample.model_validate_json(samples[-1].body) if samples else None
 
 

@@ -20,7 +20,7 @@ from lcm.control_plane.web.forms import query_ids
 from lcm.control_plane.web.list_query import ListQuery, read_list_page
 from lcm.control_plane.web.rendering import render_fragment, render_page
 from lcm.control_plane.workers.decisions import read_decisions
-from lcm.control_plane.workers.metrics import METRICS_SERIES
+from lcm.control_plane.workers.metrics import read_metrics
 from lcm.core import clock
 from lcm.model.audit import WorkerHistoryEntry
 from lcm.model.worker.conditions import ConditionType, find_condition, is_condition_true
@@ -217,7 +217,7 @@ async def worker_row_metrics(store: Store, ids: Sequence[str]) -> list[WorkerRow
     }
     since = clock.now() - _SPARKLINE_WINDOW
     series = await asyncio.gather(
-        *(store.read_samples(METRICS_SERIES, worker_id, since=since, limit=_MAX_SAMPLES) for worker_id in workers)
+        *(read_metrics(store, worker_id, since=since, limit=_MAX_SAMPLES) for worker_id in workers)
     )
     return [
         _row_metrics(workers[worker_id], [MetricsSample.model_validate_json(each.body) for each in samples])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lcm.control_plane.records.kinds import AUDIT, WORKER_HISTORY
 from lcm.control_plane.web.timeline import build_worker_timeline
-from lcm.control_plane.workers.metrics import METRICS_SERIES
+from lcm.control_plane.workers.metrics import read_metrics
 from lcm.model.audit import ActorKind, WorkerHistoryEntry
 from lcm.model.fleet.activity_summary import AutomatedAction
 from lcm.model.worker.metrics import MetricsSample
@@ -72,7 +72,7 @@ class PlotSeries:
 
 async def read_plots(store: Store, worker: Worker, since: datetime, until: datetime) -> dict[str, Any]:
     """The data of all plots of a range."""
-    rows = await store.read_samples(METRICS_SERIES, worker.id, since=since, limit=_MAX_SAMPLES)
+    rows = await read_metrics(store, worker.id, since=since, limit=_MAX_SAMPLES)
     samples: list[MetricsSample] = []
     for number, row in enumerate(rows, 1):
         samples.append(MetricsSample.model_validate_json(row.body))

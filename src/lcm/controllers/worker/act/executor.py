@@ -235,7 +235,7 @@ class ActionExecutor:
         """Raise if a hold was placed or the worker was changed since the decision."""
         state = await self._writer.internal.fleet()
         self._cache.fleet = state  # or the next decision would be made without the hold that is found here
-        now = clock.now()
+        now = clock.earliest_now()
         hold = self._cache.hold
         if hold is not None and hold.active(now):
             raise PassInterruptedError(f"the fleet is on hold by {hold.by}: {hold.reason}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 FETCH_TIMEOUT = 10.0
-_SKIP_LABELS = {
+_SKIP_LABELS: dict[str, str] = {
     ProblemCode.MIN_WORKERS: "skipped_min_workers",
     ProblemCode.COOLDOWN: "skipped_cooldown",
     ProblemCode.HELD: "skipped_not_eligible",
@@ -83,7 +83,7 @@ class IdleChecker:
                 settings,
                 running=self._cache.count_in_service(),
                 last_scale_down_at=state.last_scale_down_at,
-                now=clock.now(),
+                now=clock.earliest_now(),
             )
         if decision is not None:
             return decision.with_added(conditions=conditions)
@@ -94,7 +94,7 @@ class IdleChecker:
         try:
             await self._writer.drain(worker, action.reason)
         except NotPossibleNowError as refusal:
-            label = _SKIP_LABELS.get(ProblemCode(refusal.code), "scale_down_failed")
+            label = _SKIP_LABELS.get(refusal.code, "scale_down_failed")
             return success(f"scale_down.{label}", refusal.detail, WriteAuditEntry(label, refusal.detail))
         except ApiError as refusal:
             return success("scale_down.failed", refusal.detail, WriteAuditEntry("scale_down_failed", refusal.detail))

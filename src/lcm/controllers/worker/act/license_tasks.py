@@ -20,7 +20,6 @@ from lcm.core.hosting import cancel_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import datetime
 
     from pydantic import SecretStr
 
@@ -61,7 +60,7 @@ class _LicenseTask:
     instance_id: str | None
     state: LicenseTaskState = LicenseTaskState.NONE
     error: str = ""
-    requested_at: datetime | None = None
+    requested_at: float | None = None  # boot time
     failed_at: float = float("-inf")
     asyncio_task: asyncio.Task[None] | None = None
 
@@ -102,7 +101,7 @@ class LicenseTasks:
         task = self._of(worker_id, instance_id)
         return "" if task is None else task.error
 
-    def requested_at(self, worker_id: str, instance_id: str | None = None) -> datetime | None:
+    def requested_at(self, worker_id: str, instance_id: str | None = None) -> float | None:
         """When registration was last requested: when the task began, and after its call to CML, when the call ended."""
         task = self._of(worker_id, instance_id)
         return None if task is None else task.requested_at
@@ -117,7 +116,7 @@ class LicenseTasks:
 
         task = self._start(worker, "register", call)
         if task is not None:
-            task.requested_at = clock.now()
+            task.requested_at = clock.boottime()
 
     def deregister(self, worker: Worker) -> None:
         """Deregister the license. Does nothing while a task runs or shortly after one failed; a later pass retries."""
@@ -216,7 +215,7 @@ class LicenseTasks:
         )
 
     def _registration_requested(self, task: _LicenseTask) -> None:
-        task.requested_at = clock.now()
+        task.requested_at = clock.boottime()
         if self._listener is not None and self._tasks_by_worker.get(task.worker_id) is task:
             self._listener.registration_requested(task.worker_id)
 
@@ -229,7 +228,8 @@ class LicenseTasks:
 
 def _is_settling(task: _LicenseTask) -> bool:
     """Whether CML may have accepted a registration that it does not report yet."""
-    return task.requested_at is not None and clock.now() - task.requested_at < REGISTRATION_SETTLE_TIME
+    settle = REGISTRATION_SETTLE_TIME.total_seconds()
+    return task.requested_at is not None and clock.boottime() - task.requested_at < settle
 
 
 MASK: Final = "***"

@@ -47,11 +47,15 @@ HANDLERS: dict[WorkerStatus, Callable[[Worker, Observation, Policy, datetime], D
     WorkerStatus.FAILED: failed.decide,
     WorkerStatus.UNKNOWN: unknown.decide,
 }
+NEWER_RECORD = "newer_record.skip"
 _NO_INSTANCE = InstanceObservation(Visibility.GONE)
 
 
 def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
     """Decide what to do now, and why."""
+    if worker.unknown_words:
+        reason = f"this version of LCM does not know {', '.join(worker.unknown_words)}: a newer one has to decide"
+        return skip(NEWER_RECORD, reason)
     handler = HANDLERS.get(worker.status)
     if handler is None:
         return skip("terminated.skip", f"nothing to do for a {worker.status} worker")

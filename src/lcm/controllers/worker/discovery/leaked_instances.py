@@ -155,7 +155,7 @@ class LeakedInstances:
             if (
                 leak.terminable
                 and sweep.began_at - leak.seen_since >= MIN_SEEN_SECONDS
-                and permission.granted(clock.now())
+                and permission.granted(clock.earliest_now())
             ):
                 await self._terminate(sweep.instances[leak.instance_id], leak)
 
@@ -206,7 +206,7 @@ class LeakedInstances:
         finding = classify_instance(instance, worker)
         if worker is None or finding is None or not finding.terminable:
             return
-        if worker.hold is not None and worker.hold.active(clock.now()):
+        if worker.hold is not None and worker.hold.active(clock.earliest_now()):
             return
         try:
             await self._effect(instance.id, lambda: self._cloud.terminate_instance(leak.region, instance.id))

@@ -226,7 +226,7 @@ class RegionMonitor:
 
 def _instance_age(worker: Worker) -> float:
     """Seconds since the launch call or import."""
-    return (clock.now() - (worker.instance_since or worker.created_at)).total_seconds()
+    return (clock.earliest_now() - (worker.instance_since or worker.created_at)).total_seconds()
 
 
 class RegionSweeper:

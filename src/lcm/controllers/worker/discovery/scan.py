@@ -222,7 +222,7 @@ class Discovery:
     def _may_be_marked(self, monitor: RegionMonitor, worker: Worker, fleet: FleetState) -> bool:
         if worker.status in _HANDLED_BY_PASSES or worker.lost_instance_policy is LostInstancePolicy.REPLACE:
             return False
-        now = clock.now()
+        now = clock.earliest_now()
         if any(hold is not None and hold.active(now) for hold in (fleet.hold, worker.hold)):
             return False
         return monitor.loss_verdict(worker)[0] is LossVerdict.ALLOWED

@@ -152,7 +152,7 @@ class Observation:
     loss_reason: str = ""
     license_task: LicenseTaskState = LicenseTaskState.NONE
     license_error: str = ""
-    license_requested_at: datetime | None = None
+    license_requested_at: float | None = None  # boot time
     launched_instances: LaunchedInstances | None = None
     resolution: LaunchResolution | None = None
     calls: LaunchCalls = field(default_factory=LaunchCalls)

@@ -111,7 +111,7 @@ class WorkerObserver:
         if worker.status not in CML_STATUSES or worker.instance_id is None:
             return self._cml_monitor.last_observation(worker)
         if worker.status is WorkerStatus.DRAINING:
-            age = min(CML_MAX_AGE, seconds_in_status(worker, clock.now()))
+            age = min(CML_MAX_AGE, seconds_in_status(worker, clock.earliest_now()))
             return await self._cml_monitor.query(worker, max_age=age, with_license=False)
         last = self._cml_monitor.last_observation(worker)
         with_license = _license_in_progress(worker, last, self._license_tasks.state(worker.id, worker.instance_id))

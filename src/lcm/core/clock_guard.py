@@ -1,0 +1,97 @@
+"""Which time deadlines are measured with after a clock has jumped: the earliest, so that a jump ends nothing.
+
+A process knows several clocks: its own wall clock, and those of the processes that it talks to. Each is compared with
+the boot time, which never jumps. An earlier time can only end something later: a deadline, a timeout, a retention. So
+the earliest time counts that follows from anything a clock has shown within the last `SETTLE_SECONDS`. A deadline that
+is no longer than that is never concluded too early, whichever clock jumped, in whichever direction. After that time
+without a jump the clocks have settled, and the clock of the authority counts, whatever it shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TOLERANCE_SECONDS = 30.0
+"""Smaller differences are delays of requests, and corrections of a clock that is kept right."""
+
+SETTLE_SECONDS = 3600.0
+"""How long no clock may jump until all are trusted again."""
+
+OWN_CLOCK = "the clock of this host"
+_MAX_CLOCKS = 16
+_MAX_READINGS = 16
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What a clock showed for some time: so many seconds more than the boot time."""
+
+    offset: float
+    since: float
+    last_seen: float
+
+
+@dataclass(slots=True)
+class ClockGuard:
+    """The clocks that one process knows. Times are in seconds: `wall` since 1970, `boot` of the boot time.
+
+    The moments in the records are of the `authority`.
+    """
+
+    authority: str = OWN_CLOCK
+    _readings: dict[str, list[_Reading]] = field(default_factory=dict)  # by clock, the present one last
+
+    def observe(self, name: str, wall: float, boot: float) -> None:
+        """Take note of what a clock shows."""
+        if name not in self._readings and len(self._readings) == _MAX_CLOCKS:
+            return
+        readings, offset = self._readings.setdefault(name, []), wall - boot
+        if readings and abs(offset - readings[-1].offset) <= TOLERANCE_SECONDS:
+            readings[-1].offset, readings[-1].last_seen = offset, boot
+        else:
+            readings.append(_Reading(offset, boot, boot))
+        while len(readings) > 1 and not self._counts(readings[0], boot):
+            del readings[0]
+        if len(readings) > _MAX_READINGS:
+            readings.remove(max(readings[:-1], key=lambda reading: reading.offset))
+
+    def earliest(self, boot: float) -> float:
+        """The time that deadlines are measured with."""
+        leading = self._leading()
+        lowest = min(self._counted(boot).values(), default=leading)
+        return boot + (lowest if lowest < leading - TOLERANCE_SECONDS else leading)
+
+    def problem(self, boot: float) -> str:
+        """Which clocks have not settled; empty if all have."""
+        leading = self._leading()
+        off = {name: offset - leading for name, offset in self._counted(boot).items()}
+        apart = [f"{name}: {_describe(by)}" for name, by in sorted(off.items()) if abs(by) > TOLERANCE_SECONDS]
+        return f"clocks have jumped or disagree ({', '.join(apart)}); the earliest counts" if apart else ""
+
+    def _leading(self) -> float:
+        """The authority's clock; our own where it agrees with it, since it is exact."""
+        own = self._readings[OWN_CLOCK][-1].offset
+        readings = self._readings.get(self.authority)
+        leading = own if readings is None else readings[-1].offset
+        return leading if abs(leading - own) > TOLERANCE_SECONDS else own
+
+    def _counted(self, boot: float) -> dict[str, float]:
+        """What each clock shows, and the earliest that it has shown before, as long as they have not settled."""
+        counted: dict[str, float] = {}
+        for name, readings in self._readings.items():
+            for reading in readings[:-1]:
+                if self._counts(reading, boot):
+                    earlier = f"{name} before it changed"
+                    counted[earlier] = min(reading.offset, counted.get(earlier, reading.offset))
+            present = readings[-1]
+            if name == self.authority or boot - present.since < SETTLE_SECONDS:
+                counted[name] = present.offset
+        return counted
+
+    @staticmethod
+    def _counts(reading: _Reading, boot: float) -> bool:
+        return boot - reading.last_seen < SETTLE_SECONDS
+
+
+def _describe(seconds: float) -> str:
+    return f"{abs(seconds):.0f} s {'ahead' if seconds > 0 else 'behind'}"
