@@ -13,6 +13,7 @@ from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
 from lcm.cml.errors import CMLConflictError, CMLError, CMLNotReadyError
 from lcm.cml.simulator.state.faults import SimulatorApiError
 from lcm.cml.types import Credentials, DeregistrationResult
+from lcm.core.authorization import check_may_send
 from tests.simulation.invariants.during import CHANGING
 from tests.simulation.world.labs import LabWorlds
 from tests.simulation.world.loop import Node
@@ -160,6 +161,7 @@ class Cml(ParkedCml):
     async def register_license(
         self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
     ) -> None:
+        check_may_send()
         server = await self._at(address, "register", credentials)
         if server.license.registration == "COMPLETED" and not reregister:
             raise CMLConflictError(address, "it is registered already")

@@ -54,7 +54,7 @@ def moto_server() -> AwsServer:
 class AwsBed:
     """One region of patched moto, pages of five."""
 
-    def __init__(self, tuning: Tuning = TUNING) -> None:
+    def __init__(self, tuning: Tuning = TUNING, more_regions: Sequence[str] = ()) -> None:
         operations.record()
         self.server = moto_server()
         self.registry = CollectorRegistry()
@@ -64,7 +64,9 @@ class AwsBed:
             self._subnet(vpc.id, f"10.64.{128 * number}.0/17", zone) for number, zone in enumerate(("a", "b"))
         ]
         self._image = self._add_image("lcm-bed", ACCOUNT, clock.now() - timedelta(days=3650), "available")
-        self.config = AwsConfig({REGION: RegionConfig(region=REGION, endpoint_url=self.server.url)}, tuning)
+        url = self.server.url
+        regions = {name: RegionConfig(region=name, endpoint_url=url) for name in (REGION, *more_regions)}
+        self.config = AwsConfig(regions, tuning)
         self.cloud = AwsProvider(self.config, self.registry)
         self.metrics = self.cloud
 
@@ -204,10 +206,10 @@ class AwsBed:
 
 
 @asynccontextmanager
-async def open_bed(tuning: Tuning = TUNING) -> AsyncIterator[AwsBed]:
+async def open_bed(tuning: Tuning = TUNING, more_regions: Sequence[str] = ()) -> AsyncIterator[AwsBed]:
     """A fresh bed."""
     with dummy_credentials():
-        bed = AwsBed(tuning)
+        bed = AwsBed(tuning, more_regions)
         try:
             yield bed
         finally:
