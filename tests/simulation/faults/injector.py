@@ -43,7 +43,7 @@ class Adversary:
         self._cml.heal()
         platform.network.deaf_to = ""
         for line in platform.network.lines():
-            line.cut, line.quality = False, _NO_FAULT
+            line.cut, line.quality, line.queueing = False, _NO_FAULT, 0.0
             line.break_watches()
         for node in platform.nodes.values():
             node.doomed_at = None

@@ -176,13 +176,17 @@ class RealPlatform:
         gate = self.plane_gate if step.where == "plane" else self.aws_gate
         return gate.holds.add(step.what, after=step.after)
 
+    def sent_by(self, process: LcmProcess, exchange: Exchange) -> bool:
+        """Whether this controller made a call to AWS."""
+        return f"Credential={process.name}/" in _signature(exchange)
+
     def sender(self, exchange: Exchange | None) -> LcmProcess:
         """The controller that sent a request; for calls to CML that is unknown, so it must be the leader."""
         if exchange is None:
             return self.until_led()
         if exchange.term:
             return next(one for one in self.controllers.values() if exchange.term in terms(one))
-        return next(one for one in self.controllers.values() if f"Credential={one.name}/" in _signature(exchange))
+        return next(one for one in self.controllers.values() if self.sent_by(one, exchange))
 
     def calm(self) -> None:
         """Clean up after a test: nothing is held and no process is stopped."""

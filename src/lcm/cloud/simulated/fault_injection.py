@@ -54,8 +54,9 @@ def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
             region.faults.read_lag = seconds
         case FailPage(number, times):
             region.faults.failing_pages[number] = times
-        case Outage(seconds):
+        case Outage(seconds, silent):
             region.faults.outage_until = now + seconds
+            region.faults.outage_is_silent = silent
 
 
 def inject_if_possible(region: SimulatedRegion, fault: Fault, now: float) -> None:
