@@ -116,17 +116,18 @@ class AwsBed:
     async def add_image(self, name: str, owner: str, created_at: datetime, state: str = "available") -> str:
         return self._add_image(name, owner, created_at, state)
 
-    def _add_image(self, name: str, owner: str, created_at: datetime, state: str) -> str:
+    def _add_image(self, name: str, owner: str, created_at: datetime, state: str, region: str = REGION) -> str:
         image_id: str = random_ami_id()
-        self.ec2.amis[image_id] = Ami(
-            self.ec2,
+        ec2: Any = ec2_backends[ACCOUNT][region]
+        ec2.amis[image_id] = Ami(
+            ec2,
             image_id,
             name=name,
             owner_id=owner,
             public=True,
             state=state,
             creation_date=created_at,
-            region_name=f"{REGION}a",
+            region_name=f"{region}a",
             virtualization_type="hvm",
             architecture="x86_64",
         )

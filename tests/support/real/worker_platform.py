@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from tests.support.servers.mongod import MongoServer
 from tests.support.servers.processes import LcmProcess, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.support.network.http_gate import Exchange, Hold
@@ -59,7 +60,15 @@ def around(where: str, what: str) -> list[Step]:
 class RealPlatform:
     """The parts, and actions of tests."""
 
-    def __init__(self, folder: Path, etcd: EtcdCluster, mongod: MongoServer, aws: AwsBed, loop: LoopThread) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        etcd: EtcdCluster,
+        mongod: MongoServer,
+        aws: AwsBed,
+        loop: LoopThread,
+        regions: Sequence[str],
+    ) -> None:
         self.aws = aws
         self.loop = loop
         self.machines = Machines()
@@ -79,7 +88,7 @@ class RealPlatform:
             loop.run(part.open())
         self._env = {
             **CREDENTIALS,
-            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION_CONFIGS": json.dumps({region: {} for region in regions}),
             "ETCD_ENDPOINTS": ",".join(etcd.endpoints),
             "LCM_BOOTSTRAP_TOKEN": ADMIN,
             "LCM_CONTROLLER_TOKEN": CONTROLLER,
@@ -295,8 +304,8 @@ def _signature(exchange: Exchange) -> str:
 
 
 @contextmanager
-def real_platform(folder: Path, *names: str) -> Iterator[RealPlatform]:
-    """All parts, running; controllers of these names."""
+def real_platform(folder: Path, *names: str, regions: Sequence[str] = (REGION,)) -> Iterator[RealPlatform]:
+    """All parts, running; controllers of these names, and these regions of AWS."""
     with ExitStack() as stack:
         stack.enter_context(dummy_credentials())
         loop = stack.enter_context(LoopThread())
@@ -308,7 +317,8 @@ def real_platform(folder: Path, *names: str) -> Iterator[RealPlatform]:
         mongod.start()
         aws = AwsBed()
         stack.callback(lambda: asyncio.run(aws.close()))
-        aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available")
-        platform = RealPlatform(folder, etcd, mongod, aws, loop)
+        for region in regions:
+            aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available", region)
+        platform = RealPlatform(folder, etcd, mongod, aws, loop, regions)
         stack.callback(platform.close)
         yield platform.start(*names)

@@ -529,6 +529,9 @@ async def test_a_lane_whose_passes_hang_delays_no_other(registry: CollectorRegis
         await asyncio.sleep(10)
         assert len(world.passes_of("n1")) == 1
         assert sum(key.startswith("s") for key in world.running) == 3
+        depth = "reconciliation_lane_queue_depth"
+        assert registry.get_sample_value(depth, {"controller": "poller", "lane": "s"}) == 17
+        assert registry.get_sample_value(depth, {"controller": "poller", "lane": "n"}) == 0
         began = asyncio.get_running_loop().time()
         poller.trigger("n1")
         await until(lambda: len(world.passes_of("n1")) == 2)
