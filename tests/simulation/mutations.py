@@ -52,10 +52,10 @@ MUTATIONS = (
         "        if session is None:\n",
     ),
     Mutation(
-        "a call is sent though its authorization has expired",
-        "core/authorization.py",
-        "        if self.send_seconds() <= 0.0:\n",
-        "        if False:\n",
+        "a call is not authorized again when it is sent",
+        "core/controller/effects.py",
+        "        with authorized(authorization):\n",
+        "        with authorized(None):\n",
     ),
     Mutation(
         "all regions share the slots for passes",

@@ -259,10 +259,11 @@ WORKER_DAYS: dict[str, Script] = {
         polls=2.0,
     ),
     "a region swallows all calls": day(
-        *(worker(0.1 + number / 100, f"s{number}", region="us-east-1") for number in range(14)),
+        *(worker(0.1 + number / 100, f"s{number}", region="us-east-1") for number in range(4)),
         *(worker(0.3 + number / 100, f"h{number}") for number in range(3)),
         at(4, "swallow", region="us-east-1", seconds=400),
-        *(at(4.05 + number / 100, "stop", which=f"s{number}") for number in range(14)),
+        *(at(4.05 + number / 100, "stop", which=f"s{number}") for number in range(4)),
+        *(worker(4.1 + number / 100, f"t{number}", region="us-east-1") for number in range(14)),
         *(at(4.5 + number, "stop", which=f"h{number}") for number in range(3)),
         *(at(6.5 + number, "start", which=f"h{number}") for number in range(3)),
     ),
