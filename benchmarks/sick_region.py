@@ -88,7 +88,10 @@ def is_sick(exchange: Exchange) -> bool:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as name, real_platform(Path(name), "one", regions=(REGION, SICK)) as platform:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        real_platform(Path(name), "one", regions=(REGION, SICK), lease_ttl=15) as platform,
+    ):
         platform.until_led(standbys=0)
         sick = [platform.create(aws_region=SICK) for _ in range(SICK_WORKERS)]
         healthy = [platform.create(aws_region=REGION) for _ in range(HEALTHY_WORKERS)]

@@ -68,8 +68,10 @@ class RealPlatform:
         aws: AwsBed,
         loop: LoopThread,
         regions: Sequence[str],
+        lease_ttl: int,
     ) -> None:
         self.aws = aws
+        self._lease_ttl = lease_ttl
         self.loop = loop
         self.machines = Machines()
         self._folder = folder
@@ -130,7 +132,7 @@ class RealPlatform:
                 "CONTROL_PLANE_API_URL": self.plane_gate.url,
                 "CML_PROXY_URL": self.machines.proxy.url,
                 "CML_DEFAULT_PASSWORD": "simulated",
-                "LEADER_LEASE_TTL": str(TTL),
+                "LEADER_LEASE_TTL": str(self._lease_ttl),
                 "RETRY_INTERVAL": "1",
                 "RECONCILE_INTERVAL": "1",
                 "INITIAL_DELAY": "0.1",
@@ -304,7 +306,9 @@ def _signature(exchange: Exchange) -> str:
 
 
 @contextmanager
-def real_platform(folder: Path, *names: str, regions: Sequence[str] = (REGION,)) -> Iterator[RealPlatform]:
+def real_platform(
+    folder: Path, *names: str, regions: Sequence[str] = (REGION,), lease_ttl: int = TTL
+) -> Iterator[RealPlatform]:
     """All parts, running; controllers of these names, and these regions of AWS."""
     with ExitStack() as stack:
         stack.enter_context(dummy_credentials())
@@ -319,6 +323,6 @@ def real_platform(folder: Path, *names: str, regions: Sequence[str] = (REGION,))
         stack.callback(lambda: asyncio.run(aws.close()))
         for region in regions:
             aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available", region)
-        platform = RealPlatform(folder, etcd, mongod, aws, loop, regions)
+        platform = RealPlatform(folder, etcd, mongod, aws, loop, regions, lease_ttl)
         stack.callback(platform.close)
         yield platform.start(*names)

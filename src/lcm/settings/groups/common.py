@@ -111,7 +111,10 @@ class ReconcileSettings(Settings):
         default=5.0, description="Seconds from the start to the first poll of all resources."
     )
     max_concurrent_reconciles: int = Field(
-        default=10, ge=1, le=1000, description="How many resources are reconciled at the same time; in the worker controller, in each region."
+        default=10,
+        ge=1,
+        le=1000,
+        description="How many resources are reconciled at the same time; in the worker controller, in each region.",
     )
     reconcile_timeout: Seconds = Field(default=60.0, description="Seconds after which one reconcile times out.")
     backoff_base: Seconds = Field(default=1.0, description="Seconds to wait after the first failure of a resource.")

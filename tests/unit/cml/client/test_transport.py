@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -28,7 +29,6 @@ from lcm.cml.simulator.listener import make_server_identity
 from lcm.cml.types import Credentials
 from lcm.core import clock
 from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.support.virtual.time import VirtualClock
