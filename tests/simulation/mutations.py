@@ -48,8 +48,20 @@ MUTATIONS = (
     Mutation(
         "a leader acts after its lease is over",
         "core/controller/leader_election.py",
-        "        if left <= limit:\n            raise NotLeaderError(",
-        "        if False:\n            raise NotLeaderError(",
+        "        if session is None or left <= limit:\n",
+        "        if session is None:\n",
+    ),
+    Mutation(
+        "a call is not authorized again when it is sent",
+        "core/controller/effects.py",
+        "        with authorized(authorization):\n",
+        "        with authorized(None):\n",
+    ),
+    Mutation(
+        "all regions share the slots for passes",
+        "controllers/worker/controller.py",
+        '        return worker.aws_region if worker is not None and worker.aws_region in self.regions else ""\n',
+        '        return ""\n',
     ),
     Mutation(
         "a running worker ignores that STOPPED is desired",

@@ -78,6 +78,7 @@ async def _play(loop: SeededLoop, ledger: Ledger, script: Script, settle: float)
     await platform.start_plane()
     for name in NODES:
         await platform.start_controller(name, rate=script.rates[name], offset=script.offsets[name])
+    ledger.other_faults = any(event.kind != "swallow" for event in script.faults)
     people, adversary = People(platform, ledger), Adversary(platform, script)
     await people.prepare(script.settings)
     acts = [_at(event, people.do, ledger) for event in script.people]

@@ -85,6 +85,8 @@ FAULTS: dict[str, float] = {
     "compact": 0.7,
     "aws-outage": 1,
     "slow-aws": 1,
+    "queue-calls": 2,
+    "swallow": 1,
     "throttle": 2,
     "refuse": 2,
     "lose-replies": 3,
@@ -250,6 +252,12 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
         "seconds": chance.choice([30, 120, 300]),
         "slowest": chance.choice([2.0, 6.0]),
     },
+    "queue-calls": lambda chance: {
+        "node": chance.choice(_DIALLING_AWS),
+        "seconds": chance.choice([30, 120, 300]),
+        "slowest": chance.choice([1.0, 5.0, 20.0]),
+    },
+    "swallow": lambda chance: {"region": chance.choice(_REGIONS), "seconds": chance.choice([60, 200, 400])},
     "aws-outage": lambda chance: {"region": chance.choice(_REGIONS), "seconds": chance.uniform(5, 90)},
     "throttle": lambda chance: {
         "operation": chance.choice(["DescribeInstances", "RunInstances", "StopInstances", "StartInstances"]),

@@ -4,6 +4,8 @@
 - A key added while it waits is handed out once; added while it is busy, once more after `done`.
 - High goes before low. A low key that has waited longer than `promote_after` counts as high and takes every second
   turn, so that neither a flood of changes starves the resync nor an overdue resync delays a single change.
+- Each lane has its own consumers: keys of one lane never wait for keys of another. `lane_of` is asked when a key is
+  added; a key that waits stays in its lane.
 
 Statistics are plain numbers, read at scrape time, so that counting costs the hot path next to nothing.
 """
@@ -39,19 +41,38 @@ _LOW = Priority.LOW
 _SMALLEST_BUCKET = WAIT_BUCKETS[0]
 
 
+class _Lane(Generic[K]):
+    """The waiting keys of a lane, and its waiting consumers."""
+
+    __slots__ = ("getters", "high", "low", "overdue_turn")
+
+    def __init__(self) -> None:
+        self.high: OrderedDict[K, float] = OrderedDict()  # waiting, and since when
+        self.low: OrderedDict[K, float] = OrderedDict()
+        self.getters: deque[asyncio.Future[None]] = deque()
+        self.overdue_turn = False
+
+    def wake_one(self) -> None:
+        while self.getters:
+            getter = self.getters.popleft()
+            if not getter.done():
+                getter.set_result(None)
+                return
+
+
 class WorkQueue(Generic[K]):
     """See the module docstring for the guarantees. A queue belongs to the event loop that first uses it."""
 
-    def __init__(self, *, promote_after: float = inf) -> None:
+    def __init__(self, *, promote_after: float = inf, lane_of: Callable[[K], str] | None = None) -> None:
         self._time: Callable[[], float] = self._bind_loop_time
         self._promote_after = promote_after
-        self._high: OrderedDict[K, float] = OrderedDict()  # waiting, and since when
-        self._low: OrderedDict[K, float] = OrderedDict()
+        self._lane_of = lane_of
+        self._only: _Lane[K] = _Lane()  # of consumers and keys without a lane
+        self._lanes: dict[str, _Lane[K]] = {"": self._only}
+        self._waiting: dict[K, _Lane[K]] = {}
         self._busy: dict[K, Priority | None] = {}  # handed out; the priority it was added with meanwhile, if any
         self._timers: dict[K, tuple[asyncio.TimerHandle, Priority]] = {}
-        self._getters: deque[asyncio.Future[None]] = deque()
         self._drained: list[asyncio.Future[None]] = []
-        self._overdue_turn = False
         self.wait_counts = [0] * (len(WAIT_BUCKETS) + 1)
         self.wait_total = 0.0
 
@@ -63,20 +84,16 @@ class WorkQueue(Generic[K]):
             if self._busy[key] is not _HIGH:
                 self._busy[key] = priority
             return
-        if key in self._high:
+        lane = self._waiting.get(key)
+        if lane is not None:
+            if priority is _HIGH and key in lane.low:
+                lane.high[key] = lane.low.pop(key)  # it keeps its waiting time; a consumer was already woken for it
             return
-        if priority is _HIGH:
-            since = self._low.pop(key, None) if self._low else None
-            if since is not None:
-                self._high[key] = since  # it keeps its waiting time; a consumer was already woken for it
-                return
-            self._high[key] = self._time()
-        elif key in self._low:
-            return
-        else:
-            self._low[key] = self._time()
-        if self._getters:
-            self._wake_one()
+        lane = self._only if self._lane_of is None else self._lane(self._lane_of(key))
+        self._waiting[key] = lane
+        (lane.high if priority is _HIGH else lane.low)[key] = self._time()
+        if lane.getters:
+            lane.wake_one()
 
     def add_after(self, key: K, delay: float, priority: Priority = _LOW) -> None:
         """Queue the key after `delay` seconds. Of several delayed adds of a key the earliest counts."""
@@ -105,19 +122,22 @@ class WorkQueue(Generic[K]):
         for timer, _ in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._high.clear()
-        self._low.clear()
+        self._waiting.clear()
+        for lane in self._lanes.values():
+            lane.high.clear()
+            lane.low.clear()
         for key in self._busy:
             self._busy[key] = None
         self._settle_drained()
 
     # Consumers
 
-    async def get(self) -> K:
-        """The next key; it is busy until `done`."""
-        while not (self._high or self._low):
+    async def get(self, lane_name: str = "") -> K:
+        """The next key of a lane; it is busy until `done`."""
+        lane = self._lane(lane_name) if lane_name else self._only
+        while not (lane.high or lane.low):
             getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._getters.append(getter)
+            lane.getters.append(getter)
             try:
                 await getter
             except BaseException:
@@ -125,18 +145,19 @@ class WorkQueue(Generic[K]):
                 woken = not getter.cancelled() and getter.done()
                 getter.cancel()
                 with suppress(ValueError):
-                    self._getters.remove(getter)
-                if woken and (self._high or self._low):
-                    self._wake_one()
+                    lane.getters.remove(getter)
+                if woken and (lane.high or lane.low):
+                    lane.wake_one()
                 raise
         now = self._time()
-        high, low = self._high, self._low
-        if high and not (low and self._overdue_turn and now - next(iter(low.values())) > self._promote_after):
+        high, low = lane.high, lane.low
+        if high and not (low and lane.overdue_turn and now - next(iter(low.values())) > self._promote_after):
             key, since = high.popitem(False)
-            self._overdue_turn = True
+            lane.overdue_turn = True
         else:
             key, since = low.popitem(False)
-            self._overdue_turn = False
+            lane.overdue_turn = False
+        del self._waiting[key]
         self._busy[key] = None
         waited = now - since
         self.wait_total += waited
@@ -160,7 +181,7 @@ class WorkQueue(Generic[K]):
 
     async def wait_drained(self) -> None:
         """Return once no key waits and none is busy."""
-        if not (self._high or self._low or self._busy):
+        if not (self._waiting or self._busy):
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._drained.append(waiter)
@@ -174,7 +195,11 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that are ready and wait."""
-        return len(self._high) + len(self._low)
+        return len(self._waiting)
+
+    def depth_by_lane(self) -> dict[str, int]:
+        """Keys that are ready and wait, by lane."""
+        return {name: len(lane.high) + len(lane.low) for name, lane in self._lanes.items()}
 
     @property
     def busy(self) -> int:
@@ -198,15 +223,14 @@ class WorkQueue(Generic[K]):
         _, priority = self._timers.pop(key)
         self.add(key, priority)
 
-    def _wake_one(self) -> None:
-        while self._getters:
-            getter = self._getters.popleft()
-            if not getter.done():
-                getter.set_result(None)
-                return
+    def _lane(self, name: str) -> _Lane[K]:
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = _Lane()
+        return lane
 
     def _settle_drained(self) -> None:
-        if not (self._high or self._low or self._busy):
+        if not (self._waiting or self._busy):
             for waiter in self._drained:
                 if not waiter.done():
                     waiter.set_result(None)

@@ -8,10 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.awsrequest import AWSHTTPConnection
+from botocore.signers import RequestSigner
 
 from lcm.cloud.aws import clients, gateway
 from lcm.cloud.errors import CloudOutcomeUnknownError, CloudThrottledError, CloudUnreachableError
 from lcm.cloud.types import InstanceSelection
+from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized
 from tests.support.aws.conformance import ALWAYS, DESCRIBE, IDENTITY, RUN, STATUS, STOP, Refusal
 from tests.support.aws.conformance_aws import TUNING, open_bed
 
@@ -196,3 +200,76 @@ async def test_closing_while_a_call_waits_ends(bed: AwsBed) -> None:
     hold.release()
     await closing
     assert (await asked).complete
+
+
+# Authorization, and regions that do not respond
+
+
+async def test_a_mutation_is_not_sent_once_its_lease_is_over_while_it_waits_for_a_thread(bed: AwsBed) -> None:
+    await bed.cloud.account_id(bed.region)
+    hold = bed.server.hold(DESCRIBE)
+    busy = [asyncio.create_task(bed.cloud.find_launched(bed.region, "w1")) for _ in range(THREADS)]
+    await bed.eventually(lambda: hold.arrived == THREADS, "all threads are busy")
+    lease = [60.0]
+    with authorized(SendAuthorization(clock.boottime(), 60.0, lambda: lease[0])):
+        launch = asyncio.create_task(bed.cloud.launch_instance(bed.parameters("w1")))
+    await turns()
+    lease[0] = 0.0
+    hold.release()
+    await asyncio.gather(*busy)
+    with pytest.raises(NotAuthorizedError):
+        await launch
+    assert RUN not in bed.calls()
+    waiting = bed.registry.get_sample_value("lcm_aws_calls_waiting", {"region": bed.region})
+    assert waiting == 0
+
+
+@pytest.mark.parametrize("step", ["connect", "sign"])
+async def test_a_mutation_is_not_sent_if_its_lease_ends_in_the_last_step_before_its_bytes(
+    bed: AwsBed, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A handshake or a refresh of credentials may take a minute, and the process may be suspended in it."""
+    lease = [60.0]
+    where, name = {
+        "connect": (AWSHTTPConnection, "connect"),
+        "sign": (RequestSigner, "sign"),
+    }[step]
+    real = getattr(where, name)
+
+    def slow(self: Any, *args: Any, **options: Any) -> Any:
+        result = real(self, *args, **options)
+        lease[0] = 0.0
+        return result
+
+    monkeypatch.setattr(where, name, slow)
+    with authorized(SendAuthorization(clock.boottime(), 60.0, lambda: lease[0])), pytest.raises(NotAuthorizedError):
+        await bed.cloud.launch_instance(bed.parameters("w1"))
+    assert RUN not in bed.calls()
+    monkeypatch.undo()
+    assert (await bed.cloud.launch_instance(bed.parameters("w1"))).id, "the gateway goes on"
+
+
+async def test_a_region_that_swallows_requests_keeps_no_other_waiting() -> None:
+    async with open_bed(TUNING, more_regions=("eu-west-3",)) as bed:
+        await asyncio.gather(*(bed.cloud.account_id(region) for region in bed.cloud.regions))
+        hold = bed.server.hold(DESCRIBE, times=THREADS)
+        sick = [asyncio.create_task(bed.cloud.find_launched(bed.region, f"w{number}")) for number in range(3 * THREADS)]
+        await bed.eventually(lambda: hold.arrived == THREADS, "all threads of a region are busy")
+        assert (await bed.cloud.find_launched("eu-west-3", "w1")).complete
+        threads = bed.registry.get_sample_value("lcm_aws_threads_busy", {"region": bed.region})
+        waiting = bed.registry.get_sample_value("lcm_aws_calls_waiting", {"region": bed.region})
+        assert (threads, waiting) == (THREADS, 2 * THREADS)
+        hold.release()
+        await asyncio.gather(*sick)
+
+
+async def test_a_read_ends_at_its_total_deadline_and_frees_its_thread() -> None:
+    """Five attempts of thirty seconds each would keep a thread busy for minutes."""
+    async with open_bed(replace(TUNING, read_attempts=5, read_timeout=30.0, read_deadline=1.0)) as bed:
+        await bed.cloud.account_id(bed.region)
+        bed.server.hold(STATUS)
+        with pytest.raises(CloudUnreachableError):
+            await bed.cloud.health(bed.region)
+        assert bed.calls()[STATUS] == 1
+        busy = bed.registry.get_sample_value("lcm_aws_threads_busy", {"region": bed.region})
+        assert busy == 0

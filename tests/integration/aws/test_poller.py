@@ -55,7 +55,7 @@ async def polled(bed: AwsBed) -> int:
     """Return the process id after a sweep has started the process."""
     await complete_sweep(bed)
     await complete_sweep(bed)
-    pid = bed.cloud.poller_pid
+    pid = bed.cloud.poller_pid(bed.region)
     assert pid is not None
     return pid
 
@@ -83,7 +83,7 @@ async def test_a_few_instances_need_no_process() -> None:
     async with open_bed(replace(TUNING, poller_above=TUNING.thread_page)) as small:
         assert (await small.cloud.sweep(small.region, InstanceSelection())).complete
         assert (await small.cloud.sweep(small.region, InstanceSelection())).complete
-        assert small.cloud.poller_pid is None
+        assert small.cloud.poller_pid(small.region) is None
 
 
 async def test_killed_in_the_middle_the_sweep_is_incomplete_and_the_next_is_not(bed: AwsBed) -> None:
@@ -106,7 +106,7 @@ async def test_killed_in_the_middle_the_sweep_is_incomplete_and_the_next_is_not(
     again = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert again.complete
     assert len(again.instances) == COUNT
-    assert bed.cloud.poller_pid not in (None, pid)
+    assert bed.cloud.poller_pid(bed.region) not in (None, pid)
 
 
 async def test_killed_between_sweeps_it_is_replaced(bed: AwsBed) -> None:
@@ -114,7 +114,7 @@ async def test_killed_between_sweeps_it_is_replaced(bed: AwsBed) -> None:
     os.kill(pid, signal.SIGKILL)
 
     await complete_sweep(bed)
-    assert bed.cloud.poller_pid != pid
+    assert bed.cloud.poller_pid(bed.region) != pid
 
 
 async def test_one_that_hangs_is_replaced() -> None:
@@ -141,7 +141,7 @@ async def test_a_cancelled_sweep_does_not_affect_the_next(bed: AwsBed) -> None:
     sweep = await bed.cloud.sweep(bed.region, InstanceSelection())
     assert sweep.complete
     assert len(sweep.instances) == COUNT
-    assert bed.cloud.poller_pid == pid
+    assert bed.cloud.poller_pid(bed.region) == pid
 
 
 async def test_its_failures_are_reported_and_counted(bed: AwsBed) -> None:

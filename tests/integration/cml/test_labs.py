@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
+import httpcore
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from lcm.cml.client.session import TokenCache
 from lcm.cml.errors import CMLInvalidRequestError, CMLNotFoundError, CMLNotReadyError
 from lcm.cml.simulator.state.faults import Fault, FaultKind
 from lcm.cml.simulator.state.world import BootPhase
 from lcm.cml.types import LicensePhase, LicenseProgress
+from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized
 from tests.integration.cml.conftest import ADDRESS, ADMIN, PATIENCE, Clients, eventually
 from tests.support.cml.virl2_session import LAB
 
@@ -174,3 +179,23 @@ async def test_twenty_servers_in_one_process(farm: SimulatorFarm, farm_cml: Clie
         await farm_cml.system.get_system_information(addresses[1])
     with pytest.raises(ValueError, match="already"):
         await farm.add(addresses[2])
+
+
+async def test_a_lab_is_not_created_if_the_lease_ends_while_the_connection_is_made(
+    simulator: CmlSimulator, cml: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check is after the handshake, right before the request itself."""
+    lease = [60.0]
+    connect = httpcore.AsyncHTTPConnection._connect
+
+    async def slow(*args: Any, **options: Any) -> Any:
+        stream = await connect(*args, **options)
+        lease[0] = 0.0
+        return stream
+
+    monkeypatch.setattr(httpcore.AsyncHTTPConnection, "_connect", slow)
+    monkeypatch.setattr(TokenCache, "get", AsyncMock(return_value="token"))
+    with authorized(SendAuthorization(clock.boottime(), 60.0, lambda: lease[0])), pytest.raises(NotAuthorizedError):
+        await cml.labs.import_lab(ADDRESS, ADMIN, LAB, title="Exam", marker="lablet-7")
+    assert lease == [0.0], "a connection was made"
+    assert simulator.world.labs.all == []

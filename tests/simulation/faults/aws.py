@@ -48,6 +48,7 @@ class HarmToAws:
             region.faults = ActiveFaults()
         ec2.odd.clear()
         ec2.addressless.clear()
+        self._platform.ledger.sick_regions.clear()
 
     def _strike(self, region: str, fault: Any) -> None:
         self._platform.ec2.inject_fault(region, fault)
@@ -61,6 +62,20 @@ class HarmToAws:
         line.quality = LinkQuality(slowest=slowest)
         await asyncio.sleep(seconds)
         line.quality = LinkQuality()
+
+    async def _queue_calls(self, node: str, seconds: float, slowest: float) -> None:
+        """Mutating calls wait in their process before they are sent: for a rate limit, a thread, credentials."""
+        line = self._platform.network.line(node, "aws")
+        line.queueing = slowest
+        await asyncio.sleep(seconds)
+        line.queueing = 0.0
+
+    async def _swallow(self, region: str, seconds: float) -> None:
+        """A region accepts calls and never responds."""
+        self._strike(region, Outage(seconds, silent=True))
+        self._platform.ledger.sick_regions.add(region)
+        await asyncio.sleep(seconds)
+        self._platform.ledger.sick_regions.discard(region)
 
     async def _throttle(self, operation: str, times: int, region: str) -> None:
         self._strike(region, ThrottleCalls(operation, times))

@@ -50,7 +50,7 @@ class Adversary:
         for worker_id in sorted(self._hibernating):
             self._wake(worker_id)
         for line in platform.network.lines():
-            line.cut, line.quality = False, _NO_FAULT
+            line.cut, line.quality, line.queueing = False, _NO_FAULT, 0.0
             line.break_watches()
         for node in platform.nodes.values():
             node.doomed_at = None

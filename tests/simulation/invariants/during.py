@@ -47,6 +47,8 @@ CLOCK_GRACE = 60.0
 """How much too early a deadline may be: clocks run 2 % fast, and a difference of 30 s between them is none."""
 HELD_GRACE = 15.0
 """How long a call that was decided before a hold may still start: the maximum duration of a pass."""
+MOST_DELAY = 30.0
+"""How long after a user's request EC2 is called where nothing goes wrong but another region: a polling cycle."""
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
 """The desired status that justifies a call."""
 
@@ -80,6 +82,9 @@ class Ledger:
         self.ec2: Ec2 | None = None
         self._accepted: dict[str, set[str]] = {}  # by region: workers whose loss a closed breaker has accepted
         self._losses: dict[str, dict[str, float]] = defaultdict(dict)  # by region: when a worker was last lost
+        self.sick_regions: set[str] = set()  # they never respond at the moment
+        self.other_faults = True  # whether anything else goes wrong in this run
+        self._asked: dict[str, float] = {}  # workers that a user wants to start or stop, until EC2 is called
         self.covered: Counter[str] = Counter()
         self.used: dict[str, float] = {}  # when somebody last worked on an instance
         self._entered: dict[str, float] = {}  # when each worker got its status
@@ -234,6 +239,9 @@ class Ledger:
         if before["desired_status"] == "TERMINATED":
             self.violated(f"{worker_id}: desired status {desired} after TERMINATED")
         if "person" in kinds:
+            stops = (before["status"], desired) == ("RUNNING", "STOPPED")
+            if stops or (before["status"], desired) == ("STOPPED", "RUNNING"):
+                self._asked[worker_id] = self._now
             return
         accepted = after["drifted_at"] != before["drifted_at"] or after.get("pause_reason") == "stopped from outside"
         if "policy" not in kinds and not (desired == "STOPPED" and accepted):
@@ -332,6 +340,7 @@ class Ledger:
             return
         self.note(f"EC2 {operation} for {self._name(worker_id)} by {node}")
         self.changes[minute, worker_id or ""] += 1
+        self._check_delay(worker_id or "")
         if not leads:
             self.violated(f"{operation} for {worker_id} by {node}, which does not lead")
         if self._held_since is not None and self._now - self._held_since > HELD_GRACE:
@@ -350,6 +359,14 @@ class Ledger:
             if record["instance_id"] == instance_id:
                 self.violated(f"{operation} for {worker_id}, whose desired status is {record['desired_status']}")
             self.covered["terminated another instance of a live worker"] += 1
+
+    def _check_delay(self, worker_id: str) -> None:
+        asked, record = self._asked.pop(worker_id, None), self.records.get(worker_id)
+        if asked is None or record is None or self.other_faults or record["aws_region"] in self.sick_regions:
+            return
+        self.covered["call beside a sick region"] += bool(self.sick_regions)
+        if self._now - asked > MOST_DELAY:
+            self.violated(f"{record['name']}: EC2 was called {self._now - asked:.1f} s after a user's request")
 
     def landed(self, operation: str, node: str, *, leads: bool) -> None:
         """A delayed call has reached EC2."""

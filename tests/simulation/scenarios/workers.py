@@ -327,6 +327,28 @@ WORKER_DAYS: dict[str, Script] = {
         *(at(4 + seconds / 60, "start", which=0.12 * number) for number, seconds in enumerate(range(5, 13))),
         polls=2.0,
     ),
+    "a region swallows all calls": day(
+        *(worker(0.1 + number / 100, f"s{number}", region="us-east-1") for number in range(4)),
+        *(worker(0.3 + number / 100, f"h{number}") for number in range(3)),
+        at(4, "swallow", region="us-east-1", seconds=400),
+        *(at(4.05 + number / 100, "stop", which=f"s{number}") for number in range(4)),
+        *(worker(4.1 + number / 100, f"t{number}", region="us-east-1") for number in range(14)),
+        *(at(4.5 + number, "stop", which=f"h{number}") for number in range(3)),
+        *(at(6.5 + number, "start", which=f"h{number}") for number in range(3)),
+    ),
+    "a leader is suspended while its calls wait to be sent": day(
+        *(worker(0.1 + number / 50, f"w{number}") for number in range(6)),
+        *(at(2, "queue-calls", node=node, seconds=600, slowest=5.0) for node in ("one", "two")),
+        *(
+            event
+            for turn in range(8)
+            for event in (
+                *(at(2.5 + turn, ("stop", "start")[turn % 2], which=f"w{number}") for number in range(6)),
+                *(at(2.51 + turn, "pause", node=node, seconds=20) for node in ("one", "two")[turn // 2 % 2 :][:1]),
+                *(at(2.6 + turn, ("start", "stop")[turn % 2], which=f"w{number}") for number in range(3)),
+            )
+        ),
+    ),
     "a little of everything else": day(
         worker(token="good-token"),
         worker(0.3, "w1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -13,6 +14,7 @@ from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
 from lcm.cml.errors import CMLConflictError, CMLError, CMLNotReadyError
 from lcm.cml.simulator.state.faults import SimulatorApiError
 from lcm.cml.types import Credentials, DeregistrationResult
+from lcm.core.authorization import check_may_send
 from tests.simulation.invariants.during import CHANGING
 from tests.simulation.world.labs import LabWorlds
 from tests.simulation.world.loop import Node
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PROMPT = 0.1
+_SUBJECT: ContextVar[tuple[str | None, str]] = ContextVar("worker_and_instance", default=(None, ""))
 NODE_DEFINITIONS = ("alpine", "cat8000v")
 
 
@@ -83,26 +86,34 @@ class Aws(SimulatedProvider):
         super().__init__(world)
 
     async def launch_instance(self, parameters: LaunchParameters) -> Instance:
-        self._note("RunInstances", parameters.region, parameters.tags.get(WORKER_TAG))
+        _SUBJECT.set((parameters.tags.get(WORKER_TAG), ""))
         return await super().launch_instance(parameters)
 
     async def start_instance(self, region: str, instance_id: str) -> InstanceState:
-        self._note("StartInstances", region, self._ec2.worker_of(instance_id), instance_id)
+        _SUBJECT.set((self._ec2.worker_of(instance_id), instance_id))
         return await super().start_instance(region, instance_id)
 
     async def stop_instance(self, region: str, instance_id: str) -> InstanceState:
-        self._note("StopInstances", region, self._ec2.worker_of(instance_id), instance_id)
+        _SUBJECT.set((self._ec2.worker_of(instance_id), instance_id))
         return await super().stop_instance(region, instance_id)
 
     async def terminate_instance(self, region: str, instance_id: str) -> InstanceState:
-        self._note("TerminateInstances", region, self._ec2.worker_of(instance_id), instance_id)
+        _SUBJECT.set((self._ec2.worker_of(instance_id), instance_id))
         return await super().terminate_instance(region, instance_id)
+
+    async def _wait_for_turn(self, region: str, operation: str, instances: int) -> None:
+        await super()._wait_for_turn(region, operation, instances)
+        if operation in CHANGING and self._line.queueing:
+            await asyncio.sleep(self._line.queue_seconds())
 
     async def _send(
         self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], instances: int = 0
     ) -> T:
         if not operation.endswith(("Instances",)) or operation == "DescribeInstances":
             self._note(operation, region, None)
+        if operation in CHANGING:
+            check_may_send()
+            self._note(operation, region, *_SUBJECT.get())
         if operation in CHANGING and self._line.quality.slowest > _PROMPT:
             return await asyncio.shield(self._ec2.world.run(self._land(region, operation, work, instances), operation))
         result = await super()._send(region, operation, work, instances)
@@ -160,6 +171,7 @@ class Cml(ParkedCml):
     async def register_license(
         self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
     ) -> None:
+        check_may_send()
         server = await self._at(address, "register", credentials)
         if server.license.registration == "COMPLETED" and not reregister:
             raise CMLConflictError(address, "it is registered already")

@@ -36,6 +36,7 @@ class Line:
         self.name = name
         self.cut = False
         self.quality = LinkQuality()
+        self.queueing = 0.0  # how long a mutating call may wait in its process before it is sent
         self._chance = chance
         self._breaks = 0
         self._seen = 0
@@ -44,6 +45,10 @@ class Line:
     def delay(self) -> float:
         """The delay in one direction."""
         return self._chance.uniform(0.0005, self.quality.slowest)
+
+    def queue_seconds(self) -> float:
+        """How long a mutating call waits before it is sent."""
+        return self._chance.uniform(0.0, self.queueing)
 
     def loses_reply(self) -> bool:
         """Whether the response to a write is lost."""

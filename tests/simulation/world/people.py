@@ -101,8 +101,11 @@ class People:
             )
         )
 
-    async def _pick(self, which: float) -> Worker | None:
+    async def _pick(self, which: float | str) -> Worker | None:
+        """A worker by its place in the list, or by its name."""
         workers = [worker async for worker in self._client.workers.list(exclude_statuses=[WorkerStatus.TERMINATED])]
+        if isinstance(which, str):
+            return next((worker for worker in workers if worker.name == which), None)
         return workers[int(which * len(workers))] if workers else None
 
     async def _with(self, which: float, ask: Callable[[str], Awaitable[Worker]]) -> Worker | str:

@@ -42,7 +42,7 @@ async def _sweep(region: str, url: str) -> None:
     # The first sweep counts the instances, the second uses the process.
     for _ in range(2):
         assert (await cloud.sweep(region, InstanceSelection())).complete
-    print(cloud.poller_pid, flush=True)
+    print(cloud.poller_pid(region), flush=True)
     await asyncio.Event().wait()
 
 

@@ -60,7 +60,7 @@ def moto_server() -> AwsServer:
 class AwsBed:
     """One region of patched moto, pages of five."""
 
-    def __init__(self, tuning: Tuning = TUNING) -> None:
+    def __init__(self, tuning: Tuning = TUNING, more_regions: Sequence[str] = ()) -> None:
         operations.record()
         self.server = moto_server()
         self.registry = CollectorRegistry()
@@ -70,7 +70,9 @@ class AwsBed:
             self._subnet(vpc.id, f"10.64.{128 * number}.0/17", zone) for number, zone in enumerate(("a", "b"))
         ]
         self._image = self._add_image("lcm-bed", ACCOUNT, clock.now() - timedelta(days=3650), "available")
-        self.config = AwsConfig({REGION: RegionConfig(region=REGION, endpoint_url=self.server.url)}, tuning)
+        url = self.server.url
+        regions = {name: RegionConfig(region=name, endpoint_url=url) for name in (REGION, *more_regions)}
+        self.config = AwsConfig(regions, tuning)
         self.cloud = AwsProvider(self.config, self.registry)
         self.metrics = self.cloud
 
@@ -120,17 +122,18 @@ class AwsBed:
     async def add_image(self, name: str, owner: str, created_at: datetime, state: str = "available") -> str:
         return self._add_image(name, owner, created_at, state)
 
-    def _add_image(self, name: str, owner: str, created_at: datetime, state: str) -> str:
+    def _add_image(self, name: str, owner: str, created_at: datetime, state: str, region: str = REGION) -> str:
         image_id: str = random_ami_id()
-        self.ec2.amis[image_id] = Ami(
-            self.ec2,
+        ec2: Any = ec2_backends[ACCOUNT][region]
+        ec2.amis[image_id] = Ami(
+            ec2,
             image_id,
             name=name,
             owner_id=owner,
             public=True,
             state=state,
             creation_date=created_at,
-            region_name=f"{REGION}a",
+            region_name=f"{region}a",
             virtualization_type="hvm",
             architecture="x86_64",
         )
@@ -210,10 +213,10 @@ class AwsBed:
 
 
 @asynccontextmanager
-async def open_bed(tuning: Tuning = TUNING) -> AsyncIterator[AwsBed]:
+async def open_bed(tuning: Tuning = TUNING, more_regions: Sequence[str] = ()) -> AsyncIterator[AwsBed]:
     """A fresh bed."""
     with dummy_credentials():
-        bed = AwsBed(tuning)
+        bed = AwsBed(tuning, more_regions)
         try:
             yield bed
         finally:

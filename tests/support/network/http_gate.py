@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lcm.core import clock
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
@@ -55,6 +57,7 @@ class Exchange:
     path: str
     headers: Mapping[str, str]
     body: bytes
+    at: float = 0.0  # when the whole request had arrived (boot time, of all processes of this machine)
     status: int = 0
     response: bytes = b""
 
@@ -174,6 +177,8 @@ class HttpGate:
     def __init__(self, port: int) -> None:
         self.exchanges: list[Exchange] = []
         self.holds = Holds()
+        self.swallows: Callable[[Exchange], bool] = lambda _: False
+        """Whether a request is read and never answered."""
         self._target = port
         self._port = 0
         self._server: asyncio.Server | None = None
@@ -212,6 +217,9 @@ class HttpGate:
         try:
             exchange = await _request(reader)
             self.exchanges.append(exchange)
+            if self.swallows(exchange):
+                await reader.read()  # until the caller has given up
+                return
             await self._pass(exchange, writer, held)
         except (OSError, asyncio.IncompleteReadError):
             pass
@@ -261,4 +269,4 @@ async def _request(reader: asyncio.StreamReader) -> Exchange:
     method, path, _ = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Exchange(method, path, headers, body)
+    return Exchange(method, path, headers, body, clock.boottime())

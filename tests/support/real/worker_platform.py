@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from tests.support.servers.mongod import MongoServer
 from tests.support.servers.processes import ONE_REQUEST_EACH, LcmProcess, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.support.network.http_gate import Exchange, Hold
@@ -59,8 +60,18 @@ def around(where: str, what: str) -> list[Step]:
 class RealPlatform:
     """The parts, and actions of tests."""
 
-    def __init__(self, folder: Path, etcd: EtcdCluster, mongod: MongoServer, aws: AwsBed, loop: LoopThread) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        etcd: EtcdCluster,
+        mongod: MongoServer,
+        aws: AwsBed,
+        loop: LoopThread,
+        regions: Sequence[str],
+        lease_ttl: int,
+    ) -> None:
         self.aws = aws
+        self._lease_ttl = lease_ttl
         self.loop = loop
         self.machines = Machines()
         self._folder = folder
@@ -78,7 +89,7 @@ class RealPlatform:
             loop.run(part.open())
         self._env = {
             **CREDENTIALS,
-            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION_CONFIGS": json.dumps({region: {} for region in regions}),
             "ETCD_ENDPOINTS": ",".join(etcd.endpoints),
             "LCM_BOOTSTRAP_TOKEN": ADMIN,
             "LCM_CONTROLLER_TOKEN": CONTROLLER,
@@ -120,7 +131,7 @@ class RealPlatform:
                 "CONTROL_PLANE_API_URL": self.plane_gate.url,
                 "CML_PROXY_URL": self.machines.proxy.url,
                 "CML_DEFAULT_PASSWORD": "simulated",
-                "LEADER_LEASE_TTL": str(TTL),
+                "LEADER_LEASE_TTL": str(self._lease_ttl),
                 "RETRY_INTERVAL": "1",
                 "RECONCILE_INTERVAL": "1",
                 "INITIAL_DELAY": "0.1",
@@ -175,13 +186,17 @@ class RealPlatform:
         gate = self.plane_gate if step.where == "plane" else self.aws_gate
         return gate.holds.add(step.what, after=step.after)
 
+    def sent_by(self, process: LcmProcess, exchange: Exchange) -> bool:
+        """Whether this controller made a call to AWS."""
+        return f"Credential={process.name}/" in _signature(exchange)
+
     def sender(self, exchange: Exchange | None) -> LcmProcess:
         """The controller that sent a request; for calls to CML that is unknown, so it must be the leader."""
         if exchange is None:
             return self.until_led()
         if exchange.term:
             return self._who_led(exchange.term)
-        return next(one for one in self.controllers.values() if f"Credential={one.name}/" in _signature(exchange))
+        return next(one for one in self.controllers.values() if self.sent_by(one, exchange))
 
     def _who_led(self, term: int) -> LcmProcess:
         found: list[LcmProcess] = []
@@ -300,8 +315,10 @@ def _signature(exchange: Exchange) -> str:
 
 
 @contextmanager
-def real_platform(folder: Path, *names: str) -> Iterator[RealPlatform]:
-    """All parts, running; controllers of these names."""
+def real_platform(
+    folder: Path, *names: str, regions: Sequence[str] = (REGION,), lease_ttl: int = TTL
+) -> Iterator[RealPlatform]:
+    """All parts, running; controllers of these names, and these regions of AWS."""
     with ExitStack() as stack:
         stack.enter_context(dummy_credentials())
         loop = stack.enter_context(LoopThread())
@@ -313,7 +330,8 @@ def real_platform(folder: Path, *names: str) -> Iterator[RealPlatform]:
         mongod.start()
         aws = AwsBed()
         stack.callback(lambda: asyncio.run(aws.close()))
-        aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available")
-        platform = RealPlatform(folder, etcd, mongod, aws, loop)
+        for region in regions:
+            aws._add_image("cml-2.9.1", ACCOUNT, clock.now() - timedelta(days=1), "available", region)
+        platform = RealPlatform(folder, etcd, mongod, aws, loop, regions, lease_ttl)
         stack.callback(platform.close)
         yield platform.start(*names)

@@ -24,6 +24,7 @@ from lcm.cml.types import (
     Usage,
 )
 from lcm.core import clock
+from lcm.core.authorization import check_may_send
 from lcm.model.access import CmlCredentials
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class FakeCml:
     async def register_license(
         self, address: str, credentials: Credentials, token: str, *, reregister: bool = False
     ) -> None:
+        check_may_send()
         server = await self._at(address, "register", credentials)
         if server.license.registration == "COMPLETED" and not reregister:
             raise CMLConflictError(address, "it is registered already")
@@ -99,6 +101,7 @@ class FakeCml:
         asyncio.get_running_loop().call_later(server.registers_in, self._settle, server, *end)
 
     async def deregister_license(self, address: str, credentials: Credentials) -> DeregistrationResult:
+        check_may_send()
         server = await self._at(address, "deregister", credentials)
         if server.license.registration == "IN_PROGRESS":
             raise CMLConflictError(address, "a registration is under way")

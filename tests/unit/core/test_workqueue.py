@@ -47,6 +47,44 @@ async def test_a_busy_key_is_not_handed_out_again_and_runs_once_more_after() -> 
     assert await take_all(queue) == ["a"]
 
 
+async def test_a_key_is_handed_out_in_its_lane_only() -> None:
+    queue: WorkQueue[str] = WorkQueue(lane_of=lambda key: key[0])
+    consumer = asyncio.create_task(queue.get("b"))
+    queue.add("a1")
+    await asyncio.sleep(0)
+    assert not consumer.done()
+    queue.add("b1", LOW)
+    assert await consumer == "b1"
+    assert await queue.get("a") == "a1"
+    assert (len(queue), queue.busy, queue.depth_by_lane()) == (0, 2, {"": 0, "a": 0, "b": 0})
+
+
+async def test_a_waiting_key_stays_in_its_lane_and_runs_once() -> None:
+    lanes = {"k": ""}
+    queue: WorkQueue[str] = WorkQueue(lane_of=lanes.__getitem__)
+    queue.add("k", LOW)
+    lanes["k"] = "b"
+    queue.add("k", HIGH)
+    assert queue.depth_by_lane() == {"": 1}
+    assert await queue.get() == "k"
+    queue.add("k")
+    queue.done("k")
+    assert queue.depth_by_lane() == {"": 0, "b": 1}
+    assert await queue.get("b") == "k"
+
+
+async def test_clear_and_drained_mean_all_lanes() -> None:
+    queue: WorkQueue[str] = WorkQueue(lane_of=lambda key: key[0])
+    queue.add("a1")
+    queue.add("b1")
+    drained = asyncio.create_task(queue.wait_drained())
+    await asyncio.sleep(0)
+    assert not drained.done()
+    queue.clear()
+    await drained
+    assert len(queue) == 0
+
+
 async def test_high_overtakes_low() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in ("l1", "l2"):

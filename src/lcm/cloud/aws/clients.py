@@ -1,14 +1,26 @@
 """Sessions and clients of botocore. Relevant options are set explicitly, because botocore's defaults have changed.
 
+Every connection of a client checks right before the bytes of a request are handed to the kernel whether they may still
+be sent: after signing, a refresh of credentials, and the handshake of a new connection. That is the last moment at
+which this process can keep a request back.
+
 Creating a client takes a quarter of a second and reads files: never do it on the event loop.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
 from botocore.config import Config
 from botocore.credentials import (
     AssumeRoleCredentialFetcher,
@@ -16,10 +28,13 @@ from botocore.credentials import (
     CredentialResolver,
     DeferredRefreshableCredentials,
 )
-from botocore.exceptions import NoCredentialsError
+from botocore.exceptions import NoCredentialsError, ReadTimeoutError
+
+from lcm.core import clock
+from lcm.core.authorization import check_may_send
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lcm.cloud.aws.config import RegionConfig, Tuning
 
@@ -36,12 +51,90 @@ def new_client(
     session: botocore.session.Session, service: str, region: RegionConfig, tuning: Tuning, *, mutating: bool
 ) -> Any:
     """Create a client for reads, or one for mutations: these are sent once, and the caller decides about a retry."""
-    return session.create_client(
+    client: Any = session.create_client(
         service,
         region_name=region.region,
         endpoint_url=region.endpoint_url,
         config=client_config(tuning, attempts=1 if mutating else tuning.read_attempts),
     )
+    client.meta.events.register_first(f"needs-retry.{service}", _stop_retrying_at_deadline)
+    # botocore has no public way to replace its connections, and events end before the connection is made.
+    client._endpoint.http_session._pool_classes_by_scheme.update(http=_HttpPool, https=_HttpsPool)  # noqa: SLF001
+    return client
+
+
+_read_deadline: ContextVar[float | None] = ContextVar("lcm_aws_read_deadline", default=None)
+
+
+@contextmanager
+def reading_within(seconds: float) -> Iterator[None]:
+    """End the calls made by this thread after so many seconds (boot time), over all attempts."""
+    token = _read_deadline.set(clock.boottime() + seconds)
+    try:
+        yield
+    finally:
+        _read_deadline.reset(token)
+
+
+class _DeadlineExceededError(Exception):
+    """The call was not finished within its total time."""
+
+
+def _seconds_left() -> float | None:
+    deadline = _read_deadline.get()
+    return None if deadline is None else deadline - clock.boottime()
+
+
+def _stop_retrying_at_deadline(endpoint: Any, **_: Any) -> None:
+    """Called after each attempt, before botocore decides about the next one."""
+    left = _seconds_left()
+    if left is not None and left <= 0:
+        raise ReadTimeoutError(endpoint_url=endpoint.host, error="not finished within its total time")
+
+
+class _CheckedConnection:
+    """A connection that sends nothing that may no longer be sent, and waits no longer than the call may take."""
+
+    sock: Any
+    timeout: Any
+
+    def connect(self) -> None:
+        self._cap_timeout()
+        super().connect()  # type: ignore[misc]
+
+    def send(self, data: Any) -> None:
+        if self.sock is None:
+            self.connect()
+        check_may_send()
+        left = _seconds_left()
+        if left is not None and left <= 0:
+            raise _DeadlineExceededError("not finished within its total time")
+        super().send(data)  # type: ignore[misc]
+
+    def getresponse(self) -> Any:
+        self._cap_timeout()
+        return super().getresponse()  # type: ignore[misc]
+
+    def _cap_timeout(self) -> None:
+        left = _seconds_left()
+        if left is not None and isinstance(self.timeout, int | float):
+            self.timeout = max(0.001, min(self.timeout, left))
+
+
+class _HttpConnection(_CheckedConnection, AWSHTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _HttpsConnection(_CheckedConnection, AWSHTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class _HttpPool(AWSHTTPConnectionPool):
+    ConnectionCls = _HttpConnection
+
+
+class _HttpsPool(AWSHTTPSConnectionPool):
+    ConnectionCls = _HttpsConnection
 
 
 def new_dry_run_client(session: botocore.session.Session, region: RegionConfig, tuning: Tuning) -> Any:

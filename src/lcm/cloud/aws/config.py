@@ -79,6 +79,9 @@ class Tuning:
     connect_timeout: float = 5.0
     read_timeout: float = 30.0
     read_attempts: int = 5
+    # The total time of a read over all attempts: after it, its thread is free again.
+    read_deadline: float = 60.0
+    # Of each region: a region that does not respond keeps only its own threads busy.
     threads: int = 8
     # Parsing a page in a thread holds the GIL for about a third of a millisecond per instance.
     thread_page: int = 200

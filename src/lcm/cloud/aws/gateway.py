@@ -1,7 +1,9 @@
 """All calls to AWS go through a gateway: rate limited, bounded, counted, and never blocking the event loop.
 
-Each region has its own gateway, because AWS limits calls by account and region. A call first takes a token from our own
-bucket, which has 90 % of the documented limit, then waits for a thread, and is sent only then.
+Each region has its own gateway and threads, because AWS limits calls by account and region, and because a region that
+does not respond must not delay the others. A call first takes a token from our own bucket, which has 90 % of the
+documented limit, then waits for a thread, and is sent only then. A mutating call that may no longer be sent after one
+of these waits is dropped.
 """
 
 from __future__ import annotations
@@ -9,19 +11,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from botocore import xform_name
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from lcm.cloud.aws.clients import new_client, new_dry_run_client, new_session
+from lcm.cloud.aws.clients import new_client, new_dry_run_client, new_session, reading_within
 from lcm.cloud.aws.error_mapping import is_throttling, outcome_label, translate_error
 from lcm.cloud.errors import CloudError, CloudUnreachableError
 from lcm.cloud.rate_limit import OperationBuckets
 from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError, check_may_send, wait_while_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, MutableMapping
@@ -36,6 +40,7 @@ Response: TypeAlias = "Mapping[str, Any]"
 Invoke: TypeAlias = "Callable[[str, Parameters], Response]"
 
 BUCKET_SHARE = 0.9
+NOT_SENT = "not_sent"
 
 _SERVICE_BY_OPERATION = {"GetMetricData": "cloudwatch", "GetCallerIdentity": "sts"}
 _MUTATING_OPERATIONS = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
@@ -60,7 +65,7 @@ class AwsGateway:
 
     async def wait_for_token(self, operation: str, instances: int = 0) -> None:
         """Wait until our own rate limit allows the call."""
-        await self._buckets.take(operation, instances)
+        await wait_while_authorized(self._buckets.take(operation, instances))
 
     async def call(self, operation: str, parameters: Parameters) -> Response:
         """Make a call and return its response."""
@@ -72,13 +77,18 @@ class AwsGateway:
         self, operation: str, prepare: Callable[[], Parameters | None], instances: int = 0
     ) -> Response | None:
         """Make a call whose parameters are requested just before it is sent; if they are None, it is not sent."""
-        await self.wait_for_token(operation, instances)
-        return await self.call_without_wait(operation, prepare)
+        try:
+            await self.wait_for_token(operation, instances)
+            return await self.call_without_wait(operation, prepare)
+        except NotAuthorizedError:
+            self.metrics.calls.labels(operation, NOT_SENT).inc()
+            raise
 
     async def call_without_wait(self, operation: str, prepare: Callable[[], Parameters | None]) -> Response | None:
         """Make a call that has already waited for the rate limit."""
 
         def work() -> Callable[[], Response] | None:
+            check_may_send()
             parameters = prepare()
             return None if parameters is None else partial(self._send, operation, parameters)
 
@@ -97,13 +107,19 @@ class AwsGateway:
     def _send(self, operation: str, parameters: Parameters, invoke: Invoke | None = None) -> Response:
         """Run one call in a thread."""
         began, outcome = clock.boottime(), "ok"
+        mutating = operation in _MUTATING_OPERATIONS and invoke is None
         try:
-            return (invoke or self._clients.invoke)(operation, parameters)
+            with nullcontext() if mutating else reading_within(self.tuning.read_deadline):
+                return (invoke or self._clients.invoke)(operation, parameters)
+        except NotAuthorizedError:
+            outcome = ""  # it was not sent and is counted as such
+            raise
         except CloudError as error:
             outcome = outcome_label(error)
             raise
         finally:
-            self.metrics.ended(operation, outcome, clock.boottime() - began)
+            if outcome:
+                self.metrics.ended(operation, outcome, clock.boottime() - began)
 
     def close(self) -> None:
         """Close the connections."""
@@ -135,6 +151,9 @@ class _ClientCache:
             client = self._client(service, kind)
             response: Response = getattr(client, xform_name(operation))(**parameters)
         except Exception as error:  # botocore's parsers and credential providers may raise anything
+            kept_back = error if isinstance(error, NotAuthorizedError) else getattr(error, "kwargs", {}).get("error")
+            if isinstance(kept_back, NotAuthorizedError):
+                raise kept_back from None
             changing = kind == _CHANGING
             raise translate_error(error, operation=operation, region=self._region.region, mutating=changing) from error
         return response
@@ -172,26 +191,32 @@ R = TypeVar("R")
 
 
 class BoundedThreadPool:
-    """Runs at most `size` blocking calls at once.
+    """Runs at most `size` blocking calls of a region at once.
 
     A thread cannot be cancelled. So a call waits for its turn on the event loop, where cancelling is free, and a call
     that a thread has begun occupies that thread until it ends, even if its caller was cancelled.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, region: str, metrics: AwsCallMetrics) -> None:
         self._size = size
-        self._pool = ThreadPoolExecutor(size, thread_name_prefix="lcm-aws")
+        self._pool = ThreadPoolExecutor(size, thread_name_prefix=f"lcm-aws-{region}")
         self._free = asyncio.Semaphore(size)
+        self._busy = metrics.threads_busy.labels(region)
+        self._waiting = metrics.calls_waiting.labels(region)
+        self._busy.set(0)
+        self._waiting.set(0)
 
     async def run(self, prepare: Callable[[], Callable[[], R] | None]) -> R | None:
         """Wait for a thread, ask `prepare` for the work, and run it. None: there is nothing left to do."""
-        await self._free.acquire()
+        with self._waiting.track_inprogress():
+            await wait_while_authorized(self._free.acquire())
         try:
             work = prepare()
             if work is None:
                 self._free.release()
                 return None
             future = self._submit(work)
+            self._busy.inc()
         except BaseException:
             self._free.release()
             raise
@@ -201,11 +226,12 @@ class BoundedThreadPool:
 
     def _submit(self, work: Callable[[], R]) -> Future[R]:
         try:
-            return self._pool.submit(work)
+            return self._pool.submit(copy_context().run, work)
         except RuntimeError as error:
             raise CloudUnreachableError("not sent: the AWS provider is closed") from error
 
     def _ended(self, loop: asyncio.AbstractEventLoop, _: Future[R]) -> None:
+        self._busy.dec()
         # The loop may be closed by the time the last call ends.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(self._free.release)
@@ -232,6 +258,12 @@ class AwsCallMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.calls = Counter("lcm_aws_calls_total", "Calls by outcome", ["operation", "outcome"], registry=registry)
+        self.threads_busy = Gauge(
+            "lcm_aws_threads_busy", "Threads that wait for a response of AWS", ["region"], registry=registry
+        )
+        self.calls_waiting = Gauge(
+            "lcm_aws_calls_waiting", "Calls that wait for a free thread", ["region"], registry=registry
+        )
         self.throttled = Counter("lcm_aws_throttled_total", "Throttled responses", ["operation"], registry=registry)
         self.seconds = Histogram(
             "lcm_aws_call_seconds",

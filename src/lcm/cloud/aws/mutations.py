@@ -20,13 +20,15 @@ from lcm.cloud.errors import (
     LaunchTokenSpentError,
 )
 from lcm.cloud.types import InstanceState
+from lcm.core.authorization import NotAuthorizedError, authorized, current_authorization
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from lcm.cloud.aws.gateway import AwsGateway, Response
     from lcm.cloud.aws.images import ImageCatalog
     from lcm.cloud.types import Instance, LaunchParameters
+    from lcm.core.authorization import SendAuthorization
 
 
 MAX_IDS_PER_CALL = 100
@@ -37,10 +39,11 @@ _WHOLE_CALL_ERRORS = (CloudThrottledError, CloudUnreachableError, CloudOutcomeUn
 
 @dataclass(slots=True)
 class _PendingMutation:
-    """One instance to be changed, and the number of waiting callers."""
+    """One instance to be changed, the number of waiting callers, and the authorization of the last one."""
 
     outcome: asyncio.Future[InstanceState] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     waiting: int = 0
+    authorization: SendAuthorization | None = None
 
 
 class BatchedMutation:
@@ -57,6 +60,7 @@ class BatchedMutation:
     async def submit(self, instance_id: str) -> InstanceState:
         """Return the state of the instance in the response. A caller cancelled before the call has no effect."""
         mutation = self._pending.setdefault(instance_id, _PendingMutation())
+        mutation.authorization = current_authorization()
         self._set_timer()
         mutation.waiting += 1
         try:
@@ -83,6 +87,10 @@ class BatchedMutation:
     async def _send(self, pending: dict[str, _PendingMutation]) -> None:
         try:
             await self._halve(pending, sorted(pending))
+        except NotAuthorizedError as error:
+            for mutation in pending.values():
+                if not mutation.outcome.done():
+                    _resolve(mutation, error)
         finally:
             for instance_id, mutation in pending.items():
                 if not mutation.outcome.done():
@@ -99,7 +107,8 @@ class BatchedMutation:
             return {"InstanceIds": sent} if sent else None
 
         try:
-            response = await self._gateway.call_prepared(self._operation, request, instances=len(ids))
+            with authorized(_first_to_expire(pending[identifier] for identifier in ids)):
+                response = await self._gateway.call_prepared(self._operation, request, instances=len(ids))
         except CloudError as error:
             if len(sent) > 1 and not isinstance(error, _WHOLE_CALL_ERRORS):
                 middle = len(sent) // 2
@@ -140,8 +149,17 @@ class BatchedMutation:
         self._pending.clear()
 
 
-def _resolve(mutation: _PendingMutation, outcome: InstanceState | CloudError) -> None:
-    if isinstance(outcome, CloudError):
+def _first_to_expire(mutations: Iterable[_PendingMutation]) -> SendAuthorization | None:
+    """The authorization of a call for all of them."""
+    found = [mutation.authorization for mutation in mutations if mutation.authorization is not None]
+    return min(found, key=lambda authorization: authorization.send_seconds(), default=None)
+
+
+def _resolve(mutation: _PendingMutation, outcome: InstanceState | CloudError | NotAuthorizedError) -> None:
+    if isinstance(outcome, NotAuthorizedError):
+        mutation.outcome.set_exception(NotAuthorizedError(str(outcome)))
+        mutation.outcome.exception()
+    elif isinstance(outcome, CloudError):
         # Each instance gets its own error: a shared one would collect the tracebacks of all callers.
         mutation.outcome.set_exception(type(outcome)(str(outcome), code=outcome.code, operation=outcome.operation))
         mutation.outcome.exception()  # mark as retrieved: cancelled callers do not read it

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lcm.cloud import errors
-from lcm.cloud.aws.clients import new_client, new_session
+from lcm.cloud.aws.clients import new_client, new_session, reading_within
 from lcm.cloud.aws.config import RegionConfig, Tuning
 from lcm.cloud.aws.error_mapping import is_throttling, outcome_label, translate_error
 from lcm.cloud.aws.instances import INSTANCE_MEMBERS, InstancePage, instance_from_row, rows_from_response
@@ -157,9 +157,8 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
 
 
 def _page_timeout(tuning: Tuning) -> float:
-    """Longer than the slowest page for which botocore does not time out."""
-    attempts = tuning.read_attempts * (tuning.connect_timeout + tuning.read_timeout)
-    return attempts + (tuning.read_attempts - 1) * _MAX_BACKOFF + _EXIT_GRACE
+    """Longer than the slowest page that the process itself gives up."""
+    return tuning.read_deadline + _MAX_BACKOFF + _EXIT_GRACE
 
 
 DESCRIBE_INSTANCES = "DescribeInstances"
@@ -213,7 +212,8 @@ def _response_lines(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     try:
         client, throttled = _cached_client(request["region"], request["tuning"])
         before = throttled.count
-        response = client.describe_instances(**request["parameters"])
+        with reading_within(json.loads(request["tuning"])["read_deadline"]):
+            response = client.describe_instances(**request["parameters"])
     except Exception as error:  # noqa: BLE001 - any error is reported to the parent
         failure = translate_error(error, operation=DESCRIBE_INSTANCES, region=region, mutating=False)
         end: dict[str, Any] = {"error": type(failure).__name__, "message": str(failure), "code": failure.code}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, CollectorRegistry
@@ -34,12 +35,14 @@ _CLOSE_TIMEOUT = 5.0
 
 
 class _RegionServices:
-    """The services of one region."""
+    """The services of one region. Regions share nothing that a region could keep busy: no threads and no process."""
 
-    def __init__(self, config: RegionConfig, provider: AwsConfig, shared: _SharedResources) -> None:
-        self.gateway = AwsGateway(config, provider.tuning, shared.threads, shared.metrics)
+    def __init__(self, config: RegionConfig, provider: AwsConfig, metrics: AwsCallMetrics) -> None:
+        self.threads = BoundedThreadPool(provider.tuning.threads, config.region, metrics)
+        self.poller = Poller()
+        self.gateway = AwsGateway(config, provider.tuning, self.threads, metrics)
         self.identity = AccountIdentity(self.gateway)
-        self.sweeps = InstanceReader(self.gateway, self.identity, shared.poller)
+        self.sweeps = InstanceReader(self.gateway, self.identity, self.poller)
         self.images = ImageCatalog(self.gateway, self.identity)
         self.launches = Launcher(self.gateway, self.images)
         self.start = BatchedMutation(self.gateway, "StartInstances", "StartingInstances")
@@ -49,14 +52,12 @@ class _RegionServices:
         self.health = InstanceHealthReader(self.gateway)
         self.cloudwatch = InstanceMetricsReader(self.gateway)
 
-
-class _SharedResources:
-    """Resources shared by all regions."""
-
-    def __init__(self, config: AwsConfig, metrics: AwsCallMetrics) -> None:
-        self.threads = BoundedThreadPool(config.tuning.threads)
-        self.poller = Poller()
-        self.metrics = metrics
+    async def close(self) -> None:
+        for mutation in (self.start, self.stop, self.terminate):
+            await mutation.close()
+        await self.poller.close()
+        await self.threads.close(_CLOSE_TIMEOUT)
+        self.gateway.close()
 
 
 class AwsProvider:
@@ -64,18 +65,17 @@ class AwsProvider:
 
     def __init__(self, config: AwsConfig, registry: CollectorRegistry = REGISTRY) -> None:
         self.config = config
-        self._shared = _SharedResources(config, aws_call_metrics(registry))
+        metrics = aws_call_metrics(registry)
         self._closed = False
-        self._regions = {name: _RegionServices(region, config, self._shared) for name, region in config.regions.items()}
+        self._regions = {name: _RegionServices(region, config, metrics) for name, region in config.regions.items()}
 
     @property
     def regions(self) -> Sequence[str]:
         return tuple(self._regions)
 
-    @property
-    def poller_pid(self) -> int | None:
-        """The process that reads large pages, while there is one."""
-        return self._shared.poller.pid
+    def poller_pid(self, region: str) -> int | None:
+        """The process that reads large pages of a region, while there is one."""
+        return self._in(region).poller.pid
 
     async def account_id(self, region: str) -> str:
         return await self._in(region).identity.account_id()
@@ -118,13 +118,7 @@ class AwsProvider:
         if self._closed:
             return
         self._closed = True
-        for region in self._regions.values():
-            for mutation in (region.start, region.stop, region.terminate):
-                await mutation.close()
-        await self._shared.poller.close()
-        await self._shared.threads.close(_CLOSE_TIMEOUT)
-        for region in self._regions.values():
-            region.gateway.close()
+        await asyncio.gather(*(region.close() for region in self._regions.values()))
 
     def _in(self, region: str) -> _RegionServices:
         found = self._regions.get(region)

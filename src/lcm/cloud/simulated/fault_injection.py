@@ -55,8 +55,9 @@ def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
             region.faults.silent = silent
         case HideNewInstances(seconds):
             region.faults.hide_seconds = seconds
-        case Outage(seconds):
+        case Outage(seconds, silent):
             region.faults.outage_until = now + seconds
+            region.faults.outage_is_silent = silent
 
 
 def inject_if_possible(region: SimulatedRegion, fault: Fault, now: float) -> None:

@@ -66,9 +66,10 @@ class FailPage:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The region accepts no connections for so long."""
+    """The region accepts no connections for so long; if `silent`, it accepts them and never responds."""
 
     seconds: float
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +212,7 @@ class ActiveFaults:
     halved_pages: int = 0
     failing_pages: dict[int, int] = field(default_factory=dict)
     outage_until: float = float("-inf")
+    outage_is_silent: bool = False
     hold_transitions: bool = False
 
     def refuse(self, operation: str, code: str, times: int) -> None:

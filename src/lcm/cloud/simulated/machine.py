@@ -160,6 +160,7 @@ class Timing:
     latency: DurationRange = (0.02, 0.2)
     page_latency: DurationRange = (0.05, 0.4)
     read_timeout: float = 30.0
+    read_deadline: float = 60.0
 
     def of(self, span: DurationRange, instance_type: str, chance: Random) -> float:
         """Return a random duration for a machine of this type: bare metal takes longer to check its hardware."""

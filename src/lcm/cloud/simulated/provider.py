@@ -17,6 +17,7 @@ from lcm.cloud.simulated.monitoring import (
 from lcm.cloud.simulated.region import MAX_FILTER_VALUES, InstanceFilter
 from lcm.cloud.types import WORKER_TAG, HealthKind, Sweep
 from lcm.core import clock
+from lcm.core.authorization import check_may_send, wait_while_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -149,7 +150,7 @@ class SimulatedProvider:
     async def _call(
         self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], *, instances: int = 0
     ) -> T:
-        await self._wait_for_turn(region, operation, instances)
+        await wait_while_authorized(self._wait_for_turn(region, operation, instances))
         return await self._send(region, operation, work, instances)
 
     async def _wait_for_turn(self, region: str, operation: str, instances: int) -> None:
@@ -163,6 +164,8 @@ class SimulatedProvider:
     async def _send(
         self, region: str, operation: str, work: Callable[[SimulatedRegion, float], T], instances: int = 0
     ) -> T:
+        if operation in error_codes.MUTATING_OPERATIONS:
+            check_may_send()
         if self.cut:
             raise CloudUnreachableError(f"{operation}: no connection to {region}", operation=operation)
         response = await self._world.request(region, operation, work, instances=instances)

@@ -150,11 +150,16 @@ class SimulatedCloud:
         self._play_script(now)
         delay = self._latency(operation)
         result: T | CloudError
-        if now < region.faults.outage_until:
+        mutating = operation in error_codes.MUTATING_OPERATIONS
+        if now < region.faults.outage_until and region.faults.outage_is_silent:
+            lost = CloudOutcomeUnknownError if mutating else CloudUnreachableError
+            result = lost(f"{operation}: no response from {region.name}", operation=operation)
+            delay = self.timing.read_timeout if mutating else self.timing.read_deadline
+        elif now < region.faults.outage_until:
             result = CloudUnreachableError(f"{operation}: {region.name} accepts no connection", operation=operation)
         else:
             result = self._done(region, operation, work, instances, now)
-            if operation in error_codes.MUTATING_OPERATIONS and region.faults.loses_response():
+            if mutating and region.faults.loses_response():
                 result = CloudOutcomeUnknownError(f"{operation}: no response from {region.name}", operation=operation)
                 delay = self.timing.read_timeout if region.faults.silent else delay
         self._loop.call_later(delay, _deliver, response, result, context=self._context)

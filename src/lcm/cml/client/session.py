@@ -17,6 +17,7 @@ from lcm.cml.client.responses import MalformedResponseError, as_object, optional
 from lcm.cml.client.transport import MAX_RESPONSE_BYTES, MAX_SMALL_RESPONSE_BYTES
 from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLProtocolError, CMLUnauthorizedError
 from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -185,7 +186,11 @@ class CMLSession:
         timeout: float | None = None,
         max_bytes: int = MAX_RESPONSE_BYTES,
     ) -> R:
-        """Make a call and parse its response; every failure is one of `lcm.cml.errors`."""
+        """Make a call and parse its response; every failure is one of `lcm.cml.errors`.
+
+        Everything but a GET and the login itself is a mutating call: it raises `NotAuthorizedError` if it may not be
+        sent any more.
+        """
 
         async def exchange(token: str | None) -> CMLResponse:
             return await self._transport.exchange(
@@ -198,6 +203,7 @@ class CMLSession:
                 token=token,
                 timeout=timeout,
                 max_bytes=max_bytes,
+                mutating=method != "GET" and credentials is not None,
             )
 
         began = asyncio.get_running_loop().time()
@@ -212,6 +218,9 @@ class CMLSession:
             raise CMLProtocolError(address, f"{operation}: {error}") from None
         except CMLError as error:
             outcome = error.outcome
+            raise
+        except NotAuthorizedError:
+            outcome = "not_sent"
             raise
         finally:
             self._metrics.calls.labels(operation, outcome).inc()

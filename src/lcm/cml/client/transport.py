@@ -36,6 +36,7 @@ from lcm.cml.errors import (
     CMLProtocolError,
     CMLTlsError,
 )
+from lcm.core.authorization import check_may_send
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -131,10 +132,11 @@ class CMLTransport:
         token: str | None = None,
         timeout: float | None = None,
         max_bytes: int = MAX_RESPONSE_BYTES,
+        mutating: bool = False,
     ) -> CMLResponse:
         """Send a request and return its response, within `timeout` seconds and of at most `max_bytes` bytes.
 
-        A GET is sent once more if its connection broke.
+        A GET is sent once more if its connection broke. A mutating request is sent only while it is authorized.
         """
         url = self._base(address) + path
         headers = {"accept": "application/json", "accept-encoding": "identity"}
@@ -158,7 +160,10 @@ class CMLTransport:
                     content=content,
                     headers=headers,
                     timeout=httpx.Timeout(limit, connect=self._connect_seconds),
+                    extensions={"trace": _check_before_bytes} if mutating else {},
                 )
+                if mutating:
+                    check_may_send()
                 with self._using(client):
                     response = await self._send(client, request, address, max_bytes)
         except TimeoutError:
@@ -272,6 +277,12 @@ class CMLTransport:
             return await _receive(client, request, address, max_bytes)
         except httpx.HTTPError as error:
             raise _translate_error(error, address, request.method)[0] from error
+
+
+async def _check_before_bytes(event: str, _: Mapping[str, Any]) -> None:
+    """Called for each step of a request. The connection exists when its headers are sent, however long that took."""
+    if event.endswith(("send_request_headers.started", "send_request_body.started")):
+        check_may_send()
 
 
 async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, max_bytes: int) -> RawResponse:

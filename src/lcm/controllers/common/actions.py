@@ -11,6 +11,8 @@ from lcm.core.controller.resources import ReconciliationResult
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from lcm.core.authorization import SendAuthorization
+
 R = TypeVar("R")
 REQUEUE_SOON_SECONDS: Final = 0.2
 """Seconds until the next pass after an interruption."""
@@ -31,8 +33,8 @@ class ActionKind(Enum):
 class Effect(Protocol):
     """Makes a call with an external effect, if the lease outlasts its deadline."""
 
-    async def __call__(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
-        """Make the call once and wait for it until its deadline."""
+    async def __call__(self, call: Callable[[], Awaitable[R]], *, authorization: SendAuthorization | None = None) -> R:
+        """Make the call once and wait for it until its deadline. By default it is authorized now."""
 
 
 class PassInterruptedError(Exception):

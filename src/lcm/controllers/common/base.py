@@ -52,9 +52,7 @@ class Controller(WatchTriggeredHostedService[T]):
 
     async def _effect_outside_pass(self, key: str, call: Callable[[], Awaitable[R]]) -> R:
         """Make a call with an external effect outside a pass; it starts only while the lease outlasts its deadline."""
-        limit = self._max_effect_seconds()
-        self._check_may_act(limit)
-        return await self._effects.run(key, call, limit)
+        return await self._effects.run(key, call, self.authorize())
 
     async def _step_down_if_stale(self, loop: Callable[[], Awaitable[None]]) -> None:
         """Run a loop of the leader; step down if it learns of a newer term."""

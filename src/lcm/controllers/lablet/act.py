@@ -25,8 +25,8 @@ from lcm.controllers.lablet.decide.decision import ChangeLab, ImportLab, LabOper
 from lcm.controllers.lablet.decide.instantiating import import_rejected, lab_imported
 from lcm.controllers.lablet.decide.predicates import is_reachable, worker_lost_reason
 from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError
 from lcm.core.controller.effects import EffectTimeoutError
-from lcm.core.controller.leader_election import NotLeaderError
 from lcm.core.controller.resources import ReconciliationResult
 from lcm.core.text import single_line
 from lcm.model.lablet.record import LabletStatusUpdate, ReleaseLabletRequest
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from lcm.controllers.lablet.lab_client import WorkerLabClient
     from lcm.controllers.lablet.memory import LabletMemory
     from lcm.controllers.lablet.metrics import LabletCounters
+    from lcm.core.authorization import SendAuthorization
     from lcm.model.fleet.state import FleetState
     from lcm.model.lablet.record import Lablet
     from lcm.model.worker.record import Worker
@@ -61,6 +62,7 @@ class LabletReconcilePass:
     lablet: Lablet
     worker: Worker | None
     memory: LabletMemory
+    authorization: SendAuthorization | None = None  # of the next call
 
 
 class LabletActionExecutor:
@@ -72,6 +74,7 @@ class LabletActionExecutor:
         internal: InternalApi,
         leader: Callable[[], Leader],
         lab_client: WorkerLabClient,
+        authorize: Callable[[], SendAuthorization],
         effect: Effect,
         counters: LabletCounters,
         on_refreshed: Callable[[FleetState, Worker], None],
@@ -79,6 +82,7 @@ class LabletActionExecutor:
         self._internal = internal
         self._leader = leader
         self._labs = lab_client
+        self._authorize = authorize
         self._effect = effect
         self._counters = counters
         self._on_refreshed = on_refreshed  # the next decision must see what was read here, or it would repeat this one
@@ -159,6 +163,9 @@ class LabletActionExecutor:
 
     async def _check_unchanged(self, work: LabletReconcilePass, *, calls_cml: bool) -> None:
         """Check right before a call that there is no new hold or change, and that the worker is still usable."""
+        if calls_cml:
+            # Before the records are read: a call that is sent later than authorized would act on outdated ones.
+            work.authorization = self._authorize()
         fleet = await self._internal.fleet()
         if work.worker is None:
             return
@@ -196,8 +203,8 @@ class LabletActionExecutor:
 
         memory.import_uncertain = True  # until the response arrives: this pass may be aborted before that
         try:
-            lab_id = await self._effect(import_lab)
-        except NotLeaderError:
+            lab_id = await self._effect(import_lab, authorization=work.authorization)
+        except NotAuthorizedError:
             memory.import_uncertain = before
             raise
         except EffectTimeoutError as error:
@@ -217,8 +224,8 @@ class LabletActionExecutor:
         worker, call = work.worker, action.call
         assert worker is not None
         try:
-            await self._effect(lambda: self._labs.change(worker, call, action.lab_id))
-        except NotLeaderError:
+            await self._effect(lambda: self._labs.change(worker, call, action.lab_id), authorization=work.authorization)
+        except NotAuthorizedError:
             raise
         except EffectTimeoutError as error:
             return self._record_error(work, call.value, str(error))

@@ -74,6 +74,7 @@ class LabletReconciler(Controller["Lablet"]):
             internal=self.internal,
             leader=self._leader,
             lab_client=lab_client,
+            authorize=self.authorize,
             effect=self.effect,
             counters=self.counters,
             on_refreshed=self._fleet.put,

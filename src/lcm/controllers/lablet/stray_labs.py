@@ -23,8 +23,8 @@ from lcm.controllers.lablet.decide.predicates import is_reachable, lab_marker
 from lcm.controllers.lablet.decide.stopping import next_removal_operation
 from lcm.controllers.lablet.memory import REPEAT_DELAY_SECONDS
 from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError
 from lcm.core.controller.effects import EffectTimeoutError
-from lcm.core.controller.leader_election import NotLeaderError
 from lcm.core.text import single_line
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class StrayLabSweeper:
                 if not is_reachable(worker):
                     return
                 busy = await self._check(worker, state, policy)
-        except NotLeaderError:
+        except NotAuthorizedError:
             return
         except (CMLError, ClientError, EffectTimeoutError, TimeoutError) as error:
             log.info("cannot sweep the labs of a worker", worker=worker_id, error=str(error))

@@ -132,7 +132,7 @@ class WorkerReconciler(Controller["Worker"]):
     def _create_executor(self) -> ActionExecutor:
         writer = ControlPlaneWriter(self.internal, self._leader)
         return ActionExecutor(
-            CloudCalls(self._deps.cloud, self.effect, self._track),
+            CloudCalls(self._deps.cloud, self.authorize, self.effect, self._track),
             writer,
             self.cache,
             license_tasks=self._license_tasks,
@@ -173,6 +173,16 @@ class WorkerReconciler(Controller["Worker"]):
     def get_resource_id(self, resource: Worker) -> str:
         """The worker's id."""
         return resource.id
+
+    @property
+    def lanes(self) -> Sequence[str]:
+        """One per region: a region whose calls hang occupies only its own slots."""
+        return tuple(self.regions)
+
+    def lane_of(self, resource_id: str) -> str:
+        """The region of the worker."""
+        worker = self.cache.records.get(resource_id)
+        return worker.aws_region if worker is not None and worker.aws_region in self.regions else ""
 
     def get_generation(self, resource: Worker) -> int:
         """Grows with every request that changes the desired state."""

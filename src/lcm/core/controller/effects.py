@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from lcm.core.authorization import authorized
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from lcm.core.authorization import SendAuthorization
 
 R = TypeVar("R")
 log = structlog.get_logger(__name__)
@@ -31,15 +35,18 @@ class EffectTracker:
     def __init__(self) -> None:
         self._running: dict[str, set[asyncio.Future[Any]]] = {}
 
-    async def run(self, key: str, call: Callable[[], Awaitable[R]], limit: float) -> R:
-        """Make the call and wait at most `limit` seconds for it."""
-        task = asyncio.ensure_future(call())
+    async def run(self, key: str, call: Callable[[], Awaitable[R]], authorization: SendAuthorization) -> R:
+        """Make the call under this authorization, and wait for its response until its deadline."""
+        authorization.check()
+        limit = authorization.response_seconds()
+        with authorized(authorization):
+            task = asyncio.ensure_future(call())
         self._running.setdefault(key, set()).add(task)
         task.add_done_callback(lambda ended: self._ended(key, ended))
         done, _ = await asyncio.wait([task], timeout=limit)
         if not done:
-            log.warning("call exceeded its deadline", key=key, limit_seconds=limit)
-            raise EffectTimeoutError(f"no response within {limit:g} s; the call may still take effect")
+            log.warning("call exceeded its deadline", key=key, limit_seconds=round(limit, 1))
+            raise EffectTimeoutError(f"no response within {limit:.1f} s; the call may still take effect")
         return task.result()
 
     def pending(self, key: str) -> bool:

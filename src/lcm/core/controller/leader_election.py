@@ -3,7 +3,8 @@
 What this guarantees: `is_leader` is never true in two processes at once, provided that their clocks run at the same
 rate, because each trusts its lease no longer than the server does. What it does not guarantee: that a call sent while
 leading has ended before the next leader acts. Therefore calls with external effects start only while the lease outlasts
-their deadline, and every write to the control plane carries the term, so that the control plane rejects older ones.
+their deadline and carry an authorization that is checked again when they are sent, and every write to the control plane
+carries the term, so that the control plane rejects older ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from lcm.core.authorization import NotAuthorizedError
 from lcm.core.backoff import Backoff
 from lcm.core.controller.lease import LeaseSession
 from lcm.core.controller.reconciliation import STOP_GRACE_SECONDS, ReconciliationHostedService, ReconciliationResult, T
@@ -32,7 +34,7 @@ from lcm.core.coordination import (
 from lcm.core.hosting import cancel_and_wait, keep_running
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig
 
@@ -42,7 +44,7 @@ _REWATCH_DELAY = 1.0
 _MAX_CAMPAIGN_PAUSE = 60.0
 
 
-class NotLeaderError(Exception):
+class NotLeaderError(NotAuthorizedError):
     """This process cannot prove that it leads for long enough: the action was not started."""
 
 
@@ -137,17 +139,17 @@ class LeaderElectedHostedService(ReconciliationHostedService[T]):
     def _max_effect_seconds(self) -> float:
         return min(self.election.lease_ttl / 2, self.config.reconcile_timeout)
 
-    def _check_may_act(self, limit: float) -> None:
-        left = self._leadership.session.remaining() if self._leadership is not None else 0.0
-        if left <= limit:
+    def _prove_may_act(self, limit: float) -> Callable[[], float]:
+        session = self._leadership.session if self._leadership is not None else None
+        left = session.remaining() if session is not None else 0.0
+        if session is None or left <= limit:
             raise NotLeaderError(f"the lease is proven for {left:.1f} s and the call may take {limit:.1f} s")
+        return session.remaining
 
     def _failed(self, key: str, error: Exception) -> ReconciliationResult:
         if isinstance(error, StaleTermError):
             self.step_down(error)
             return ReconciliationResult.skip(str(error))
-        if isinstance(error, NotLeaderError):
-            return ReconciliationResult.retry(str(error))
         return super()._failed(key, error)
 
     # Campaigning

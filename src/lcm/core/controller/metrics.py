@@ -79,12 +79,24 @@ class ControllerMetrics(Collector):
         for controller in controllers:
             waits.add_metric([controller.name], *_cumulative_buckets(controller.queue))
         yield waits
+        yield self._lane_depths(controllers)
+
+    def _lane_depths(self, controllers: list[ObservedController]) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            f"{self._prefix}_lane_queue_depth", "Keys that wait for their turn now, by lane", labels=[_LABEL, "lane"]
+        )
+        for controller in controllers:
+            for lane, depth in sorted(controller.queue.depth_by_lane().items()):
+                if lane:
+                    family.add_metric([controller.name, lane], depth)
+        return family
 
     def describe(self) -> Iterator[Metric]:
         """The names only, so that registering does not have to collect."""
         for name, text, _ in _GAUGES:
             yield GaugeMetricFamily(f"{self._prefix}_{name}", text, labels=[_LABEL])
         yield HistogramMetricFamily(f"{self._prefix}_queue_wait_seconds", "", labels=[_LABEL])
+        yield GaugeMetricFamily(f"{self._prefix}_lane_queue_depth", "", labels=[_LABEL, "lane"])
 
 
 _GAUGES: tuple[tuple[str, str, Callable[[ObservedController], float]], ...] = (

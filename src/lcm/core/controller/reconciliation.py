@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from contextvars import ContextVar
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError, SendAuthorization
 from lcm.core.controller.config import ReconciliationConfig
 from lcm.core.controller.effects import EffectTracker
 from lcm.core.controller.metrics import controller_metrics
@@ -42,6 +45,7 @@ __all__ = [
 STOP_GRACE_SECONDS = 5.0
 
 
+_CHANGES_LANE = ReconciliationResult.requeue("continues in its lane")
 _current_key: ContextVar[str | None] = ContextVar("lcm_reconciled_key", default=None)
 
 
@@ -56,7 +60,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
     ) -> None:
         super().__init__(name)
         self.config = config or ReconciliationConfig()
-        self.queue: WorkQueue[str] = WorkQueue(promote_after=self.config.interval_seconds)
+        self.queue: WorkQueue[str] = WorkQueue(promote_after=self.config.interval_seconds, lane_of=self.lane_of)
         self.last_reconciliation: datetime | None = None
         self._backoff = self.config.backoff
         self._states: dict[str, ResourceState] = {}
@@ -101,6 +105,15 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         """A number that changes with the desired state; such a change ends a backoff."""
         return None
 
+    @property
+    def lanes(self) -> Sequence[str]:
+        """The lanes, besides the one without a name. Each has `max_concurrent` slots for passes of its own."""
+        return ()
+
+    def lane_of(self, resource_id: str) -> str:
+        """The lane of a resource, as far as it is known; empty for one that was not read yet."""
+        return ""
+
     # Lifecycle
 
     async def start(self) -> None:
@@ -139,24 +152,36 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         self._invalidate(resource_id)
         self.queue.add(resource_id, Priority.HIGH)
 
-    async def effect(self, call: Callable[[], Awaitable[R]], *, timeout: float | None = None) -> R:
-        """Make a call with an external effect, once, from within a pass.
+    def authorize(self, timeout: float | None = None) -> SendAuthorization:
+        """Authorize one call with an external effect, if this process may act until the call's deadline.
 
-        It starts only while this process may act until the call's deadline. The deadline ends the waiting, not the
-        call: the key stays busy until the call has really ended.
+        Authorize before reading what the call is based on: then no call is based on anything older than its limit.
+        """
+        limit = self._max_effect_seconds() if timeout is None else min(timeout, self._max_effect_seconds())
+        return SendAuthorization(clock.boottime(), limit, self._prove_may_act(limit))
+
+    async def effect(
+        self,
+        call: Callable[[], Awaitable[R]],
+        *,
+        timeout: float | None = None,
+        authorization: SendAuthorization | None = None,
+    ) -> R:
+        """Make a call with an external effect, once, from within a pass; by default it is authorized now.
+
+        The deadline ends the waiting, not the call: the key stays busy until the call has really ended.
         """
         key = _current_key.get()
         if key is None:
             raise RuntimeError("an effect belongs to a pass: call it from reconcile_resource")
-        limit = self._max_effect_seconds() if timeout is None else min(timeout, self._max_effect_seconds())
-        self._check_may_act(limit)
-        return await self._effects.run(key, call, limit)
+        return await self._effects.run(key, call, authorization or self.authorize(timeout))
 
     def _max_effect_seconds(self) -> float:
         return self.config.reconcile_timeout
 
-    def _check_may_act(self, limit: float) -> None:
-        """Raise if this process may not act for the next `limit` seconds."""
+    def _prove_may_act(self, limit: float) -> Callable[[], float]:
+        """Raise if this process may not act for the next `limit` seconds. The result says for how long it still may."""
+        return lambda: inf
 
     # Queueing resources
 
@@ -248,18 +273,18 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     # Reconciling
 
-    async def _work_loop(self) -> None:
+    async def _work_loop(self, lane: str = "") -> None:
         while True:
-            key = await self.queue.get()
+            key = await self.queue.get(lane)
             if not self.is_leader:
                 self.queue.done(key)
                 return
-            await self._pass(key)
+            await self._pass(key, lane)
             # A pass may never wait. A resync of thousands of those must not block other tasks, least of all the one
             # that renews the lease.
             await asyncio.sleep(0)
 
-    async def _pass(self, key: str) -> None:
+    async def _pass(self, key: str, lane: str) -> None:
         """One pass over one resource, from reading it to scheduling the next pass."""
         loop = asyncio.get_running_loop()
         state = self._states.get(key)
@@ -272,10 +297,13 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         result: ReconciliationResult | None = None
         token = _current_key.set(key)
         try:
-            result = await self._reconcile(key, state)
+            result = await self._reconcile(key, state, lane)
         finally:
             _current_key.reset(token)
-            if result is None or not result.read_only:
+            if result is _CHANGES_LANE:
+                self.queue.add(key, Priority.HIGH)
+                result = None
+            elif result is None or not result.read_only:
                 self._invalidate(key)
             if result is not None:
                 self._duration.observe(loop.time() - began)
@@ -285,7 +313,7 @@ class ReconciliationHostedService(HostedService, Generic[T]):
             else:
                 self._finish(key, state, result)
 
-    async def _reconcile(self, key: str, state: ResourceState) -> ReconciliationResult:
+    async def _reconcile(self, key: str, state: ResourceState, lane: str) -> ReconciliationResult:
         try:
             async with asyncio.timeout(self.config.reconcile_timeout):
                 resource = self._listed.pop(key, None)
@@ -295,6 +323,10 @@ class ReconciliationHostedService(HostedService, Generic[T]):
                 if resource is None:
                     self._states.pop(key, None)
                     return ReconciliationResult.skip("it no longer exists")
+                if lane != self.lane_of(key):
+                    # It was queued before it was known where it belongs: a slot of that lane continues with this copy.
+                    self._listed[key] = resource
+                    return _CHANGES_LANE
                 state.generation = self.get_generation(resource)
                 return await self.reconcile_resource(resource)
         except TimeoutError as error:
@@ -304,6 +336,9 @@ class ReconciliationHostedService(HostedService, Generic[T]):
 
     def _failed(self, key: str, error: Exception) -> ReconciliationResult:
         state = self._states.get(key)
+        if isinstance(error, NotAuthorizedError):
+            log.info("call not sent", controller=self.name, resource=key, why=str(error))
+            return ReconciliationResult.retry(str(error))
         reason = f"{type(error).__name__}: {error}"
         if state is None or state.last_error != reason:  # logged once per error, not once per retry
             details = {"error": reason} if isinstance(error, self.expected_errors) else {"exc_info": error}
@@ -364,8 +399,10 @@ class ReconciliationHostedService(HostedService, Generic[T]):
         """Start workers and polling. The queue outlives a loss of leadership: calls in flight keep their keys busy."""
         self._polled = False
         self._poll_now.clear()
-        for number in range(self.config.max_concurrent):
-            self._workers.append(self._run_loop(f"worker-{number}", self._work_loop))
+        for lane in ("", *self.lanes):
+            for number in range(self.config.max_concurrent):
+                label = f"worker-{lane}-{number}" if lane else f"worker-{number}"
+                self._workers.append(self._run_loop(label, partial(self._work_loop, lane)))
         self._start_loops()
         self._spawn_loop("poll", self._poll_loop)
 

@@ -125,7 +125,7 @@ class ReconcileSettings(Settings):
         default=_RECONCILIATION.max_concurrent,
         ge=1,
         le=1000,
-        description="How many resources are reconciled at the same time.",
+        description="How many resources are reconciled at the same time; in the worker controller, in each region.",
     )
     reconcile_timeout: Seconds = Field(
         default=_RECONCILIATION.reconcile_timeout, description="Seconds after which one reconcile times out."

@@ -10,9 +10,13 @@ import pytest
 from lcm.cloud.aws.clients import client_config
 from lcm.cloud.aws.config import RegionConfig, Tuning
 from lcm.cloud.aws.gateway import AwsGateway, aws_call_metrics
+from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+    from tests.support.virtual.time import VirtualClock
 
 
 class NoThreads:
@@ -22,8 +26,9 @@ class NoThreads:
         self.at: list[float] = []
 
     async def run(self, prepare: Any) -> Any:
+        work = prepare()
         self.at.append(asyncio.get_running_loop().time())
-        return {} if prepare() is not None else None
+        return {} if work is not None else None
 
 
 @pytest.fixture
@@ -71,6 +76,34 @@ async def test_a_call_cancelled_before_its_turn_is_not_made(gateway: AwsGateway,
 
 async def test_nothing_left_to_send_gives_no_response(gateway: AwsGateway) -> None:
     assert await gateway.call_prepared("StopInstances", lambda: None, instances=3) is None
+
+
+async def test_a_call_that_waited_too_long_for_its_token_is_not_sent(
+    gateway: AwsGateway, threads: NoThreads, registry: CollectorRegistry
+) -> None:
+    """Eight of ten launches have no token at once; at 1.8 a second, four of them get theirs within 2.4 s."""
+    with authorized(SendAuthorization(clock.boottime(), 3.0)):
+        calls = [asyncio.create_task(gateway.call_prepared("RunInstances", dict, instances=1)) for _ in range(12)]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, NotAuthorizedError)]
+    assert (len(threads.at), len(refused)) == (8, 4)
+    assert max(threads.at) - min(threads.at) < 2.4
+    counted = registry.get_sample_value("lcm_aws_calls_total", {"operation": "RunInstances", "outcome": "not_sent"})
+    assert counted == 4
+    await gateway.call("RunInstances", {})
+    assert len(threads.at) == 9, "the tokens of dropped calls are there for others"
+
+
+async def test_a_call_is_not_sent_after_a_suspension_while_it_waited_for_its_token(
+    gateway: AwsGateway, threads: NoThreads, virtual_clock: VirtualClock
+) -> None:
+    with authorized(SendAuthorization(clock.boottime(), 7.5)):
+        calls = [asyncio.create_task(gateway.call_prepared("RunInstances", dict, instances=1)) for _ in range(6)]
+    await asyncio.sleep(0)
+    virtual_clock.suspended += 303  # four calls were sent
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [dict] * 4 + [NotAuthorizedError] * 2
+    assert len(threads.at) == 4
 
 
 def test_nothing_that_matters_is_left_to_botocores_defaults() -> None:

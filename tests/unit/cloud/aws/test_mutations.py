@@ -18,9 +18,13 @@ from lcm.cloud.errors import (
     InstanceNotFoundError,
 )
 from lcm.cloud.types import InstanceState
+from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized, check_may_send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from tests.support.virtual.time import VirtualClock
 
 BAD = "i-bad"
 
@@ -162,6 +166,55 @@ async def test_nothing_is_sent_if_all_callers_are_cancelled() -> None:
     await asyncio.sleep(1)
     assert gateway.sent == []
     assert await stop.submit("i-1") is InstanceState.STOPPING
+
+
+async def submit_authorized(stop: BatchedMutation, instance_id: str, limit: float = 7.5) -> InstanceState:
+    with authorized(SendAuthorization(clock.boottime(), limit)):
+        return await stop.submit(instance_id)
+
+
+class CheckingGateway(FakeGateway):
+    """Checks, after its wait, whether the call may be sent, as the real one does."""
+
+    async def call_prepared(self, operation: str, prepare: Callable[[], Any], instances: int = 0) -> Any:
+        await self.turn.wait()
+        check_may_send()
+        return await super().call_prepared(operation, prepare, instances)
+
+
+async def test_nothing_is_sent_after_a_suspension_while_calls_were_gathered(virtual_clock: VirtualClock) -> None:
+    gateway = CheckingGateway()
+    stop = mutation(gateway)
+    asked = [asyncio.create_task(submit_authorized(stop, one)) for one in ids(3)]
+    await asyncio.sleep(0.1)
+    virtual_clock.suspended += 30
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {NotAuthorizedError}
+    assert gateway.sent == []
+    assert await submit_authorized(stop, "i-000") is InstanceState.STOPPING, "a new pass asks again"
+
+
+async def test_a_call_may_be_sent_only_while_all_its_instances_may_be_changed() -> None:
+    gateway = CheckingGateway()
+    gateway.turn.clear()
+    stop = mutation(gateway)
+    asked = [asyncio.create_task(submit_authorized(stop, one, limit)) for one, limit in (("i-1", 5.0), ("i-2", 50.0))]
+    await asyncio.sleep(4.5)
+    gateway.turn.set()
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [NotAuthorizedError, NotAuthorizedError]
+    assert gateway.sent == []
+
+
+async def test_the_halves_of_a_rejected_call_are_not_sent_either(virtual_clock: VirtualClock) -> None:
+    gateway = CheckingGateway(bad=[BAD])
+    stop = mutation(gateway)
+    asked = [asyncio.create_task(submit_authorized(stop, one)) for one in ("i-1", BAD)]
+    await asyncio.sleep(0.25)  # the call is under way
+    virtual_clock.suspended += 30
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {NotAuthorizedError}
+    assert gateway.sent == [["i-1", BAD]]
 
 
 async def test_close_fails_all_waiting_callers() -> None:

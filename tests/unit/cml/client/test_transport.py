@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -26,6 +27,11 @@ from lcm.cml.errors import (
 )
 from lcm.cml.simulator.listener import make_server_identity
 from lcm.cml.types import Credentials
+from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError, SendAuthorization, authorized
+
+if TYPE_CHECKING:
+    from tests.support.virtual.time import VirtualClock
 
 ADMIN = Credentials("admin", "secret")
 Handler = Callable[[httpx.Request], Coroutine[None, None, httpx.Response]]
@@ -83,6 +89,39 @@ async def test_a_failed_connection_means_no_effect(failure: Exception) -> None:
             await wire.exchange("10.0.0.1", "POST", "/x")
     assert not isinstance(caught.value, CMLOutcomeUnknownError)
     assert len(requests) == 1
+
+
+async def test_a_mutating_call_is_not_sent_once_it_is_not_authorized_any_more() -> None:
+    handler, requests = responding(httpx.Response(200, json="token"))
+    async with transport(handler) as wire:
+        session = CMLSession(wire, registry=(registry := CollectorRegistry()))
+        lease = [60.0]
+        with authorized(SendAuthorization(clock.boottime(), 60.0, lambda: lease[0])):
+            await session.call("stop_lab", "10.0.0.1", ADMIN, "PUT", "/labs/1/stop", read=lambda _: None)
+            lease[0] = 0.0
+            with pytest.raises(NotAuthorizedError):
+                await session.call("stop_lab", "10.0.0.1", ADMIN, "PUT", "/labs/1/stop", read=lambda _: None)
+            await session.call("labs", "10.0.0.1", ADMIN, "GET", "/labs", read=lambda _: None)
+    assert [request.method for request in requests] == ["POST", "PUT", "GET"], "a login and reads change nothing"
+    labels = {"operation": "stop_lab", "outcome": "not_sent"}
+    assert registry.get_sample_value("lcm_cml_calls_total", labels) == 1
+
+
+async def test_a_mutating_call_is_not_sent_again_after_a_login_that_took_too_long(virtual_clock: VirtualClock) -> None:
+    sent: list[str] = []
+
+    async def handler(request: httpx.Request) -> httpx.Response:
+        sent.append(request.url.path.rpartition("/")[2])
+        if sent[-1] == "authenticate":
+            virtual_clock.suspended += 30
+            return httpx.Response(200, json="token")
+        return httpx.Response(401)
+
+    async with transport(handler) as wire:
+        session = CMLSession(wire, registry=CollectorRegistry())
+        with authorized(SendAuthorization(clock.boottime(), 60.0)), pytest.raises(NotAuthorizedError):
+            await session.call("stop_lab", "10.0.0.1", ADMIN, "PUT", "/labs/1/stop", read=lambda _: None)
+    assert sent == ["authenticate", "stop", "authenticate"]
 
 
 async def test_a_tls_error_is_found_in_the_cause() -> None:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from lcm.coordination.memory.client import MemoryCoordination, MemoryServer
 from lcm.core import clock
+from lcm.core.authorization import check_may_send
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig
 from lcm.core.controller.leader_election import NotLeaderError, StaleTermError
 from lcm.core.controller.lease import LeaseSession
@@ -484,6 +485,52 @@ async def test_an_effect_starts_only_while_the_lease_outlasts_its_deadline(stage
     assert started == []
     assert len(refused) == 1
     assert "7.5 s" in refused[0]
+
+
+async def send_after(wait: float, sent: list[float]) -> None:
+    """A call that waits for its turn, as in a rate limit, and is then sent."""
+    await asyncio.sleep(wait)
+    check_may_send()
+    sent.append(asyncio.get_running_loop().time())
+
+
+async def test_a_call_that_waits_is_not_sent_after_a_suspension(stage: Stage, virtual_clock: VirtualClock) -> None:
+    """The lease is over by boot time, though the loop's timers have not seen that time pass."""
+    sent: list[float] = []
+
+    async def behave(_: Thing) -> ReconciliationResult:
+        await one.effect(lambda: send_after(0.5, sent))
+        return ReconciliationResult.success()
+
+    one = await stage.enter("one")
+    stage.world.behave = behave
+    stage.world.passes.clear()
+    one.trigger("a")
+    await until(lambda: bool(stage.world.passes))
+    virtual_clock.suspended += 60
+    stage.world.behave = None
+    await asyncio.sleep(5)
+    assert sent == []
+
+
+async def test_a_call_that_waits_is_not_sent_after_leadership_was_handed_over(stage: Stage) -> None:
+    """Handing over waits five seconds for passes. What is sent after that would meet the next leader's calls."""
+    sent: list[float] = []
+
+    async def behave(_: Thing) -> ReconciliationResult:
+        if one.is_leader:
+            await one.effect(lambda: send_after(11, sent))
+        return ReconciliationResult.success()
+
+    one, two = await stage.enter("one", lease_ttl=60), await stage.enter("two", lease_ttl=60)
+    stage.world.behave = behave
+    stage.world.passes.clear()
+    one.trigger("a")
+    await until(lambda: bool(stage.world.passes))
+    one.resign()
+    await until(lambda: two.is_leader, limit=8)
+    await asyncio.sleep(10)
+    assert sent == []
 
 
 async def test_a_call_under_way_when_leadership_is_lost_keeps_its_key_busy_into_the_next_term(stage: Stage) -> None:

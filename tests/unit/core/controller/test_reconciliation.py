@@ -17,7 +17,7 @@ from lcm.core.workqueue import Priority
 from tests.support.virtual.toy_controllers import Poller, Thing, World, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -486,6 +486,65 @@ async def test_stop_cuts_off_what_does_not_finish(registry: CollectorRegistry) -
     began = asyncio.get_running_loop().time()
     await poller.stop()
     assert asyncio.get_running_loop().time() - began <= 6
+
+
+# Lanes
+
+
+class RegionalPoller(Poller):
+    """The first letter of a thing is its lane, which is known once the thing was listed or fetched."""
+
+    @property
+    def lanes(self) -> Sequence[str]:
+        return ("n", "s")
+
+    def lane_of(self, resource_id: str) -> str:
+        return resource_id[0] if resource_id in self.known else ""
+
+    async def list_resources(self) -> Sequence[Thing]:
+        things = await super().list_resources()
+        self.known.update(thing.id for thing in things)
+        return things
+
+    async def fetch_single_resource(self, resource_id: str) -> Thing | None:
+        self.known.add(resource_id)
+        return await super().fetch_single_resource(resource_id)
+
+    known: set[str]
+
+
+async def test_a_lane_whose_passes_hang_delays_no_other(registry: CollectorRegistry) -> None:
+    """controllers.md#lanes: twenty passes hang in one lane, and a change in the other one has its pass at once."""
+
+    async def behave(thing: Thing) -> ReconciliationResult:
+        if thing.id.startswith("s"):
+            await asyncio.sleep(1000)
+        return ReconciliationResult.success()
+
+    world = World(behave=behave)
+    world.put(*(Thing(f"s{number}") for number in range(20)), Thing("n1"))
+    poller = RegionalPoller(world, ReconciliationConfig(initial_delay=0, max_concurrent=3), registry)
+    poller.known = set()
+    await poller.start()
+    try:
+        await asyncio.sleep(10)
+        assert len(world.passes_of("n1")) == 1
+        assert sum(key.startswith("s") for key in world.running) == 3
+        depth = "reconciliation_lane_queue_depth"
+        assert registry.get_sample_value(depth, {"controller": "poller", "lane": "s"}) == 17
+        assert registry.get_sample_value(depth, {"controller": "poller", "lane": "n"}) == 0
+        began = asyncio.get_running_loop().time()
+        poller.trigger("n1")
+        await until(lambda: len(world.passes_of("n1")) == 2)
+        assert world.times_of("n1")[1] == began
+        world.put(Thing("n2"), *(Thing(f"s{number}") for number in range(20, 30)))
+        for key in (*(f"s{number}" for number in range(20, 30)), "n2"):
+            poller.trigger(key)  # not known before: where they belong turns out when they are read
+        await until(lambda: bool(world.passes_of("n2")))
+        assert world.times_of("n2")[0] == pytest.approx(began, abs=0.02)
+        assert world.fetches.count("n2") == 1, "it is read once, though it changes its lane"
+    finally:
+        await poller.stop()
 
 
 # Effects: calls that change the world outside

@@ -35,8 +35,8 @@ from lcm.controllers.worker.decision import (
 )
 from lcm.controllers.worker.memory import AttemptCalls
 from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError, authorized
 from lcm.core.controller.effects import EffectTimeoutError
-from lcm.core.controller.leader_election import NotLeaderError
 from lcm.core.controller.resources import ReconciliationResult
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
 
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from lcm.controllers.worker.fleet_cache import FleetCache
     from lcm.controllers.worker.memory import WorkerMemory
     from lcm.controllers.worker.metrics.prometheus import Counters
+    from lcm.core.authorization import SendAuthorization
     from lcm.model.worker.record import Worker
 
 log = structlog.get_logger(__name__)
@@ -68,15 +69,20 @@ class ReconcilePass:
     worker: Worker
     memory: WorkerMemory
     term_began: float
+    authorization: SendAuthorization | None = None  # of the next call
     intent_stored: bool = False
     read_only: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class CloudCalls:
-    """How the cloud is called: `effect` runs a call while this process leads, `track` polls its instance closely."""
+    """How the cloud is called: `authorize` before reading what a call is based on, `effect` makes it.
+
+    `track` polls its instance closely.
+    """
 
     cloud: CloudProviderSPI
+    authorize: Callable[[], SendAuthorization]
     effect: Effect
     track: Callable[[str, str], None]
 
@@ -116,8 +122,7 @@ class ActionExecutor:
             if isinstance(action, CheckIdle) and not self._idle_checker.due(current.memory):
                 continue
             current.read_only = False
-            if action.kind is not ActionKind.RECORD:
-                await self._check_unchanged(current)
+            await self._check_before(current, action)
             if isinstance(action, WriteStatus):
                 await self._write_status(current, action, decision if number == writes[-1] else None)
                 continue
@@ -149,9 +154,11 @@ class ActionExecutor:
                 current.worker = await self._writer.license(current.worker, action)
                 self._count_license(action)
             case RegisterLicense():
-                self._license_tasks.register(current.worker)
+                with authorized(current.authorization):
+                    self._license_tasks.register(current.worker)
             case DeregisterLicense():
-                self._license_tasks.deregister(current.worker)
+                with authorized(current.authorization):
+                    self._license_tasks.deregister(current.worker)
             case Drain():
                 return await self._idle_checker.drain(current.worker, action)
             case WriteAuditEntry():
@@ -162,8 +169,7 @@ class ActionExecutor:
         """Check idleness and let scale-down act on the result: a skip is recorded, a drain ends the pass."""
         decision = await self._idle_checker.check(current.worker, current.memory)
         for action in () if decision is None else decision.actions:
-            if action.kind is not ActionKind.RECORD:
-                await self._check_unchanged(current)
+            await self._check_before(current, action)
             follows = await self._execute_action(current, action)
             if follows is not None:
                 for consequence in follows.actions:
@@ -231,6 +237,14 @@ class ActionExecutor:
 
     # Calls
 
+    async def _check_before(self, current: ReconcilePass, action: Action) -> None:
+        if action.kind is ActionKind.RECORD:
+            return
+        if action.kind is ActionKind.WORLD:
+            # Before the record is read: a call that is sent later than authorized would act on an outdated desire.
+            current.authorization = self._calls.authorize()
+        await self._check_unchanged(current)
+
     async def _check_unchanged(self, current: ReconcilePass) -> None:
         """Raise if a hold was placed or the worker was changed since the decision."""
         state = await self._writer.internal.fleet()
@@ -259,8 +273,8 @@ class ActionExecutor:
                 current.memory.changed_at = clock.boottime()
 
         try:
-            await self._calls.effect(change)
-        except NotLeaderError:
+            await self._calls.effect(change, authorization=current.authorization)
+        except NotAuthorizedError:
             raise
         except (CloudError, EffectTimeoutError) as error:
             log.warning("call failed", worker=worker.id, call=call.value, instance=instance_id, error=str(error))
@@ -288,8 +302,8 @@ class ActionExecutor:
 
         calls.uncertain = True  # until a response arrives: this pass may be cancelled before that
         try:
-            instance = await self._calls.effect(launch)
-        except NotLeaderError:
+            instance = await self._calls.effect(launch, authorization=current.authorization)
+        except NotAuthorizedError:
             calls.uncertain = before
             raise
         except (CloudError, EffectTimeoutError) as error:

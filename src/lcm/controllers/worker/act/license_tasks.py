@@ -1,6 +1,7 @@
 """Registers and deregisters licenses: calls that take longer than a pass, one at a time per worker.
 
-A task reports only the result of its call. Whether a license is registered is what CML reports afterwards.
+A task reports only the result of its call. Whether a license is registered is what CML reports afterwards. Its call is
+sent under the authorization of the pass that started the task; if that has expired, a later pass starts another task.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLInvalidRequestEr
 from lcm.cml.types import REGISTRATION_SETTLE_TIME, DeregistrationResult
 from lcm.controllers.worker.observe.observation import LicenseTaskState
 from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError
 from lcm.core.hosting import cancel_and_wait
 
 if TYPE_CHECKING:
@@ -172,7 +174,7 @@ class LicenseTasks:
                     self._fail(task, None, "the worker has no address")
                 else:
                     await call(address, await self._accounts.get(worker.id), task)
-        except (CMLError, ClientError) as error:
+        except (CMLError, ClientError, NotAuthorizedError) as error:
             self._fail(task, error, str(error))
         except Exception as error:  # noqa: BLE001 - a task reports errors through its state
             # Only its type: the text may contain the token.

@@ -11,6 +11,7 @@ from lcm.client.errors import NotFoundError
 from lcm.cloud.errors import CloudError
 from lcm.controllers.worker.discovery.importer import is_own_instance
 from lcm.core import clock
+from lcm.core.authorization import NotAuthorizedError
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class LeakedInstances:
             return
         try:
             await self._effect(instance.id, lambda: self._cloud.terminate_instance(leak.region, instance.id))
-        except (CloudError, TimeoutError) as error:
+        except (CloudError, NotAuthorizedError, TimeoutError) as error:
             log.warning(
                 "leaked instance was not terminated", instance_id=instance.id, region=leak.region, error=str(error)
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -17,8 +17,12 @@ from lcm.controllers.worker.act.license_tasks import RETRY_AFTER, LicenseTasks, 
 from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
 from lcm.controllers.worker.observe.observation import LicenseTaskState
 from lcm.core import clock
+from lcm.core.authorization import SendAuthorization, authorized
 from tests.support.records.workers import a_worker
 from tests.support.virtual.fake_cml import DEFAULT, UNREGISTERED, FakeCml, FakeSecrets, FakeServer
+
+if TYPE_CHECKING:
+    from tests.support.virtual.time import VirtualClock
 
 HERE = "192.0.2.1"
 TOKEN = "canary+Zm9vYmFy/0123456789=="
@@ -79,6 +83,19 @@ async def test_registration_runs_in_the_background_and_calls_back_at_its_end(sce
     assert scene.tasks.error("w-1") == ""
     await asyncio.sleep(6)
     assert scene.server.license.registration == "COMPLETED"
+
+
+@pytest.mark.parametrize("task", ["register", "deregister"])
+async def test_a_task_whose_process_was_suspended_sends_nothing(
+    scene: Scene, virtual_clock: VirtualClock, task: str
+) -> None:
+    """controllers.md#authorization: another leader may have decided otherwise."""
+    with authorized(SendAuthorization(clock.boottime(), 7.5)):
+        getattr(scene.tasks, task)(scene.worker)
+    virtual_clock.suspended += 60
+    assert await scene.end() is LicenseTaskState.FAILED
+    assert scene.tasks.error("w-1").startswith("not sent")
+    assert not scene.server.calls
 
 
 async def test_requested_at_is_when_the_call_ended(scene: Scene) -> None:
