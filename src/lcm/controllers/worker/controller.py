@@ -141,6 +141,7 @@ class WorkerReconciler(Controller["Worker"]):
             idle_checker=IdleChecker(writer, self._cml, self.cache, self.counters),
             decision_reporter=self._decision_reporter,
             counters=self.counters,
+            policy=self._policy,
         )
 
     # Resources

@@ -21,7 +21,15 @@ class ConditionType(CaseInsensitiveEnum):
     LICENSED = "Licensed"
     IDLE = "Idle"
     DRAINING = "Draining"
+    WAITING = "Waiting"
     STUCK = "Stuck"
+
+
+STILL_WAITING = "StillWaiting"
+"""The reason of Stuck for a worker that waits longer than CAPACITY_WAIT_LIMIT; its condition Waiting says for what."""
+CAPACITY_LACKING = "CapacityLacking"
+LICENSE_PENDING = "LicensePending"
+"""Reasons of Waiting on which the scheduler acts."""
 
 
 class ConditionStatus(CaseInsensitiveEnum):

@@ -15,7 +15,13 @@ from lcm.controllers.worker.decide.shared.conditions import (
     stuck,
     within_last_hour,
 )
-from lcm.controllers.worker.decide.shared.instance import begin_termination, instance_not_visible, unexpected_state
+from lcm.controllers.worker.decide.shared.instance import (
+    RESTART_SECONDS,
+    begin_termination,
+    instance_not_visible,
+    unexpected_state,
+)
+from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING, current_wait, waiting_for
 from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
 from lcm.model.fleet.settings import DriftPolicy
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 MAX_RESTORES_PER_HOUR = 3
+MAX_RESTART_SECONDS = 600.0
+"""The longest pause between two starts that were refused for lack of capacity."""
 
 
 def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
@@ -46,9 +54,9 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
             return success(
                 "stopped.rest",
                 "the worker is stopped, as desired",
-                conditions=(instance_ready(False, "Stopped"), NOT_STUCK),
+                conditions=(instance_ready(False, "Stopped"), NOT_STUCK, NOT_WAITING),
             )
-        return _start(worker, policy, now)
+        return _start(worker, observed, policy, now)
     if state is InstanceState.PENDING and worker.desired_status is DesiredStatus.RUNNING:
         reason = "the desired status is RUNNING, and EC2 is already starting the instance"
         return wait("stopped.starting", reason, WriteStatus(WorkerStatus.STARTING, reason), after=POLL_SECONDS)
@@ -62,7 +70,9 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
 
 
-def _start(worker: Worker, policy: Policy, now: datetime) -> Decision:
+def _start(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    if current_wait(worker) is not None:
+        return _start_again(worker, observed, now)
     if not worker.drifted:
         return _begin_start("the desired status is RUNNING")
     if policy.settings is None:
@@ -89,6 +99,30 @@ def _begin_start(reason: str, rule: str = "stopped.start") -> Decision:
     write = WriteStatus(WorkerStatus.STARTING, reason, ActionKind.INTENT)
     conditions = (instance_ready(False, "Starting", reason), NOT_STUCK)
     return wait(rule, reason, write, ChangeInstance(CloudCall.START), after=POLL_SECONDS, conditions=conditions)
+
+
+def _start_again(worker: Worker, observed: Observation, now: datetime) -> Decision:
+    """The last start was refused for now. The worker stays STOPPED until one is accepted, however often it is tried."""
+    waits = current_wait(worker)
+    assert waits is not None
+    if observed.start_refused_at is not None:
+        waited = (now - waits.since).total_seconds()
+        pause = min(MAX_RESTART_SECONDS, max(RESTART_SECONDS, waited / 2))
+        left = observed.start_refused_at + pause - observed.boottime
+        if left > 0:
+            condition = waiting_for(waits.reason, waits.message)
+            return wait("stopped.no_capacity", waits.message, after=left, conditions=(condition,))
+    reason = "the desired status is RUNNING, and the last start was refused only for the time being"
+    write = WriteStatus(WorkerStatus.STARTING, reason)
+    conditions = (instance_ready(False, "Starting", reason), NOT_STUCK, NOT_WAITING)
+    return wait(
+        "stopped.start_again",
+        reason,
+        ChangeInstance(CloudCall.START),
+        write,
+        after=POLL_SECONDS,
+        conditions=conditions,
+    )
 
 
 def _found_running(worker: Worker, observed: Observation) -> Decision:

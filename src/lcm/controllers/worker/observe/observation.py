@@ -115,6 +115,7 @@ class LaunchResolution:
     parameters: LaunchParameters | None = None
     error: str = ""
     permanent: bool = False
+    condition_reason: str = "NotLaunched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +154,5 @@ class Observation:
     launched_instances: LaunchedInstances | None = None
     resolution: LaunchResolution | None = None
     calls: LaunchCalls = field(default_factory=LaunchCalls)
+    start_refused_at: float | None = None  # the boot-time clock when a start last found no capacity
     boottime: float = 0.0
