@@ -36,8 +36,8 @@ class AttemptCalls:
         return LaunchCalls(self.deadline, self.uncertain, self.refusal)
 
 
-class RefusedStart(NamedTuple):
-    """A start that found no capacity, with the generation of the worker: a person's request does not wait for it."""
+class CapacityRefusal(NamedTuple):
+    """A start or launch that found no capacity, with the worker's generation: a person's request does not wait."""
 
     generation: int
     at: float
@@ -64,12 +64,12 @@ class WorkerMemory:
     drift: str = ""
     not_observed: bool = False  # whether its instance could not be read in the last pass
     reported_key: tuple[str, ...] = field(default=())
-    refused_start: RefusedStart | None = None
+    capacity_refusal: CapacityRefusal | None = None
     unsupported: dict[UnsupportedLaunch, str] = field(default_factory=dict)  # with EC2's message
 
-    def start_refused_at(self, worker: Worker) -> float | None:
-        """When a start of this generation last found no capacity."""
-        refused = self.refused_start
+    def no_capacity_at(self, worker: Worker) -> float | None:
+        """When a start or launch of this generation last found no capacity."""
+        refused = self.capacity_refusal
         return refused.at if refused is not None and refused.generation == worker.generation else None
 
     def unsupported_launches(self, generation: int) -> dict[tuple[str, str | None], str]:

@@ -77,6 +77,15 @@ def find_condition(conditions: Iterable[Condition], kind: ConditionType) -> Cond
     return next((condition for condition in conditions if condition.type is kind), None)
 
 
+def overdue_wait(conditions: Iterable[Condition]) -> Condition | None:
+    """Return the condition Waiting of a worker that has waited for too long, so that nobody should count on it."""
+    everything = tuple(conditions)
+    stuck = find_condition(everything, ConditionType.STUCK)
+    if stuck is None or stuck.status is not ConditionStatus.TRUE or stuck.reason != STILL_WAITING:
+        return None
+    return find_condition(everything, ConditionType.WAITING)
+
+
 def is_condition_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:
     """Whether the condition is known to be true; a missing condition is not."""
     found = find_condition(conditions, kind)

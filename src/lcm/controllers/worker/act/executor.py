@@ -33,7 +33,7 @@ from lcm.controllers.worker.decision import (
     WriteLicenseStatus,
     WriteStatus,
 )
-from lcm.controllers.worker.memory import AttemptCalls, RefusedStart, UnsupportedLaunch
+from lcm.controllers.worker.memory import AttemptCalls, CapacityRefusal, UnsupportedLaunch
 from lcm.core import clock
 from lcm.core.controller.effects import EffectTimeoutError
 from lcm.core.controller.leader_election import NotLeaderError
@@ -267,7 +267,7 @@ class ActionExecutor:
         except (CloudError, EffectTimeoutError) as error:
             log.warning("call failed", worker=worker.id, call=call.value, instance=instance_id, error=str(error))
             if call is CloudCall.START and isinstance(error, InsufficientCapacityError):
-                current.memory.refused_start = RefusedStart(worker.generation, clock.boottime())
+                current.memory.capacity_refusal = CapacityRefusal(worker.generation, clock.boottime())
             return instance_call_failed(worker, call, error)
         finally:
             self._calls.track(worker.aws_region, instance_id)
@@ -300,6 +300,8 @@ class ActionExecutor:
             if not isinstance(error, CloudOutcomeUnknownError | EffectTimeoutError | LaunchTokenMismatchError):
                 calls.uncertain = before
             calls.refusal = error if isinstance(error, DEFINITE_ERRORS) else None
+            if isinstance(error, InsufficientCapacityError):
+                memory.capacity_refusal = CapacityRefusal(current.worker.generation, clock.boottime())
             if isinstance(error, UnsupportedInZoneError):
                 wanted = action.parameters
                 refused = UnsupportedLaunch(current.worker.generation, wanted.instance_type, wanted.subnet_id)

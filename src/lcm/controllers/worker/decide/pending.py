@@ -18,7 +18,13 @@ from lcm.cloud.types import ATTEMPT_TAG, InstanceState, LaunchParameters
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decide.shared.conditions import POLL_SECONDS, instance_ready, within_last_hour
 from lcm.controllers.worker.decide.shared.instance import BY_CONTROLLER
-from lcm.controllers.worker.decide.shared.waiting import NOT_OBSERVED, NOT_WAITING, waiting_for
+from lcm.controllers.worker.decide.shared.waiting import (
+    NOT_OBSERVED,
+    NOT_WAITING,
+    current_wait,
+    pause_without_capacity,
+    waiting_for,
+)
 from lcm.controllers.worker.decide.stopped import MAX_RESTORES_PER_HOUR
 from lcm.controllers.worker.decision import Launch, StoreLaunchIntent, WriteStatus, retry, success, wait
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -64,10 +70,10 @@ def decide(worker: Worker, observed: Observation, _policy: Policy, now: datetime
     if len(replaced) > MAX_RESTORES_PER_HOUR:
         reason = f"the instance was lost {len(replaced)} times within an hour; retry when the cause is fixed"
         return success("replace.given_up", reason, WriteStatus(WorkerStatus.FAILED, reason, ActionKind.INTENT))
-    return _launch(worker, observed)
+    return _launch(worker, observed, now)
 
 
-def _launch(worker: Worker, observed: Observation) -> Decision:
+def _launch(worker: Worker, observed: Observation, now: datetime) -> Decision:
     """Start a new attempt, or adopt a live instance of an earlier one."""
     instance = _adoptable(observed, worker.launch_attempt + 1)
     if instance is not None:
@@ -86,6 +92,10 @@ def _launch(worker: Worker, observed: Observation) -> Decision:
             waiting_for(resolved.condition_reason, resolved.error),
         )
         return retry("pending.not_resolved", resolved.error, conditions=conditions)
+    left, waits = pause_without_capacity(worker, observed, now), current_wait(worker)
+    if left > 0 and waits is not None:
+        condition = waiting_for(waits.reason, waits.message)
+        return wait("pending.no_capacity", waits.message, after=left, conditions=(condition,))
     attempt = worker.launch_attempt + 1
     reason = f"launch attempt {attempt}"
     intent = StoreLaunchIntent(attempt, resolved.parameters)

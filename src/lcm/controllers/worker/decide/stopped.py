@@ -21,7 +21,7 @@ from lcm.controllers.worker.decide.shared.instance import (
     instance_not_visible,
     unexpected_state,
 )
-from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING, current_wait, waiting_for
+from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING, current_wait, pause_without_capacity, waiting_for
 from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
 from lcm.model.fleet.settings import DriftPolicy
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from lcm.model.worker.record import Worker
 
 MAX_RESTORES_PER_HOUR = 3
-MAX_RESTART_SECONDS = 600.0
-"""The longest pause between two starts that were refused for lack of capacity."""
 
 
 def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
@@ -105,13 +103,10 @@ def _start_again(worker: Worker, observed: Observation, now: datetime) -> Decisi
     """The last start was refused for now. The worker stays STOPPED until one is accepted, however often it is tried."""
     waits = current_wait(worker)
     assert waits is not None
-    if observed.start_refused_at is not None:
-        waited = (now - waits.since).total_seconds()
-        pause = min(MAX_RESTART_SECONDS, max(RESTART_SECONDS, waited / 2))
-        left = observed.start_refused_at + pause - observed.boottime
-        if left > 0:
-            condition = waiting_for(waits.reason, waits.message)
-            return wait("stopped.no_capacity", waits.message, after=left, conditions=(condition,))
+    left = pause_without_capacity(worker, observed, now, shortest=RESTART_SECONDS)
+    if left > 0:
+        condition = waiting_for(waits.reason, waits.message)
+        return wait("stopped.no_capacity", waits.message, after=left, conditions=(condition,))
     reason = "the desired status is RUNNING, and the last start was refused only for the time being"
     write = WriteStatus(WorkerStatus.STARTING, reason)
     conditions = (instance_ready(False, "Starting", reason), NOT_STUCK, NOT_WAITING)

@@ -154,5 +154,5 @@ class Observation:
     launched_instances: LaunchedInstances | None = None
     resolution: LaunchResolution | None = None
     calls: LaunchCalls = field(default_factory=LaunchCalls)
-    start_refused_at: float | None = None  # the boot-time clock when a start last found no capacity
+    no_capacity_at: float | None = None  # the boot-time clock when a start or launch found none
     boottime: float = 0.0

@@ -80,7 +80,7 @@ class WorkerObserver:
             license_task=self._license_tasks.state(worker.id, worker.instance_id),
             license_error=self._license_tasks.error(worker.id, worker.instance_id),
             license_requested_at=self._license_tasks.requested_at(worker.id, worker.instance_id),
-            start_refused_at=memory.start_refused_at(worker),
+            no_capacity_at=memory.no_capacity_at(worker),
             boottime=clock.boottime(),
         )
 
@@ -106,6 +106,7 @@ class WorkerObserver:
             launched_instances=launched_instances,
             resolution=resolution,
             calls=memories.calls(worker, memory),
+            no_capacity_at=memory.no_capacity_at(worker),
             boottime=clock.boottime(),
         )
 

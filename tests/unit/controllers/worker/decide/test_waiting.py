@@ -39,7 +39,7 @@ def update_of(decision: Decision, kind: ConditionType) -> ConditionUpdate | None
 def test_a_start_without_capacity_is_tried_again_after_minutes(refused: float, waited: float, pause: float) -> None:
     """worker-lifecycle.md#waiting: a backoff of minutes, and nothing is written meanwhile."""
     worker = worker_in("STOPPED", **waiting_since(waited))
-    decision = decided(worker, observing("stopped", start_refused_at=BOOTTIME - refused))
+    decision = decided(worker, observing("stopped", no_capacity_at=BOOTTIME - refused))
     assert (calls(decision), statuses(decision)) == ([], [])
     assert decision.after == pytest.approx(pause)
 
@@ -47,7 +47,7 @@ def test_a_start_without_capacity_is_tried_again_after_minutes(refused: float, w
 def test_the_next_start_is_recorded_when_it_was_accepted() -> None:
     """worker-lifecycle.md#waiting: it stays STOPPED until EC2 accepts a start."""
     worker = worker_in("STOPPED", **waiting_since(100))
-    decision = decided(worker, observing("stopped", start_refused_at=BOOTTIME - 61))
+    decision = decided(worker, observing("stopped", no_capacity_at=BOOTTIME - 61))
     assert [str(action) for action in decision.actions] == ["start the instance", "record STARTING"]
 
 
@@ -55,7 +55,7 @@ def test_the_next_start_is_recorded_when_it_was_accepted() -> None:
 @pytest.mark.parametrize("column", ["stopped", "not-observed"])
 def test_who_waits_longer_than_the_limit_is_stuck(waited: float, column: str, *, is_stuck: bool) -> None:
     """worker-lifecycle.md#waiting: CAPACITY_WAIT_LIMIT, also while EC2 cannot be read."""
-    decision = decided(worker_in("STOPPED", **waiting_since(waited)), observing(column, start_refused_at=BOOTTIME - 1))
+    decision = decided(worker_in("STOPPED", **waiting_since(waited)), observing(column, no_capacity_at=BOOTTIME - 1))
     update = update_of(decision, ConditionType.STUCK)
     assert (update is not None and update.reason == "StillWaiting") is is_stuck
 

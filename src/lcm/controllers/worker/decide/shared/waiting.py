@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lcm.controllers.worker.decide.shared.conditions import NOT_STUCK, stuck
 from lcm.controllers.worker.decision import ConditionUpdate, WriteStatus
 from lcm.controllers.worker.observe.observation import Visibility
-from lcm.model.worker.conditions import STILL_WAITING, ConditionStatus, ConditionType, find_condition
+from lcm.model.worker.conditions import CAPACITY_LACKING, STILL_WAITING, ConditionStatus, ConditionType, find_condition
 from lcm.model.worker.status import STATUSES
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lcm.model.worker.conditions import Condition
     from lcm.model.worker.record import Worker
 
+MAX_PAUSE_SECONDS = 600.0
+"""The longest pause between two calls that find no capacity."""
 NOT_OBSERVED = "NotObserved"
 NOT_WAITING = ConditionUpdate(ConditionType.WAITING, None)
 
@@ -36,6 +38,15 @@ def current_wait(worker: Worker) -> Condition | None:
     """The wait that is on the record."""
     found = find_condition(worker.conditions, ConditionType.WAITING)
     return found if found is not None and found.status is ConditionStatus.TRUE else None
+
+
+def pause_without_capacity(worker: Worker, observed: Observation, now: datetime, *, shortest: float = 0.0) -> float:
+    """Seconds until capacity is worth another try: the longer a worker has waited, the longer the pause, to minutes."""
+    wait = current_wait(worker)
+    if wait is None or wait.reason != CAPACITY_LACKING or observed.no_capacity_at is None:
+        return 0.0
+    pause = min(MAX_PAUSE_SECONDS, max(shortest, (now - wait.since).total_seconds() / 2))
+    return max(0.0, observed.no_capacity_at + pause - observed.boottime)
 
 
 def note_blindness(worker: Worker, observed: Observation, decision: Decision) -> Decision:
