@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.simulated.faults import LackCapacity, OmitInstanceType, RefuseCalls, RejectCredentials
+from lcm.model.access import Role
+from lcm.model.system import SystemHealth
 from lcm.model.worker.conditions import ConditionType, find_condition, is_condition_true
 from lcm.model.worker.status import LicenseStatus, WorkerStatus
 from lcm.model.worker.urgency import LAST_WORKER_PROBLEM, worker_urgency
@@ -19,6 +21,7 @@ from tests.support.virtual.fleet import Fleet, a_fleet
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from lcm.model.system import ControllerHealth
     from lcm.model.worker.record import Worker
 
 HERE = "eu-west-1"
@@ -254,3 +257,38 @@ async def test_a_license_that_is_pending_for_a_week_is_stuck(fleet: Fleet) -> No
     done = await fleet.worker(worker.id)
     assert done.license_status is LicenseStatus.REGISTERED
     assert not why(done, ConditionType.STUCK) + why(done, ConditionType.WAITING)
+
+
+# Sight
+
+
+async def reported(fleet: Fleet) -> ControllerHealth:
+    response = await fleet.plane.ask("GET", "/api/system", role=Role.VIEWER)
+    (known,) = SystemHealth.model_validate(response.json()).controllers
+    return known
+
+
+async def test_a_controller_without_credentials_is_not_shown_as_fine(fleet: Fleet) -> None:
+    """controllers.md#admin-routes: `/ready`, health, System and a metric say that it is blind."""
+    controller = fleet.controllers["one"]
+    await asyncio.sleep(2 * MINUTE)
+    assert controller.readiness() == []
+    assert "blind_regions" not in controller.health()
+    fleet.world.inject_fault(HERE, RejectCredentials("ExpiredToken", HOUR))
+    await asyncio.sleep(3 * MINUTE)
+    blind = controller.health()["blind_regions"]
+    assert isinstance(blind, dict)
+    assert list(blind) == [HERE]
+    assert "ExpiredToken" in blind[HERE]
+    assert controller.readiness() == [], "it works in the other region"
+    known = await reported(fleet)
+    assert known.verdict == "degraded"
+    assert f"it cannot read EC2 in {HERE}" in known.said
+    fleet.world.inject_fault("us-east-1", RejectCredentials("ExpiredToken", HOUR))
+    await asyncio.sleep(3 * MINUTE)
+    assert [reason for reason in controller.readiness() if "EC2 cannot be read" in reason]
+    await asyncio.sleep(HOUR)
+    assert controller.readiness() == []
+    assert "blind_regions" not in controller.health()
+    known = await reported(fleet)
+    assert known.verdict == "healthy"

@@ -205,10 +205,18 @@ def _detail_sentences(inputs: ExplainInput) -> Iterator[str]:
         detail = as_clause(stuck.message or stuck.reason)
         suffix = f": {detail}." if detail else "."
         yield f"It has been stuck for {humanize_duration(inputs.now - stuck.since)}{suffix}"
+    else:
+        yield from _wait_sentences(inputs)
     if worker.allocation.lablets:
         yield f"{count_with_verb(worker.allocation.lablets, 'lablet')} assigned to it."
     yield from _license_sentences(inputs)
     yield from _decision_sentences(inputs)
+
+
+def _wait_sentences(inputs: ExplainInput) -> Iterator[str]:
+    wait = find_condition(inputs.worker.conditions, ConditionType.WAITING)
+    if wait is not None and wait.status is ConditionStatus.TRUE:
+        yield f"It has been waiting for {humanize_duration(inputs.now - wait.since)}: {as_clause(wait.message)}."
 
 
 def _hold_sentences(inputs: ExplainInput) -> list[str]:
