@@ -12,10 +12,12 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from lcm.cloud.simulated.faults import LackCapacity
 from lcm.cml.types import CMLActivityEvent
 from lcm.control_plane.records.kinds import LABLETS, WORKERS
 from lcm.controllers.scheduler.controller import SchedulerHostedService
 from lcm.controllers.scheduler.planner import SchedulerConfig
+from lcm.controllers.worker.deps import Policy
 from lcm.coordination.memory.client import MemoryCoordination
 from lcm.core import clock
 from lcm.core.controller.config import LeaderElectionConfig, ReconciliationConfig, WatchConfig
@@ -192,3 +194,38 @@ async def test_a_scheduler_that_dies_at_any_write_leaves_no_mess(fleet: Fleet) -
     assert Counter(worker.allocation.lablets for worker in await workers(fleet)) == Counter(
         Counter(lablet.worker_id for lablet in await lablets(fleet)).values()
     )
+
+
+async def test_capacity_that_does_not_come_is_not_waited_for(fleet: Fleet) -> None:
+    """worker-lifecycle.md#waiting: past CAPACITY_WAIT_LIMIT it is no capacity on its way; another template is tried."""
+    await define(fleet, "small", SMALL)
+    async with scheduling(fleet):
+        await asyncio.sleep(30)
+        fleet.world.inject_fault("eu-west-1", LackCapacity(48 * 3600.0, "t3.micro"))
+        [lablet] = await make(fleet, "small", 1, aws_region="eu-west-1")
+        await asyncio.sleep(600)
+        [worker] = await workers(fleet)
+        assert (worker.template_name, worker.status) == ("micro", WorkerStatus.PENDING)
+        await fleet.until(partial(all_placed, fleet), "it runs on another kind of worker", within=3600)
+        [placed] = await lablets(fleet)
+        chosen = next(each for each in await workers(fleet) if each.id == placed.worker_id)
+        assert chosen.template_name == "small"
+        assert placed.id == lablet.id
+
+
+async def test_who_waits_for_capacity_of_any_kind_is_told_so(fleet: Fleet) -> None:
+    fleet.policy = Policy(capacity_wait_limit=120.0)
+    await fleet.controllers["one"].stop()
+    await fleet.start("two")
+    await define(fleet, "small", SMALL)
+    async with scheduling(fleet):
+        await asyncio.sleep(30)
+        fleet.world.inject_fault("eu-west-1", LackCapacity(48 * 3600.0))
+        await make(fleet, "small", 1, aws_region="eu-west-1")
+        await asyncio.sleep(2400)
+        [lablet] = await lablets(fleet)
+        assert lablet.placement is not None
+        assert "another worker would wait as well" in lablet.placement.reason
+        assert "no capacity" in lablet.placement.reason
+        launched = await workers(fleet)
+        assert sorted(Counter(each.template_name for each in launched).values()) == [1] * len(launched), "one of each"

@@ -262,6 +262,30 @@ MUTATIONS = (
         "                if False and ",
     ),
     Mutation(
+        "a caller who is not known counts as refused",
+        "cloud/error_codes.py",
+        "    **dict.fromkeys(_AUTHENTICATION_CODES, CloudAuthenticationError),\n",
+        "    **dict.fromkeys(_AUTHENTICATION_CODES, CloudAccessDeniedError),\n",
+    ),
+    Mutation(
+        "a start that nobody could follow fails at its deadline",
+        f"{_DECIDE}/starting.py",
+        "if state is InstanceState.STOPPED and current_wait(worker) is not None:",
+        "if False:",
+    ),
+    Mutation(
+        "a start without capacity is recorded before it is accepted, every time",
+        f"{_DECIDE}/stopped.py",
+        "    if current_wait(worker) is not None:\n        return _start_again(worker, observed, now)\n",
+        "",
+    ),
+    Mutation(
+        "whoever waits for too long is not stuck",
+        f"{_DECIDE}/shared/waiting.py",
+        "and waited > policy.capacity_wait_limit:",
+        "and False:",
+    ),
+    Mutation(
         "a version that another process has written is overwritten",
         "control_plane/errors.py",
         "    if version != current:\n",

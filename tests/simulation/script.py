@@ -18,6 +18,8 @@ NODES = ("one", "two", "placer", "stand-in", "labs")
 _NAMES = tuple(f"w{number}" for number in range(9))
 _REGIONS = ("eu-west-1", "us-east-1")
 _DIALLING_AWS = ("one", "two")
+UNAUTHENTICATED = ("RequestExpired", "ExpiredToken", "AuthFailure", "SignatureDoesNotMatch", "InvalidClientTokenId")
+"""Error codes that say nothing about the call: the caller is not known."""
 _LINES = tuple(
     (node, far) for node in NODES for far in ("etcd", "plane", "aws") if far != "aws" or node in _DIALLING_AWS
 )
@@ -69,6 +71,7 @@ PEOPLE: dict[str, float] = {
     "settings": 0.7,
     "lab": 7,
     "end-lab": 3,
+    "check-waits": 0,  # only in scenarios, where nothing else keeps a controller from saying so
 }
 """User actions and their relative frequency."""
 
@@ -122,6 +125,12 @@ FAULTS: dict[str, float] = {
     "resign": 1,
     "clock-jump": 1.5,
     "newer-writes": 1.5,
+    "credentials": 1.5,
+    "metadata-silent": 0.7,
+    "clock-off": 0.7,
+    "no-capacity": 1.5,
+    "zone-without-type": 1,
+    "license-server-silent": 0.7,
 }
 """Faults and their relative frequency."""
 _BUSY = {2: 5, 3: 3, 5: 2}
@@ -209,6 +218,24 @@ def _lab(chance: random.Random) -> dict[str, Any]:
 _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     "create": _create,
     "lab": _lab,
+    "credentials": lambda chance: {
+        "region": chance.choice(_REGIONS),
+        "code": chance.choice(UNAUTHENTICATED),
+        "seconds": chance.choice([10, 60, 300]),
+    },
+    "metadata-silent": lambda chance: {"node": chance.choice(_DIALLING_AWS), "seconds": chance.choice([20, 90, 300])},
+    "clock-off": lambda chance: {"node": chance.choice(_DIALLING_AWS), "seconds": chance.choice([20, 90, 300])},
+    "no-capacity": lambda chance: {
+        "region": chance.choice(_REGIONS),
+        "instance_type": chance.choice([None, "t3.small", "t3.large"]),
+        "seconds": chance.choice([60, 300, 1200]),
+    },
+    "zone-without-type": lambda chance: {
+        "region": chance.choice(_REGIONS),
+        "instance_type": chance.choice(["t3.small", "t3.large"]),
+        "subnet_id": chance.choice(["subnet-a", "subnet-b"]),
+    },
+    "license-server-silent": lambda chance: {"seconds": chance.choice([60, 600])},
     "freeze-ec2": lambda chance: {"region": chance.choice(_REGIONS), "seconds": chance.choice([30, 120, 400])},
     "no-address": lambda chance: {"which": chance.random(), "seconds": chance.choice([20, 90, 400])},
     "deaf": lambda chance: {
@@ -266,7 +293,9 @@ _BY_KIND: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     },
     "refuse": lambda chance: {
         "operation": chance.choice(["RunInstances", "RunInstances", "StartInstances"]),
-        "code": chance.choice(["InsufficientInstanceCapacity", "UnauthorizedOperation", "InternalError"]),
+        "code": chance.choice(
+            ["InsufficientInstanceCapacity", "UnauthorizedOperation", "InternalError", "RequestExpired"]
+        ),
         "times": chance.randint(1, 3),
         "region": chance.choice(_REGIONS),
     },

@@ -43,6 +43,22 @@ class InsufficientCapacityError(CloudError):
     condition_reason = "CapacityLacking"
 
 
+class UnsupportedInZoneError(CloudError):
+    """The zone of the subnet does not offer the instance type. Nothing changed; another subnet may offer it."""
+
+    condition_reason = "UnsupportedInZone"
+
+
+class CloudAuthenticationError(CloudError):
+    """The provider could not establish who is calling, or no credentials were found. Nothing changed.
+
+    That is no answer to the call itself, and usually ends without a change of the request: credentials are renewed, a
+    clock is set, a metadata service responds again.
+    """
+
+    condition_reason = "NotAuthenticated"
+
+
 class LaunchTokenSpentError(CloudError):
     """The client token belongs to a terminated instance: only a new attempt can launch."""
 
@@ -74,7 +90,7 @@ class CloudRefusedError(CloudError):
 
 
 class CloudAccessDeniedError(CloudRefusedError):
-    """Credentials or permissions do not allow the call."""
+    """The caller is known, and does not have the permission for this call."""
 
     condition_reason = "Denied"
 

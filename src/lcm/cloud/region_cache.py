@@ -66,6 +66,7 @@ class RegionCache:
         self._cloud = cloud
         self._fast_lane_interval = fast_lane_interval
         self._cache = InstanceCache()
+        self._incomplete_since: float | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._describing: asyncio.Task[None] | None = None
         self._next_batch: _DescribeBatch | None = None
@@ -129,6 +130,11 @@ class RegionCache:
     def latest(self) -> Sweep | None:
         """The last sweep, complete or not."""
         return self._cache.latest
+
+    @property
+    def blind_seconds(self) -> float:
+        """For how long no sweep has been complete; 0 if the last one was, and before the first."""
+        return 0.0 if self._incomplete_since is None else max(0.0, clock.boottime() - self._incomplete_since)
 
     def is_gone(self, instance_id: str, since: float, now: float, seconds: float = GONE_AFTER_SECONDS) -> bool:
         """Whether the instance is certainly gone. See `InstanceCache.is_gone`."""
@@ -216,6 +222,10 @@ class RegionCache:
             self._sweeping = None
         self._count(SWEEP, sweep.calls)
         before = self._cache.latest
+        if sweep.complete:
+            self._incomplete_since = None
+        elif self._incomplete_since is None:
+            self._incomplete_since = sweep.began_at
         if not sweep.complete and (before is None or before.complete):
             log.warning("the sweep of the region is incomplete", region=self.region, error=sweep.error)
         elif sweep.complete and before is not None and not before.complete:

@@ -21,6 +21,8 @@ from lcm.model.worker.record import Hold
 
 REPORT_INTERVAL_SECONDS = 15.0
 """How often a leading controller reports."""
+BLIND_AFTER = timedelta(seconds=60)
+"""A region that could not be read for so long is reported; a single sweep may fail."""
 LATE_AFTER = timedelta(seconds=3 * REPORT_INTERVAL_SECONDS)
 _MAX_MISSED_RESYNCS = 4
 
@@ -40,6 +42,9 @@ class RegionReport(Record):
     complete: StrictBool = False
     instances: NonNegativeInt = 0
     breaker_open: StrictBool = False
+    blind_seconds: NonNegativeSeconds = Field(
+        default=0.0, description="For how long no sweep of the region has been complete; 0 if the last one was."
+    )
     trouble: MessageText = ""
 
 
@@ -85,6 +90,7 @@ class ControllerVerdict(CaseInsensitiveEnum):
     """The health of a controller, judged by its last report."""
 
     HEALTHY = "healthy"
+    DEGRADED = "degraded"
     LATE = "late"
     NONE = "none"
 
@@ -120,6 +126,11 @@ def assess_controller(received: ReceivedControllerReport | None, now: datetime) 
             ControllerVerdict.LATE,
             f"its last full resync was {age} ago; expected every {_format_age(every)}",
         )
+    blind = [region for region in report.regions if region.blind_seconds >= BLIND_AFTER.total_seconds()]
+    if blind:
+        names = ", ".join(region.name for region in blind)
+        since = _format_age(timedelta(seconds=max(region.blind_seconds for region in blind)))
+        return ControllerVerdict.DEGRADED, f"it cannot read EC2 in {names} for {since}: {blind[0].trouble}"
     if not report.watching:
         return ControllerVerdict.HEALTHY, "it is reporting, but its watch is down and it only polls for changes"
     return ControllerVerdict.HEALTHY, "reporting normally"

@@ -8,6 +8,7 @@ import pytest
 
 from lcm.cloud.errors import (
     CloudAccessDeniedError,
+    CloudAuthenticationError,
     CloudError,
     CloudOutcomeUnknownError,
     CloudRefusedError,
@@ -16,6 +17,7 @@ from lcm.cloud.errors import (
     InsufficientCapacityError,
     InvalidCloudRequestError,
     QuotaExceededError,
+    UnsupportedInZoneError,
 )
 from tests.support.aws.conformance import ALWAYS, IDENTITY, IMAGES, RUN, STATUS, STOP, Refusal
 
@@ -37,7 +39,8 @@ async def test_the_region_is_configured(bed: CloudBed) -> None:
         (Refusal.CAPACITY, InsufficientCapacityError),
         (Refusal.QUOTA, QuotaExceededError),
         (Refusal.DENIED, CloudAccessDeniedError),
-        (Refusal.EXPIRED, CloudAccessDeniedError),
+        (Refusal.EXPIRED, CloudAuthenticationError),
+        (Refusal.UNSUPPORTED, UnsupportedInZoneError),
         (Refusal.INVALID, InvalidCloudRequestError),
         (Refusal.INTERNAL, CloudOutcomeUnknownError),
     ],
@@ -98,7 +101,7 @@ async def test_a_denied_call_is_an_access_error(bed: CloudBed) -> None:
 
 async def test_expired_credentials_name_no_account(bed: CloudBed) -> None:
     bed.refuse(IDENTITY, Refusal.EXPIRED, ALWAYS)
-    with pytest.raises(CloudAccessDeniedError):
+    with pytest.raises(CloudAuthenticationError):
         await bed.cloud.account_id(bed.region)
     bed.clear_faults()
     assert await bed.cloud.account_id(bed.region) == bed.account_id

@@ -77,3 +77,10 @@ async def test_a_failed_search_is_an_error_and_not_an_empty_result(bed: CloudBed
     bed.outage(True)
     with pytest.raises(CloudUnreachableError):
         await find(bed, "cml-*", "self")
+
+
+async def test_an_image_that_was_just_published_is_found(bed: CloudBed) -> None:
+    """worker-lifecycle.md#launch-errors: "no image" is not cached."""
+    assert await find(bed, "cml-2.9.*", "self") == []
+    published = await bed.add_image("cml-2.9.0", bed.account_id, clock.now())
+    assert await find(bed, "cml-2.9.*", "self") == [published]

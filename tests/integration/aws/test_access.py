@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lcm.cloud.aws import AwsConfig, AwsProvider
-from lcm.cloud.errors import CloudAccessDeniedError, CloudUnreachableError
+from lcm.cloud.errors import CloudAuthenticationError, CloudUnreachableError
 from lcm.cloud.types import InstanceSelection
 from tests.support.aws.conformance import IDENTITY, RUN, Refusal
 
@@ -34,10 +34,10 @@ async def test_a_role_is_assumed_once_and_used(bed: AwsBed) -> None:
     assert form["RoleSessionName"] == f"lcm-{bed.region}"
 
 
-async def test_a_role_that_may_not_be_assumed_is_denied(bed: AwsBed) -> None:
+async def test_a_role_that_may_not_be_assumed_is_no_answer_to_the_call(bed: AwsBed) -> None:
     bed.refuse(ASSUME, Refusal.DENIED, 10)
     cloud = bed.another_provider(role_arn=ROLE)
-    with pytest.raises(CloudAccessDeniedError, match="AssumeRole"):
+    with pytest.raises(CloudAuthenticationError, match="AssumeRole"):
         await cloud.launch_instance(bed.parameters("w1"))
     sweep = await cloud.sweep(bed.region, InstanceSelection())
     assert not sweep.complete
@@ -50,7 +50,7 @@ async def test_without_credentials_nothing_is_sent(bed: AwsBed, monkeypatch: pyt
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     for changes in ({}, {"role_arn": ROLE}):
         cloud = bed.another_provider(**changes)
-        with pytest.raises(CloudAccessDeniedError):
+        with pytest.raises(CloudAuthenticationError):
             await cloud.launch_instance(bed.parameters("w1"))
         await cloud.close()
     assert not bed.calls()

@@ -17,10 +17,13 @@ from lcm.cloud.simulated.faults import (
     HalvePages,
     HideInstances,
     HideNewInstances,
+    LackCapacity,
     LagReads,
     LoseResponses,
+    OmitInstanceType,
     Outage,
     RefuseCalls,
+    RejectCredentials,
     ThrottleCalls,
 )
 from lcm.cloud.types import WORKER_TAG, HealthKind, InstanceState, LaunchParameters
@@ -49,6 +52,7 @@ class HarmToAws:
         ec2.odd.clear()
         ec2.addressless.clear()
         self._platform.ledger.sick_regions.clear()
+        ec2.unauthenticated.clear()
 
     def _strike(self, region: str, fault: Any) -> None:
         self._platform.ec2.inject_fault(region, fault)
@@ -82,6 +86,22 @@ class HarmToAws:
 
     async def _refuse(self, operation: str, code: str, times: int, region: str) -> None:
         self._strike(region, RefuseCalls(operation, code, times))
+
+    async def _credentials(self, region: str, code: str, seconds: float) -> None:
+        """The credentials for a region expire, and are renewed later."""
+        self._strike(region, RejectCredentials(code, seconds))
+
+    async def _clock_off(self, node: str, seconds: float) -> None:
+        """The clock of a host is off by so many minutes that AWS rejects all its calls."""
+        self._platform.ec2.unauthenticated[node] = "RequestExpired"
+        await asyncio.sleep(seconds)
+        self._platform.ec2.unauthenticated.pop(node, None)
+
+    async def _no_capacity(self, region: str, instance_type: str | None, seconds: float) -> None:
+        self._strike(region, LackCapacity(seconds, instance_type))
+
+    async def _zone_without_type(self, region: str, instance_type: str, subnet_id: str | None) -> None:
+        self._strike(region, OmitInstanceType(instance_type, subnet_id))
 
     async def _lose_replies(self, times: int, silent: bool, region: str) -> None:
         self._strike(region, LoseResponses(times, silent))

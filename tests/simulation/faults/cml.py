@@ -23,6 +23,7 @@ class HarmToCml:
         cml = self._platform.cml
         cml.lose_replies = cml.land_late = cml.sluggish = 0.0
         cml.refuse_imports = 0
+        cml.license_server_silent = False
         cml.down.clear()
         for server in cml.by_machine.values():
             server.seconds = 0.1
@@ -57,6 +58,12 @@ class HarmToCml:
         if server.license.registration == "SUSPENDED":  # otherwise it was deregistered in the meantime
             server.license = replace(server.license, registration="COMPLETED")
         return "it can be understood again"
+
+    async def _license_server_silent(self, seconds: float) -> None:
+        """Cisco's license service does not respond: CML keeps trying, and reports neither success nor failure."""
+        self._platform.cml.license_server_silent = True
+        await asyncio.sleep(seconds)
+        self._platform.cml.license_server_silent = False
 
     async def _cml_down(self, which: float, seconds: float) -> str:
         servers = sorted(self._platform.cml.by_machine)

@@ -92,6 +92,14 @@ class Adversary:
             await self._platform.start_plane()
         return "the control plane died and is back"
 
+    async def _metadata_silent(self, node: str, seconds: float) -> str:
+        """A host restarts, and its metadata service gives no credentials for a while."""
+        self._platform.ec2.unauthenticated[node] = "NoCredentialsError"
+        result = await self._crash(node, 0, 0.5)
+        await asyncio.sleep(seconds)
+        self._platform.ec2.unauthenticated.pop(node, None)
+        return result
+
     async def _pause(self, node: str, seconds: float) -> None:
         self._platform.nodes[node].pause(seconds)
 

@@ -26,6 +26,7 @@ from lcm.control_plane.store.port import NewJournalEntry, Put
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import WorkerStatus, is_allowed_transition
 from tests.simulation.invariants.lablets import LabletBooks
+from tests.simulation.script import UNAUTHENTICATED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,6 +76,7 @@ class Ledger:
         self.requests: Counter[int] = Counter()
         self.calls: Counter[int] = Counter()
         self.changes: Counter[tuple[int, str]] = Counter()
+        self.setbacks: Counter[tuple[int, str]] = Counter()  # starts that ended STOPPED, by hour and worker
         self.leaked_licenses = 0
         self.leaked_in_doubt: set[str] = set()  # instances that ended before their license state was known
         self.leaks_told: set[str] = set()
@@ -197,9 +199,13 @@ class Ledger:
         self.note(f"{after['name']} {old} -> {new}")
         if not is_allowed_transition(WorkerStatus(old), WorkerStatus(new)):
             self.violated(f"{worker_id}: {old} became {new}, which is not legal")
+        if (old, new) == ("STARTING", "STOPPED") and after["desired_status"] == "RUNNING":
+            self.setbacks[int(self._now // 3600), worker_id] += 1
         steps = [entry for topic, entry in entries if topic == WORKER_HISTORY and entry["worker_id"] == worker_id]
         if not any(step["to_status"] == new and step["reason"] and step["actor"]["name"] for step in steps):
             self.violated(f"{worker_id}: {old} became {new} without a line of history that says who and why")
+        if new == "FAILED" and any(code in step["reason"] for step in steps for code in UNAUTHENTICATED):
+            self.violated(f"{worker_id}: FAILED although nobody has judged the call: {steps[-1]['reason']}")
         lost_by_scan = after.get("terminated_by") == "discovery-gc" and new == "TERMINATED"
         if lost_by_scan and after["aws_region"] in self.breakers:
             self.violated(f"{worker_id}: marked as lost while the breaker of {after['aws_region']} is open")

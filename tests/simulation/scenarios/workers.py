@@ -391,6 +391,68 @@ WORKER_DAYS: dict[str, Script] = {
     "one on hold is to stop": day(
         worker(), at(2, "hold", which=0.0, minutes=None), at(2.5, "stop", **FIRST), lasting=6.0
     ),
+    "capacity is missing for hours": day(
+        worker(),
+        at(2, "stop", **FIRST),
+        at(3, "no-capacity", region=HOME, instance_type=None, seconds=10_000),
+        at(3.1, "start", **FIRST),
+        worker(4, "w1"),
+        at(40, "check-waits"),
+        *leaderless(50, 20),
+        at(90, "check-waits"),
+        lasting=100.0,
+    ),
+    "credentials expire in the morning": day(
+        worker(),
+        worker(0.3, "w1"),
+        worker(0.4, "w2"),
+        at(3, "stop", which=0.0),
+        at(5, "credentials", region=HOME, code="ExpiredToken", seconds=500),
+        at(5.1, "start", which=0.0),
+        at(5.1, "stop", which=0.4),
+        at(5.1, "terminate", which=0.9),
+        worker(5.2, "w3"),
+        lasting=15.0,
+    ),
+    "credentials expire right after a start was lost": day(
+        worker(),
+        at(2, "stop", **FIRST),
+        at(4, "refuse", region=HOME, operation="StartInstances", code="InternalError", times=3),
+        at(4.1, "start", **FIRST),
+        at(4.12, "credentials", region=HOME, code="RequestExpired", seconds=400),
+        lasting=13.0,
+    ),
+    "every call is rejected once": day(
+        *(worker(0.1 + number / 20, f"w{number}") for number in range(3)),
+        at(0.05, "refuse", region=HOME, operation="RunInstances", code="AuthFailure", times=2),
+        *(
+            at(2.9, "refuse", region=HOME, operation=operation, code="RequestExpired", times=2)
+            for operation in ("StopInstances", "TerminateInstances")
+        ),
+        at(3, "stop", which=0.0),
+        at(3, "terminate", which=0.9),
+        at(5.9, "refuse", region=HOME, operation="StartInstances", code="ExpiredToken", times=2),
+        at(6, "start", which=0.0),
+    ),
+    "no host has credentials at first": day(
+        at(0.1, "metadata-silent", node="one", seconds=200),
+        at(0.1, "metadata-silent", node="two", seconds=200),
+        worker(0.3),
+        at(5, "clock-off", node="one", seconds=200),
+        at(5, "clock-off", node="two", seconds=200),
+        at(5.1, "stop", **FIRST),
+    ),
+    "a zone lacks the type, and then all do": day(
+        at(0.1, "zone-without-type", region=HOME, instance_type="t3.small", subnet_id="subnet-a"),
+        worker(0.2),
+        at(2, "zone-without-type", region=HOME, instance_type="t3.small", subnet_id="subnet-b"),
+        worker(2.1, "w1"),
+    ),
+    "Cisco's license service is silent for an hour": day(
+        at(0.1, "license-server-silent", seconds=3600),
+        worker(token="good-token"),
+        lasting=62.0,
+    ),
     "nobody needs it any more": day(
         worker(idle=True),
         worker(0.3, "w1", idle=True),

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from lcm.cloud.errors import CloudAuthenticationError
 from lcm.cloud.simulated import SimulatedCloud, SimulatedProvider
 from lcm.cloud.simulated.region import DescribePage
 from lcm.cloud.types import WORKER_TAG, Instance, InstanceState
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _PROMPT = 0.1
 _SUBJECT: ContextVar[tuple[str | None, str]] = ContextVar("worker_and_instance", default=(None, ""))
+_LICENSE_RETRY_SECONDS = 30.0
 NODE_DEFINITIONS = ("alpine", "cat8000v")
 
 
@@ -49,6 +51,7 @@ class Ec2(SimulatedCloud):
         self._ledger = ledger
         self.odd: set[str] = set()  # instances that are reported in an unrecognized state
         self.addressless: set[str] = set()  # instances that are reported without an address
+        self.unauthenticated: dict[str, str] = {}  # nodes whose calls are rejected, and the error code
 
     def time(self) -> float:
         return self._epoch + self._world_loop.now
@@ -114,6 +117,9 @@ class Aws(SimulatedProvider):
         if operation in CHANGING:
             check_may_send()
             self._note(operation, region, *_SUBJECT.get())
+        code = self._ec2.unauthenticated.get(self._node)
+        if code is not None:
+            raise CloudAuthenticationError(f"{operation} in {region}: {code}", code=code, operation=operation)
         if operation in CHANGING and self._line.quality.slowest > _PROMPT:
             return await asyncio.shield(self._ec2.world.run(self._land(region, operation, work, instances), operation))
         result = await super()._send(region, operation, work, instances)
@@ -160,6 +166,7 @@ class Cml(ParkedCml):
         self.labs = LabWorlds(world.time)
         self.lose_replies = 0.0
         self.sluggish = 0.0  # the delay of lab operations
+        self.license_server_silent = False
         self.refuse_imports = 0  # the number of imports to reject
         self.land_late = 0.0  # the next import completes after this many seconds, even if its caller gave up
         self.down: set[str] = set()
@@ -203,6 +210,9 @@ class Cml(ParkedCml):
         return machine_id
 
     def _finish(self, server: FakeServer, good: bool) -> None:
+        if self.license_server_silent:
+            self._loop.call_globally(_LICENSE_RETRY_SECONDS, lambda: self._finish(server, good))
+            return
         if good and server.license.registration != "COMPLETED":
             self.registered_total += 1
             self._ledger.note("a CML registered a license")

@@ -17,6 +17,7 @@ from lcm.model.access import Role
 from lcm.model.fleet.settings import FleetSettingsPatch
 from lcm.model.lablet.record import CreateDefinitionRequest, CreateLabletRequest, LabletRequirements
 from lcm.model.lablet.status import FINAL_LABLET_STATUSES, LostWorkerPolicy
+from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.record import Worker
 from lcm.model.worker.requests import CreateWorkerRequest, HoldRequest, LicenseRequest
 from lcm.model.worker.status import LicenseOperation, WorkerStatus
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tests.simulation.world.platform import Platform
 
 
+_WAIT_SLACK = 700.0  # the longest pause between two tries, and a pass
 DEFINITIONS = {
     "tiny": LabletRequirements(cpu_cores=1, memory_gb=1, storage_gb=5, nodes=1, license=False),
     "wide": LabletRequirements(cpu_cores=2, memory_gb=4, storage_gb=10, nodes=3, license=False, ports=("CONSOLE",)),
@@ -216,6 +218,21 @@ class People:
             return "no such lablet"
         ended = await self._client.lablets.terminate(lablets[int(which * len(lablets))].id)
         return f"lablet {ended.name} is to end"
+
+    async def _check_waits(self) -> str:
+        """Whoever has not come up for longer than the limit must be reported as stuck."""
+        from tests.simulation.world.platform import WAIT_LIMIT
+
+        overdue = 0
+        async for worker in self._client.workers.list(status=[WorkerStatus.PENDING, WorkerStatus.STOPPED]):
+            if worker.desired_status != "RUNNING" or worker.hold is not None:
+                continue
+            since = max(worker.status_since, worker.last_resumed_at or worker.created_at)
+            if (clock.now() - since).total_seconds() > WAIT_LIMIT + _WAIT_SLACK:
+                overdue += 1
+                if not is_condition_true(worker.conditions, ConditionType.STUCK):
+                    self._ledger.violated(f"{worker.name} waits since {since:%H:%M:%S} and is not reported as stuck")
+        return f"{overdue} have waited for too long"
 
     async def _breaker(self, which: float) -> str:
         now = self._platform.ec2.time()

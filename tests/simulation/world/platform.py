@@ -69,11 +69,13 @@ SERVICES = {
     "labs": LABLET_CONTROLLER,
 }
 """The controller that each node runs."""
+WAIT_LIMIT = 300.0
 POLICY = Policy(
     provisioning_timeout=240.0,
     starting_timeout=240.0,
     stuck_after=240.0,
     cml_ready_timeout=200.0,
+    capacity_wait_limit=WAIT_LIMIT,
     drain_timeout=300.0,
     license_release_timeout=60.0,
 )

@@ -42,6 +42,7 @@ class Refusal(Enum):
     DENIED = "UnauthorizedOperation"
     EXPIRED = "RequestExpired"
     INVALID = "InvalidParameterValue"
+    UNSUPPORTED = "Unsupported"
     INTERNAL = "InternalError"
 
 

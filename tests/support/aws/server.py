@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CHANGES = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
 THROTTLED = "RequestLimitExceeded"
+EXPIRED = "RequestExpired"
 
 _STATUS = {
     THROTTLED: 503,
@@ -41,6 +42,7 @@ class Request:
     operation: str
     form: Mapping[str, str]
     json: bool
+    access_key: str = ""
 
 
 @dataclass(slots=True)
@@ -101,6 +103,7 @@ class AwsServer:
         self._failing_page: int | None = None
         self._holds: list[Hold] = []
         self.forms: list[Mapping[str, str]] = []
+        self.expired_keys: set[str] = set()  # access keys whose requests are refused, as after their expiry
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self._placeholder: socket.socket | None = None
@@ -206,6 +209,8 @@ class AwsServer:
         return holds
 
     def _refusal(self, request: Request) -> str | None:
+        if request.access_key in self.expired_keys:
+            return EXPIRED
         for refusal in self._refusals:
             if refusal.operation == request.operation and refusal.times > 0:
                 refusal.times -= 1
@@ -234,10 +239,11 @@ def _read(environ: dict[str, Any]) -> Request:
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = io.BytesIO(body)
     target = environ.get("HTTP_X_AMZ_TARGET", "")
+    key = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2].partition("/")[0]
     if target:
-        return Request(target.rsplit(".", 1)[-1], {}, json=True)
+        return Request(target.rsplit(".", 1)[-1], {}, json=True, access_key=key)
     form = dict(urllib.parse.parse_qsl(body.decode()))
-    return Request(form.get("Action", ""), form, json=False)
+    return Request(form.get("Action", ""), form, json=False, access_key=key)
 
 
 def _page_number(request: Request) -> int:

@@ -12,6 +12,8 @@ REASONS = {
     errors.CloudUnreachableError: "Unreachable",
     errors.CloudOutcomeUnknownError: "OutcomeUnknown",
     errors.InsufficientCapacityError: "CapacityLacking",
+    errors.UnsupportedInZoneError: "UnsupportedInZone",
+    errors.CloudAuthenticationError: "NotAuthenticated",
     errors.LaunchTokenSpentError: "TokenSpent",
     errors.LaunchTokenMismatchError: "TokenMismatch",
     errors.InstanceNotFoundError: "InstanceNotFound",

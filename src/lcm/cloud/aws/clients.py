@@ -40,10 +40,16 @@ if TYPE_CHECKING:
 
 
 def new_session(region: RegionConfig, tuning: Tuning) -> botocore.session.Session:
-    """Create a session with the standard credential chain or, if a role is configured, with the assumed role."""
+    """Create a session with the standard credential chain or, if a role is configured, with the assumed role.
+
+    It raises if there are no credentials now: a client of such a session would never get any, also when the metadata
+    service responds again.
+    """
     session = _base_session()
     if region.role_arn is not None:
         session.register_component("credential_provider", CredentialResolver([_AssumedRoleProvider(region, tuning)]))
+    if session.get_credentials() is None:
+        raise NoCredentialsError
     return session
 
 

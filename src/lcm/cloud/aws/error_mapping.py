@@ -12,104 +12,25 @@ from typing import TYPE_CHECKING, Any
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
+from lcm.cloud.error_codes import THROTTLING_CODES, error_class
 from lcm.cloud.errors import (
     CloudAccessDeniedError,
+    CloudAuthenticationError,
     CloudError,
     CloudOutcomeUnknownError,
     CloudRefusedError,
     CloudThrottledError,
     CloudUnreachableError,
-    IncorrectInstanceStateError,
     InstanceNotFoundError,
     InsufficientCapacityError,
     InvalidCloudRequestError,
-    LaunchTokenMismatchError,
-    LaunchTokenSpentError,
     QuotaExceededError,
+    UnsupportedInZoneError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-THROTTLING_CODES = frozenset(
-    {
-        "BandwidthLimitExceeded",
-        "EC2ThrottledException",
-        "PriorRequestNotComplete",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "SlowDown",
-        "ThrottledException",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequestsException",
-    }
-)
-
-_ERROR_BY_CODE: Mapping[str, type[CloudError]] = {
-    **dict.fromkeys(THROTTLING_CODES, CloudThrottledError),
-    **dict.fromkeys(
-        (
-            "InsufficientCapacity",
-            "InsufficientCapacityOnHost",
-            "InsufficientFreeAddressesInSubnet",
-            "InsufficientHostCapacity",
-            "InsufficientInstanceCapacity",
-            "InsufficientReservedInstanceCapacity",
-            "InsufficientVolumeCapacity",
-        ),
-        InsufficientCapacityError,
-    ),
-    **dict.fromkeys(
-        (
-            "AddressLimitExceeded",
-            "InstanceLimitExceeded",
-            "LimitExceeded",
-            "LimitExceededException",
-            "NetworkInterfaceLimitExceeded",
-            "ResourceLimitExceeded",
-            "TagLimitExceeded",
-            "VcpuLimitExceeded",
-            "VolumeLimitExceeded",
-        ),
-        QuotaExceededError,
-    ),
-    **dict.fromkeys(
-        (
-            "AccessDenied",
-            "AccessDeniedException",
-            "AccountDisabled",
-            "AuthFailure",
-            "Blocked",
-            "ExpiredToken",
-            "ExpiredTokenException",
-            "IncompleteSignature",
-            "InvalidAccessKeyId",
-            "InvalidClientTokenId",
-            "InvalidSecurity",
-            "MissingAuthenticationToken",
-            "MissingAuthenticationTokenException",
-            "NotAuthorized",
-            "OperationNotPermitted",
-            "OptInRequired",
-            "PendingVerification",
-            "RequestExpired",
-            "SignatureDoesNotMatch",
-            "UnauthorizedOperation",
-            "UnrecognizedClientException",
-        ),
-        CloudAccessDeniedError,
-    ),
-    **dict.fromkeys(
-        ("FilterLimitExceeded", "Unsupported", "UnsupportedOperation", "ValidationError"), InvalidCloudRequestError
-    ),
-    "IdempotentInstanceTerminated": LaunchTokenSpentError,
-    "IdempotentParameterMismatch": LaunchTokenMismatchError,
-    "IncorrectInstanceState": IncorrectInstanceStateError,
-    "IncorrectState": IncorrectInstanceStateError,
-    "InvalidInstanceID.NotFound": InstanceNotFoundError,
-}
 _INVALID_PARAMETER_PREFIXES = ("Invalid", "Missing", "Malformed", "Unknown")
 _SERVER_FAILURE_CODES = frozenset(
     {"InternalError", "InternalFailure", "RequestTimeout", "ServiceUnavailable", "Unavailable"}
@@ -124,6 +45,8 @@ _NEVER_SENT_ERRORS = (
 )
 _CREDENTIAL_ERRORS = (
     boto.CredentialRetrievalError,
+    boto.MetadataRetrievalError,
+    boto.NoAuthTokenError,
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
     boto.ProfileNotFound,
@@ -137,6 +60,8 @@ _OUTCOME_LABELS: tuple[tuple[type[CloudError], str], ...] = (
     (CloudUnreachableError, "unreachable"),
     (CloudOutcomeUnknownError, "outcome_unknown"),
     (InsufficientCapacityError, "capacity"),
+    (UnsupportedInZoneError, "unsupported"),
+    (CloudAuthenticationError, "unauthenticated"),
     (CloudAccessDeniedError, "denied"),
     (QuotaExceededError, "quota"),
     (InvalidCloudRequestError, "invalid"),
@@ -163,9 +88,12 @@ def is_throttling(response: Mapping[str, Any]) -> bool:
 def translate_error(error: Exception, *, operation: str, region: str, mutating: bool) -> CloudError:
     """Translate an exception to the cloud error that says what is known about the effect of the call."""
     if isinstance(error, boto.ClientError):
-        # The credentials of a role are fetched before the call itself, which was then not sent.
+        # The credentials of a role are fetched before the call itself, which was then not sent: whatever STS says is
+        # no answer to the call.
         on_the_way = error.operation_name != operation
         kind = _class_of_client_error(error, mutating and not on_the_way)
+        if on_the_way and issubclass(kind, CloudRefusedError):
+            kind = CloudAuthenticationError
         code = error_code(error.response)
         text = _strip_encoded_message(str(error.response.get("Error", {}).get("Message", "")))
         reason = f"{error.operation_name}: {code}: {text}" if on_the_way else f"{code}: {text}"
@@ -182,8 +110,9 @@ def _class_of_client_error(error: boto.ClientError, mutating: bool) -> type[Clou
     response: Mapping[str, Any] = error.response
     code = error_code(response)
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    if code in _ERROR_BY_CODE:
-        return _ERROR_BY_CODE[code]
+    known = error_class(code, error.operation_name, str(response.get("Error", {}).get("Message", "")))
+    if known is not None:
+        return known
     if status == _HTTP_TOO_MANY_REQUESTS:
         return CloudThrottledError
     if status >= _HTTP_SERVER_ERROR or code in _SERVER_FAILURE_CODES:
@@ -193,7 +122,7 @@ def _class_of_client_error(error: boto.ClientError, mutating: bool) -> type[Clou
 
 def _class_of_botocore_error(error: Exception, mutating: bool) -> type[CloudError]:
     if isinstance(error, _CREDENTIAL_ERRORS):
-        return CloudAccessDeniedError
+        return CloudAuthenticationError
     if isinstance(error, _NEVER_SENT_ERRORS) or _is_certificate_error(error):
         return CloudUnreachableError
     if isinstance(error, (boto.HTTPClientError, boto.IncompleteReadError, ResponseParserError, OSError)):

@@ -22,7 +22,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 from lcm.cloud.aws.clients import new_client, new_dry_run_client, new_session, reading_within
 from lcm.cloud.aws.error_mapping import is_throttling, outcome_label, translate_error
-from lcm.cloud.errors import CloudError, CloudUnreachableError
+from lcm.cloud.errors import CloudAuthenticationError, CloudError, CloudUnreachableError
 from lcm.cloud.rate_limit import OperationBuckets
 from lcm.core import clock
 from lcm.core.authorization import NotAuthorizedError, check_may_send, wait_while_authorized
@@ -41,6 +41,8 @@ Invoke: TypeAlias = "Callable[[str, Parameters], Response]"
 
 BUCKET_SHARE = 0.9
 NOT_SENT = "not_sent"
+REFUSED_CLIENT_SECONDS = 30.0
+"""Clients whose credentials were refused are used so long before others are made: making one takes CPU time."""
 
 _SERVICE_BY_OPERATION = {"GetMetricData": "cloudwatch", "GetCallerIdentity": "sts"}
 _MUTATING_OPERATIONS = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
@@ -135,6 +137,7 @@ class _ClientCache:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._session: botocore.session.Session | None = None
+        self._session_made_at = 0.0
         self._made: dict[tuple[str, str], Any] = {}
 
     def invoke(self, operation: str, parameters: Parameters) -> Response:
@@ -155,7 +158,10 @@ class _ClientCache:
             if isinstance(kept_back, NotAuthorizedError):
                 raise kept_back from None
             changing = kind == _CHANGING
-            raise translate_error(error, operation=operation, region=self._region.region, mutating=changing) from error
+            failure = translate_error(error, operation=operation, region=self._region.region, mutating=changing)
+            if isinstance(failure, CloudAuthenticationError):
+                self._forget_refused()
+            raise failure from error
         return response
 
     def _client(self, service: str, kind: str) -> Any:
@@ -168,12 +174,23 @@ class _ClientCache:
     def _make(self, service: str, kind: str) -> Any:
         if self._session is None:
             self._session = new_session(self._region, self._tuning)
+            self._session_made_at = clock.boottime()
         if kind == _REHEARSING:
             client = new_dry_run_client(self._session, self._region, self._tuning)
         else:
             client = new_client(self._session, service, self._region, self._tuning, mutating=kind == _CHANGING)
         client.meta.events.register(f"needs-retry.{service}", self._count_throttling)
         return client
+
+    def _forget_refused(self) -> None:
+        """Let the next call read the credentials again: they may have been renewed at their source.
+
+        The clients are not closed, because other threads may be using them.
+        """
+        with self._lock:
+            if clock.boottime() - self._session_made_at >= REFUSED_CLIENT_SECONDS:
+                self._session = None
+                self._made.clear()
 
     def _count_throttling(self, response: Any, operation: Any, **_: Any) -> None:
         """Called with the response of each attempt, including those that are retried."""

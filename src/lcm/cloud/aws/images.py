@@ -36,7 +36,10 @@ class ImageCatalog:
         self._root_devices: dict[str, str] = {}
 
     async def find(self, name_pattern: str, owners: Sequence[str]) -> Sequence[Image]:
-        """Return available images, newest first; results are cached for a while."""
+        """Return available images, newest first; what was found is cached for a while, that nothing was found is not.
+
+        An image that is published because of "no image" must be found by the next retry.
+        """
         if not owners:
             raise InvalidCloudRequestError(f"{DESCRIBE_IMAGES}: an owner is required", operation=DESCRIBE_IMAGES)
         key = (name_pattern, tuple(sorted(set(owners))))
@@ -49,7 +52,8 @@ class ImageCatalog:
             if fresh is not None:
                 return fresh
             images = await self._fetch(*key)
-            self._found[key] = (clock.boottime(), images)
+            if images:
+                self._found[key] = (clock.boottime(), images)
             return images
 
     def _fresh(self, key: tuple[str, tuple[str, ...]]) -> tuple[Image, ...] | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lcm.cloud.aws.instances import instance_from_row, parse_instance_state, row_from_description
 from lcm.cloud.errors import (
+    CloudAuthenticationError,
     CloudError,
     CloudOutcomeUnknownError,
     CloudThrottledError,
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
 MAX_IDS_PER_CALL = 100
 
 # These errors say nothing about a single instance, so halving would not help.
-_WHOLE_CALL_ERRORS = (CloudThrottledError, CloudUnreachableError, CloudOutcomeUnknownError)
+_WHOLE_CALL_ERRORS = (
+    CloudAuthenticationError,
+    CloudOutcomeUnknownError,
+    CloudThrottledError,
+    CloudUnreachableError,
+)
 
 
 @dataclass(slots=True)

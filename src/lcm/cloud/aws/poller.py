@@ -216,6 +216,8 @@ def _response_lines(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
             response = client.describe_instances(**request["parameters"])
     except Exception as error:  # noqa: BLE001 - any error is reported to the parent
         failure = translate_error(error, operation=DESCRIBE_INSTANCES, region=region, mutating=False)
+        if isinstance(failure, errors.CloudAuthenticationError):
+            _cached_client.cache_clear()  # the next page reads the credentials again
         end: dict[str, Any] = {"error": type(failure).__name__, "message": str(failure), "code": failure.code}
     else:
         rows = rows_from_response(response)

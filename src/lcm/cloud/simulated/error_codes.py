@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from lcm.cloud.errors import (
-    CloudAccessDeniedError,
-    CloudError,
-    CloudOutcomeUnknownError,
-    CloudThrottledError,
-    CloudUnreachableError,
-    IncorrectInstanceStateError,
-    InstanceNotFoundError,
-    InsufficientCapacityError,
-    InvalidCloudRequestError,
-    LaunchTokenMismatchError,
-    LaunchTokenSpentError,
-    QuotaExceededError,
-)
+from lcm.cloud.error_codes import error_class
+from lcm.cloud.errors import CloudError, CloudOutcomeUnknownError, CloudUnreachableError, InvalidCloudRequestError
 
 THROTTLED: Final = "RequestLimitExceeded"
 INTERNAL: Final = "InternalError"
@@ -28,31 +16,15 @@ TOKEN_MISMATCH: Final = "IdempotentParameterMismatch"  # noqa: S105
 TOKEN_SPENT: Final = "IdempotentInstanceTerminated"  # noqa: S105
 BAD_IMAGE: Final = "InvalidAMIID.NotFound"
 BAD_SUBNET: Final = "InvalidSubnetID.NotFound"
+UNSUPPORTED: Final = "Unsupported"
 
 MUTATING_OPERATIONS: Final = frozenset({"RunInstances", "StartInstances", "StopInstances", "TerminateInstances"})
-
-_ERROR_BY_CODE: Final[dict[str, type[CloudError]]] = {
-    THROTTLED: CloudThrottledError,
-    INTERNAL: CloudUnreachableError,
-    NO_CAPACITY: InsufficientCapacityError,
-    NOT_FOUND: InstanceNotFoundError,
-    WRONG_STATE: IncorrectInstanceStateError,
-    TOKEN_MISMATCH: LaunchTokenMismatchError,
-    TOKEN_SPENT: LaunchTokenSpentError,
-    "InsufficientHostCapacity": InsufficientCapacityError,
-    "VcpuLimitExceeded": QuotaExceededError,
-    "InstanceLimitExceeded": QuotaExceededError,
-    "UnauthorizedOperation": CloudAccessDeniedError,
-    "AuthFailure": CloudAccessDeniedError,
-    "RequestExpired": CloudAccessDeniedError,
-    "ExpiredToken": CloudAccessDeniedError,
-}
 
 
 def error_for_code(code: str, message: str, operation: str) -> CloudError:
     """Return the error for a code; an unknown code means an invalid parameter."""
-    kind = _ERROR_BY_CODE.get(code, InvalidCloudRequestError)
-    if code == INTERNAL and operation in MUTATING_OPERATIONS:
+    kind = error_class(code, operation, message) or InvalidCloudRequestError
+    if code == INTERNAL:
         # The client cannot know at which point the server failed.
-        kind = CloudOutcomeUnknownError
+        kind = CloudOutcomeUnknownError if operation in MUTATING_OPERATIONS else CloudUnreachableError
     return kind(f"{operation}: {message} ({code})", code=code, operation=operation)

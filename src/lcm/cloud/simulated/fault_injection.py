@@ -18,10 +18,13 @@ from lcm.cloud.simulated.faults import (
     HalvePages,
     HideInstances,
     HideNewInstances,
+    LackCapacity,
     LagReads,
     LoseResponses,
+    OmitInstanceType,
     Outage,
     RefuseCalls,
+    RejectCredentials,
     ThrottleCalls,
 )
 from lcm.cloud.simulated.machine import MaintenanceEvent
@@ -50,6 +53,8 @@ def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
             region.faults.refuse(operation, error_codes.THROTTLED, times)
         case RefuseCalls(operation, code, times):
             region.faults.refuse(operation, code, times)
+        case RejectCredentials() | LackCapacity() | OmitInstanceType():
+            _inject_refusal(region.faults, fault, now)
         case LoseResponses(times, silent):
             region.faults.lost_replies = times
             region.faults.silent = silent
@@ -58,6 +63,19 @@ def inject(region: SimulatedRegion, fault: Fault, now: float) -> None:
         case Outage(seconds, silent):
             region.faults.outage_until = now + seconds
             region.faults.outage_is_silent = silent
+
+
+def _inject_refusal(
+    faults: ActiveFaults, fault: RejectCredentials | LackCapacity | OmitInstanceType, now: float
+) -> None:
+    match fault:
+        case RejectCredentials(code, seconds):
+            faults.credential_code = code
+            faults.credentials_rejected_until = now + seconds
+        case LackCapacity(seconds, instance_type):
+            faults.lacking_capacity.append((instance_type, now + seconds))
+        case OmitInstanceType(instance_type, subnet_id):
+            faults.omitted_types.add((instance_type, subnet_id))
 
 
 def inject_if_possible(region: SimulatedRegion, fault: Fault, now: float) -> None:

@@ -39,6 +39,30 @@ class RefuseCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class RejectCredentials:
+    """All calls fail with this EC2 error code for so long, as with expired credentials or a clock that is off."""
+
+    code: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LackCapacity:
+    """There is no capacity to launch or start instances for so long; without a type, of any type."""
+
+    seconds: float
+    instance_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OmitInstanceType:
+    """The zone of this subnet does not offer the type; without a subnet, no zone does."""
+
+    instance_type: str
+    subnet_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoseResponses:
     """The next mutating calls are executed, but their responses are lost.
 
@@ -134,6 +158,9 @@ class HalvePages:
 Fault = (
     ThrottleCalls
     | RefuseCalls
+    | RejectCredentials
+    | LackCapacity
+    | OmitInstanceType
     | LoseResponses
     | HideNewInstances
     | LagReads
@@ -213,6 +240,10 @@ class ActiveFaults:
     failing_pages: dict[int, int] = field(default_factory=dict)
     outage_until: float = float("-inf")
     outage_is_silent: bool = False
+    credential_code: str = ""
+    credentials_rejected_until: float = float("-inf")
+    lacking_capacity: list[tuple[str | None, float]] = field(default_factory=list)  # by type, until when
+    omitted_types: set[tuple[str, str | None]] = field(default_factory=set)  # by type and subnet
     hold_transitions: bool = False
 
     def refuse(self, operation: str, code: str, times: int) -> None:
@@ -228,6 +259,18 @@ class ActiveFaults:
         if times > 1:
             waiting.insert(0, (code, times - 1))
         return code
+
+    def rejected_credentials_code(self, now: float) -> str | None:
+        """Return the error code of all calls, if credentials are rejected now."""
+        return self.credential_code if now < self.credentials_rejected_until else None
+
+    def lacks_capacity(self, instance_type: str, now: float) -> bool:
+        """Whether no instance of this type can be launched or started now."""
+        return any(kind in (None, instance_type) and now < until for kind, until in self.lacking_capacity)
+
+    def omits_type(self, instance_type: str, subnet_id: str | None) -> bool:
+        """Whether the zone of the subnet does not offer the type."""
+        return not self.omitted_types.isdisjoint({(instance_type, subnet_id), (instance_type, None)})
 
     def page_fails(self, number: int) -> bool:
         """Whether this page fails."""

@@ -146,6 +146,10 @@ class SimulatedRegion:
         image = self.images.get(parameters.image_id)
         if image is None or image.state != "available":
             raise self._error(error_codes.BAD_IMAGE, "RunInstances", f"image {parameters.image_id} does not exist")
+        if self.faults.omits_type(parameters.instance_type, parameters.subnet_id):
+            message = f"{parameters.instance_type} is not offered in the zone of {parameters.subnet_id}"
+            raise self._error(error_codes.UNSUPPORTED, "RunInstances", message)
+        self._require_capacity(parameters.instance_type, "RunInstances", now)
         machine = self._new_machine(parameters, now)
         self.tokens[parameters.client_token, zone] = LaunchTokenRecord(stored, machine.id)
         self.add(machine)
@@ -158,6 +162,7 @@ class SimulatedRegion:
             return machine.state
         if machine.state is not InstanceState.STOPPED:
             raise self._wrong_state(machine, "StartInstances")
+        self._require_capacity(machine.instance_type, "StartInstances", now)
         machine.launched_at = now
         machine.public_ip = self.address()
         return self._enter(machine, InstanceState.PENDING, self.timing.pending, now)
@@ -284,6 +289,10 @@ class SimulatedRegion:
         due = now + self.timing.of(span, machine.instance_type, self.rng)
         machine.enter(state, now, due, f"{reason} ({to_datetime(now):%Y-%m-%d %H:%M:%S} UTC)" if reason else "")
         return state
+
+    def _require_capacity(self, instance_type: str, operation: str, now: float) -> None:
+        if self.faults.lacks_capacity(instance_type, now):
+            raise self._error(error_codes.NO_CAPACITY, operation, f"there is no capacity for {instance_type}")
 
     def _wrong_state(self, machine: Machine, operation: str) -> CloudError:
         return self._error(error_codes.WRONG_STATE, operation, f"the instance {machine.id} is {machine.state.value}")

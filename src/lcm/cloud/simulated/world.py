@@ -175,7 +175,7 @@ class SimulatedCloud:
         region.calls[operation] += 1
         for step in self._script.at_call(region.name, operation):
             fault_injection.inject_if_possible(region, step.fault, now)
-        code = region.faults.next_refusal_code(operation)
+        code = region.faults.rejected_credentials_code(now) or region.faults.next_refusal_code(operation)
         if code is None and not region.buckets.try_take(operation, instances):
             code = error_codes.THROTTLED
         if code is not None:

@@ -12,6 +12,7 @@ from lcm.control_plane.store.port import Where
 from lcm.control_plane.workers.lifecycle import drain, resume_fields, updated_record, worker_from_template
 from lcm.model.formatting import count_with_verb
 from lcm.model.problems import ProblemCode
+from lcm.model.worker.conditions import ConditionType, is_condition_true
 from lcm.model.worker.record import Worker
 from lcm.model.worker.status import LAUNCHING_STATUSES, DesiredStatus, WorkerOrigin, WorkerStatus
 
@@ -120,7 +121,8 @@ async def _existing_worker(
         return None if stored is None else Worker.model_validate_json(stored.body)
     running = DesiredStatus.RUNNING.value
     async for worker in _find_workers(tx.store, template, region, _INCOMING_STATUSES, running):
-        return worker
+        if not is_condition_true(worker.conditions, ConditionType.STUCK):
+            return worker
     return None
 
 

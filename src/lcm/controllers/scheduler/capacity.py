@@ -25,7 +25,7 @@ from lcm.model.worker.status import LAUNCHING_STATUSES, DesiredStatus, LicenseSt
 from lcm.model.worker.template import Allocation
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from lcm.model.lablet.ports import PortRange
@@ -141,7 +141,11 @@ class CandidateIndex:
     """All workers, as the plan fills them."""
 
     def __init__(
-        self, workers: Iterable[Worker], now: datetime, ports: PortRange, launchable: Collection[str] = ()
+        self,
+        workers: Iterable[Worker],
+        now: datetime,
+        ports: PortRange,
+        may_resume: Callable[[Worker], bool] = lambda _worker: False,
     ) -> None:
         self._now = now
         self._ports = ports
@@ -157,7 +161,7 @@ class CandidateIndex:
         arriving = [worker for worker in self.workers.values() if is_arriving(worker, now)]
         self._arriving = sorted(arriving, key=lambda each: (each.created_at, each.id))
         self._paused = sorted(
-            (each for each in self.workers.values() if each.template_name in launchable and is_resumable(each, now)),
+            (each for each in self.workers.values() if is_resumable(each, now) and may_resume(each)),
             key=lambda each: (each.cost_per_hour_usd or 0.0, each.id),
         )
         self._shapes: dict[LabletShape, _ShapeCandidates] = {}

@@ -174,13 +174,18 @@ class _Planner:
         self.plan = plan
         self._config = config
         self._templates = TemplateSelector(templates, present, now, config.ports)
-        self._candidates = CandidateIndex(present, now, config.ports, [each.name for each in self._templates.enabled])
+        self._candidates = CandidateIndex(present, now, config.ports, self._may_resume)
         self._choices: dict[LabletShape, TemplateChoice] = {}
         self._requested: list[_RequestedWorker] = []
         self._largest = _largest_capacity(
             [template.capacity for template in self._templates.enabled]
             + [worker.capacity for worker in present if worker.capacity is not None]
         )
+
+    def _may_resume(self, worker: Worker) -> bool:
+        """Whether starting a paused worker is expected to work: its template is enabled, and nobody waits in vain."""
+        enabled = any(each.name == worker.template_name for each in self._templates.enabled)
+        return enabled and self._templates.wait_problem(worker.template_name or "", worker.aws_region) is None
 
     # Order
 

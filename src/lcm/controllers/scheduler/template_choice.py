@@ -17,7 +17,8 @@ from lcm.model.lablet.placement import (
     check_template,
     no_template_reason,
 )
-from lcm.model.worker.status import LicenseStatus, WorkerOrigin, WorkerStatus
+from lcm.model.worker.conditions import CAPACITY_LACKING, LICENSE_PENDING, overdue_wait
+from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
 
     from lcm.model.lablet.ports import PortRange
     from lcm.model.lablet.record import LabletRequirements
+    from lcm.model.worker.conditions import Condition
     from lcm.model.worker.record import Worker
     from lcm.model.worker.template import WorkerTemplate
+
+_UNLAUNCHED_STATUSES = (WorkerStatus.PENDING, WorkerStatus.STOPPED)
+_MAX_CAUSE = 200
 
 FAILED_LAUNCH_WINDOW = timedelta(minutes=10)
 """A failed launch prevents another launch from the same template for this time."""
@@ -63,6 +68,13 @@ class TemplateSelector:
         for worker in sorted(workers, key=lambda each: (each.created_at, each.id), reverse=True):
             if worker.template_name is not None:
                 self._made_from[worker.template_name].append(worker)
+        self._overdue = [
+            (worker, wait)
+            for worker in workers
+            if worker.desired_status is DesiredStatus.RUNNING
+            and worker.status in _UNLAUNCHED_STATUSES
+            and (wait := overdue_wait(worker.conditions)) is not None
+        ]
         launched = [worker for worker in workers if worker.origin is WorkerOrigin.SCALE_UP]
         self._newest = max(launched, key=lambda each: (each.created_at, each.id), default=None)
 
@@ -82,21 +94,42 @@ class TemplateSelector:
             )
         if (license_problem := self._license_problem(requirements)) is not None:
             return TemplateChoice(None, license_problem)
-        problems = []
+        problems, summary = [], "a new worker would not be suitable"
         for template in holding:
             problem = self._suitability_problem(template, requirements, aws_region)
+            if problem is None and (problem := self.wait_problem(template.name, aws_region)) is not None:
+                summary = "another worker would wait as well"
             if problem is not None:
                 problems.append(f"template {template.name}: {problem}")
                 continue
             failed = self._failed_launch(template, aws_region)
             return TemplateChoice(template) if failed is None else TemplateChoice(None, failed)
-        return TemplateChoice(None, f"a new worker would not be suitable: {'; '.join(problems)}"[:800])
+        return TemplateChoice(None, f"{summary}: {'; '.join(problems)}"[:800])
+
+    def wait_problem(self, template_name: str, aws_region: str | None) -> str | None:
+        """Why another worker of the template would wait as well: one has waited there for too long.
+
+        Missing capacity concerns one instance type. Whatever else keeps a worker from being launched or started, such
+        as credentials, concerns the whole region.
+        """
+        for worker, wait in self._overdue:
+            if aws_region not in (None, worker.aws_region):
+                continue
+            if wait.reason != CAPACITY_LACKING or worker.template_name == template_name:
+                return f"{worker.name} waits in {worker.aws_region} since {_since(wait)}: {wait.message[:_MAX_CAUSE]}"
+        return None
 
     def _license_problem(self, requirements: LabletRequirements) -> str | None:
         """The newest launched worker has no license and will get none, and neither would another."""
-        if not requirements.license or self._newest is None or will_be_licensed(self._newest):
+        if not requirements.license or self._newest is None:
             return None
         name = self._newest.name
+        wait = overdue_wait(self._newest.conditions)
+        if wait is not None and wait.reason == LICENSE_PENDING:
+            cause = wait.message[:_MAX_CAUSE]
+            return f"a new worker would not be suitable: {name} waits for its license since {_since(wait)}: {cause}"
+        if will_be_licensed(self._newest):
+            return None
         return (
             f"a new worker would not be suitable: {name} was launched and has no license; "
             "set SCALE_UP_LICENSE_TOKEN, or give it a license token"
@@ -124,3 +157,7 @@ class TemplateSelector:
                 return f"worker {worker.name} of template {template.name} was launched and failed; see its history"
             return None
         return None
+
+
+def _since(wait: Condition) -> str:
+    return f"{wait.since:%Y-%m-%d %H:%M} UTC"

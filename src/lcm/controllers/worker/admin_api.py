@@ -129,5 +129,6 @@ def _region_report(name: str, monitor: RegionMonitor) -> RegionReport:
         complete=sweep.complete,
         instances=len(sweep.instances),
         breaker_open=monitor.breaker.is_open,
+        blind_seconds=monitor.region_cache.blind_seconds,
         trouble=single_line(sweep.error or "", _MAX_LINE),
     )

@@ -139,6 +139,7 @@ class WorkerReconciler(Controller["Worker"]):
             idle_checker=IdleChecker(writer, self._cml, self.cache, self.counters),
             decision_reporter=self._decision_reporter,
             counters=self.counters,
+            policy=self._policy,
         )
 
     # Resources
@@ -309,10 +310,26 @@ class WorkerReconciler(Controller["Worker"]):
     def _track(self, region: str, instance_id: str) -> None:
         self.regions[region].region_cache.track(instance_id)
 
+    def readiness(self) -> list[str]:
+        """A leader that can read none of its regions is not ready: it sees nothing, and can do nothing."""
+        blind = self._blind_regions()
+        if not blind or len(blind) < len(self.regions):
+            return super().readiness()
+        reasons = [f"{self.name}: EC2 cannot be read in {region}: {error}" for region, error in blind.items()]
+        return [*super().readiness(), *reasons]
+
     def health(self) -> dict[str, object]:
         """The health of the controller, and how many workers it manages: none while it stands by."""
         managed, drifting = (len(self.cache.records), self._memories.drift_count()) if self.is_leader else (0, 0)
-        return {**super().health(), "workers_managed": managed, "workers_with_drift": drifting}
+        blind = self._blind_regions()
+        counts = {"workers_managed": managed, "workers_with_drift": drifting}
+        return {**super().health(), **counts, **({"blind_regions": blind} if blind else {})}
+
+    def _blind_regions(self) -> dict[str, str]:
+        """The regions that this leader cannot read, and why."""
+        if not self.is_leader:
+            return {}
+        return {name: monitor.sweep_error for name, monitor in sorted(self.regions.items()) if monitor.is_blind}
 
     def stats(self) -> dict[str, int]:
         """The counters."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lcm.cloud.types import InstanceState
 from lcm.controllers.worker.observe.observation import LaunchCalls
@@ -36,6 +36,21 @@ class AttemptCalls:
         return LaunchCalls(self.deadline, self.uncertain, self.refusal)
 
 
+class CapacityRefusal(NamedTuple):
+    """A start or launch that found no capacity, with the worker's generation: a person's request does not wait."""
+
+    generation: int
+    at: float
+
+
+class UnsupportedLaunch(NamedTuple):
+    """A launch of a type that the zone of the subnet does not offer. A new generation, such as a retry, tries again."""
+
+    generation: int
+    instance_type: str
+    subnet_id: str | None
+
+
 @dataclass(slots=True)
 class WorkerMemory:
     """What is remembered of one worker. Times are of the boot-time clock."""
@@ -49,6 +64,26 @@ class WorkerMemory:
     drift: str = ""
     not_observed: bool = False  # whether its instance could not be read in the last pass
     reported_key: tuple[str, ...] = field(default=())
+    capacity_refusal: CapacityRefusal | None = None
+    unsupported: dict[UnsupportedLaunch, str] = field(default_factory=dict)  # with EC2's message
+
+    def no_capacity_at(self, worker: Worker) -> float | None:
+        """When a start or launch of this generation last found no capacity."""
+        refused = self.capacity_refusal
+        return refused.at if refused is not None and refused.generation == worker.generation else None
+
+    def unsupported_launches(self, generation: int) -> dict[tuple[str, str | None], str]:
+        """The messages of EC2 for types and subnets that were refused in this generation."""
+        return {
+            (launch.instance_type, launch.subnet_id): message
+            for launch, message in self.unsupported.items()
+            if launch.generation == generation
+        }
+
+    def record_unsupported(self, launch: UnsupportedLaunch, message: str) -> None:
+        """EC2 does not offer the type in the zone of the subnet. Those of earlier generations are dropped."""
+        kept = {each: text for each, text in self.unsupported.items() if each.generation == launch.generation}
+        self.unsupported = {**kept, launch: message}
 
 
 class WorkerMemories:

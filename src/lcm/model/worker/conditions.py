@@ -29,7 +29,15 @@ class ConditionType(CaseInsensitiveEnum):
     LICENSED = "Licensed"
     IDLE = "Idle"
     DRAINING = "Draining"
+    WAITING = "Waiting"
     STUCK = "Stuck"
+
+
+STILL_WAITING = "StillWaiting"
+"""The reason of Stuck for a worker that waits longer than CAPACITY_WAIT_LIMIT; its condition Waiting says for what."""
+CAPACITY_LACKING = "CapacityLacking"
+LICENSE_PENDING = "LicensePending"
+"""Reasons of Waiting on which the scheduler acts."""
 
 
 class ConditionStatus(CaseInsensitiveEnum):
@@ -82,6 +90,15 @@ def is_instance_missing(conditions: Iterable[Condition]) -> bool:
     """Whether EC2 did not list the instance when it was last observed."""
     found = find_condition(conditions, ConditionType.INSTANCE_READY)
     return found is not None and found.reason in (NOT_VISIBLE, INSTANCE_MISSING)
+
+
+def overdue_wait(conditions: Iterable[Condition]) -> Condition | None:
+    """Return the condition Waiting of a worker that has waited for too long, so that nobody should count on it."""
+    everything = tuple(conditions)
+    stuck = find_condition(everything, ConditionType.STUCK)
+    if stuck is None or stuck.status is not ConditionStatus.TRUE or stuck.reason != STILL_WAITING:
+        return None
+    return find_condition(everything, ConditionType.WAITING)
 
 
 def is_condition_true(conditions: Iterable[Condition], kind: ConditionType) -> bool:

@@ -214,6 +214,8 @@ def _detail_sentences(inputs: ExplainInput) -> Iterator[str]:
         detail = as_clause(stuck.message or stuck.reason)
         suffix = f": {detail}." if detail else "."
         yield f"It has been stuck for {humanize_duration(inputs.now - stuck.since)}{suffix}"
+    else:
+        yield from _wait_sentences(inputs)
     if worker.allocation.lablets:
         yield f"{count_with_verb(worker.allocation.lablets, 'lablet')} assigned to it."
     yield from _license_sentences(inputs)
@@ -230,6 +232,12 @@ def _instance_sentences(inputs: ExplainInput) -> Iterator[str]:
         price = worker.cost_per_hour_usd
         cost = "costs money" if price is None else f"costs ${price:g} an hour"
         yield f"Its instance {worker.instance_id} is running and {cost}."
+
+
+def _wait_sentences(inputs: ExplainInput) -> Iterator[str]:
+    wait = find_condition(inputs.worker.conditions, ConditionType.WAITING)
+    if wait is not None and wait.status is ConditionStatus.TRUE:
+        yield f"It has been waiting for {humanize_duration(inputs.now - wait.since)}: {as_clause(wait.message)}."
 
 
 def _hold_sentences(inputs: ExplainInput) -> list[str]:

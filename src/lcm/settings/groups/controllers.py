@@ -61,6 +61,13 @@ class WorkerControllerSettings(Settings):
     cml_ready_timeout: Seconds = Field(
         default=1800.0, description="Seconds that CML may take to become ready on a running worker."
     )
+    capacity_wait_limit: Seconds = Field(
+        default=1800.0,
+        description=(
+            "Seconds that a worker may wait for EC2 capacity, for credentials or for its license; "
+            "after that it is reported as stuck and does not count as capacity on its way."
+        ),
+    )
     drain_timeout: SecondsOrZero = Field(
         default=600.0, description="Seconds for which a draining worker waits for its labs."
     )

@@ -29,13 +29,21 @@ CODES: list[tuple[str, int, type[errors.CloudError]]] = [
     ("InvalidInstanceID.Malformed", 400, errors.InvalidCloudRequestError),
     ("IncorrectInstanceState", 400, errors.IncorrectInstanceStateError),
     ("UnauthorizedOperation", 403, errors.CloudAccessDeniedError),
-    ("AuthFailure", 401, errors.CloudAccessDeniedError),
-    ("ExpiredToken", 403, errors.CloudAccessDeniedError),
-    ("RequestExpired", 400, errors.CloudAccessDeniedError),
-    ("InvalidClientTokenId", 403, errors.CloudAccessDeniedError),
-    ("SignatureDoesNotMatch", 403, errors.CloudAccessDeniedError),
+    ("AuthFailure", 401, errors.CloudAuthenticationError),
+    ("ExpiredToken", 403, errors.CloudAuthenticationError),
+    ("RequestExpired", 400, errors.CloudAuthenticationError),
+    ("InvalidClientTokenId", 403, errors.CloudAuthenticationError),
+    ("SignatureDoesNotMatch", 403, errors.CloudAuthenticationError),
     ("OperationNotPermitted", 400, errors.CloudAccessDeniedError),
     ("OptInRequired", 401, errors.CloudAccessDeniedError),
+    ("Blocked", 400, errors.CloudAccessDeniedError),
+    ("ExpiredTokenException", 403, errors.CloudAuthenticationError),
+    ("IncompleteSignature", 403, errors.CloudAuthenticationError),
+    ("InvalidSignatureException", 403, errors.CloudAuthenticationError),
+    ("MissingAuthenticationToken", 403, errors.CloudAuthenticationError),
+    ("RequestTimeTooSkewed", 403, errors.CloudAuthenticationError),
+    ("UnrecognizedClientException", 403, errors.CloudAuthenticationError),
+    ("PendingVerification", 400, errors.CloudAuthenticationError),
     ("VcpuLimitExceeded", 400, errors.QuotaExceededError),
     ("InstanceLimitExceeded", 400, errors.QuotaExceededError),
     ("VolumeLimitExceeded", 400, errors.QuotaExceededError),
@@ -45,7 +53,7 @@ CODES: list[tuple[str, int, type[errors.CloudError]]] = [
     ("InvalidKeyPair.NotFound", 400, errors.InvalidCloudRequestError),
     ("MissingParameter", 400, errors.InvalidCloudRequestError),
     ("UnknownParameter", 400, errors.InvalidCloudRequestError),
-    ("Unsupported", 400, errors.InvalidCloudRequestError),
+    ("Unsupported", 400, errors.UnsupportedInZoneError),
     ("FilterLimitExceeded", 400, errors.InvalidCloudRequestError),
     ("NobodyHasHeardOfIt", 400, errors.CloudRefusedError),
 ]
@@ -114,8 +122,35 @@ def test_a_call_without_a_response_has_an_unknown_outcome(error: Exception) -> N
         boto.ProfileNotFound(profile="absent"),
     ],
 )
-def test_missing_credentials_are_a_denial(error: Exception) -> None:
+def test_missing_credentials_are_no_refusal(error: Exception) -> None:
+    assert kind_of(error, mutating=True) is errors.CloudAuthenticationError
+
+
+@pytest.mark.parametrize(
+    "code", ["RequestExpired", "ExpiredToken", "AuthFailure", "SignatureDoesNotMatch", "InvalidClientTokenId"]
+)
+def test_a_caller_who_cannot_prove_who_he_is_was_not_refused(code: str) -> None:
+    assert not issubclass(kind_of(refusal(code, 400), mutating=True), errors.CloudRefusedError)
+
+
+def test_an_image_that_is_not_shared_is_denied_for_good() -> None:
+    error = refusal("AuthFailure", 400, message="Not authorized for images: [ami-1]")
     assert kind_of(error, mutating=True) is errors.CloudAccessDeniedError
+
+
+def test_only_a_launch_has_other_zones_to_try() -> None:
+    error = translate_error(
+        refusal("Unsupported", 400, operation="StopInstances"), operation="StopInstances", region="r", mutating=True
+    )
+    assert type(error) is errors.InvalidCloudRequestError
+
+
+def test_a_role_that_cannot_be_assumed_is_no_answer_to_the_call() -> None:
+    """Nobody has judged the launch, so it is not refused."""
+    error = translate_error(
+        refusal("AccessDenied", 403, operation="AssumeRole"), operation="RunInstances", region="r", mutating=True
+    )
+    assert type(error) is errors.CloudAuthenticationError
 
 
 def test_parameters_that_do_not_fit_are_invalid() -> None:

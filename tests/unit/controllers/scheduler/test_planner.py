@@ -15,10 +15,11 @@ from lcm.controllers.scheduler.planner import SchedulerConfig, SchedulingPlan, c
 from lcm.model.lablet import placement
 from lcm.model.lablet.ports import PortRange
 from lcm.model.lablet.record import Lablet, Placement
+from lcm.model.worker.conditions import Condition, ConditionStatus, ConditionType
 from lcm.model.worker.record import Hold
 from lcm.model.worker.status import DesiredStatus, LicenseStatus, WorkerOrigin, WorkerStatus
 from lcm.model.worker.template import DEFAULT_TEMPLATES, Allocation
-from tests.support.records.placement import STUCK, a_capacity, a_lablet, a_ready_worker, a_template, needs
+from tests.support.records.placement import CML_READY, STUCK, a_capacity, a_lablet, a_ready_worker, a_template, needs
 from tests.support.records.workers import NOW
 
 if TYPE_CHECKING:
@@ -461,6 +462,64 @@ def test_another_template_is_used_if_the_cheapest_is_unsuitable() -> None:
 def test_a_failed_launch_blocks_a_template_only_for_a_while() -> None:
     failed = launched(1, status=WorkerStatus.FAILED, status_since=NOW - timedelta(minutes=11))
     assert len(planned([a_lablet(1)], [failed]).needs) == 1
+
+
+# Workers that have waited for too long
+
+
+def overdue(number: int, reason: str = "CapacityLacking", **changes: Any) -> Worker:
+    """A worker that has waited longer than CAPACITY_WAIT_LIMIT."""
+    true: dict[str, Any] = {"status": ConditionStatus.TRUE, "since": NOW - timedelta(hours=1)}
+    conditions = (
+        Condition(type=ConditionType.WAITING, reason=reason, message="EC2 has none", **true),
+        Condition(type=ConditionType.STUCK, reason="StillWaiting", **true),
+    )
+    return launched(number, **{"status": WorkerStatus.PENDING, "conditions": conditions, **changes})
+
+
+def test_another_template_is_used_if_one_has_no_capacity() -> None:
+    other = a_template("other", a_capacity(), 0.6)
+    made = planned([a_lablet(1)], [overdue(1)], [BOX, other])
+    assert [need.template for need in made.needs] == ["other"]
+
+
+def test_capacity_that_lacks_in_another_region_does_not_matter() -> None:
+    made = planned([a_lablet(1, aws_region="eu-west-1")], [overdue(1, aws_region="us-east-1")])
+    assert [need.template for need in made.needs] == ["box"]
+
+
+@pytest.mark.parametrize("reason", ["CapacityLacking", "NotAuthenticated", "NotObserved"])
+def test_without_another_template_lablets_say_why_they_wait(reason: str) -> None:
+    made = planned([a_lablet(1)], [overdue(1, reason)])
+    assert not made.needs
+    worker_id, text = waits(made)["l-0001"]
+    assert worker_id is None
+    assert "another worker would wait as well: template box: worker-1 waits in eu-west-1 since" in text
+    assert "EC2 has none" in text
+
+
+@pytest.mark.parametrize(("reason", "templates"), [("CapacityLacking", ["other"]), ("NotAuthenticated", [])])
+def test_only_missing_capacity_concerns_one_template_alone(reason: str, templates: list[str]) -> None:
+    other = a_template("other", a_capacity(), 0.6)
+    made = planned([a_lablet(1)], [overdue(1, reason)], [BOX, other])
+    assert [need.template for need in made.needs] == templates
+
+
+def test_no_more_paused_workers_are_resumed_without_capacity() -> None:
+    other = a_template("other", a_capacity(), 0.6)
+    stuck = overdue(1, status=WorkerStatus.STOPPED)
+    made = planned([a_lablet(1)], [stuck, paused(2, template_name="box")], [BOX, other])
+    assert [need.template for need in made.needs] == ["other"]
+
+
+def test_a_license_that_does_not_come_is_not_waited_for_and_not_tried_with_more_workers() -> None:
+    registering = {"status": WorkerStatus.RUNNING, "license_status": LicenseStatus.REGISTERING}
+    worker = overdue(1, "LicensePending", **registering)
+    worker = worker.model_copy(update={"conditions": (CML_READY, *worker.conditions)})
+    made = planned([a_lablet(1), a_lablet(2, needs(license=False))], [worker])
+    assert not made.needs
+    assert where(made) == {"l-0002": "w-0001"}
+    assert "worker-1 waits for its license since" in waits(made)["l-0001"][1]
 
 
 # Keys of needs, times

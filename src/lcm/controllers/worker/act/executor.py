@@ -11,15 +11,15 @@ from lcm.client.errors import VersionConflictError
 from lcm.cloud.errors import (
     CloudError,
     CloudOutcomeUnknownError,
-    CloudRefusedError,
     InsufficientCapacityError,
     LaunchTokenMismatchError,
-    LaunchTokenSpentError,
+    UnsupportedInZoneError,
 )
 from lcm.controllers.common.actions import ActionKind, PassInterruptedError, requeue_if_interrupted
 from lcm.controllers.worker.act.control_plane_writer import decision_report, merge_conditions
-from lcm.controllers.worker.decide.pending import launch_failed, launched
+from lcm.controllers.worker.decide.pending import DEFINITE_ERRORS, launch_failed, launched
 from lcm.controllers.worker.decide.shared.instance import BY_DISCOVERY, instance_call_failed
+from lcm.controllers.worker.decide.shared.waiting import bound_wait
 from lcm.controllers.worker.decision import (
     ChangeInstance,
     CheckIdle,
@@ -33,7 +33,7 @@ from lcm.controllers.worker.decision import (
     WriteLicenseStatus,
     WriteStatus,
 )
-from lcm.controllers.worker.memory import AttemptCalls
+from lcm.controllers.worker.memory import AttemptCalls, CapacityRefusal, UnsupportedLaunch
 from lcm.core import clock
 from lcm.core.authorization import NotAuthorizedError, authorized
 from lcm.core.controller.effects import EffectTimeoutError
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from lcm.controllers.worker.act.idle_check import IdleChecker
     from lcm.controllers.worker.act.license_tasks import LicenseTasks
     from lcm.controllers.worker.decision import Action, Decision
+    from lcm.controllers.worker.deps import Policy
     from lcm.controllers.worker.fleet_cache import FleetCache
     from lcm.controllers.worker.memory import WorkerMemory
     from lcm.controllers.worker.metrics.prometheus import Counters
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _MAX_LAUNCH_WRITES = 10
-_DEFINITE_ERRORS = (CloudRefusedError, InsufficientCapacityError, LaunchTokenSpentError, LaunchTokenMismatchError)
 
 
 @dataclass(slots=True)
@@ -100,6 +100,7 @@ class ActionExecutor:
         idle_checker: IdleChecker,
         decision_reporter: DecisionReporter,
         counters: Counters,
+        policy: Callable[[], Policy],
     ) -> None:
         self._calls = calls
         self._writer = writer
@@ -108,6 +109,7 @@ class ActionExecutor:
         self._idle_checker = idle_checker
         self._decision_reporter = decision_reporter
         self._counters = counters
+        self._policy = policy
 
     async def execute(
         self, worker: Worker, decision: Decision, memory: WorkerMemory, term_began: float
@@ -136,7 +138,7 @@ class ActionExecutor:
             follows = await self._execute_action(current, action)
             if follows is not None:
                 self._decision_reporter.report(current.worker, current.memory, decision)
-                return await self._run(current, follows)
+                return await self._run(current, bound_wait(current.worker, follows, self._policy(), clock.now()))
         if not writes:
             await self._record_conditions(current, decision)
         return ReconciliationResult(decision.outcome, decision.reason, decision.after, current.read_only)
@@ -278,7 +280,9 @@ class ActionExecutor:
             raise
         except (CloudError, EffectTimeoutError) as error:
             log.warning("call failed", worker=worker.id, call=call.value, instance=instance_id, error=str(error))
-            return instance_call_failed(call, error)
+            if call is CloudCall.START and isinstance(error, InsufficientCapacityError):
+                current.memory.capacity_refusal = CapacityRefusal(worker.generation, clock.boottime())
+            return instance_call_failed(worker, call, error)
         finally:
             self._calls.track(worker.aws_region, instance_id)
         log.info(
@@ -309,7 +313,13 @@ class ActionExecutor:
         except (CloudError, EffectTimeoutError) as error:
             if not isinstance(error, CloudOutcomeUnknownError | EffectTimeoutError | LaunchTokenMismatchError):
                 calls.uncertain = before
-            calls.refusal = error if isinstance(error, _DEFINITE_ERRORS) else None
+            calls.refusal = error if isinstance(error, DEFINITE_ERRORS) else None
+            if isinstance(error, InsufficientCapacityError):
+                memory.capacity_refusal = CapacityRefusal(current.worker.generation, clock.boottime())
+            if isinstance(error, UnsupportedInZoneError):
+                wanted = action.parameters
+                refused = UnsupportedLaunch(current.worker.generation, wanted.instance_type, wanted.subnet_id)
+                memory.record_unsupported(refused, str(error))
             log.warning("launch failed", worker=current.worker.id, attempt=action.attempt, error=str(error))
             return launch_failed(current.worker, error, certain=not calls.uncertain)
         return await self._launched(current, instance)

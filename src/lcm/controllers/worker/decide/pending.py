@@ -5,17 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.errors import (
+    CloudAuthenticationError,
     CloudRefusedError,
     CloudThrottledError,
     InsufficientCapacityError,
     LaunchTokenMismatchError,
     LaunchTokenSpentError,
+    UnsupportedInZoneError,
     condition_reason,
 )
 from lcm.cloud.types import ATTEMPT_TAG, InstanceState, LaunchParameters
 from lcm.controllers.common.actions import ActionKind
 from lcm.controllers.worker.decide.shared.conditions import POLL_SECONDS, instance_ready, within_last_hour
 from lcm.controllers.worker.decide.shared.instance import BY_CONTROLLER
+from lcm.controllers.worker.decide.shared.waiting import (
+    NOT_OBSERVED,
+    NOT_WAITING,
+    current_wait,
+    pause_without_capacity,
+    waiting_for,
+)
 from lcm.controllers.worker.decide.stopped import MAX_RESTORES_PER_HOUR
 from lcm.controllers.worker.decision import Launch, StoreLaunchIntent, WriteStatus, retry, success, wait
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -30,6 +39,14 @@ if TYPE_CHECKING:
     from lcm.controllers.worker.observe.observation import Observation
     from lcm.model.worker.record import LaunchIntent, Worker
 
+DEFINITE_ERRORS = (
+    CloudRefusedError,
+    InsufficientCapacityError,
+    LaunchTokenMismatchError,
+    LaunchTokenSpentError,
+    UnsupportedInZoneError,
+)
+"""Definite responses to a launch call: the same call would get the same one."""
 LAUNCH_SETTLE_SECONDS = 300.0
 """Seconds after the end of a launch call during which its instance may not be visible yet."""
 _NEVER_LAUNCHED = {"terminated_by": BY_CONTROLLER, "terminated_reason": "nothing was launched"}
@@ -48,15 +65,15 @@ def decide(worker: Worker, observed: Observation, _policy: Policy, now: datetime
         )
         return success("pending.never_launched", "the worker was never launched", write)
     if worker.desired_status is DesiredStatus.STOPPED:
-        return success("pending.rest", "the desired status is STOPPED: nothing is launched")
+        return success("pending.rest", "the desired status is STOPPED: nothing is launched", conditions=(NOT_WAITING,))
     replaced = within_last_hour(worker.replaced_at, now)
     if len(replaced) > MAX_RESTORES_PER_HOUR:
         reason = f"the instance was lost {len(replaced)} times within an hour; retry when the cause is fixed"
         return success("replace.given_up", reason, WriteStatus(WorkerStatus.FAILED, reason, ActionKind.INTENT))
-    return _launch(worker, observed)
+    return _launch(worker, observed, now)
 
 
-def _launch(worker: Worker, observed: Observation) -> Decision:
+def _launch(worker: Worker, observed: Observation, now: datetime) -> Decision:
     """Start a new attempt, or adopt a live instance of an earlier one."""
     instance = _adoptable(observed, worker.launch_attempt + 1)
     if instance is not None:
@@ -70,8 +87,15 @@ def _launch(worker: Worker, observed: Observation) -> Decision:
         if resolved.permanent:
             write = WriteStatus(WorkerStatus.FAILED, resolved.error, ActionKind.INTENT)
             return success("pending.refused", resolved.error, write)
-        condition = instance_ready(False, "NotLaunched", resolved.error)
-        return retry("pending.not_resolved", resolved.error, conditions=(condition,))
+        conditions = (
+            instance_ready(False, "NotLaunched", resolved.error),
+            waiting_for(resolved.condition_reason, resolved.error),
+        )
+        return retry("pending.not_resolved", resolved.error, conditions=conditions)
+    left, waits = pause_without_capacity(worker, observed, now), current_wait(worker)
+    if left > 0 and waits is not None:
+        condition = waiting_for(waits.reason, waits.message)
+        return wait("pending.no_capacity", waits.message, after=left, conditions=(condition,))
     attempt = worker.launch_attempt + 1
     reason = f"launch attempt {attempt}"
     intent = StoreLaunchIntent(attempt, resolved.parameters)
@@ -103,9 +127,7 @@ def _resolve_launch_attempt(worker: Worker, intent: LaunchIntent, observed: Obse
 
 def _may_replay(refusal: CloudError | None) -> bool:
     """Whether to repeat the same call: not after a definite response, which would be the same again."""
-    return not isinstance(
-        refusal, CloudRefusedError | InsufficientCapacityError | LaunchTokenSpentError | LaunchTokenMismatchError
-    )
+    return not isinstance(refusal, DEFINITE_ERRORS)
 
 
 def _not_launched(worker: Worker, refusal: CloudError | None) -> Decision:
@@ -116,14 +138,18 @@ def _not_launched(worker: Worker, refusal: CloudError | None) -> Decision:
     settled = {"launch_intent": None}
     if worker.desired_status is DesiredStatus.STOPPED:
         write = WriteStatus(WorkerStatus.PENDING, "nothing was launched", ActionKind.RECORD, settled)
-        return success("pending.not_launched", "nothing was launched, and the desired status is STOPPED", write)
+        why = "nothing was launched, and the desired status is STOPPED"
+        return success("pending.not_launched", why, write, conditions=(NOT_WAITING,))
     if isinstance(refusal, CloudRefusedError):
         reason = f"EC2 rejected the launch: {refusal}"
         return success("pending.refused", reason, WriteStatus(WorkerStatus.FAILED, reason, ActionKind.RECORD, settled))
     reason = f"the attempt launched nothing: {refusal}" if refusal else "the attempt launched nothing"
-    condition = instance_ready(False, refusal.condition_reason if refusal else "NotLaunched", reason)
+    cause = refusal.condition_reason if refusal else "NotLaunched"
+    conditions = [instance_ready(False, cause, reason)]
+    if isinstance(refusal, InsufficientCapacityError | UnsupportedInZoneError):
+        conditions.append(waiting_for(cause, reason))
     write = WriteStatus(WorkerStatus.PENDING, reason, ActionKind.RECORD, settled)
-    return retry("pending.next_attempt", reason, write, conditions=(condition,))
+    return retry("pending.next_attempt", reason, write, conditions=tuple(conditions))
 
 
 def _adoptable(observed: Observation, attempt: int) -> Instance | None:
@@ -149,7 +175,9 @@ def _adopt(instance: Instance) -> Decision:
 
 def _cannot_search(observed: Observation) -> Decision:
     error = observed.launched_instances.error if observed.launched_instances is not None else ""
-    return retry("pending.not_observed", f"cannot search EC2 for earlier launches: {error}".rstrip(": "))
+    reason = f"cannot search EC2 for earlier launches: {error}".rstrip(": ")
+    conditions = (instance_ready(False, NOT_OBSERVED, reason), waiting_for(NOT_OBSERVED, reason))
+    return retry("pending.not_observed", reason, conditions=conditions)
 
 
 def launched_fields(instance: Instance, account_id: str | None) -> dict[str, object]:
@@ -173,10 +201,13 @@ def launched(instance: Instance, account_id: str | None) -> Decision:
 
 def launch_failed(worker: Worker, error: Exception, *, certain: bool) -> Decision:
     """The call returned no instance. `certain`: no call of this attempt can have launched anything."""
-    if isinstance(error, CloudRefusedError | InsufficientCapacityError | LaunchTokenSpentError) and certain:
+    if isinstance(error, DEFINITE_ERRORS) and not isinstance(error, LaunchTokenMismatchError) and certain:
         return _not_launched(worker, error)
-    problem = (
-        "EC2 throttled the launch" if isinstance(error, CloudThrottledError) else "the outcome of the launch is unknown"
-    )
-    condition = instance_ready(False, condition_reason(error), str(error))
-    return retry("pending.launch_failed", f"{problem}: {error}", conditions=(condition,))
+    problem = "the outcome of the launch is unknown"
+    if isinstance(error, CloudThrottledError):
+        problem = "EC2 throttled the launch"
+    elif isinstance(error, CloudAuthenticationError):
+        problem = "AWS could not establish who is calling; the launch is repeated"
+    reason, cause = f"{problem}: {error}", condition_reason(error)
+    conditions = (instance_ready(False, cause, str(error)), waiting_for(cause, reason))
+    return retry("pending.launch_failed", reason, conditions=conditions)

@@ -20,6 +20,7 @@ from lcm.controllers.worker.decide.shared.instance import (
     instance_not_visible,
     unexpected_state,
 )
+from lcm.controllers.worker.decide.shared.waiting import current_wait
 from lcm.controllers.worker.decision import (
     ChangeInstance,
     CloudCall,
@@ -92,6 +93,9 @@ def _to_be_stopped(worker: Worker, observed: Observation) -> Decision | None:
 def _waiting(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
     state = observed.instance.state
     if seconds_in_status(worker, now) > policy.starting_timeout:
+        if state is InstanceState.STOPPED and current_wait(worker) is not None:
+            reason = "EC2 could not be read for a while, and the instance was not started meanwhile"
+            return wait("starting.again", reason, WriteStatus(WorkerStatus.STOPPED, reason), after=0.0)
         summary = observed.instance.summary
         reason = f"not running with an address within {policy.starting_timeout:g} s; last observed: {summary}"
         return success("starting.timeout", reason, WriteStatus(WorkerStatus.FAILED, reason, ActionKind.INTENT))

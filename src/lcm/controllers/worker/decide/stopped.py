@@ -15,7 +15,13 @@ from lcm.controllers.worker.decide.shared.conditions import (
     stuck,
     within_last_hour,
 )
-from lcm.controllers.worker.decide.shared.instance import begin_termination, instance_not_visible, unexpected_state
+from lcm.controllers.worker.decide.shared.instance import (
+    RESTART_SECONDS,
+    begin_termination,
+    instance_not_visible,
+    unexpected_state,
+)
+from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING, current_wait, pause_without_capacity, waiting_for
 from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
 from lcm.model.fleet.settings import DriftPolicy
@@ -46,9 +52,9 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
             return success(
                 "stopped.rest",
                 "the worker is stopped, as desired",
-                conditions=(instance_ready(False, "Stopped"), NOT_STUCK),
+                conditions=(instance_ready(False, "Stopped"), NOT_STUCK, NOT_WAITING),
             )
-        return _start(worker, policy, now)
+        return _start(worker, observed, policy, now)
     if state is InstanceState.PENDING and worker.desired_status is DesiredStatus.RUNNING:
         reason = "the desired status is RUNNING, and EC2 is already starting the instance"
         return wait("stopped.starting", reason, WriteStatus(WorkerStatus.STARTING, reason), after=POLL_SECONDS)
@@ -62,7 +68,9 @@ def decide(worker: Worker, observed: Observation, policy: Policy, now: datetime)
     return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
 
 
-def _start(worker: Worker, policy: Policy, now: datetime) -> Decision:
+def _start(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
+    if current_wait(worker) is not None:
+        return _start_again(worker, observed, now)
     if not worker.drifted:
         return _begin_start("the desired status is RUNNING")
     if policy.settings is None:
@@ -89,6 +97,27 @@ def _begin_start(reason: str, rule: str = "stopped.start") -> Decision:
     write = WriteStatus(WorkerStatus.STARTING, reason, ActionKind.INTENT)
     conditions = (instance_ready(False, "Starting", reason), NOT_STUCK)
     return wait(rule, reason, write, ChangeInstance(CloudCall.START), after=POLL_SECONDS, conditions=conditions)
+
+
+def _start_again(worker: Worker, observed: Observation, now: datetime) -> Decision:
+    """The last start was refused for now. The worker stays STOPPED until one is accepted, however often it is tried."""
+    waits = current_wait(worker)
+    assert waits is not None
+    left = pause_without_capacity(worker, observed, now, shortest=RESTART_SECONDS)
+    if left > 0:
+        condition = waiting_for(waits.reason, waits.message)
+        return wait("stopped.no_capacity", waits.message, after=left, conditions=(condition,))
+    reason = "the desired status is RUNNING, and the last start was refused only for the time being"
+    write = WriteStatus(WorkerStatus.STARTING, reason)
+    conditions = (instance_ready(False, "Starting", reason), NOT_STUCK, NOT_WAITING)
+    return wait(
+        "stopped.start_again",
+        reason,
+        ChangeInstance(CloudCall.START),
+        write,
+        after=POLL_SECONDS,
+        conditions=conditions,
+    )
 
 
 def _found_running(worker: Worker, observed: Observation) -> Decision:

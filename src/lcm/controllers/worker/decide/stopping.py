@@ -16,6 +16,7 @@ from lcm.controllers.worker.decide.shared.conditions import (
     stuck,
 )
 from lcm.controllers.worker.decide.shared.instance import begin_termination, instance_not_visible, unexpected_state
+from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING
 from lcm.controllers.worker.decide.starting import CML_BOOTING
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, success, wait
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -58,7 +59,10 @@ def _decide(worker: Worker, observed: Observation, policy: Policy) -> Decision:
     if state in (InstanceState.STOPPING, InstanceState.PENDING):
         condition = instance_ready(False, state.value.capitalize())
         return wait(
-            f"stopping.{state.value}", f"the instance is {state.value}", after=POLL_SECONDS, conditions=(condition,)
+            f"stopping.{state.value}",
+            f"the instance is {state.value}",
+            after=POLL_SECONDS,
+            conditions=(condition, NOT_WAITING),
         )
     return unexpected_state(worker, observed, policy) or instance_not_visible(observed)
 

@@ -13,6 +13,7 @@ from lcm.controllers.worker.decide.shared.instance import (
     instance_not_visible,
     unrecognized_state,
 )
+from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING
 from lcm.controllers.worker.decision import (
     ChangeInstance,
     CloudCall,
@@ -59,7 +60,12 @@ def _decide(worker: Worker, observed: Observation, policy: Policy, now: datetime
     if state is None:
         return instance_not_visible(observed)
     if state is InstanceState.SHUTTING_DOWN:
-        return wait("terminating.shutting_down", "the instance is shutting down", after=POLL_SECONDS)
+        return wait(
+            "terminating.shutting_down",
+            "the instance is shutting down",
+            after=POLL_SECONDS,
+            conditions=(NOT_WAITING,),
+        )
     if worker.desired_status is not DesiredStatus.TERMINATED:
         if state is InstanceState.UNKNOWN:
             return unrecognized_state(observed)

@@ -15,6 +15,7 @@ from lcm.controllers.worker.discovery.sweep_diff import diff_sweep, is_foreign
 from lcm.controllers.worker.observe.observation import InstanceObservation, LossVerdict, Visibility
 from lcm.core import clock
 from lcm.core.hosting import wait_for_event
+from lcm.model.system import BLIND_AFTER
 from lcm.model.worker.status import DesiredStatus
 
 if TYPE_CHECKING:
@@ -68,6 +69,17 @@ class RegionMonitor:
     def region(self) -> str:
         """The name of the region."""
         return self.region_cache.region
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether EC2 could not be read completely for some time, which is more than one failed sweep."""
+        return self.region_cache.blind_seconds >= BLIND_AFTER.total_seconds()
+
+    @property
+    def sweep_error(self) -> str:
+        """Why the last sweep is incomplete; empty if it is complete."""
+        latest = self.region_cache.latest
+        return "" if latest is None or latest.complete else latest.error
 
     def begin_term(self) -> None:
         """Drop the conclusions of an earlier leader, and its absences, but not what the cloud returned."""

@@ -199,10 +199,10 @@ class AlertMetrics(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        workers, stuck, breakers, leaked = _alert_families()
+        workers, stuck, breakers, blind, leaked = families = _alert_families()
         if self._reconciler.is_leader:
-            self._fill(workers, stuck, breakers, leaked)
-        yield from (workers, stuck, breakers, leaked)
+            self._fill(workers, stuck, breakers, blind, leaked)
+        yield from families
 
     def describe(self) -> Iterator[Metric]:
         """The names alone, so that registration does not collect."""
@@ -213,6 +213,7 @@ class AlertMetrics(Collector):
         workers: GaugeMetricFamily,
         stuck: GaugeMetricFamily,
         breakers: GaugeMetricFamily,
+        blind: GaugeMetricFamily,
         leaked: GaugeMetricFamily,
     ) -> None:
         records = list(self._reconciler.cache.records.values())
@@ -228,11 +229,14 @@ class AlertMetrics(Collector):
                     workers.add_metric([region, status.value], by_status[region, status])
             stuck.add_metric([region], by_stuck[region])
             breakers.add_metric([region], monitor.breaker.is_open)
+            blind.add_metric([region], monitor.region_cache.blind_seconds)
             if by_leak is not None:
                 leaked.add_metric([region], by_leak[region])
 
 
-def _alert_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
+def _alert_families() -> tuple[
+    GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily
+]:
     return (
         GaugeMetricFamily("lcm_workers", "Workers that are not TERMINATED", labels=[_REGION, "status"]),
         GaugeMetricFamily("lcm_workers_stuck", "Workers that are stuck", labels=[_REGION]),
@@ -240,6 +244,9 @@ def _alert_families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetric
             "lcm_breaker_open",
             "1 while no worker of the region is marked as lost",
             labels=[_REGION],
+        ),
+        GaugeMetricFamily(
+            "lcm_region_blind_seconds", "For how long no sweep of the region has been complete", labels=[_REGION]
         ),
         GaugeMetricFamily("lcm_leaked_instances", "Leaked instances", labels=[_REGION]),
     )

@@ -71,8 +71,17 @@ class LaunchResolver:
         )
         return LaunchedInstances(search.complete, matches, search.began_at, search.error)
 
-    async def resolve(self, worker: Worker, attempt: int, discovery_tag: tuple[str, str]) -> LaunchResolution:
-        """The parameters of a launch attempt, or the error that prevents it."""
+    async def resolve(
+        self,
+        worker: Worker,
+        attempt: int,
+        discovery_tag: tuple[str, str],
+        unsupported: Mapping[tuple[str, str | None], str],
+    ) -> LaunchResolution:
+        """The parameters of a launch attempt, or the error that prevents it.
+
+        `unsupported` has EC2's message for each type and subnet whose zone does not offer the type.
+        """
         site = self._sites.get(worker.aws_region)
         if site is None:
             configured = ", ".join(sorted(self._sites))
@@ -89,14 +98,24 @@ class LaunchResolver:
             images = await self._cloud.find_images(worker.aws_region, pattern, self._images.owners)
         except CloudError as error:
             return LaunchResolution(
-                error=f"images cannot be listed: {error}", permanent=isinstance(error, CloudRefusedError)
+                error=f"images cannot be listed: {error}",
+                permanent=isinstance(error, CloudRefusedError),
+                condition_reason=error.condition_reason,
             )
         if not images:
             owners = ", ".join(self._images.owners)
             message = f"no image named {pattern!r} of owner {owners} is available in {worker.aws_region}"
             return LaunchResolution(error=message, permanent=True)
+        refusals = {subnet: text for (kind, subnet), text in unsupported.items() if kind == template.instance_type}
+        subnets = [subnet for subnet in _rotated(site.subnet_ids, attempt) if subnet not in refusals]
+        if not subnets:
+            listed = "; ".join(
+                f"{subnet or 'default subnet'}: {text}" for subnet, text in sorted(refusals.items(), key=str)
+            )
+            message = f"no configured subnet in {worker.aws_region} offers {template.instance_type}: {listed}"
+            return LaunchResolution(error=message, permanent=True)
         tags = await self._tags(worker, attempt, site, discovery_tag)
-        return LaunchResolution(_launch_parameters(worker, attempt, template, site, images[0].id, tags))
+        return LaunchResolution(_launch_parameters(worker, attempt, template, site, subnets[0], images[0].id, tags))
 
     async def _tags(
         self, worker: Worker, attempt: int, site: RegionLaunchSettings, discovery_tag: tuple[str, str]
@@ -122,6 +141,7 @@ def _launch_parameters(
     attempt: int,
     template: WorkerTemplate,
     site: RegionLaunchSettings,
+    subnet_id: str | None,
     image_id: str,
     tags: dict[str, str],
 ) -> LaunchParameters:
@@ -130,7 +150,7 @@ def _launch_parameters(
         client_token=launch_token(worker.id, attempt),
         image_id=image_id,
         instance_type=template.instance_type,
-        subnet_id=_subnet(site.subnet_ids, attempt),
+        subnet_id=subnet_id,
         security_group_ids=site.security_group_ids,
         key_name=site.key_name,
         tags=tags,
@@ -139,6 +159,9 @@ def _launch_parameters(
     )
 
 
-def _subnet(subnets: Sequence[str], attempt: int) -> str | None:
-    """Each attempt uses the next subnet, which may have capacity; a replay of an attempt keeps its subnet."""
-    return subnets[(attempt - 1) % len(subnets)] if subnets else None
+def _rotated(subnets: Sequence[str], attempt: int) -> list[str | None]:
+    """Each attempt begins with the next subnet, which may have capacity; a replay of an attempt keeps its subnet."""
+    if not subnets:
+        return [None]
+    first = (attempt - 1) % len(subnets)
+    return [*subnets[first:], *subnets[:first]]

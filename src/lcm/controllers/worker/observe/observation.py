@@ -118,6 +118,7 @@ class LaunchResolution:
     parameters: LaunchParameters | None = None
     error: str = ""
     permanent: bool = False
+    condition_reason: str = "NotLaunched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +157,5 @@ class Observation:
     launched_instances: LaunchedInstances | None = None
     resolution: LaunchResolution | None = None
     calls: LaunchCalls = field(default_factory=LaunchCalls)
+    no_capacity_at: float | None = None  # the boot-time clock when a start or launch found none
     boottime: float = 0.0

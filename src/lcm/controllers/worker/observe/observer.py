@@ -80,6 +80,7 @@ class WorkerObserver:
             license_task=self._license_tasks.state(worker.id, worker.instance_id),
             license_error=self._license_tasks.error(worker.id, worker.instance_id),
             license_requested_at=self._license_tasks.requested_at(worker.id, worker.instance_id),
+            no_capacity_at=memory.no_capacity_at(worker),
             boottime=clock.boottime(),
         )
 
@@ -97,12 +98,15 @@ class WorkerObserver:
             settings = self._settings()
             criteria = DiscoveryCriteria.of(None if settings is None else settings.discovery)
             tag = (criteria.tag_key, criteria.tag_value or "true")
-            resolution = await self._launch_resolver.resolve(worker, worker.launch_attempt + 1, tag)
+            resolution = await self._launch_resolver.resolve(
+                worker, worker.launch_attempt + 1, tag, memory.unsupported_launches(worker.generation)
+            )
         return Observation(
             InstanceObservation(Visibility.NOT_OBSERVED),
             launched_instances=launched_instances,
             resolution=resolution,
             calls=memories.calls(worker, memory),
+            no_capacity_at=memory.no_capacity_at(worker),
             boottime=clock.boottime(),
         )
 

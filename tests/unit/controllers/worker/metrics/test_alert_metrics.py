@@ -13,15 +13,19 @@ from tests.support.records.workers import NOW, a_worker
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-NAMES = {"lcm_workers", "lcm_workers_stuck", "lcm_breaker_open", "lcm_leaked_instances"}
+NAMES = {"lcm_workers", "lcm_workers_stuck", "lcm_breaker_open", "lcm_region_blind_seconds", "lcm_leaked_instances"}
 STUCK = with_condition((), ConditionType.STUCK, ConditionStatus.TRUE, now=NOW)
 
 
 def controller(**changes: Any) -> Any:
     """What the metrics read from a worker reconciler."""
     monitors = {
-        "eu-west-1": SimpleNamespace(breaker=SimpleNamespace(is_open=True)),
-        "us-east-1": SimpleNamespace(breaker=SimpleNamespace(is_open=False)),
+        "eu-west-1": SimpleNamespace(
+            breaker=SimpleNamespace(is_open=True), region_cache=SimpleNamespace(blind_seconds=90.0)
+        ),
+        "us-east-1": SimpleNamespace(
+            breaker=SimpleNamespace(is_open=False), region_cache=SimpleNamespace(blind_seconds=0.0)
+        ),
     }
     leaks = SimpleNamespace(current=(SimpleNamespace(region="us-east-1"), SimpleNamespace(region="us-east-1")))
     workers = [
@@ -54,6 +58,7 @@ def test_a_leader_has_values_by_region(registry: CollectorRegistry) -> None:
         ("lcm_workers", "us-east-1", "PENDING"): 1,
         ("lcm_workers_stuck", "eu-west-1"): 1,
         ("lcm_breaker_open", "eu-west-1"): 1,
+        ("lcm_region_blind_seconds", "eu-west-1"): 90,
         ("lcm_leaked_instances", "us-east-1"): 2,
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcm.cloud.errors import (
+    CloudAuthenticationError,
     CloudError,
     CloudRefusedError,
     CloudThrottledError,
@@ -23,6 +24,7 @@ from lcm.controllers.worker.decide.shared.conditions import (
     instance_ready,
     stuck,
 )
+from lcm.controllers.worker.decide.shared.waiting import waiting_for
 from lcm.controllers.worker.decision import ChangeInstance, CloudCall, WriteStatus, retry, success, wait
 from lcm.controllers.worker.observe.observation import LossVerdict, Visibility
 from lcm.model.worker.conditions import INSTANCE_MISSING
@@ -48,6 +50,8 @@ _ORPHAN_STATUSES = (
 )
 _LEAVING_STATUSES = (WorkerStatus.DRAINING, WorkerStatus.TERMINATING)
 _RECHECK_SECONDS = 10.0
+RESTART_SECONDS = 60.0
+"""Seconds until an instance that could not be started for lack of capacity is tried again, at first."""
 
 
 def will_be_replaced(worker: Worker) -> bool:
@@ -220,13 +224,22 @@ def follow_instance(worker: Worker, observed: Observation, *, expected: bool = F
     )
 
 
-def instance_call_failed(call: CloudCall, error: Exception) -> Decision:
+def instance_call_failed(worker: Worker, call: CloudCall, error: Exception) -> Decision:
     """A definite rejection is reported; if the outcome is unknown, the instance is observed first."""
     if call is CloudCall.START and isinstance(error, InsufficientCapacityError):
         reason = f"EC2 has no capacity to start the instance: {error}"
-        write = WriteStatus(WorkerStatus.STOPPED, reason)
-        condition = instance_ready(False, "NoCapacity", reason)
-        return retry("start.no_capacity", reason, write, conditions=(condition,))
+        conditions = (instance_ready(False, "NoCapacity", reason), waiting_for(error.condition_reason, reason))
+        return wait(
+            "start.no_capacity", reason, *_back_to_stopped(worker, reason), after=RESTART_SECONDS, conditions=conditions
+        )
+    if isinstance(error, CloudAuthenticationError):
+        # No answer to the call itself. A worker that stayed STARTING would fail at its deadline.
+        reason = f"AWS could not establish who is calling; {call.value} is repeated: {error}"
+        waits = waiting_for(error.condition_reason, reason)
+        if call is CloudCall.START:
+            conditions = (instance_ready(False, error.condition_reason, reason), waits)
+            return retry("start.not_authenticated", reason, *_back_to_stopped(worker, reason), conditions=conditions)
+        return retry(f"{call.value}.not_authenticated", reason, conditions=(waits,))
     if isinstance(error, CloudRefusedError):
         reason = f"EC2 refused to {call.value} the instance: {error}"
         if call is CloudCall.START:
@@ -238,3 +251,8 @@ def instance_call_failed(call: CloudCall, error: Exception) -> Decision:
         return retry(f"{call.value}.throttled", f"EC2 throttled the call: {error}")
     reason = str(error) if isinstance(error, CloudError) else f"{type(error).__name__}: {error}"
     return retry(f"{call.value}.unknown", f"no response to {call.value}: {reason}")
+
+
+def _back_to_stopped(worker: Worker, reason: str) -> tuple[WriteStatus, ...]:
+    """The instance was not started: a worker that is STARTING is STOPPED again."""
+    return (WriteStatus(WorkerStatus.STOPPED, reason),) if worker.status is WorkerStatus.STARTING else ()

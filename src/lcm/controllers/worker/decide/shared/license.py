@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lcm.cml.types import LicensePhase
 from lcm.controllers.common.actions import ActionKind
+from lcm.controllers.worker.decide.shared.waiting import NOT_WAITING, waiting_for
 from lcm.controllers.worker.decision import (
     ConditionUpdate,
     Decision,
@@ -14,7 +15,7 @@ from lcm.controllers.worker.decision import (
     WriteLicenseStatus,
 )
 from lcm.controllers.worker.observe.observation import LicenseTaskState
-from lcm.model.worker.conditions import ConditionStatus, ConditionType
+from lcm.model.worker.conditions import LICENSE_PENDING, ConditionStatus, ConditionType
 from lcm.model.worker.status import LicenseOperation, LicenseStatus
 
 if TYPE_CHECKING:
@@ -27,6 +28,13 @@ LICENSE_POLL_SECONDS = 10.0
 
 def license_step(worker: Worker, observed: Observation) -> Decision | None:
     """What to do about the license now; None if CML has not reported it."""
+    decided = _license_step(worker, observed)
+    if decided is None or any(each.type is ConditionType.WAITING for each in decided.conditions):
+        return decided
+    return decided.with_added(conditions=(NOT_WAITING,))
+
+
+def _license_step(worker: Worker, observed: Observation) -> Decision | None:
     progress = observed.cml.license
     if progress is None:
         return None
@@ -64,8 +72,13 @@ def _register(worker: Worker, observed: Observation, phase: LicensePhase, reason
         condition = ConditionUpdate(ConditionType.LICENSED, ConditionStatus.FALSE, "Registering", reason)
         recorded = worker.license_status is LicenseStatus.REGISTERING
         actions: tuple[Action, ...] = () if recorded else (WriteLicenseStatus(LicenseStatus.REGISTERING),)
+        waits = waiting_for(LICENSE_PENDING, f"CML is registering its license: {reason}".rstrip(": "))
         return Decision(
-            "license.registering", "CML is registering", actions, conditions=(condition,), after=LICENSE_POLL_SECONDS
+            "license.registering",
+            "CML is registering",
+            actions,
+            conditions=(condition, waits),
+            after=LICENSE_POLL_SECONDS,
         )
     # Registration was requested since the record became REGISTERING: CML now reports its outcome.
     requested = worker.license_status is LicenseStatus.REGISTERING and observed.license_requested_at is not None
@@ -83,11 +96,12 @@ def _register(worker: Worker, observed: Observation, phase: LicensePhase, reason
     before: tuple[Action, ...] = (
         () if recorded else (WriteLicenseStatus(LicenseStatus.REGISTERING, kind=ActionKind.INTENT),)
     )
+    why = _with_last_error("the worker has a license token and is not registered", observed)
     return Decision(
         "license.register",
-        _with_last_error("the worker has a license token and is not registered", observed),
+        why,
         (*before, RegisterLicense()),
-        conditions=(condition,),
+        conditions=(condition, waiting_for(LICENSE_PENDING, why)),
         after=LICENSE_POLL_SECONDS,
     )
 
