@@ -142,7 +142,7 @@ async def test_no_call_accepts_an_invalid_response(simulator: CmlSimulator, cml:
     calls = (
         cml.system.get_system_stats(ADDRESS, ADMIN),
         cml.system.get_license(ADDRESS, ADMIN),
-        cml.system.get_activity_events(ADDRESS, ADMIN, None),
+        cml.system.get_activity_events(ADDRESS, ADMIN),
         cml.labs.list_labs(ADDRESS, ADMIN),
         cml.labs.get_lab(ADDRESS, ADMIN, "x"),
         cml.labs.has_converged(ADDRESS, ADMIN, "x"),

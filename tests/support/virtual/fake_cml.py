@@ -28,7 +28,6 @@ from lcm.model.access import CmlCredentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
 DEFAULT = Credentials("admin", "default-pw-7b3")
 STATS = SystemStats(3, 12, 7, 8, 41.5, Usage(4_000, 16_000), Usage(10_000, 100_000))
@@ -107,10 +106,9 @@ class FakeCml:
         server.license = replace(server.license, registration="NOT_REGISTERED")
         return server.deregistration
 
-    async def get_activity_events(self, address: str, credentials: Credentials, since: datetime | None) -> CMLActivity:
+    async def get_activity_events(self, address: str, credentials: Credentials) -> CMLActivity:
         server = await self._at(address, "activity", credentials)
-        events = tuple(event for event in server.events if since is None or event.at > since)
-        return CMLActivity(events, len(server.events), 0)
+        return CMLActivity(server.events, len(server.events), 0)
 
     async def get_node_definitions(self, address: str, credentials: Credentials) -> tuple[str, ...]:
         return (await self._at(address, "definitions", credentials)).definitions

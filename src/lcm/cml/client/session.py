@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import re
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,8 +20,9 @@ from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLProtocolError, C
 from lcm.core import clock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
+    from lcm.cml.client.bodies import BodyBuffer
     from lcm.cml.client.responses import CMLResponse
     from lcm.cml.client.transport import CMLTransport
     from lcm.cml.types import Credentials
@@ -178,14 +180,18 @@ class CMLSession:
         method: str,
         path: str,
         *,
-        read: Callable[[CMLResponse], R],
+        read: Callable[[CMLResponse], R | Awaitable[R]],
         query: Mapping[str, str] | None = None,
         json: Any = None,
         text: str | None = None,
         timeout: float | None = None,
         max_bytes: int = MAX_RESPONSE_BYTES,
+        make_buffer: Callable[[], BodyBuffer] | None = None,
     ) -> R:
-        """Make a call and parse its response; every failure is one of `lcm.cml.errors`."""
+        """Make a call and parse its response; every failure is one of `lcm.cml.errors`.
+
+        With `make_buffer` the content of the response is such a buffer, and `read` decodes it.
+        """
 
         async def exchange(token: str | None) -> CMLResponse:
             return await self._transport.exchange(
@@ -198,13 +204,15 @@ class CMLSession:
                 token=token,
                 timeout=timeout,
                 max_bytes=max_bytes,
+                make_buffer=make_buffer,
             )
 
         began = asyncio.get_running_loop().time()
         outcome = "aborted"
         try:
             response = await (exchange(None) if credentials is None else self._as_user(address, credentials, exchange))
-            result = read(response)
+            parsed = read(response)
+            result = await parsed if isinstance(parsed, Awaitable) else parsed
             outcome = "ok"
             return result
         except MalformedResponseError as error:

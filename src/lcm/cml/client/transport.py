@@ -13,7 +13,8 @@ from zlib import crc32
 import httpx
 import structlog
 
-from lcm.cml.client.responses import CMLResponse, RawResponse, parse_response, printable_text
+from lcm.cml.client.bodies import TooLongError, WholeBody
+from lcm.cml.client.responses import CMLResponse, RawResponse, check_response, parse_response, printable_text
 from lcm.cml.client.tls import (
     PinnedCertificate,
     ResolvedTrust,
@@ -36,6 +37,8 @@ from lcm.cml.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lcm.cml.client.bodies import BodyBuffer
 
 log = structlog.get_logger(__name__)
 
@@ -124,8 +127,11 @@ class CMLTransport:
         token: str | None = None,
         timeout: float | None = None,
         max_bytes: int = MAX_RESPONSE_BYTES,
+        make_buffer: Callable[[], BodyBuffer] | None = None,
     ) -> CMLResponse:
         """Send a request and return its response, within `timeout` seconds and of at most `max_bytes` bytes.
+
+        With `make_buffer` such a buffer collects the content of the response, which is not parsed here.
 
         A GET is sent once more if its connection broke.
         """
@@ -139,6 +145,10 @@ class CMLTransport:
         limit = self._read_seconds if timeout is None else timeout
         content = None if text is None else text.encode()
         deadline = limit + self._connect_seconds
+
+        def whole_body() -> BodyBuffer:
+            return WholeBody(max_bytes)
+
         try:
             async with asyncio.timeout(deadline):
                 client = await self._client(address, url)
@@ -151,10 +161,13 @@ class CMLTransport:
                     headers=headers,
                     timeout=httpx.Timeout(limit, connect=self._connect_seconds),
                 )
-                response = await self._send(client, request, address, max_bytes)
+                response, buffer = await self._send(client, request, address, make_buffer or whole_body)
         except TimeoutError:
             raise _lost_response_error(address, method, f"no complete response within {deadline:g} s") from None
-        return parse_response(address, method, response)
+        if make_buffer is None:
+            return parse_response(address, method, response)
+        check_response(address, method, response)
+        return CMLResponse(response.status, buffer)
 
     def forget(self, address: str) -> None:
         """Another server now uses this address: connections to the old one are closed before the next request."""
@@ -223,36 +236,39 @@ class CMLTransport:
         return PinnedCertificate(pem)
 
     async def _send(
-        self, client: httpx.AsyncClient, request: httpx.Request, address: str, max_bytes: int
-    ) -> RawResponse:
+        self, client: httpx.AsyncClient, request: httpx.Request, address: str, make_buffer: Callable[[], BodyBuffer]
+    ) -> tuple[RawResponse, BodyBuffer]:
         try:
-            return await _receive(client, request, address, max_bytes)
+            return await _receive(client, request, address, make_buffer())
         except httpx.HTTPError as error:
             failure, broken = _translate_error(error, address, request.method)
         if not broken or request.method != "GET":
             raise failure
         try:
-            return await _receive(client, request, address, max_bytes)
+            return await _receive(client, request, address, make_buffer())
         except httpx.HTTPError as error:
             raise _translate_error(error, address, request.method)[0] from error
 
 
-async def _receive(client: httpx.AsyncClient, request: httpx.Request, address: str, max_bytes: int) -> RawResponse:
+async def _receive(
+    client: httpx.AsyncClient, request: httpx.Request, address: str, buffer: BodyBuffer
+) -> tuple[RawResponse, BodyBuffer]:
     response = await client.send(request, stream=True)
     try:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise CMLProtocolError(address, "the response is compressed, which was not requested")
-        body = bytearray()
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > max_bytes:
-                raise CMLProtocolError(address, f"the response is longer than {max_bytes // 1024} KiB")
-        return RawResponse(
+        try:
+            async for chunk in response.aiter_bytes():
+                buffer.add(chunk)
+        except TooLongError as error:
+            raise CMLProtocolError(address, str(error)) from None
+        received = RawResponse(
             response.status_code,
             response.headers.get("content-type", ""),
-            bytes(body),
+            buffer.first_bytes(),
             response.headers.get("location", ""),
         )
+        return received, buffer
     finally:
         await response.aclose()
 

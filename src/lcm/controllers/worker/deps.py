@@ -32,6 +32,7 @@ class Policy:
     starting_timeout: float = _DEFAULTS.starting_timeout
     stuck_after: float = _DEFAULTS.stuck_after
     cml_ready_timeout: float = _DEFAULTS.cml_ready_timeout
+    telemetry_missing_after: float = _DEFAULTS.telemetry_missing_after
     drain_timeout: float = _DEFAULTS.drain_timeout
     license_release_timeout: float = _DEFAULTS.license_release_timeout
     settings: FleetSettings | None = None

@@ -20,6 +20,7 @@ class ConditionType(CaseInsensitiveEnum):
     CML_READY = "CmlReady"
     LICENSED = "Licensed"
     IDLE = "Idle"
+    TELEMETRY_MISSING = "TelemetryMissing"
     DRAINING = "Draining"
     STUCK = "Stuck"
 

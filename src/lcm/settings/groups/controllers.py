@@ -61,6 +61,10 @@ class WorkerControllerSettings(Settings):
     cml_ready_timeout: Seconds = Field(
         default=1800.0, description="Seconds that CML may take to become ready on a running worker."
     )
+    telemetry_missing_after: Seconds = Field(
+        default=21_600.0,
+        description="Seconds after which a worker whose activity cannot be read is listed as a problem.",
+    )
     drain_timeout: SecondsOrZero = Field(
         default=600.0, description="Seconds for which a draining worker waits for its labs."
     )

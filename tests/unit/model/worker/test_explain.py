@@ -515,3 +515,16 @@ def test_a_worker_stopped_externally_too_often_is_not_restarted() -> None:
         "It is not restarted automatically for now; to restart it: lcm workers stop lab-042, then lcm workers "
         "start lab-042."
     )
+
+
+def test_a_refused_account_is_not_called_silence() -> None:
+    refused = condition("CmlReady", "False", "user name or password of 'admin' rejected", since=6)
+    told = summary(seen("RUNNING", conditions=(refused.model_copy(update={"reason": "AccountRefused"}),)))
+    assert "not ready: CML has refused LCM's account for 6 minutes (user name or password of 'admin' rejected)." in told
+
+
+def test_a_worker_without_telemetry_says_that_it_is_not_paused() -> None:
+    """idle-and-scaling.md#idle-detection: auto-pause never switches itself off silently."""
+    missing = condition("TelemetryMissing", "True", "no activity could be read for 7 hours: HTTP 500")
+    told = explain(seen("RUNNING", conditions=(condition("CmlReady"), missing)))
+    assert told.next == "It keeps running and is not paused: no activity could be read for 7 hours: HTTP 500."

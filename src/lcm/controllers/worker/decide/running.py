@@ -12,6 +12,7 @@ from lcm.controllers.worker.decide.shared.conditions import (
     NOT_DRAINING,
     NOT_STUCK,
     POLL_SECONDS,
+    TELEMETRY_PRESENT,
     changed_instance_fields,
     cml_conditions,
     instance_ready,
@@ -26,7 +27,8 @@ from lcm.controllers.worker.decide.shared.instance import (
     unexpected_state,
 )
 from lcm.controllers.worker.decide.shared.license import license_step
-from lcm.controllers.worker.decision import CheckIdle, WriteStatus, success, wait
+from lcm.controllers.worker.decision import CheckIdle, ConditionUpdate, WriteStatus, success, wait
+from lcm.controllers.worker.observe.observation import NO_EVENTS
 from lcm.core.controller.resources import Outcome
 from lcm.model.worker.conditions import ConditionStatus, ConditionType, find_condition
 from lcm.model.worker.status import DesiredStatus, WorkerStatus
@@ -86,6 +88,7 @@ def _decide_running(worker: Worker, observed: Observation, policy: Policy, now: 
             decided = replace(decided, outcome=Outcome.REQUEUE, after=license_decision.after)
         if license_decision.actions:
             decided = replace(decided, rule=license_decision.rule, reason=license_decision.reason)
+    decided = decided.with_added(conditions=_telemetry_conditions(worker, observed, policy, now))
     if _idle_check_due(worker, policy, now):
         decided = decided.with_added(CheckIdle())
     return decided
@@ -111,7 +114,7 @@ def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -
     if waited <= policy.cml_ready_timeout:
         return wait(
             "running.booting",
-            f"the instance runs, but CML does not respond yet: {why}",
+            f"the instance runs, but CML is not ready yet: {why}",
             after=CML_POLL_SECONDS,
             conditions=(condition,),
         )
@@ -125,6 +128,34 @@ def _not_ready_for(worker: Worker, now: datetime) -> float:
     if ready is None or ready.since <= worker.status_since:
         return seconds_in_status(worker, now)
     return 0.0 if ready.status is ConditionStatus.TRUE else (now - ready.since).total_seconds()
+
+
+def _telemetry_conditions(
+    worker: Worker, observed: Observation, policy: Policy, now: datetime
+) -> tuple[ConditionUpdate, ...]:
+    """Report that idle detection does not work. A successful check removes the condition."""
+    if not worker.idle_detection_enabled:
+        return (TELEMETRY_PRESENT,)
+    if not observed.cml.activity_error:
+        return ()
+    ready = find_condition(worker.conditions, ConditionType.CML_READY)
+    since = max(
+        worker.status_since,
+        worker.last_idle_check_at or worker.status_since,
+        ready.since if ready is not None else worker.status_since,
+    )
+    missing = (now - since).total_seconds()
+    if missing <= policy.telemetry_missing_after:
+        return ()
+    reason = "NoEvents" if observed.cml.activity_error == NO_EVENTS else "ReadFailed"
+    message = (
+        f"no activity could be read for {missing / 3600:.0f} hours, so that it is not paused when it is idle:"
+        f" {observed.cml.activity_error}"
+    )
+    return (
+        ConditionUpdate(ConditionType.TELEMETRY_MISSING, ConditionStatus.TRUE, reason, message),
+        ConditionUpdate(ConditionType.IDLE, ConditionStatus.UNKNOWN, "NoTelemetry", message),
+    )
 
 
 def _idle_check_due(worker: Worker, policy: Policy, now: datetime) -> bool:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.cml.errors import CMLAuthenticationError, CMLError
-from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState, activity_events
-from lcm.controllers.worker.observe.observation import CmlObservation
+from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLUnauthorizedError
+from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
+from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState
+from lcm.controllers.worker.observe.observation import NO_EVENTS, CmlObservation
 from lcm.core import clock
 from lcm.core.singleflight import Singleflight
 
@@ -31,6 +32,8 @@ log = structlog.get_logger(__name__)
 
 MAX_CONCURRENT: Final = 50
 QUERY_TIMEOUT: Final = 45.0
+ACTIVITY_TIMEOUT: Final = 150.0
+"""Seconds for a read of the activity events: long enough for a list of a million, with a sign-in before it."""
 DEFINITIONS_TIMEOUT: Final = 10.0
 _NO_ADDRESS: Final = "the worker has no address"
 
@@ -53,6 +56,7 @@ class CmlMonitor:
         self._address_of = address_of
         self._slots = asyncio.Semaphore(max_concurrent)
         self._query_timeout = query_timeout
+        self._activity_slots = asyncio.Semaphore(max_concurrent)  # long reads must not delay other queries
         self._dedicated = dedicated  # whether only LCM uses the account, so that its events are not user activity
         self._states: dict[str, CmlServerState] = {}
         self._worker_by_address: dict[str, str] = {}  # the worker that has an address
@@ -121,20 +125,28 @@ class CmlMonitor:
             return None
         account: Credentials | None = None
         try:
-            async with self._slots, asyncio.timeout(self._query_timeout):
+            async with self._activity_slots, asyncio.timeout(ACTIVITY_TIMEOUT):
                 account = await self._accounts.get(worker.id)
-                result = await self._cml.get_activity_events(state.address, account, None)
+                result = await self._cml.get_activity_events(state.address, account)
                 if self._dedicated and state.own_user_id is None:
                     state.own_user_id = await self._cml.get_own_user_id(state.address, account)
         except TimeoutError:
-            self._activity_unavailable(state, self._timeout_error)
+            self._activity_unavailable(state, f"no complete response within {ACTIVITY_TIMEOUT:g} s")
             return None
         except (CMLError, ClientError) as error:
             self._account_refused(state, account, error)
             self._activity_unavailable(state, str(error))
             return None
-        state.activity_error = ""
-        return activity_events(result.events, state.own_user_id)
+        try:
+            events = activity_events(result.events, state.zone, clock.now(), state.own_user_id)
+        except ClockUnusableError as error:
+            self._activity_unavailable(state, str(error))
+            return None
+        if events:
+            state.activity_error = ""
+        else:
+            self._activity_unavailable(state, NO_EVENTS)
+        return events
 
     def _activity_unavailable(self, state: CmlServerState, error: str) -> None:
         if not state.activity_error:
@@ -183,6 +195,8 @@ class CmlMonitor:
             result.stats = await self._cml.get_system_stats(address, account)
         except CMLError as error:
             self._account_refused(state, account, error)
+            if isinstance(error, CMLAuthenticationError | CMLUnauthorizedError):
+                result.refusal = f"CML refuses the account {account.username!r}: {error.cause}"
             result.errors.append(f"statistics: {error.cause}")
 
     async def _read_definitions(

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lcm.client.errors import UnreachableError
-from lcm.cml.errors import CMLNotReadyError, CMLProtocolError, CMLTlsError
+from lcm.cml.errors import CMLNotReadyError, CMLProtocolError, CMLTlsError, CMLUnauthorizedError
 from lcm.cml.types import Credentials, LicensePhase
 from lcm.controllers.common.accounts import CmlAccounts
 from lcm.controllers.worker.observe.cml_monitor import CmlMonitor
@@ -135,12 +135,23 @@ async def test_a_refused_account_is_read_again_once(scene: Scene) -> None:
     scene.server.account = Credentials("ops", "changed-pw")
     for _ in range(4):
         observation = await scene.query()
-        assert observation.ready
-        assert "rejected" in observation.error
+        assert observation.ready is False
+        assert "CML refuses the account 'admin'" in observation.refusal
     assert scene.secrets.calls["account w-1"] == 2
     scene.secrets.accounts["w-1"] = scene.server.account
     await asyncio.sleep(301)
-    assert (await scene.query()).error == ""
+    observation = await scene.query()
+    assert (observation.ready, observation.refusal, observation.error) == (True, "", "")
+
+
+async def test_a_server_that_answers_401_to_everything_is_not_ready_and_why_is_known(scene: Scene) -> None:
+    """worker-lifecycle.md#conditions: it stayed ready without a message, and nothing on it could be managed."""
+    scene.server.failures["stats"] = CMLUnauthorizedError(HERE, "HTTP 401: no reason given")
+    observation = await scene.query()
+    assert observation.ready is False
+    assert observation.refusal == "CML refuses the account 'admin': HTTP 401: no reason given"
+    scene.server.failures.clear()
+    assert (await scene.query()).ready
 
 
 async def test_a_recent_result_is_not_queried_again(scene: Scene) -> None:
