@@ -48,5 +48,11 @@ class CMLSystemSPI(Protocol):
     async def get_own_user_id(self, address: str, credentials: Credentials) -> str | None:
         """The user id of this account in the server's events, or None if the server does not report it."""
 
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only the certificate with this SHA-256 fingerprint at an address.
+
+        Where certificates are pinned, only `get_system_information` may be called before that.
+        """
+
     def forget(self, address: str) -> None:
         """Drop all sessions with an address, because another server now uses it."""

@@ -22,10 +22,14 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class SystemInformation:
-    """What a server reports without authentication."""
+    """What a server reports without authentication.
+
+    `certificate` is the SHA-256 fingerprint of the certificate that it presented, where certificates are pinned.
+    """
 
     version: str
     ready: bool
+    certificate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

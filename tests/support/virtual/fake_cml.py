@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from lcm.client.errors import NotFoundError
 from lcm.cloud.types import InstanceMetrics
-from lcm.cml.errors import CMLAuthenticationError, CMLConflictError, CMLNotReadyError
+from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, CMLConflictError, CMLNotReadyError
 from lcm.cml.types import (
     CMLActivity,
     CMLActivityEvent,
@@ -49,6 +49,7 @@ class FakeServer:
     events: tuple[CMLActivityEvent, ...] = ()
     definitions: tuple[str, ...] = ()
     account: Credentials = DEFAULT
+    certificate: str = "c0" * 32
     failures: dict[str, Exception] = field(default_factory=dict)
     hanging: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
@@ -68,13 +69,14 @@ class FakeCml:
     def __init__(self, **servers: FakeServer) -> None:
         self.servers = servers
         self.forgotten: list[str] = []
+        self._pins: dict[str, str] = {}
         self.dialled: list[str] = []
         self.busy = 0  # calls in progress
         self.most_at_once = 0
 
     async def get_system_information(self, address: str) -> SystemInformation:
         server = await self._at(address, "information")
-        return SystemInformation(server.version, server.ready)
+        return SystemInformation(server.version, server.ready, server.certificate)
 
     async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
         await self._at(address, "health", credentials)
@@ -117,8 +119,25 @@ class FakeCml:
         await self._at(address, "users", credentials)
         return f"id-of-{credentials.username}"
 
+    def trust(self, address: str, certificate: str) -> None:
+        self.pins[address] = certificate
+
     def forget(self, address: str) -> None:
         self.forgotten.append(address)
+        self.pins.pop(address, None)
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The pinned certificates of this process, by address."""
+        return self._pins
+
+    async def _check_certificate(self, address: str, server: FakeServer, credentials: Credentials | None) -> None:
+        pinned = self.pins.get(address)
+        if pinned is None and credentials is not None:
+            raise CMLNotReadyError(address, "its certificate is not pinned yet")
+        if pinned is not None and pinned != server.certificate:
+            await asyncio.sleep(server.seconds)
+            raise CMLCertificateChangedError(address, pinned, server.certificate)
 
     async def _at(self, address: str, operation: str, credentials: Credentials | None = None) -> FakeServer:
         self.dialled.append(address)
@@ -129,6 +148,7 @@ class FakeCml:
             if server is None:
                 await asyncio.sleep(5)
                 raise CMLNotReadyError(address, "no connection within 5 s")
+            await self._check_certificate(address, server, credentials)
             await server.serve(operation)
         finally:
             self.busy -= 1

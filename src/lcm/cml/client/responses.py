@@ -186,10 +186,14 @@ class RawResponse:
 
 @dataclass(frozen=True, slots=True)
 class CMLResponse:
-    """A successful response: its status and its JSON content, None if it has no content."""
+    """A successful response: its status and its JSON content, None if it has no content.
+
+    `certificate` is the fingerprint of the server's certificate where certificates are pinned.
+    """
 
     status: int
     content: Any
+    certificate: str | None = None
 
 
 def parse_response(address: str, method: str, response: RawResponse) -> CMLResponse:

@@ -225,8 +225,12 @@ class CMLSession:
             self._metrics.calls.labels(operation, outcome).inc()
             self._metrics.seconds.labels(operation).observe(asyncio.get_running_loop().time() - began)
 
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only the certificate with this SHA-256 fingerprint at an address, where certificates are pinned."""
+        self._transport.trust(address, certificate)
+
     def forget(self, address: str) -> None:
-        """Drop the tokens of an address, and the connections that only it used."""
+        """Drop the tokens and the pin of an address, and the connections that only it used."""
         self._tokens.forget(address)
         self._transport.forget(address)
 

@@ -163,6 +163,10 @@ class CMLSystemClient:
 
         return await self._session.call("users", address, credentials, "GET", "/users", read=read)
 
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only the certificate with this SHA-256 fingerprint at an address, where certificates are pinned."""
+        self._session.trust(address, certificate)
+
     def forget(self, address: str) -> None:
         """Drop all sessions with an address, because another server now uses it."""
         self._session.forget(address)
@@ -190,7 +194,9 @@ def _ignore_body(_reply: CMLResponse) -> None:
 
 def _parse_information(response: CMLResponse) -> SystemInformation:
     content = as_object(response.content, "the system information")
-    return SystemInformation(version=get_text(content, "version"), ready=get_bool(content, "ready"))
+    return SystemInformation(
+        version=get_text(content, "version"), ready=get_bool(content, "ready"), certificate=response.certificate
+    )
 
 
 def _parse_health(content: Any) -> SystemHealth:

@@ -7,19 +7,20 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import httpx
-import structlog
 
 from lcm.cml.client.bodies import TooLongError, WholeBody
 from lcm.cml.client.responses import CMLResponse, RawResponse, check_response, parse_response, printable_text
 from lcm.cml.client.tls import (
     PinnedCertificate,
+    PinPerServer,
     ResolvedTrust,
     TlsConnector,
-    TrustOnFirstUse,
     TrustPolicy,
     fetch_certificate,
     fingerprint,
@@ -27,6 +28,7 @@ from lcm.cml.client.tls import (
     open_tls_connection,
 )
 from lcm.cml.errors import (
+    CMLCertificateChangedError,
     CMLError,
     CMLInvalidRequestError,
     CMLNotReadyError,
@@ -36,11 +38,9 @@ from lcm.cml.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from lcm.cml.client.bodies import BodyBuffer
-
-log = structlog.get_logger(__name__)
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
@@ -113,7 +113,8 @@ class CMLTransport:
         self._clients: dict[tuple[ResolvedTrust, int], httpx.AsyncClient] = {}
         self._users: dict[str, ResolvedTrust] = {}
         self._retired: list[httpx.AsyncClient] = []
-        self._first_contacts: dict[str, asyncio.Lock] = {}
+        self._pins: dict[str, str] = {}  # fingerprints of the certificates that are accepted, by address
+        self._pinned_certificates: dict[str, str] = {}  # the certificates themselves (PEM), once they were presented
 
     async def exchange(
         self,
@@ -149,28 +150,47 @@ class CMLTransport:
         def whole_body() -> BodyBuffer:
             return WholeBody(max_bytes)
 
+        trust = self._trust(address) if callable(self._trust) else self._trust
+        certificate: str | None = None
         try:
             async with asyncio.timeout(deadline):
-                client = await self._client(address, url)
-                request = client.build_request(
-                    method,
-                    url,
-                    params=query,
-                    json=json,
-                    content=content,
-                    headers=headers,
-                    timeout=httpx.Timeout(limit, connect=self._connect_seconds),
-                )
-                response, buffer = await self._send(client, request, address, make_buffer or whole_body)
+                if isinstance(trust, PinPerServer):
+                    secret = token is not None or method != "GET"
+                    pem = await self._certificate(address, url, secret=secret)
+                    trust, certificate = PinnedCertificate(pem), fingerprint(pem)
+                lasting = certificate in (None, self._pins.get(address))
+                async with self._client(address, trust, lasting=lasting) as client:
+                    request = client.build_request(
+                        method,
+                        url,
+                        params=query,
+                        json=json,
+                        content=content,
+                        headers=headers,
+                        timeout=httpx.Timeout(limit, connect=self._connect_seconds),
+                    )
+                    response, buffer = await self._send(client, request, address, make_buffer or whole_body)
         except TimeoutError:
             raise _lost_response_error(address, method, f"no complete response within {deadline:g} s") from None
-        if make_buffer is None:
-            return parse_response(address, method, response)
-        check_response(address, method, response)
-        return CMLResponse(response.status, buffer)
+        except CMLTlsError:
+            await self._report_changed_certificate(address, url)
+            raise
+        if make_buffer is not None:
+            check_response(address, method, response)
+            return CMLResponse(response.status, buffer, certificate)
+        return replace(parse_response(address, method, response), certificate=certificate)
+
+    def trust(self, address: str, certificate: str) -> None:
+        """Accept only the certificate with this fingerprint at an address; the policy must be to pin."""
+        self._pins[address] = certificate
 
     def forget(self, address: str) -> None:
         """Another server now uses this address: connections to the old one are closed before the next request."""
+        self._pins.pop(address, None)
+        self._drop_certificate(address)
+
+    def _drop_certificate(self, address: str) -> None:
+        self._pinned_certificates.pop(address, None)
         resolved = self._users.pop(address, None)
         if not isinstance(resolved, PinnedCertificate) or resolved in self._users.values():
             return
@@ -199,20 +219,21 @@ class CMLTransport:
         except OSError as error:
             raise CMLNotReadyError(address, f"no route to it ({error})") from error
 
-    async def _client(self, address: str, url: str) -> httpx.AsyncClient:
-        trust = self._trust(address) if callable(self._trust) else self._trust
-        resolved = await self._first_use(address, url, trust) if isinstance(trust, TrustOnFirstUse) else trust
-        pool = (
-            resolved,
-            0 if isinstance(resolved, PinnedCertificate) else crc32(address.encode()) % _SHARED_POOL_COUNT,
-        )
+    @asynccontextmanager
+    async def _client(self, address: str, trust: ResolvedTrust, *, lasting: bool) -> AsyncIterator[httpx.AsyncClient]:
+        """A client with this trust: one that is shared and kept, or one for a single request."""
+        if not lasting:
+            async with self._make_client(make_tls_context(trust)) as client:
+                yield client
+            return
+        pool = (trust, 0 if isinstance(trust, PinnedCertificate) else crc32(address.encode()) % _SHARED_POOL_COUNT)
         if pool not in self._clients:
-            context = self._context(address, resolved)
-            self._clients[pool] = httpx.AsyncClient(
-                transport=self._make_http_transport(context), follow_redirects=False, trust_env=False
-            )
-        self._users[address] = resolved
-        return self._clients[pool]
+            self._clients[pool] = self._make_client(self._context(address, trust))
+        self._users[address] = trust
+        yield self._clients[pool]
+
+    def _make_client(self, context: ssl.SSLContext) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=self._make_http_transport(context), follow_redirects=False, trust_env=False)
 
     def _context(self, address: str, resolved: ResolvedTrust) -> ssl.SSLContext:
         if resolved not in self._contexts:
@@ -222,18 +243,31 @@ class CMLTransport:
                 raise CMLTlsError(address, str(error)) from error
         return self._contexts[resolved]
 
-    async def _first_use(self, address: str, url: str, trust: TrustOnFirstUse) -> ResolvedTrust:
-        # One first contact at a time: two at once could pin two certificates, and the second would win.
-        async with self._first_contacts.setdefault(address, asyncio.Lock()):
-            pem = trust.pins.get(address)
-            if pem is None:
-                target = httpx.URL(url)
-                port = target.port or _HTTPS_PORT
-                pem = await fetch_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
-                trust.pins.put(address, pem)
-                log.warning("trusting a CML server on first use", address=address, sha256=fingerprint(pem))
-        self._first_contacts.pop(address, None)
-        return PinnedCertificate(pem)
+    async def _certificate(self, address: str, url: str, *, secret: bool) -> str:
+        """The certificate (PEM) to accept: the pinned one, or before that whichever the server presents now."""
+        pinned = self._pins.get(address)
+        if pinned is None and secret:
+            raise CMLNotReadyError(address, "its certificate is not pinned yet; that happens when it is ready")
+        known = self._pinned_certificates.get(address)
+        if pinned is not None and known is not None and fingerprint(known) == pinned:
+            return known
+        pem = await self._presented_certificate(address, url)
+        if pinned is not None:
+            if fingerprint(pem) != pinned:
+                raise CMLCertificateChangedError(address, pinned, fingerprint(pem))
+            self._pinned_certificates[address] = pem
+        return pem
+
+    async def _presented_certificate(self, address: str, url: str) -> str:
+        target = httpx.URL(url)
+        port = target.port or _HTTPS_PORT
+        return await fetch_certificate(address, target.host, port, self._connect_seconds, self._open_tls)
+
+    async def _report_changed_certificate(self, address: str, url: str) -> None:
+        """After a failed handshake: if the server presents another certificate by now, raise the error that says so."""
+        if address in self._pinned_certificates:
+            self._drop_certificate(address)
+            await self._certificate(address, url, secret=False)
 
     async def _send(
         self, client: httpx.AsyncClient, request: httpx.Request, address: str, make_buffer: Callable[[], BodyBuffer]

@@ -32,9 +32,9 @@ class Policy:
     starting_timeout: float = _DEFAULTS.starting_timeout
     stuck_after: float = _DEFAULTS.stuck_after
     cml_ready_timeout: float = _DEFAULTS.cml_ready_timeout
-    telemetry_missing_after: float = _DEFAULTS.telemetry_missing_after
     drain_timeout: float = _DEFAULTS.drain_timeout
     license_release_timeout: float = _DEFAULTS.license_release_timeout
+    telemetry_missing_after: float = _DEFAULTS.telemetry_missing_after
     settings: FleetSettings | None = None
     fleet_hold: Hold | None = None
 

@@ -115,7 +115,7 @@ class CmlSettings(Settings):
     cml_tls: Literal["pin", "ca", "insecure"] = Field(
         default="pin",
         description=(
-            "How certificates of CML servers are verified: pin the first one seen while this process runs, "
+            "How certificates of CML servers are verified: pin the one with which a server is first ready, "
             "require a CA signature, or not at all."
         ),
     )

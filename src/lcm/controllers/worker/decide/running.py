@@ -73,7 +73,7 @@ def _decide_running(worker: Worker, observed: Observation, policy: Policy, now: 
     changes, cml_fields = changed_instance_fields(worker, observed.instance), _cml_fields(worker, observed)
     if changes or cml_fields:
         reason = (
-            "the instance's addresses or type changed" if changes else "CML reported its version or node definitions"
+            "the instance's addresses or type changed" if changes else "CML reported its version, nodes or certificate"
         )
         decided = decided.with_added(
             WriteStatus(WorkerStatus.RUNNING, reason, ActionKind.RECORD, {**changes, **cml_fields})
@@ -95,15 +95,20 @@ def _decide_running(worker: Worker, observed: Observation, policy: Policy, now: 
 
 
 def _cml_fields(worker: Worker, observed: Observation) -> dict[str, Any]:
-    """The CML version and node definitions that differ from the record. Placement depends on them."""
-    if observed.cml.ready is not True:
-        return {}
-    reported = {"cml_version": observed.cml.version, "node_definitions": observed.cml.definitions}
-    return {name: value for name, value in reported.items() if value is not None and getattr(worker, name) != value}
+    """What CML reported and the record does not have yet. A pinned certificate is never replaced here."""
+    cml, fields = observed.cml, dict[str, Any]()
+    if cml.presented is not None or cml.ready is True:
+        fields["cml_certificate_presented"] = cml.presented
+    if cml.ready is True:
+        reported = {"cml_version": cml.version, "node_definitions": cml.definitions}
+        if worker.cml_certificate is None:
+            reported["cml_certificate"] = cml.certificate
+        fields |= {name: value for name, value in reported.items() if value is not None}
+    return {name: value for name, value in fields.items() if getattr(worker, name) != value}
 
 
 def _cml(worker: Worker, observed: Observation, policy: Policy, now: datetime) -> Decision:
-    conditions = cml_conditions(observed)
+    conditions = cml_conditions(worker, observed)
     if observed.cml.ready:
         return success("running.steady", "the worker runs and CML responds", conditions=(*conditions, NOT_STUCK))
     if not conditions:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from lcm.client.errors import ClientError
-from lcm.cml.errors import CMLAuthenticationError, CMLError, CMLUnauthorizedError
+from lcm.cml.errors import CMLAuthenticationError, CMLCertificateChangedError, CMLError, CMLUnauthorizedError
 from lcm.controllers.worker.observe.activity import ClockUnusableError, activity_events
 from lcm.controllers.worker.observe.cml_state import CmlQueryResult, CmlServerState
 from lcm.controllers.worker.observe.observation import NO_EVENTS, CmlObservation
@@ -169,10 +169,16 @@ class CmlMonitor:
         try:
             result.information = await self._cml.get_system_information(address)
         except CMLError as error:
+            if isinstance(error, CMLCertificateChangedError):
+                result.presented = error.presented
             result.errors.append(error.cause)
             return
-        if not result.information.ready:
+        if not result.information.ready or not self._current(state):
             return
+        if state.certificate is None and result.information.certificate is not None:
+            # Not earlier: a server that still boots may present another certificate than later.
+            self._trust(state, result.information.certificate)
+            log.info("certificate pinned", worker_id=state.worker_id, address=address, sha256=state.certificate)
         try:
             account = await self._accounts.get(state.worker_id)
         except ClientError as error:
@@ -241,7 +247,10 @@ class CmlMonitor:
         address = None if worker.instance_id is None else self._address_of(worker)
         if state_before is not None:
             if (state_before.instance_id, state_before.address) == (worker.instance_id, address):
-                state_before.record_version = max(state_before.record_version, worker.version)
+                if worker.version >= state_before.record_version:
+                    state_before.record_version = worker.version
+                    if worker.cml_certificate is not None:
+                        self._trust(state_before, worker.cml_certificate)
                 return state_before
             if worker.version < state_before.record_version:
                 return None
@@ -251,7 +260,14 @@ class CmlMonitor:
             if address in self._worker_by_address:
                 self._cml.forget(address)  # another worker had this address before
             self._worker_by_address[address] = worker.id
+            if worker.cml_certificate is not None:
+                self._trust(state, worker.cml_certificate)
         return state
+
+    def _trust(self, state: CmlServerState, certificate: str) -> None:
+        state.certificate = certificate
+        if state.address is not None:
+            self._cml.trust(state.address, certificate)
 
     def _current(self, state: CmlServerState) -> bool:
         """Whether the worker still has that instance and address; both may have changed during a wait."""

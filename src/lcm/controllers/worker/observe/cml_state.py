@@ -41,6 +41,7 @@ class CmlQueryResult:
     license_epoch: int = -1
     definitions: tuple[str, ...] | None = None
     refusal: str = ""  # why CML does not accept our account
+    presented: str | None = None  # another certificate than the pinned one
     errors: list[str] = field(default_factory=list)
 
 
@@ -57,6 +58,8 @@ class CmlServerState:
     version: str | None = None
     stats: SystemStats | None = None
     error: str = ""
+    certificate: str | None = None  # the fingerprint of the pinned one; kept when nothing is read
+    presented: str | None = None
     refusal: str = ""
     activity_error: str = ""
     zone: ServerZone = field(default_factory=ServerZone)  # of times in its events that name none
@@ -81,7 +84,7 @@ class CmlServerState:
         """Store the result of a query. What it did not return becomes unknown, except the version."""
         self._queried_at, self.queried_at = result.began, result.queried_at
         self.ready = result.information is not None and result.information.ready and not result.refusal
-        self.refusal = result.refusal
+        self.refusal, self.presented = result.refusal, result.presented
         if result.information is not None:
             self.version = printable_text(result.information.version)[:_MAX_WORD_LENGTH]
         self.stats = result.stats
@@ -137,6 +140,8 @@ class CmlServerState:
             version=self.version,
             error=self.error,
             refusal=self.refusal,
+            certificate=None if self.queried_at is None else self.certificate,
+            presented=self.presented,
             activity_error=self.activity_error,
             labs=None if stats is None else stats.labs,
             nodes=None if stats is None else stats.nodes,

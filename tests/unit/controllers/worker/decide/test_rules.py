@@ -745,6 +745,34 @@ def test_cml_that_refuses_the_account_is_not_ready_says_why_and_is_stuck_in_the_
     assert is_stuck(decided(worker_in("RUNNING", status_since=seconds_ago(1_801)), observed))
 
 
+def test_a_changed_certificate_says_what_to_do_and_is_recorded() -> None:
+    """cloud-and-cml.md#certificates: the remedy is a command, not a restart."""
+    changed = CmlObservation(queried_at=NOW, ready=False, certificate="a0" * 32, presented="b0" * 32)
+    worker = worker_in("RUNNING", cml_certificate="a0" * 32)
+    decision = decided(worker, observing("running", cml=changed))
+    (ready,) = [each for each in decision.conditions if each.type is ConditionType.CML_READY]
+    assert (ready.status, ready.reason) == (ConditionStatus.FALSE, "CertificateChanged")
+    assert f"lcm workers trust {worker.name}" in ready.message
+    assert "b0" * 32 in ready.message
+    assert written_fields(decision) == {"cml_certificate_presented": "b0" * 32}
+    late = decided(worker.model_copy(update={"status_since": seconds_ago(1_801)}), observing("running", cml=changed))
+    assert is_stuck(late)
+
+
+def test_the_pin_is_recorded_once_and_never_replaced() -> None:
+    ready = CmlObservation(queried_at=NOW, ready=True, certificate="a0" * 32)
+    observed = observing("running", cml=ready)
+    assert written_fields(decided(worker_in("RUNNING"), observed)) == {"cml_certificate": "a0" * 32}
+    assert written_fields(decided(worker_in("RUNNING", cml_certificate="b0" * 32), observed)) == {}
+    again = worker_in("RUNNING", cml_certificate="a0" * 32, cml_certificate_presented="b0" * 32)
+    assert written_fields(decided(again, observed)) == {"cml_certificate_presented": None}
+
+
+def written_fields(decision: Decision) -> dict[str, object]:
+    writes = [action for action in decision.actions if isinstance(action, WriteStatus)]
+    return {name: value for write in writes for name, value in write.fields.items()}
+
+
 @pytest.mark.parametrize(
     ("facts", "error", "expected"),
     [
