@@ -29,6 +29,8 @@ _SWITCHES = {
 CHANGING = ("RunInstances", "StartInstances", "StopInstances", "TerminateInstances")
 HELD_GRACE = 15.0
 """How long a call that was decided before a hold may still start: the maximum duration of a pass."""
+CLOCK_GRACE = 5.0
+"""How far the clocks of nodes may differ."""
 _FITTING = {"RunInstances": "RUNNING", "StartInstances": "RUNNING", "StopInstances": "STOPPED"}
 """The desired status that justifies a call."""
 
@@ -59,6 +61,10 @@ class Ledger:
         self.leaked_in_doubt: set[str] = set()  # instances that ended before their license state was known
         self.leaks_told: set[str] = set()
         self.breakers: set[str] = set()
+        self._used_at: dict[str, float] = {}  # when a user last worked on an instance
+        self._known_use: dict[str, float] = {}  # the same, as far as its events were read since
+        self._untrusted: set[str] = set()  # instances whose new certificate no user has trusted
+        self._reinstalled: set[str] = set()
         self.covered: Counter[str] = Counter()
         self.lablets = LabletBooks(self.violated, self.note, self.covered)
 
@@ -133,6 +139,7 @@ class Ledger:
             self._wish(before, after, actors)
         if after["version"] < before["version"]:
             self.violated(f"{worker_id}: version went from {before['version']} to {after['version']}")
+        self._certificates(before, after)
         if after["hold"] is not None and after["hold"]["until"] is None:
             self._worker_holds.setdefault(worker_id, self._now)
         else:
@@ -175,6 +182,7 @@ class Ledger:
             if switch and not self._settings.get(group, {}).get(switch):
                 self.violated(f"{worker_id}: {actor['action']} though {switch} is off")
         if desired == "STOPPED" and "policy" in kinds:
+            self._idle(after)
             if after["allocation"]["lablets"]:
                 self.violated(f"{worker_id}: a policy stops it with {after['allocation']['lablets']} lablets on it")
             left = sum(
@@ -185,6 +193,51 @@ class Ledger:
             floor = self._settings.get("scaling", {}).get("min_workers", 0)
             if left < floor:
                 self.violated(f"{worker_id}: a policy left {left} running, below {floor}")
+
+    def used(self, instance_id: str) -> None:
+        """A user works on an instance."""
+        self._used_at[instance_id] = self._now
+
+    def events_read(self, instance_id: str) -> None:
+        """The events of an instance are read: what a user did until now is known."""
+        if instance_id in self._used_at:
+            self._known_use[instance_id] = self._used_at[instance_id]
+
+    def _idle(self, worker: dict[str, Any]) -> None:
+        """A policy stops a worker: nobody may have used it lately, as far as its events had been read."""
+        ago = self._now - self._known_use.get(worker["instance_id"], float("-inf"))
+        timeout = 60 * self._settings.get("idle", {}).get("worker_idle_timeout_minutes", 60.0)
+        if ago < timeout - CLOCK_GRACE:
+            self.violated(f"{worker['id']}: a policy stops it {ago / 60:.1f} minutes after it was used")
+
+    def certificate_changes(self, instance_id: str) -> bool:
+        """A server is reinstalled; returns whether its certificate was pinned, so that the new one needs a user."""
+        pinned = any(
+            record["instance_id"] == instance_id and record["cml_certificate"] for record in self.records.values()
+        )
+        if pinned:
+            self._untrusted.add(instance_id)
+            self._reinstalled.add(instance_id)
+        return pinned
+
+    def signed_in(self, instance_id: str) -> None:
+        """Credentials were sent to a server."""
+        if instance_id in self._untrusted:
+            self.violated(f"credentials were sent to {instance_id}, whose new certificate nobody trusts")
+
+    def _certificates(self, before: dict[str, Any], after: dict[str, Any]) -> None:
+        instance = after["instance_id"]
+        if after["cml_certificate_presented"] and instance not in self._reinstalled:
+            self.violated(f"{after['id']}: its certificate is said to have changed, and has not")
+        if before["cml_certificate"] != after["cml_certificate"] and before["cml_certificate_presented"]:
+            self.covered["a new certificate is trusted"] += 1
+            self._untrusted.discard(instance)
+
+    def must_not_be_ready(self, instance_id: str) -> None:
+        """A server has refused our account for minutes: its worker must not be ready, and say why."""
+        for record in self.records.values():
+            if record["instance_id"] == instance_id and record["ready"]:
+                self.violated(f"{record['id']} is ready though its CML refuses our account")
 
     def _leadership(self, seen: dict[str, Any], entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
         known = self._terms.get(seen["controller"], 0)

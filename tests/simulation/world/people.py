@@ -176,7 +176,9 @@ class People:
         servers = sorted(self._platform.cml.by_machine)
         if not servers:
             return "no server"
-        server = self._platform.cml.by_machine[servers[int(which * len(servers))]]
+        machine = servers[int(which * len(servers))]
+        self._ledger.used(machine)
+        server = self._platform.cml.by_machine[machine]
         event = CMLActivityEvent("start_lab", clock.now(), user_id="student")
         server.events = (*server.events, event)
         running = int(which * 10) % 3
@@ -201,6 +203,18 @@ class People:
             return "no such lablet"
         ended = await self._client.lablets.terminate(lablets[int(which * len(lablets))].id)
         return f"lablet {ended.name} is to end"
+
+    async def _trust(self, which: float) -> str:
+        return await self.trust_all()
+
+    async def trust_all(self) -> str:
+        """Trust the new certificate of every server that was reinstalled."""
+        trusted = 0
+        async for worker in self._client.workers.list(exclude_statuses=[WorkerStatus.TERMINATED]):
+            if worker.cml_certificate_presented is not None:
+                await self._client.workers.trust(worker.id, version=worker.version)
+                trusted += 1
+        return f"{trusted} trusted"
 
     async def _breaker(self, which: float) -> str:
         await self._client.fleet.reset_breakers()

@@ -50,6 +50,8 @@ class FakeServer:
     definitions: tuple[str, ...] = ()
     account: Credentials = DEFAULT
     certificate: str = "c0" * 32
+    boot_certificate: str = "b0" * 32  # presented until it was ready for the first time
+    booted: bool = False
     failures: dict[str, Exception] = field(default_factory=dict)
     hanging: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
@@ -76,7 +78,7 @@ class FakeCml:
 
     async def get_system_information(self, address: str) -> SystemInformation:
         server = await self._at(address, "information")
-        return SystemInformation(server.version, server.ready, server.certificate)
+        return SystemInformation(server.version, server.ready, _presented(server))
 
     async def get_system_health(self, address: str, credentials: Credentials) -> SystemHealth:
         await self._at(address, "health", credentials)
@@ -135,9 +137,10 @@ class FakeCml:
         pinned = self.pins.get(address)
         if pinned is None and credentials is not None:
             raise CMLNotReadyError(address, "its certificate is not pinned yet")
-        if pinned is not None and pinned != server.certificate:
+        presented = _presented(server)
+        if pinned is not None and pinned != presented:
             await asyncio.sleep(server.seconds)
-            raise CMLCertificateChangedError(address, pinned, server.certificate)
+            raise CMLCertificateChangedError(address, pinned, presented)
 
     async def _at(self, address: str, operation: str, credentials: Credentials | None = None) -> FakeServer:
         self.dialled.append(address)
@@ -159,6 +162,11 @@ class FakeCml:
     @staticmethod
     def _settle(server: FakeServer, registration: str, failure: str) -> None:
         server.license = replace(server.license, registration=registration, failure=failure)
+
+
+def _presented(server: FakeServer) -> str:
+    server.booted = server.booted or server.ready
+    return server.certificate if server.booted else server.boot_certificate
 
 
 class FakeSecrets:

@@ -83,7 +83,13 @@ class WorkerReconciler(Controller["Worker"]):
         pause = None if config.polling_enabled else config.interval_seconds
         self._sweeper = RegionSweeper(self.regions, self.cache, self._wake_known, pause)
         accounts = CmlAccounts(self.internal, settings.account)
-        self._cml = CmlMonitor(deps.cml, accounts, settings.address_of, dedicated=settings.dedicated_account)
+        self._cml = CmlMonitor(
+            deps.cml,
+            accounts,
+            settings.address_of,
+            dedicated=settings.dedicated_account,
+            on_ready_changed=self._cml_changed,
+        )
         self._license_tasks = LicenseTasks(
             deps.cml,
             accounts,

@@ -50,12 +50,14 @@ class CmlMonitor:
         dedicated: bool = False,
         max_concurrent: int = MAX_CONCURRENT,
         query_timeout: float = QUERY_TIMEOUT,
+        on_ready_changed: Callable[[str], None] = lambda _worker_id: None,
     ) -> None:
         self._cml = cml
         self._accounts = accounts
         self._address_of = address_of
         self._slots = asyncio.Semaphore(max_concurrent)
         self._query_timeout = query_timeout
+        self._on_ready_changed = on_ready_changed
         self._activity_slots = asyncio.Semaphore(max_concurrent)  # long reads must not delay other queries
         self._dedicated = dedicated  # whether only LCM uses the account, so that its events are not user activity
         self._states: dict[str, CmlServerState] = {}
@@ -163,7 +165,10 @@ class CmlMonitor:
                     await self._read_server(state, address, result)
             except TimeoutError:
                 result.errors.append(self._timeout_error)
+            was_ready = state.ready
             state.update(result)
+            if was_ready is not None and was_ready != state.ready:
+                self._on_ready_changed(state.worker_id)  # it may have no pass of its own for long
 
     async def _read_server(self, state: CmlServerState, address: str, result: CmlQueryResult) -> None:
         try:

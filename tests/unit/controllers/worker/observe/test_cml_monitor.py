@@ -37,7 +37,7 @@ class Scene:
     """A monitor, one server at an address, and its worker."""
 
     def __init__(self, **options: Any) -> None:
-        self.server = FakeServer()
+        self.server = FakeServer(booted=True)
         self.cml = FakeCml(**{HERE: self.server})
         self.secrets = FakeSecrets()
         accounts = CmlAccounts(self.secrets, DEFAULT)
